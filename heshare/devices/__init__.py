@@ -1,0 +1,1 @@
+"""Where work runs: the `Device` protocol and the devices that keep it."""

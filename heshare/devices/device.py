@@ -1,0 +1,111 @@
+"""The `Device` protocol: everything that the recorder and the event loop ask of a GPU.
+
+One protocol, three kinds: emulated (virtual time), replay (recorded points), NVML (a real GPU, wall time). The
+recorder, the simulator and the executor are the same code over a different device. A device keeps its own account of
+energy; whoever runs tasks on it computes energy from the timeline as well, and the two must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a resident task is.
+
+    Attributes:
+        task_id: the id it was started with.
+        resident: its workload and MPS percentage.
+        done: iterations completed since it was started here.
+        time_s: seconds per iteration at present.
+    """
+
+    task_id: int
+    resident: Resident
+    done: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a device says of itself at one moment.
+
+    Attributes:
+        time_s: the device's time, s.
+        requested_mhz: the clock that was asked for, MHz, or None when the card is left to itself.
+        sm_mhz: the SM clock really reached, MHz (a power or thermal limit can hold it below the request).
+        power_w: board power, W.
+        energy_j: energy since the device was opened, J.
+        residents: progress by task id.
+        throttled: whether a limit holds the clock below the request.
+    """
+
+    time_s: float
+    requested_mhz: int | None
+    sm_mhz: float
+    power_w: float
+    energy_j: float
+    residents: dict[int, Progress] = field(default_factory=dict)
+    throttled: bool = False
+
+
+class Device(Protocol):
+    """A GPU that can be observed, clocked, and given tasks.
+
+    Times are seconds on the clock that the device shares with its cluster (virtual or wall).
+    """
+
+    @property
+    def gpu(self) -> Gpu:
+        """What it is."""
+        ...
+
+    @property
+    def provenance(self) -> str:
+        """`emulated` or `measured`: goes into every row and every caption made with this device."""
+        ...
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Ask for an SM clock of the card's grid, MHz; None leaves the card to itself.
+
+        Raises:
+            InputError: the clock is not on the grid.
+            DeviceError: the device cannot set clocks.
+        """
+        ...
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task under an MPS limit; with `iterations=None` it runs until stopped.
+
+        Raises:
+            DeviceError: the id runs already, the memory does not fit, or there are too many clients.
+        """
+        ...
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task, finished or not; returns the iterations that it completed here.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        ...
+
+    def read(self) -> Reading:
+        """What it does at this moment."""
+        ...
+
+    def next_event_s(self) -> float:
+        """When to look again: the next completion (emulated) or the next poll (live); `inf` if nothing runs."""
+        ...
+
+    def advance(self, to_s: float) -> list[int]:
+        """Go on to time `to_s`; returns the ids of tasks that completed by then, in order of completion.
+
+        A completed task has left the device: it holds no memory and draws no power.
+        """
+        ...

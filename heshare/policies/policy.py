@@ -1,0 +1,181 @@
+"""The one interface of every system: the event loop tells what happened, the policy answers with actions.
+
+A policy that plans a whole task set at once (HeShare) releases its plan's batches; a feedback controller acts on
+ticks; an online placer acts on arrivals. All of them, and the live executor, use this interface and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+
+from heshare.prediction.predictor import Predictor
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+
+
+class Kind(Enum):
+    """What an event is. At equal times they are handled in this order."""
+
+    COMPLETION = 0
+    ARRIVAL = 1
+    TICK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        kind: completion, arrival or tick.
+        time_s: when, s.
+        tasks: ids of the tasks that arrived or completed, in order; empty for a tick.
+        gpu: the GPU's index for completions, else None.
+    """
+
+    kind: Kind
+    time_s: float
+    tasks: tuple[int, ...] = ()
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a waiting (or paused) task on a GPU under an MPS percentage."""
+
+    task: int
+    gpu: int
+    mps_pct: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SetClock:
+    """Ask a GPU for an SM clock, MHz; None leaves the card to itself."""
+
+    gpu: int
+    sm_mhz: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Take a running task off its GPU; it keeps its completed iterations and waits. `Start` resumes it."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Move a running task to another GPU (or another share of the same one)."""
+
+    task: int
+    gpu: int
+    mps_pct: int = 100
+
+
+Action = Start | SetClock | Pause | Migrate
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A task that runs on a GPU, as its policy may see it (measured, not predicted).
+
+    Attributes:
+        task: the task.
+        mps_pct: its MPS percentage.
+        time_s: seconds per iteration now.
+        remaining: iterations still to do.
+    """
+
+    task: Task
+    mps_pct: int
+    time_s: float
+    remaining: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU at this moment, as a policy may see it.
+
+    Attributes:
+        index: its index in the cluster.
+        gpu: its type.
+        running: what runs on it, by task id.
+        requested_mhz: the clock asked for, MHz, or None.
+        sm_mhz: the clock reached, MHz.
+        power_w: power now, W.
+        free_mib: device memory that is free, MiB.
+    """
+
+    index: int
+    gpu: Gpu
+    running: Mapping[int, Running]
+    requested_mhz: int | None
+    sm_mhz: float
+    power_w: float
+    free_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster at this moment, as a policy may see it.
+
+    Attributes:
+        now_s: the time, s.
+        waiting: tasks that have arrived and do not run (never started, or paused), by (arrival, id).
+        remaining: iterations still to do, by the id of a waiting task.
+        gpus: every GPU, in the cluster's order.
+        pending: how many tasks have not arrived yet (0 once the task set is complete).
+    """
+
+    now_s: float
+    waiting: Sequence[Task]
+    remaining: Mapping[int, float]
+    gpus: Sequence[GpuView]
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a system does (Table I); a test holds each against the actions that the policy takes.
+
+    Attributes:
+        frequency: sets GPU clocks.
+        multi_task: runs several tasks on one GPU at once.
+        heterogeneous: places a task by how it runs on each type of GPU.
+    """
+
+    frequency: bool
+    multi_task: bool
+    heterogeneous: bool
+
+
+class Policy(Protocol):
+    """A system that decides who runs where, when, at which clock and share."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line and in figures, such as `heshare:trade-off`."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What it does (Table I)."""
+        ...
+
+    @property
+    def tick_s(self) -> float | None:
+        """The period of ticks that it wants, s; None for none."""
+        ...
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget everything and get ready for a run on this cluster."""
+        ...
+
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Answer one event. The actions are carried out in the order given."""
+        ...

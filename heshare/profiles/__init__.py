@@ -1,0 +1,1 @@
+"""What was measured: one schema for a row, one store, one recorder over any device."""

@@ -1,0 +1,1 @@
+"""What is told: tables, figures, claims, each with its provenance."""

@@ -1,0 +1,1 @@
+"""The nouns: GPUs, clusters, workloads, tasks and traces. Frozen, validated, no behaviour."""
