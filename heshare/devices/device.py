@@ -7,6 +7,7 @@ energy; whoever runs tasks on it computes energy from the timeline as well, and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class Reading:
         energy_j: energy since the device was opened, J.
         residents: progress by task id.
         throttled: whether a limit holds the clock below the request.
+        sm_util_pct: SM utilisation of the whole GPU, %, NaN where the device cannot tell.
+        dram_util_pct: memory bandwidth utilisation of the whole GPU, %, NaN where the device cannot tell.
+        l2_util_pct: L2 cache utilisation of the whole GPU, %, NaN where the device cannot tell.
     """
 
     time_s: float
@@ -52,6 +56,9 @@ class Reading:
     energy_j: float
     residents: dict[int, Progress] = field(default_factory=dict)
     throttled: bool = False
+    sm_util_pct: float = math.nan
+    dram_util_pct: float = math.nan
+    l2_util_pct: float = math.nan
 
 
 class Device(Protocol):
