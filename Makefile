@@ -1,0 +1,109 @@
+# GNU make 3.81 or later. `make` alone lists the targets.
+#
+# Python: the active environment if heshare is installed there from this very folder (`pip install -e .`, or
+# `conda env create -f environment.yml`); otherwise .venv, which make builds from requirements.lock by itself.
+# PYTHON=/path/to/python3.12 says which interpreter .venv is made with.
+
+.DEFAULT_GOAL := help
+JOBS ?= 2
+
+# Same inputs, same bytes: no threads that add in another order, no clock, no locale, no hash seed.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export PYTHONHASHSEED := 0
+export MPLBACKEND := agg
+export TZ := UTC
+export LC_ALL := C.UTF-8
+export SOURCE_DATE_EPOCH := 0
+export JUPYTER_PREFER_ENV_PATH := 1
+# Whatever else is installed for this user must not leak in.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+
+# -I keeps the current folder off the path, where heshare could always be imported.
+PROBE := import sys, os, importlib.util as u; \
+	here = os.path.realpath("heshare/__init__.py"); \
+	found = u.find_spec("heshare"); \
+	same = found is not None and os.path.realpath(found.origin or "") == here; \
+	tools = all(u.find_spec(name) for name in ("papermill", "pymoo", "pytest", "xdist")); \
+	own = os.path.realpath(sys.prefix) == os.path.realpath(".venv"); \
+	sys.exit(not (same and tools and not own and sys.version_info >= (3, 11)))
+ACTIVE := $(shell for prefix in "$$VIRTUAL_ENV" "$$CONDA_PREFIX"; do \
+	if [ -n "$$prefix" ] && "$$prefix/bin/python" -I -c '$(PROBE)' >/dev/null 2>&1; then \
+	echo "$$prefix/bin/python"; break; fi; done)
+
+ifeq ($(ACTIVE),)
+PY := .venv/bin/python
+ENV := .venv/.ready
+else
+PY := "$(ACTIVE)"
+ENV :=
+endif
+
+# The stamp holds the folder's name, since an environment cannot move with its folder.
+STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
+
+.PHONY: help figures claims smoke test lint bench calibrate live notebook lock clean FORCE
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+figures: $(ENV) ## every table and figure, and the claims, from recorded and emulated profiles (no GPU)
+	$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures
+	$(PY) -m heshare claims --out figures
+
+claims: $(ENV) ## the table of the paper's claims, from the figures that are there
+	$(PY) -m heshare claims --out figures
+
+smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke (under a minute)
+	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
+	$(PY) -m heshare claims --out build/smoke
+
+test: $(ENV) ## every test that needs no GPU
+	$(PY) -m pytest -n $(JOBS)
+
+lint: $(ENV) ## style, format and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(ENV) ## how fast it is, into build/bench.json
+	mkdir -p build
+	$(PY) benchmarks/run.py --out build/bench.json
+
+calibrate: $(ENV) ## fit the device model again; print its errors on points left out
+	$(PY) -m heshare calibrate
+
+live: $(ENV) ## the notebooks on this machine's NVIDIA GPU (changes its clocks, then restores them)
+	@echo "make live measures on a real NVIDIA GPU and needs the right to set its clocks."
+	$(PY) -m heshare notebook run --all --profile live --jobs 1 --out build/live
+
+notebook: $(ENV) ## open the notebooks in JupyterLab
+	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab notebooks
+
+lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
+	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --fork-strategy fewest \
+		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet \
+		$(UPGRADE) --output-file requirements.lock
+
+clean: ## remove what make wrote, but not .venv
+	rm -rf build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	find figures -type f ! -name README.md -exec rm -f {} +
+
+# The stamp is written last: an environment that was left half built is built again.
+.venv/.ready: requirements.lock $(STALE)
+	@python=""; \
+	for name in "$(PYTHON)" python3.13 python3.12 python3.11 python3.14 python3; do \
+		if "$$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+		then python="$$name"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "make: found no Python 3.11 or later with the venv module." >&2; \
+		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or say where it is: make PYTHON=..." >&2; \
+		exit 2; \
+	fi; \
+	echo "Building .venv from requirements.lock with $$("$$python" --version), once; this takes a minute or two."; \
+	rm -rf .venv && "$$python" -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
+	@printf '%s' "$(CURDIR)" > .venv/.ready
