@@ -42,5 +42,5 @@ class Predictor(Protocol):
         ...
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: card default)."""
+        """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: card default)."""
         ...

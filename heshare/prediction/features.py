@@ -1,0 +1,230 @@
+"""Table II: the features of the predictor, for tasks that share a GPU.
+
+A row of features describes one task (the *target*) that comes to a GPU where other tasks (its *co-runners*) run. Task
+features are those of the task alone, at 100 % and the top clock, so a prediction needs no measurement of the pairing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from heshare.errors import InputError
+from heshare.prediction.predictor import FloatArray, IntArray
+from heshare.profiles.columns import parse_co_runners
+from heshare.world.catalogue import gpu as find_gpu
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+
+class Feature(NamedTuple):
+    """One feature: its name, its group in Table II, its unit and what it means."""
+
+    name: str
+    group: str
+    unit: str
+    meaning: str
+
+
+FEATURES = (
+    Feature("sm_util_pct", "Task features", "%", "SM utilisation of the task alone"),
+    Feature("dram_util_pct", "Task features", "%", "memory bandwidth utilisation of the task alone"),
+    Feature("l2_util_pct", "Task features", "%", "L2 cache utilisation of the task alone"),
+    Feature("alone_s", "Task features", "s", "time of one iteration of the task alone, at 100 % and the top clock"),
+    Feature("mps_pct", "MPS configuration", "%", "MPS percentage assigned to the task"),
+    Feature("sm_mhz", "DVFS frequency", "MHz", "SM clock requested for the GPU"),
+    Feature("occupied_sm_pct", "Collocation features", "%", "SM utilisation that the co-runners ask for"),
+    Feature("occupied_dram_pct", "Collocation features", "%", "memory bandwidth utilisation that they ask for"),
+    Feature("occupied_l2_pct", "Collocation features", "%", "L2 cache utilisation that they ask for"),
+    Feature("occupied_power_w", "Collocation features", "W", "power of the GPU with the co-runners, without the task"),
+    Feature("sm_count", "GPU features", "", "streaming multiprocessors of the GPU"),
+    Feature("mem_bw_gbs", "GPU features", "GB/s", "peak memory bandwidth of the GPU"),
+    Feature("l2_mib", "GPU features", "MiB", "L2 cache of the GPU"),
+    Feature("idle_w", "GPU features", "W", "basic power of the GPU: what it draws with nothing running"),
+)
+NAMES = tuple(feature.name for feature in FEATURES)
+ALONE, MPS, CLOCK, OCCUPIED_SM, OCCUPIED_POWER, IDLE = (
+    NAMES.index(name) for name in ("alone_s", "mps_pct", "sm_mhz", "occupied_sm_pct", "occupied_power_w", "idle_w")
+)
+
+_TASK = ("sm_util_pct", "dram_util_pct", "l2_util_pct", "time_s", "power_w")
+_EXACT = 2.0**20  # sums of multiples of 2**-20 are exact, so the order of co-runners cannot change a bit
+
+
+class References:
+    """Task features by GPU and workload, from the reference rows of profiles.
+
+    Args:
+        profiles: a table of the profile schema.
+    """
+
+    def __init__(self, profiles: pd.DataFrame) -> None:
+        alone = profiles[is_reference(profiles)]
+        self._curves: dict[tuple[str, str, str, str], tuple[FloatArray, FloatArray]] = {}
+        keys = ["gpu", "workload", "precision", "engine"]
+        for (gpu, workload, precision, engine), rows in alone.sort_values([*keys, "batch_size"]).groupby(keys):
+            rows = rows.drop_duplicates("batch_size")
+            self._curves[gpu, workload, precision, engine] = (
+                rows["batch_size"].to_numpy(float),
+                rows[list(_TASK)].to_numpy(float),
+            )
+        self.idle_w = {str(name): float(value) for name, value in alone.groupby("gpu")["idle_w"].mean().items()}
+
+    def task(self, gpu: str, workload: Workload) -> FloatArray:
+        """SM, memory bandwidth and L2 utilisation (%), time (s) and GPU power (W) of a workload alone, shape (5,).
+
+        An inference batch size between two recorded ones is interpolated, logarithms against logarithms.
+
+        Raises:
+            InputError: the workload or the size is not covered by the record.
+        """
+        curve = self._curves.get((gpu, workload.model, workload.precision, workload.engine))
+        if curve is None:
+            raise _unrecorded(gpu, workload, "reference rows of " + (", ".join(sorted(self.idle_w)) or "no GPU"))
+        sizes, values = curve
+        exact = np.flatnonzero(sizes == workload.batch_size)
+        if exact.size:
+            return values[exact[0]]
+        if not sizes[0] < workload.batch_size < sizes[-1]:
+            raise _unrecorded(gpu, workload, f"inference batch sizes {sizes[0]:.0f} to {sizes[-1]:.0f}")
+        logs = np.log(np.maximum(values, 1e-9))
+        size = np.log(workload.batch_size)
+        return np.exp(np.array([np.interp(size, np.log(sizes), column) for column in logs.T]))
+
+
+def is_reference(profiles: pd.DataFrame) -> pd.Series:
+    """Which rows tell task features: alone, at 100 %, at the top clock."""
+    top = profiles["gpu"].map({name: find_gpu(name).max_mhz for name in profiles["gpu"].unique()})
+    return (profiles["co_runners"] == "") & (profiles["mps_pct"] == 100) & (profiles["sm_mhz"] == top)
+
+
+class Encoder:
+    """Turns sets of tasks that share one GPU into rows of Table II's features.
+
+    Each co-runner j asks for its utilisations alone, u_j (SM), d_j (memory bandwidth), l_j (L2), as far as its MPS
+    percentage s_j lets it: r_j = min(1, s_j / u_j). The occupied features are sums over the co-runners,
+    sum(r_j u_j), sum(r_j d_j) and sum(r_j l_j), above 100 % when they ask for more than there is; the occupied power is
+    idle + clock / top clock * sum(r_j (P_j - idle)), P_j being the GPU's power with j alone.
+
+    Args:
+        gpu: the GPU that is shared.
+        references: task features of the record.
+
+    Attributes:
+        gpu: the GPU that is shared.
+        idle_w: its power with nothing running, W, as recorded.
+
+    Raises:
+        InputError: the record says nothing of this GPU.
+    """
+
+    def __init__(self, gpu: Gpu, references: References) -> None:
+        if gpu.name not in references.idle_w:
+            raise _unrecorded(gpu.name, None, "profiles of " + (", ".join(sorted(references.idle_w)) or "no GPU"))
+        self.gpu = gpu
+        self._references = references
+        self.idle_w = references.idle_w[gpu.name]
+        self._ids: dict[Resident, int] = {}
+        self._rows: list[list[float]] = []
+        self._table = np.empty((0, 10))
+        self._clocks: dict[int | None, int] = {None: gpu.max_mhz}
+
+    def ids(self, residents: Iterable[Resident]) -> list[int]:
+        """A small number for each different resident.
+
+        Raises:
+            InputError: a workload is not covered by the record.
+        """
+        known = self._ids
+        return [known[one] if one in known else self._learn(one) for one in residents]
+
+    def clock(self, sm_mhz: int | None) -> int:
+        """The clock in MHz; None, a card left to itself, is the top clock.
+
+        Raises:
+            InputError: the clock is not on the GPU's grid.
+        """
+        if sm_mhz not in self._clocks:
+            self._clocks[sm_mhz] = self.gpu.check_clock(int(sm_mhz or 0))
+        return self._clocks[sm_mhz]
+
+    def is_full(self, resident_id: int) -> bool:
+        """Whether a resident runs at 100 %."""
+        return self._rows[resident_id][4] == 100
+
+    def alone(self, resident_id: int) -> tuple[float, float]:
+        """Time of one iteration (s) and GPU power (W) of a resident's workload alone, as recorded."""
+        row = self._rows[resident_id]
+        return row[3], row[5]
+
+    def rows(self, sets: IntArray, sm_mhz: IntArray) -> FloatArray:
+        """Features of every task of m sets, beside the others of its set.
+
+        Args:
+            sets: ids of residents, shape (m, k), -1 beyond a set's size.
+            sm_mhz: the clock of each set, MHz, shape (m,).
+
+        Returns:
+            shape (m, k, 14), columns as in `FEATURES`, NaN beyond a set's size.
+        """
+        if len(self._table) < len(self._rows):
+            self._table = np.array(self._rows)
+        table = np.vstack([self._table, np.zeros(self._table.shape[1])])
+        task, asked = table[:, :5][sets], table[:, 6:][sets]
+        occupied = asked.sum(axis=1, keepdims=True) - asked
+        occupied[..., 3] = self.idle_w + occupied[..., 3] * (sm_mhz / self.gpu.max_mhz)[:, None]
+        shape = (*sets.shape, 1)
+        card = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
+        parts = [task, np.broadcast_to(sm_mhz[:, None, None], shape), occupied, np.broadcast_to(card, (*sets.shape, 4))]
+        return np.where((sets >= 0)[..., None], np.concatenate(parts, axis=2), np.nan)
+
+    def _learn(self, resident: Resident) -> int:
+        sm_pct, dram_pct, l2_pct, time_s, power_w = map(float, self._references.task(self.gpu.name, resident.workload))
+        reach = min(1.0, resident.mps_pct / max(sm_pct, 1e-9))
+        asked = np.array([sm_pct, dram_pct, l2_pct, max(power_w - self.idle_w, 0.0)]) * reach
+        exact = (np.round(asked * _EXACT) / _EXACT).tolist()
+        self._rows.append([sm_pct, dram_pct, l2_pct, time_s, float(resident.mps_pct), power_w, *exact])
+        self._ids[resident] = len(self._rows) - 1
+        return self._ids[resident]
+
+
+def pad(sets: Sequence[Sequence[int]]) -> IntArray:
+    """Sets of ids as one array, shape (m, largest set), -1 beyond a set's size."""
+    width = max(map(len, sets), default=0)
+    return np.array([[*ids, *[-1] * (width - len(ids))] for ids in sets], dtype=np.int64).reshape(len(sets), width)
+
+
+def of_profiles(profiles: pd.DataFrame, references: References | None = None) -> FloatArray:
+    """Features of the observed task of every row of a profile table, shape (rows, 14).
+
+    Raises:
+        InputError: the reference row of a workload is missing.
+    """
+    references = references or References(profiles)
+    features = np.empty((len(profiles), len(FEATURES)))
+    for name, where in profiles.groupby("gpu", sort=True).indices.items():
+        encoder = Encoder(find_gpu(str(name)), references)
+        rows = profiles.iloc[where]
+        sets = [encoder.ids(residents) for residents in map(_residents, rows.itertuples(index=False))]
+        features[where] = encoder.rows(pad(sets), rows["sm_mhz"].to_numpy(np.int64))[:, 0]
+    return features
+
+
+def _residents(row: tuple[object, ...]) -> tuple[Resident, ...]:
+    cells = row._asdict()  # type: ignore[attr-defined]
+    precision, engine = cells["precision"], cells["engine"]
+    target = Resident(Workload(cells["workload"], cells["batch_size"], precision, engine), cells["mps_pct"])
+    return (target, *parse_co_runners(cells["co_runners"], precision=precision, engine=engine))
+
+
+def _unrecorded(gpu: str, workload: Workload | None, known: str) -> InputError:
+    what = f"{workload} ({workload.precision}, {workload.engine}) on {gpu}" if workload else gpu
+    return InputError(
+        column="workload" if workload else "gpu",
+        found=f"{what}, which the profiles do not cover",
+        expected=known,
+        action=f"Record {what} alone at 100 % and the top clock with `heshare profile`.",
+    )
