@@ -1,0 +1,212 @@
+"""The paper's claims, priced: what it says, what comes out here, and the verdict.
+
+Verdicts: *reproduced* (the interval reaches the paper's value or beats it), *direction* (same sign, smaller),
+*not reproduced*, *not testable*, and *not yet* for a claim that nothing here measures so far.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from heshare import files
+from heshare.errors import InputError
+from heshare.reporting import provenance, tables
+
+COLUMNS = (
+    "id", "where", "statement", "paper", "measured", "low", "high", "n", "verdict", "provenance", "note",
+)  # fmt: skip
+REPRODUCED, DIRECTION, FAILED = "reproduced", "direction", "not reproduced"
+UNTESTABLE, NOT_YET = "not testable", "not yet"
+VERDICTS = (REPRODUCED, DIRECTION, FAILED, UNTESTABLE, NOT_YET)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One checkable statement, a row of `data/paper_claims.csv`.
+
+    Attributes:
+        id: such as `H3`.
+        part: which of the claim's numbers, such as `energy against Random`; empty when it has one.
+        where: the figure or table of the paper.
+        statement: what it says.
+        paper: what the paper says, for reading.
+        kind: `reduction` (percent, below zero), `ratio` (above 1), `error` (percent, ours), `rival error` (percent, of
+            a technique that the paper finds poor) or `ordering`.
+        value: the paper's number; NaN for an ordering.
+    """
+
+    id: str
+    part: str
+    where: str
+    statement: str
+    paper: str
+    kind: str
+    value: float
+
+
+@cache
+def known() -> dict[tuple[str, str], Claim]:
+    """Every claim by (id, part), in the order of `data/paper_claims.csv`."""
+    with files.data("paper_claims.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {
+        (row["id"], row["part"]): Claim(
+            row["id"],
+            row["part"],
+            row["where"],
+            row["statement"],
+            row["paper"],
+            row["kind"],
+            float(row["value"] or "nan"),
+        )
+        for row in rows
+    }
+
+
+def verdict(
+    claim: Claim, measured: float, low: float, high: float, *, against: float = math.nan, holds: Mapping[str, bool]
+) -> str:
+    """The verdict on one claim.
+
+    Args:
+        claim: what the paper says.
+        measured: what comes out here, in the claim's unit.
+        low: lower end of the 95 % interval.
+        high: upper end of the 95 % interval.
+        against: for errors, the error that it is compared with: the best rival's for `error`, the forest's for
+            `rival error`.
+        holds: for an ordering, its parts and whether each holds.
+    """
+    if claim.kind == "ordering":
+        kept = list(holds.values())
+        return REPRODUCED if kept and all(kept) else DIRECTION if any(kept) else FAILED
+    reached, same = {
+        "reduction": (low <= claim.value, high < 0),
+        "ratio": (high >= claim.value, low > 1),
+        "error": (low <= claim.value, measured < against),
+        "rival error": (high >= claim.value, measured > against),
+    }[claim.kind]
+    return REPRODUCED if reached else DIRECTION if same else FAILED
+
+
+def price(
+    claim: Claim,
+    *,
+    measured: float = math.nan,
+    low: float = math.nan,
+    high: float = math.nan,
+    n: int,
+    provenance: str,
+    profile: str,
+    note: str = "",
+    against: float = math.nan,
+    holds: Mapping[str, bool] | None = None,
+) -> dict[str, object]:
+    """One priced claim as a row, with its verdict.
+
+    Args:
+        claim: what the paper says.
+        measured: what comes out here, in the claim's unit.
+        low: lower end of its 95 % interval.
+        high: upper end of its 95 % interval.
+        n: how many values the interval stands on.
+        provenance: emulated, measured or published.
+        profile: the notebook profile that made it.
+        note: reasons, from the data.
+        against: see `verdict`.
+        holds: see `verdict`.
+
+    Raises:
+        InputError: a number that is needed is missing, or the measured value lies outside its own interval.
+    """
+    parts = dict(holds or {})
+    ordering = claim.kind == "ordering"
+    if (ordering and not parts) or (not ordering and not low <= measured <= high):
+        raise InputError(
+            column=f"claim {claim.id}",
+            found=f"measured {measured}, interval {low} to {high}, parts {parts}",
+            expected="the parts of an ordering, or a value inside its interval",
+            action="Correct what the notebook passes.",
+        )
+    said = "; ".join(f"{'holds' if good else 'FAILS'}: {text}" for text, good in parts.items())
+    return {
+        "id": claim.id,
+        "part": claim.part,
+        "measured": measured,
+        "low": low,
+        "high": high,
+        "n": n,
+        "verdict": verdict(claim, measured, low, high, against=against, holds=parts),
+        "provenance": provenance,
+        "profile": profile,
+        "note": " ".join(filter(None, [f"{said}." if said else "", note])),
+    }
+
+
+def merge(folder: Path) -> pd.DataFrame:
+    """Every claim of the paper with what the notebooks in `folder` found; the rest says "not yet".
+
+    Raises:
+        InputError: a file of priced claims names a claim that does not exist.
+    """
+    found: dict[tuple[str, str], dict[str, object]] = {}
+    for path in sorted((folder / "claims").glob("*.json")):
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            key = (str(row["id"]), str(row["part"]))
+            if key not in known():
+                raise InputError(
+                    file=path,
+                    found=f"claim {key}",
+                    expected="a claim of data/paper_claims.csv",
+                    action="Remove this stale file and run the notebooks again.",
+                )
+            found[key] = row
+    rows = []
+    for key, claim in known().items():
+        priced = found.get(key, {"verdict": NOT_YET, "note": "Nothing here measures this so far."})
+        rows.append(
+            {"id": claim.id, "where": claim.where, "statement": claim.statement, "paper": claim.paper, **priced}
+        )
+    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    return table.astype({"measured": float, "low": float, "high": float, "n": "Int64"})
+
+
+def _profiles(folder: Path) -> list[str]:
+    rows = [row for path in sorted((folder / "claims").glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
+    return sorted({str(row["profile"]) for row in rows})
+
+
+def write(folder: Path) -> pd.DataFrame:
+    """Write `claims.csv`, `claims.md` and `claims.json` into `folder` and return the table."""
+    table = merge(folder)
+    origins = table["provenance"].dropna()
+    counts = {str(kind): int(count) for kind, count in origins.value_counts().sort_index().items()}
+    profiles = _profiles(folder)
+    caption = (
+        "Every checkable statement of the paper and of the other systems. Intervals are 95 % (see the note of each "
+        f"row). Notebook profile: {', '.join(profiles) or 'none run'}. Reductions and errors are in percent; a "
+        "reduction is written with a minus."
+    )
+    if "smoke" in profiles:
+        caption += (
+            " The profile smoke is a test of the machinery: its sizes are far too small for its verdicts to count."
+        )
+    files.write_text(folder / "claims.csv", tables.to_csv(table))
+    files.write_text(folder / "claims.md", f"# The paper's claims\n\n{tables.to_markdown(table)}\n{caption}\n")
+    text = provenance.sidecar(
+        name="claims",
+        caption=caption,
+        rows=counts or {"published": 0},
+        notebook=None,
+        parameters={"profile": ", ".join(profiles)},
+    )
+    files.write_text(folder / "claims.json", text)
+    return table

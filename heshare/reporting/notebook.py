@@ -1,0 +1,168 @@
+"""What a notebook uses: its parameters, its random numbers, and one way to save figures, tables and claims."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from heshare import files
+from heshare.errors import DeviceError, InputError
+from heshare.reporting import claims, parameters, provenance, style, tables
+from heshare.reporting.execute import suffixes
+from heshare.reporting.runner import folder_for
+
+_CAPTION_PT = 5.5
+_LINE_IN = 1.25 * _CAPTION_PT / 72
+
+
+@dataclass(frozen=True)
+class Context:
+    """A notebook at work; made by `setup`.
+
+    Attributes:
+        notebook: the source, with its defaults and promised outputs.
+        parameters: the values of this run.
+        out: the folder that outputs go to.
+    """
+
+    notebook: parameters.Notebook
+    parameters: dict[str, Any]
+    out: Path
+    _claims: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def profile(self) -> str:
+        """`smoke`, `paper` or `live`."""
+        return str(self.parameters["profile"])
+
+    def rng(self, stream: int = 0) -> np.random.Generator:
+        """Random numbers of this notebook's seed; each `stream` is independent of the others."""
+        return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))
+
+    def figure(self, rows: int = 1, columns: int = 1, *, height_in: float = 2.1, wide: bool = False, **kw: Any) -> Any:
+        """A figure of one column's width (or of the page's) and its axes."""
+        width_in = style.PAGE_IN if wide else style.COLUMN_IN
+        return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
+
+    def save(self, fig: Figure, name: str, *, data: pd.DataFrame, caption: str, rows: Mapping[str, int] | str) -> None:
+        """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
+
+        Args:
+            fig: the figure; the caption is written under it.
+            name: one of the promised outputs, such as `fig06_comparison`.
+            data: the plotted numbers.
+            caption: what is drawn, intervals and seeds; the provenance is put before it.
+            rows: how many rows of `data` are emulated, measured, published; one word when all are alike.
+
+        Raises:
+            InputError: the notebook did not promise this output, or there is no data.
+        """
+        counts = self._check(name, data, rows)
+        text = f"{_origin(counts)}; {caption}"
+        _write_caption(fig, text)
+        files.write_atomic(
+            self.out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name})
+        )
+        files.write_atomic(self.out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
+        self._sidecar(name, data, text, counts)
+
+    def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
+        """Write a table as CSV, Markdown and JSON (its provenance); returns it for display.
+
+        Raises:
+            InputError: the notebook did not promise this output, or there is no data.
+        """
+        counts = self._check(name, data, rows)
+        text = f"{caption} {_origin(counts).capitalize()}."
+        files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{text}\n")
+        self._sidecar(name, data, text, counts)
+        return data
+
+    def claim(self, id: str, part: str = "", **found: Any) -> str:
+        """Price one claim of the paper; see `claims.price` for the arguments. Returns the verdict."""
+        row = claims.price(claims.known()[id, part], profile=self.profile, **found)
+        self._claims[:] = [old for old in self._claims if (old["id"], old["part"]) != (id, part)] + [row]
+        text = json.dumps(self._claims, indent=2, ensure_ascii=False) + "\n"
+        files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
+        return str(row["verdict"])
+
+    def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str) -> dict[str, int]:
+        if name not in self.notebook.outputs:
+            raise InputError(
+                file=self.notebook.path.name,
+                found=f"an output {name!r}",
+                expected="one of " + ", ".join(self.notebook.outputs),
+                action="Name it in setup(outputs=[...]).",
+            )
+        if data.empty:
+            raise InputError(found=f"no rows for {name}", expected="the plotted numbers", action="Pass them as data.")
+        counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
+        return {kind: counts[kind] for kind in provenance.check_kinds(counts)}
+
+    def _sidecar(self, name: str, data: pd.DataFrame, caption: str, counts: Mapping[str, int]) -> None:
+        files.write_text(self.out / f"{name}.csv", tables.to_csv(data))
+        text = provenance.sidecar(
+            name=name, caption=caption, rows=counts, notebook=self.notebook.path, parameters=self.parameters
+        )
+        files.write_text(self.out / f"{name}.json", text)
+
+
+def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Context:
+    """Begin a notebook: check its parameters, apply the style, find the output folder.
+
+    Args:
+        name: the notebook's file name without `.ipynb`.
+        values: the notebook's `globals()`; only the names of its parameters cell are read.
+        outputs: what this notebook promises to write, a literal list.
+
+    Raises:
+        InputError: a parameter of the wrong type, an unknown profile, or an output name that is none.
+        DeviceError: the profile `live`, without a GPU that this release can measure.
+    """
+    source = parameters.read(parameters.folder() / f"{name}.ipynb")
+    found = parameters.check(source, {key: values[key] for key in source.defaults})
+    default = folder_for(str(found["profile"]))
+    if found["profile"] == "live":
+        raise DeviceError(
+            "live: no notebook measures on a GPU yet; nothing was run. Use the profile paper, which says emulated."
+        )
+    for output in outputs:
+        suffixes(output)
+    style.apply()
+    out = Path(str(found["out_dir"])) if found["out_dir"] else default
+    return Context(source, found, out)
+
+
+def _origin(counts: Mapping[str, int]) -> str:
+    words = {
+        "emulated": "emulated (calibrated on published measurements)",
+        "measured": "measured",
+        "published": "published values",
+    }
+    if len(counts) == 1:
+        return words[next(iter(counts))]
+    return ", ".join(f"{words[kind]} ({n} rows)" for kind, n in counts.items())
+
+
+def _write_caption(fig: Figure, text: str) -> None:
+    """Put the caption under the axes, inside the figure's width, by giving it a strip of its own."""
+    width_in, height_in = fig.get_size_inches()
+    lines = textwrap.wrap(text, int(width_in * 72 / (0.535 * _CAPTION_PT)))
+    strip = (len(lines) + 0.6) * _LINE_IN
+    fig.set_size_inches(width_in, height_in + strip)
+    share = strip / (height_in + strip)
+    engine = fig.get_layout_engine()
+    if engine is not None:
+        engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
+    fig.text(0.012, 0.3 * _LINE_IN / (height_in + strip), "\n".join(lines), fontsize=_CAPTION_PT, color="#555555",
+             va="bottom", linespacing=1.2)  # fmt: skip

@@ -1,0 +1,142 @@
+"""The strict runner: everything that bare papermill lets through must fail here, and nothing half-made may be seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from heshare.errors import InputError
+from heshare.reporting import execute as module
+from heshare.reporting import parameters, runner
+from heshare.reporting.execute import NotebookError, execute
+
+WRITE = (
+    "from pathlib import Path\n"
+    "for suffix in ('.pdf', '.png', '.csv', '.json'):\n"
+    "    (Path(out_dir) / f'fig01_toy{suffix}').write_text(f'{seed} {profile}')\n"
+)
+
+
+def toy(folder: Path, *cells: str, name: str = "toy", cell: str | None = None) -> parameters.Notebook:
+    source = 'profile = "paper"\nseed = 0\nrate = 0.5\nsizes = [4, 8]\nfast = False\nout_dir = ""'
+    book = nbformat.v4.new_notebook()
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    first = nbformat.v4.new_code_cell(source if cell is None else cell)
+    first.metadata["tags"] = ["parameters"]
+    head = "def setup(outputs):\n    pass\nsetup(outputs=['fig01_toy'])"
+    book.cells = [first, *(nbformat.v4.new_code_cell(text) for text in (head, *cells))]
+    path = folder / f"{name}.ipynb"
+    nbformat.write(book, path)
+    return parameters.read(path)
+
+
+def test_outputs_arrive_and_the_kernel_is_this_interpreter_in_the_checkout(tmp_path: Path) -> None:
+    look = "import sys, os, json\n(Path(out_dir) / 'who.json').write_text(json.dumps([sys.executable, os.getcwd()]))"
+    book = toy(tmp_path, WRITE, look)
+    done = execute(book, {"seed": 7, "profile": "smoke"}, tmp_path / "out", tmp_path / "copies")
+    assert (tmp_path / "out/fig01_toy.csv").read_text() == "7 smoke"
+    executable, where = json.loads((tmp_path / "out/who.json").read_text())
+    assert Path(executable) == Path(sys.executable)
+    assert Path(where) == parameters.folder().parent
+    assert done.executed.is_file()
+    assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
+
+
+def test_a_users_kernel_of_the_same_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tmp_path / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": ["/no/such/python", "-f", "{connection_file}"], "display_name": "x", "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
+    assert (tmp_path / "out/fig01_toy.pdf").is_file()
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ((WRITE, "raise SystemExit(0)", "late = 1"), "ended early"),
+        ((WRITE, "1 / 0"), "ZeroDivisionError"),
+        (("pass",), "promised but not written: fig01_toy.pdf"),
+        ((WRITE, "(Path(out_dir) / 'fig01_toy.png').write_text('')"), "not written: fig01_toy.png"),
+    ],
+    ids=["system exit", "error", "missing output", "empty output"],
+)
+def test_failure_leaves_the_old_outputs(tmp_path: Path, cells: tuple[str, ...], said: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "fig01_toy.csv").write_text("before")
+    with pytest.raises(NotebookError, match=said):
+        execute(toy(tmp_path, *cells), {}, out, tmp_path / "copies")
+    assert [path.name for path in out.iterdir()] == ["fig01_toy.csv"]
+    assert (out / "fig01_toy.csv").read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sed": "7"}, "Did you mean 'seed'"),
+        ({"seed": "seven"}, "a whole number"),
+        ({"seed": 1.5}, "a whole number"),
+        ({"seed": True}, "a whole number"),
+        ({"fast": "1"}, "a truth value"),
+        ({"sizes": "4"}, "a list"),
+        ({"sizes": "['a']"}, "a list"),
+        ({"profile": "smoke"}, "--profile"),
+        ({"out_dir": "x"}, "--out"),
+    ],
+)
+def test_parameters_are_refused_before_anything_runs(tmp_path: Path, given: dict[str, object], said: str) -> None:
+    book = toy(tmp_path, WRITE)
+    with pytest.raises(InputError, match=said):
+        runner.run([book.path], profile="smoke", given=given, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_becomes_the_type_of_the_default(tmp_path: Path) -> None:
+    given = {"seed": "7", "rate": "1e-3", "fast": "true", "sizes": "[1, 2]"}
+    assert parameters.check(toy(tmp_path), given) == {"seed": 7, "rate": 1e-3, "fast": True, "sizes": [1, 2]}
+    assert parameters.check(toy(tmp_path), {"rate": 2}) == {"rate": 2.0}
+
+
+@pytest.mark.parametrize("cell", ["seed = 0\ndoubled = seed * 2", "seed: int = 0", "import os", "seed = max(1, 2)"])
+def test_a_parameters_cell_holds_literals_only(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(InputError, match=r"literal"):
+        toy(tmp_path, cell=cell)
+
+
+def test_not_a_notebook(tmp_path: Path) -> None:
+    (tmp_path / "x.ipynb").write_text("hello")
+    with pytest.raises(InputError, match="no notebook"):
+        parameters.read(tmp_path / "x.ipynb")
+
+
+def test_parallel_runs_report_every_failure_and_keep_the_good(tmp_path: Path) -> None:
+    books = [toy(tmp_path, WRITE, name="a"), toy(tmp_path, "1 / 0", name="b")]
+    with pytest.raises(NotebookError, match=r"b: cell .* ZeroDivisionError"):
+        runner.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", quiet=True)
+    assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
+
+
+def test_unknown_profile() -> None:
+    with pytest.raises(InputError, match="Did you mean 'paper'"):
+        runner.folder_for("papr")
+
+
+def test_a_kernel_that_does_not_start_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def refuse(*_: object) -> None:
+        calls.append(1)
+        raise module._StartError("Address already in use")
+
+    monkeypatch.setattr(module, "_papermill", refuse)
+    with pytest.raises(NotebookError, match="did not start, twice: Address already in use"):
+        execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
+    assert len(calls) == 2
