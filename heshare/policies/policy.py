@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -46,11 +46,20 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a waiting (or paused) task on a GPU under an MPS percentage."""
+    """Start a waiting (or paused) task on a GPU under an MPS percentage.
+
+    Attributes:
+        task: the task's id.
+        gpu: the GPU's index.
+        mps_pct: its MPS percentage.
+        batch_size: another inference batch size than the task's own, None for its own. The samples still to do stay
+            the same, so half the batch size means twice the iterations.
+    """
 
     task: int
     gpu: int
     mps_pct: int = 100
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +79,22 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Move a running task to another GPU (or another share of the same one)."""
+    """Move a running task to another GPU (or another share or inference batch size on the same one)."""
 
     task: int
     gpu: int
     mps_pct: int = 100
+    batch_size: int | None = None
 
 
-Action = Start | SetClock | Pause | Migrate
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ask for one tick at `until_s`, s; later than now. A policy that acts on nothing else can so come back."""
+
+    until_s: float
+
+
+Action = Start | SetClock | Pause | Migrate | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +104,8 @@ class Running:
     Attributes:
         task: the task.
         mps_pct: its MPS percentage.
-        time_s: seconds per iteration now.
-        remaining: iterations still to do.
+        time_s: seconds per iteration now (of the inference batch size that it runs at); `inf` while it loads.
+        remaining: iterations still to do (of the same inference batch size).
     """
 
     task: Task
@@ -122,7 +139,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at this moment, as a policy may see it.
+    """The cluster at this moment, as a policy may see it; valid until `decide` returns.
 
     Attributes:
         now_s: the time, s.
@@ -177,5 +194,32 @@ class Policy(Protocol):
         ...
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Answer one event. The actions are carried out in the order given."""
+        """Answer one event. The actions are carried out in the order given, once all of them are known.
+
+        A task that completes between this answer and its being carried out (a real device does not wait) is left
+        alone by `Pause` and `Migrate`; its completion is the next event.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """What a policy used without doing it again, such as a front that its sister policy planned.
+
+    Attributes:
+        planning_s: wall time that it took then, s.
+        predictor_calls: rows predicted then.
+    """
+
+    planning_s: float
+    predictor_calls: int
+
+
+@runtime_checkable
+class Borrows(Protocol):
+    """A policy that can reuse planning done before; the run's account charges it as if it had done it itself."""
+
+    @property
+    def borrowed(self) -> Borrowed:
+        """What was reused since the last reset."""
         ...

@@ -1,0 +1,77 @@
+"""Random: each task on a GPU drawn by lot (Section V, the first baseline)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from heshare.errors import InputError
+from heshare.policies.policy import Traits
+from heshare.policies.registry import register
+from heshare.policies.release import ReleasesPlan
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.plan import Batch
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+
+
+@register("random", title="Random")
+class Random(ReleasesPlan):
+    """A GPU drawn uniformly among those whose memory holds the task, once, when the task arrives.
+
+    A GPU runs its tasks in order of arrival, in batches of as many as its memory and the MPS clients allow, each at
+    100 % and at the clock that the card chooses.
+    """
+
+    name = "random"
+    traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget every draw."""
+        super().reset(cluster, predictor, rng)
+        self._drawn: dict[int, int] = {}
+
+    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
+        """Draw for the newcomers, leave the others where they are, and form batches."""
+        for task in tasks:
+            if task.id not in self._drawn:
+                self._drawn[task.id] = self._draw(task)
+        queues: list[list[Task]] = [[] for _ in self.cluster.gpus]
+        for task in tasks:
+            queues[self._drawn[task.id]].append(task)
+        return [memory_batches(queue, gpu) for queue, gpu in zip(queues, self.cluster.gpus, strict=True)]
+
+    def _draw(self, task: Task) -> int:
+        need_mib = memory_mib(task.workload)
+        fitting = [index for index, gpu in enumerate(self.cluster.gpus) if gpu.memory_mib >= need_mib]
+        if not fitting:
+            raise fits_nowhere(task, self.cluster)
+        return fitting[int(self.rng.integers(len(fitting)))]
+
+
+def memory_batches(tasks: Sequence[Task], gpu: Gpu) -> list[Batch]:
+    """Batches of consecutive tasks, each as long as memory and MPS clients allow, at 100 % and the card's clock."""
+    groups: list[list[int]] = []
+    free_mib = 0.0
+    for task in tasks:
+        need_mib = memory_mib(task.workload)
+        if not groups or need_mib > free_mib or len(groups[-1]) >= gpu.mps_clients:
+            groups.append([])
+            free_mib = gpu.memory_mib
+        groups[-1].append(task.id)
+        free_mib -= need_mib
+    return [Batch(tuple(group), (100,) * len(group)) for group in groups]
+
+
+def fits_nowhere(task: Task, cluster: Cluster) -> InputError:
+    """The error for a task whose memory no GPU of the cluster has."""
+    largest = max(gpu.memory_mib for gpu in cluster.gpus)
+    return InputError(
+        column="workload",
+        found=f"task {task.id}, {task.workload}, which needs {memory_mib(task.workload):.0f} MiB",
+        expected=f"at most {largest:.0f} MiB, the largest memory of {cluster}",
+        action="Use a smaller inference batch size or a GPU with more memory.",
+    )

@@ -1,0 +1,170 @@
+"""Carrying out a policy's actions, and refusing impossible ones with a message that says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from heshare.errors import InputError, PolicyError
+from heshare.policies.policy import Action, Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.running.state import Job, Slot, State
+from heshare.running.timeline import Interval
+
+if TYPE_CHECKING:
+    from heshare.running.loop import Loop
+
+# What is left of a task after a pause is rounded; this share of it counts as nothing.
+_NOTHING = 1e-12
+
+
+class Hands:
+    """Starts, stops and clocks on behalf of a policy, and keeps the books of who is where."""
+
+    def __init__(self, loop: Loop, start_cost_s: float) -> None:
+        self._loop = loop
+        self._start_cost_s = start_cost_s
+
+    def act(self, action: Action, now_s: float) -> None:
+        """Carry out one action.
+
+        Raises:
+            PolicyError: it is impossible.
+            DeviceError: the device refuses.
+        """
+        if isinstance(action, Start):
+            self._start(action, now_s)
+        elif isinstance(action, SetClock):
+            self._set_clock(action, now_s)
+        elif isinstance(action, Pause):
+            self._pause(action, now_s)
+        elif isinstance(action, Migrate):
+            self._migrate(action, now_s)
+        elif isinstance(action, Wait):
+            self._wait_until(action, now_s)
+        else:
+            self._refuse(action, f"is a {type(action).__name__}", "Return Start, SetClock, Pause, Migrate or Wait.")
+
+    def wait(self, job: Job) -> None:
+        """Put a job into the waiting room."""
+        self._loop.waiting._enter(job.task)
+        self._loop.remaining[job.task.id] = job.left
+
+    def finish(self, job: Job, slot: Slot, now_s: float) -> None:
+        """A job has completed on a GPU: close its books."""
+        self._close(job, slot, now_s, job.left, "completed")
+        job.left = 0.0
+        job.state = State.DONE
+
+    def _start(self, action: Start, now_s: float) -> None:
+        job, slot = self._job(action, action.task), self._slot(action, action.gpu)
+        if job.state is not State.WAITING:
+            self._refuse(action, f"task {action.task} {job.state.value}", "Start only tasks of view.waiting.")
+        self._loop.touch(slot, now_s)
+        self._place(action, job, slot, now_s)
+        self._loop.waiting._leave(job.task)
+        del self._loop.remaining[job.task.id]
+
+    def _place(self, action: Start | Migrate, job: Job, slot: Slot, now_s: float) -> None:
+        job.resize(action.batch_size)
+        self._check_room(action, job, slot)
+        job.gpu, job.mps_pct, job.since_s = slot.index, action.mps_pct, now_s
+        job.starts += 1
+        slot.enter(job)
+        if self._start_cost_s > 0:
+            job.state = State.LOADING
+            start = job.starts
+            self._loop.plan(
+                now_s + self._start_cost_s, Kind.COMPLETION.value, lambda now: self._loaded(job, slot, start, now)
+            )
+        else:
+            self._go(job, slot)
+
+    def _loaded(self, job: Job, slot: Slot, start: int, now_s: float) -> None:
+        if job.starts == start and job.state is State.LOADING:
+            self._loop.touch(slot, now_s)
+            self._go(job, slot)
+            self._loop.settle(now_s)
+
+    def _go(self, job: Job, slot: Slot) -> None:
+        job.state = State.RUNNING
+        slot.device.start(job.task.id, job.workload, job.mps_pct, job.left / job.scale)
+        slot.changed()
+
+    def _set_clock(self, action: SetClock, now_s: float) -> None:
+        slot = self._slot(action, action.gpu)
+        if action.sm_mhz is not None:
+            try:
+                slot.device.gpu.check_clock(action.sm_mhz)
+            except InputError as error:
+                raise PolicyError(f"{self._loop.policy.name}, {action}: {error}") from error
+        self._loop.touch(slot, now_s)
+        slot.device.set_clock(action.sm_mhz)
+
+    def _pause(self, action: Pause, now_s: float) -> None:
+        job = self._job(action, action.task)
+        if self._take_off(action, job, now_s, "paused"):
+            job.state = State.WAITING
+            self.wait(job)
+
+    def _migrate(self, action: Migrate, now_s: float) -> None:
+        job, slot = self._job(action, action.task), self._slot(action, action.gpu)
+        if self._take_off(action, job, now_s, "migrated"):
+            self._loop.touch(slot, now_s)
+            self._place(action, job, slot, now_s)
+
+    def _take_off(self, action: Pause | Migrate, job: Job, now_s: float, outcome: str) -> bool:
+        """Stop a job where it is; False if it has just completed instead."""
+        if job.state not in (State.RUNNING, State.LOADING):
+            if job.task.id in self._loop.untold:
+                return False
+            self._refuse(action, f"task {job.task.id} {job.state.value}", "Name a task that runs on a GPU.")
+        slot = self._loop.slots[job.gpu]
+        self._loop.touch(slot, now_s)
+        if job.task.id not in slot.jobs:
+            return False
+        done = 0.0 if job.state is State.LOADING else slot.device.stop(job.task.id) * job.scale
+        slot.changed()
+        if job.left - done <= _NOTHING * job.task.iterations:
+            self._loop.finish_now(job, slot, now_s)
+            return False
+        self._close(job, slot, now_s, done, outcome)
+        job.left -= done
+        return True
+
+    def _wait_until(self, action: Wait, now_s: float) -> None:
+        if not action.until_s > now_s:
+            self._refuse(action, f"it is {now_s:g} s", "Wait for a time ahead.")
+        self._loop.plan_tick(action.until_s)
+
+    def _close(self, job: Job, slot: Slot, now_s: float, done: float, outcome: str) -> None:
+        slot.leave(job)
+        self._loop.recorder.intervals.append(
+            Interval(job.task.id, slot.index, job.since_s, now_s, job.mps_pct, job.workload.batch_size, done, outcome)
+        )
+        job.gpu = -1
+
+    def _check_room(self, action: Start | Migrate, job: Job, slot: Slot) -> None:
+        gpu = slot.device.gpu
+        if not 1 <= action.mps_pct <= 100:
+            self._refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
+        if len(slot.jobs) >= gpu.mps_clients:
+            self._refuse(action, f"GPU {slot.index} ({gpu.name}) has {len(slot.jobs)} MPS clients", "It takes no more.")
+        if job.need_mib > slot.free_mib:
+            self._refuse(
+                action,
+                f"{job.workload} needs {job.need_mib:.0f} MiB and GPU {slot.index} ({gpu.name}) "
+                f"has {slot.free_mib:.0f} MiB free of {gpu.memory_mib:.0f} MiB",
+                "Wait until there is room, or choose another GPU.",
+            )
+
+    def _job(self, action: Action, task: int) -> Job:
+        if not 0 <= task < len(self._loop.jobs):
+            self._refuse(action, f"no task {task}", f"Tasks are 0 to {len(self._loop.jobs) - 1}.")
+        return self._loop.jobs[task]
+
+    def _slot(self, action: Action, gpu: int) -> Slot:
+        if not 0 <= gpu < len(self._loop.slots):
+            self._refuse(action, f"no GPU {gpu}", f"GPUs are 0 to {len(self._loop.slots) - 1}.")
+        return self._loop.slots[gpu]
+
+    def _refuse(self, action: Action, found: str, advice: str) -> NoReturn:
+        raise PolicyError(f"{self._loop.policy.name}, at {self._loop.clock.now_s():g} s, {action}: {found}. {advice}")

@@ -1,0 +1,242 @@
+"""The event loop: what happens next, who is told, and what is done about it. The same body in virtual and wall time.
+
+Events are taken from a heap in the total order (time, priority, sequence): completions before arrivals before ticks,
+and among equals the one that was planned first. A planned look at a GPU is void once anything on that GPU changed.
+Only GPUs that an event touches are advanced, read and planned again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import groupby
+from time import perf_counter
+from types import MappingProxyType
+
+from heshare.devices.device import Device
+from heshare.errors import DeviceError, PolicyError
+from heshare.policies.policy import Event, Kind, Policy, View
+from heshare.running.acting import Hands
+from heshare.running.clock import Clock
+from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
+from heshare.running.timeline import Recorder
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+_LOOK, _ARRIVE, _TICK = (kind.value for kind in (Kind.COMPLETION, Kind.ARRIVAL, Kind.TICK))
+_FRUITLESS = 10_000
+_IDLE_TICKS = 1_000
+
+
+class Loop:
+    """One run in progress.
+
+    Args:
+        tasks: the task set, task i with id i.
+        cluster: the GPUs.
+        policy: who decides; already reset.
+        devices: one for each GPU.
+        clock: the time that the devices share.
+        max_time_s: give up when the run reaches this time, s.
+        start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
+        on_done: called with the number of tasks that have just completed.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        cluster: Cluster,
+        policy: Policy,
+        devices: Sequence[Device],
+        clock: Clock,
+        *,
+        max_time_s: float = math.inf,
+        start_cost_s: float = 0.0,
+        on_done: Callable[[int], object] = lambda done: None,
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.jobs = [Job(task) for task in tasks]
+        self.slots = [Slot(index, device, clock) for index, device in enumerate(devices)]
+        self.recorder = Recorder(cluster.labels)
+        self.waiting = WaitingRoom()
+        self.remaining: dict[int, float] = {}
+        self.pending = len(tasks)
+        self.unfinished = len(tasks)
+        self.planning_s = 0.0
+        self.events = 0
+        self.ticks_planned = 0
+        self.hands = Hands(self, start_cost_s)
+        self._on_done = on_done
+        self._max_time_s = max_time_s
+        self._heap: list[tuple[float, int, int, Callable[[float], None]]] = []
+        self._sequence = 0
+        self._touched: list[Slot] = []
+        self._fruitless = 0
+        self._idle_ticks = 0
+        self.untold: set[int] = set()
+        self._views = GpuViews(self.slots)
+        self._left = MappingProxyType(self.remaining)
+
+    def run(self) -> float:
+        """Go on until every task has completed; returns the time of the last completion, s.
+
+        Raises:
+            PolicyError: the policy asked for something impossible, or leaves tasks that nobody will ever start.
+            DeviceError: a device refused, failed or makes no progress.
+        """
+        self._open()
+        while self.unfinished:
+            if not self._heap:
+                raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
+            time_s, _, _, what = heappop(self._heap)
+            if time_s > self._max_time_s:
+                raise self.stranded(f"the run reached its limit of {self._max_time_s:g} s")
+            self.clock.wait_until(time_s)
+            what(self.clock.now_s())
+        return self.clock.now_s()
+
+    def plan(self, time_s: float, priority: int, what: Callable[[float], None]) -> None:
+        """Do `what(now_s)` at `time_s`."""
+        self._sequence += 1
+        heappush(self._heap, (time_s, priority, self._sequence, what))
+
+    def plan_tick(self, time_s: float, number: int = 0) -> None:
+        """Tell the policy a tick at `time_s`; `number` counts periodic ticks, 0 is a single one."""
+        self.ticks_planned += 1
+        self.plan(time_s, _TICK, lambda now_s: self._tick(now_s, number))
+
+    def touch(self, slot: Slot, now_s: float) -> None:
+        """Bring a GPU to the present and note that it changes; a completion found on the way is the next event."""
+        done = slot.device.advance(now_s)
+        slot.changed()
+        if not slot.listed:
+            slot.listed = True
+            self._touched.append(slot)
+        if done:
+            self._complete(slot, done, now_s)
+            self._tell_later(slot, tuple(done), now_s)
+
+    def finish_now(self, job: Job, slot: Slot, now_s: float) -> None:
+        """A job was stopped with nothing left to do: it has completed, and the policy is told next."""
+        self._complete(slot, (job.task.id,), now_s)
+        self._tell_later(slot, (job.task.id,), now_s)
+
+    def settle(self, now_s: float) -> None:
+        """Read every GPU that changed, write its timeline, and plan when to look at it again."""
+        for slot in self._touched:
+            slot.listed = False
+            self.recorder.observe(slot.index, now_s, slot.look())
+            slot.version += 1
+            next_s = slot.device.next_event_s()
+            if next_s < math.inf:
+                self._plan_look(slot, max(next_s, now_s))
+        self._touched.clear()
+
+    def stranded(self, why: str) -> PolicyError:
+        """The error for a run that cannot end, naming each unfinished task with its state."""
+        groups = {
+            state: [job.task.id for job in self.jobs if job.state is state] for state in State if state != State.DONE
+        }
+        lists = "; ".join(f"{_some(ids)} {state.value}" for state, ids in groups.items() if ids)
+        never = _some([job.task.id for job in self.jobs if not job.starts])
+        return PolicyError(
+            f"{self.policy.name}, at {self.clock.now_s():g} s: {why}. Unfinished: tasks {lists}. "
+            f"Never started: {never}. Start every waiting task, or return Wait(until_s) to be asked again."
+        )
+
+    def _open(self) -> None:
+        now_s = self.clock.now_s()
+        for slot in self.slots:
+            self.touch(slot, now_s)
+        self.settle(now_s)
+        ordered = sorted(self.jobs, key=lambda job: (job.task.arrival_s, job.task.id))
+        for arrival_s, group in groupby(ordered, key=lambda job: job.task.arrival_s):
+            jobs = list(group)
+            self.plan(arrival_s, _ARRIVE, lambda now_s, jobs=jobs: self._arrive(jobs, now_s))  # type: ignore[misc]
+        if self.policy.tick_s is not None:
+            self.plan_tick(self.policy.tick_s, 1)
+
+    def _tell_later(self, slot: Slot, ids: tuple[int, ...], now_s: float) -> None:
+        self.untold.update(ids)
+
+        def tell(now: float) -> None:
+            self.untold.difference_update(ids)
+            self._tell(Event(Kind.COMPLETION, now, ids, slot.index))
+
+        self.plan(now_s, _LOOK, tell)
+
+    def _plan_look(self, slot: Slot, time_s: float) -> None:
+        version = slot.version
+        self.plan(time_s, _LOOK, lambda now_s: self._look(slot, version, now_s))
+
+    def _look(self, slot: Slot, version: int, now_s: float) -> None:
+        if version != slot.version:
+            return
+        done = slot.device.advance(now_s)
+        slot.changed()
+        slot.listed = True
+        self._touched.append(slot)
+        if done:
+            self._fruitless = 0
+            self._complete(slot, done, now_s)
+            self._tell(Event(Kind.COMPLETION, now_s, tuple(done), slot.index))
+        else:
+            self._check_progress(slot, now_s)
+            self.settle(now_s)
+
+    def _check_progress(self, slot: Slot, now_s: float) -> None:
+        self._fruitless = self._fruitless + 1 if slot.device.next_event_s() <= now_s else 0
+        if self._fruitless > _FRUITLESS:
+            raise DeviceError(
+                f"GPU {slot.index} ({slot.device.gpu.name}) announces an event at {now_s:g} s again and again, "
+                "and nothing completes. Its next_event_s must lie ahead once advance has been called."
+            )
+
+    def _complete(self, slot: Slot, done: Sequence[int], now_s: float) -> None:
+        for task in done:
+            self.hands.finish(self.jobs[task], slot, now_s)
+        self.unfinished -= len(done)
+        self._on_done(len(done))
+
+    def _arrive(self, jobs: Sequence[Job], now_s: float) -> None:
+        for job in jobs:
+            job.state = State.WAITING
+            self.hands.wait(job)
+        self.pending -= len(jobs)
+        self._tell(Event(Kind.ARRIVAL, now_s, tuple([job.task.id for job in jobs])))
+
+    def _tick(self, now_s: float, number: int) -> None:
+        self.ticks_planned -= 1
+        acted = self._tell(Event(Kind.TICK, now_s))
+        if number and self.policy.tick_s is not None:
+            self._check_idle(acted)
+            # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.
+            number = max(number + 1, math.floor(now_s / self.policy.tick_s) + 1)
+            self.plan_tick(number * self.policy.tick_s, number)
+
+    def _check_idle(self, acted: bool) -> None:
+        """A policy that leaves everything idle gets no second tick, one that only turns clocks a limited number."""
+        idle = self.unfinished and not (self.pending or self.ticks_planned or any(slot.jobs for slot in self.slots))
+        self._idle_ticks = self._idle_ticks + 1 if idle else 0
+        if idle and (not acted or self._idle_ticks > _IDLE_TICKS):
+            raise self.stranded("nothing runs, nothing is still to come, and a tick started nothing")
+
+    def _tell(self, event: Event) -> bool:
+        """Tell the policy, carry out its answer; returns whether there was one."""
+        view = View(event.time_s, self.waiting, self._left, self._views, self.pending)
+        before = perf_counter()
+        actions = list(self.policy.decide(event, view))
+        self.planning_s += perf_counter() - before
+        self.events += 1
+        now_s = self.clock.now_s()
+        for action in actions:
+            self.hands.act(action, now_s)
+        self.settle(now_s)
+        return bool(actions)
+
+
+def _some(ids: Sequence[int]) -> str:
+    shown = ", ".join(str(task) for task in ids[:10])
+    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown or "none"

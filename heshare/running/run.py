@@ -1,0 +1,138 @@
+"""Running a policy on a cluster: emulated in virtual time by default, on real GPUs in wall time by the same code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from heshare.devices.device import Device
+from heshare.errors import InputError
+from heshare.policies.policy import Borrows, Policy
+from heshare.prediction.predictor import Predictor
+from heshare.running.clock import Clock, VirtualClock
+from heshare.running.loop import Loop
+from heshare.running.result import Run
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+
+def run(
+    tasks: Sequence[Task],
+    cluster: Cluster,
+    policy: Policy,
+    *,
+    predictor: Predictor,
+    rng: np.random.Generator,
+    devices: Sequence[Device] | None = None,
+    clock: Clock | None = None,
+    max_time_s: float = math.inf,
+    start_cost_s: float = 0.0,
+    progress: bool = False,
+) -> Run:
+    """Run a task set under a policy until every task has completed.
+
+    Args:
+        tasks: the task set; task i has id i.
+        cluster: the GPUs.
+        policy: who decides; it is reset first.
+        predictor: what the policy believes. What happens is decided by the devices.
+        rng: the policy's randomness.
+        devices: one for each GPU, in order; by default an emulated one each.
+        clock: the time that the devices share; by default virtual.
+        max_time_s: give up when the run reaches this time, s.
+        start_cost_s: time that a task holds its memory and does nothing whenever it starts or resumes on a GPU
+            (loading the model), s. A real device has its own.
+        progress: show a progress bar over tasks.
+
+    Returns:
+        The run: per-task times, energies, timeline.
+
+    Raises:
+        InputError: no tasks, ids that are not 0 .. n-1, or devices that do not match the cluster.
+        PolicyError: the policy asked for something impossible or leaves tasks that nobody will ever start.
+        DeviceError: a device refused, failed or makes no progress.
+    """
+    ordered = _checked(tasks)
+    clock = VirtualClock() if clock is None else clock
+    devices = _emulated(cluster) if devices is None else list(devices)
+    _check_devices(cluster, devices)
+    calls = predictor.calls
+    energy_j = np.array([device.read().energy_j for device in devices])
+    with tqdm(total=len(ordered), desc=policy.name, unit="task", disable=not progress) as bar:
+        began_s = perf_counter()
+        policy.reset(cluster, predictor, rng)
+        reset_s = perf_counter() - began_s
+        loop = Loop(
+            ordered,
+            cluster,
+            policy,
+            devices,
+            clock,
+            max_time_s=max_time_s,
+            start_cost_s=start_cost_s,
+            on_done=bar.update,
+        )
+        try:
+            end_s = loop.run()
+        except BaseException:
+            _abandon(loop)
+            raise
+    for device in devices:
+        device.advance(end_s)
+    record = loop.recorder.finish(end_s)
+    borrowed = policy.borrowed if isinstance(policy, Borrows) else None
+    return Run(
+        policy=policy.name,
+        cluster=cluster,
+        tasks=ordered,
+        record=record,
+        device_energy_j=np.array([device.read().energy_j for device in devices]) - energy_j,
+        planning_s=reset_s + loop.planning_s + (borrowed.planning_s if borrowed else 0.0),
+        predictor_calls=predictor.calls - calls + (borrowed.predictor_calls if borrowed else 0),
+        events=loop.events,
+        provenance="+".join(sorted({device.provenance for device in devices})),
+    )
+
+
+def _emulated(cluster: Cluster) -> list[Device]:
+    from heshare.devices.emulated import EmulatedDevice
+
+    return [EmulatedDevice(gpu) for gpu in cluster.gpus]
+
+
+def _abandon(loop: Loop) -> None:
+    """Leave nothing running behind on the devices of a run that failed."""
+    for slot in loop.slots:
+        # The failure that led here is the one to report; a device that fails again on the way out is not.
+        with suppress(Exception):
+            for task in list(slot.device.read().residents):
+                slot.device.stop(task)
+
+
+def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    ordered = tuple(sorted(tasks, key=lambda task: task.id))
+    if not ordered or [task.id for task in ordered] != list(range(len(ordered))):
+        raise InputError(
+            column="tasks",
+            found=f"{len(ordered)} tasks with ids {[task.id for task in ordered[:5]]} ...",
+            expected="at least one task, with ids 0 to n-1",
+            action="Number the tasks from 0.",
+        )
+    return ordered
+
+
+def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:
+    names = [device.gpu.name for device in devices]
+    expected = [gpu.name for gpu in cluster.gpus]
+    if names != expected:
+        raise InputError(
+            column="devices",
+            found=", ".join(names) or "no devices",
+            expected=f"one for each GPU of the cluster: {', '.join(expected)}",
+            action="Give the devices in the cluster's order.",
+        )

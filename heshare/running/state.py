@@ -1,0 +1,229 @@
+"""The event loop's book-keeping: tasks, GPUs, and the views of them that a policy gets."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, overload
+
+from heshare.devices.device import Device, Reading
+from heshare.policies.policy import GpuView, Running
+from heshare.world.catalogue import memory_mib
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+if TYPE_CHECKING:
+    from heshare.running.clock import Clock
+
+
+class State(Enum):
+    """Where a task is in its life."""
+
+    PENDING = "has not arrived yet"
+    WAITING = "waits"
+    LOADING = "loads on a GPU"
+    RUNNING = "runs already"
+    DONE = "has completed"
+
+
+class Job:
+    """A task during a run.
+
+    Attributes:
+        task: the task.
+        state: where it is in its life.
+        left: iterations still to do (at the task's own inference batch size) when it last started or stopped.
+        gpu: the index of its GPU while it runs or loads, else -1.
+        mps_pct: its MPS percentage there.
+        workload: what it runs there; differs from the task's in the inference batch size if a policy says so.
+        need_mib: device memory that it holds there, MiB.
+        since_s: when it started there, s.
+        starts: how often it was started (tells a stale load from the present one).
+    """
+
+    __slots__ = ("gpu", "left", "mps_pct", "need_mib", "since_s", "starts", "state", "task", "workload")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.state = State.PENDING
+        self.left = task.iterations
+        self.gpu = -1
+        self.mps_pct = 100
+        self.workload: Workload = task.workload
+        self.need_mib = memory_mib(task.workload)
+        self.since_s = 0.0
+        self.starts = 0
+
+    @property
+    def scale(self) -> float:
+        """Iterations of the task for one iteration at the inference batch size that it runs at."""
+        return self.workload.batch_size / self.task.workload.batch_size
+
+    def resize(self, batch_size: int | None) -> None:
+        """Take another inference batch size, or with None the task's own."""
+        wanted = self.task.workload if batch_size is None else replace(self.task.workload, batch_size=batch_size)
+        if wanted != self.workload:
+            self.workload = wanted
+            self.need_mib = memory_mib(wanted)
+
+
+class WaitingRoom(Sequence[Task]):
+    """Tasks that have arrived and do not run, by (arrival, id); in and out in O(log n) and a memory move."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[float, int]] = []
+        self._tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        return self._tasks[index]
+
+    def _enter(self, task: Task) -> None:
+        key = (task.arrival_s, task.id)
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._tasks.insert(place, task)
+
+    def _leave(self, task: Task) -> None:
+        place = bisect_left(self._keys, (task.arrival_s, task.id))
+        del self._keys[place], self._tasks[place]
+
+
+class Slot:
+    """One GPU during a run: its device, who is on it, and its latest reading.
+
+    Attributes:
+        index: the GPU's index in the cluster.
+        device: the device.
+        jobs: who runs or loads on it, by task id.
+        reading: the latest reading, or None when something changed since.
+        looked_s: when that reading was taken, s.
+        free_mib: device memory that is free, MiB.
+        version: counts looks; a planned look of an older version is void.
+        listed: whether it is on the loop's list of GPUs to look at again.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_view",
+        "device",
+        "free_mib",
+        "index",
+        "jobs",
+        "listed",
+        "looked_s",
+        "reading",
+        "version",
+    )
+
+    def __init__(self, index: int, device: Device, clock: Clock) -> None:
+        self.index = index
+        self.device = device
+        self.jobs: dict[int, Job] = {}
+        self.reading: Reading | None = None
+        self.looked_s = 0.0
+        self.free_mib = device.gpu.memory_mib
+        self.version = 0
+        self.listed = False
+        self._clock = clock
+        self._view: GpuView | None = None
+
+    def changed(self) -> None:
+        """Forget the reading: something happened on this GPU."""
+        self.reading = None
+        self._view = None
+
+    def look(self) -> Reading:
+        """The device's reading now; taken again only if something changed."""
+        if self.reading is None:
+            self.reading = self.device.read()
+            self.looked_s = self.reading.time_s
+        return self.reading
+
+    def enter(self, job: Job) -> None:
+        """Put a job on this GPU's books."""
+        self.jobs[job.task.id] = job
+        self.free_mib -= job.need_mib
+
+    def leave(self, job: Job) -> None:
+        """Take a job off this GPU's books; an empty GPU has all its memory, whatever was rounded before."""
+        del self.jobs[job.task.id]
+        self.free_mib = self.free_mib + job.need_mib if self.jobs else self.device.gpu.memory_mib
+
+    def view(self) -> GpuView:
+        """This GPU as a policy may see it; built once for each reading."""
+        if self._view is None:
+            reading = self.look()
+            self._view = GpuView(
+                self.index,
+                self.device.gpu,
+                _RunningTasks(self, self._clock),
+                reading.requested_mhz,
+                reading.sm_mhz,
+                reading.power_w,
+                self.free_mib,
+            )
+        return self._view
+
+
+class _RunningTasks(Mapping[int, Running]):
+    """Who runs on a GPU, with the progress of this moment worked out from the latest reading when asked for."""
+
+    __slots__ = ("_clock", "_slot")
+
+    def __init__(self, slot: Slot, clock: Clock) -> None:
+        self._slot = slot
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self._slot.jobs)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._slot.jobs)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._slot.jobs
+
+    def __getitem__(self, task: int) -> Running:
+        job = self._slot.jobs[task]
+        if job.state is State.LOADING:
+            return Running(job.task, job.mps_pct, math.inf, job.left / job.scale)
+        reading = self._slot.look()
+        progress = reading.residents[task]
+        since_s = self._clock.now_s() - self._slot.looked_s
+        done = progress.done + since_s / progress.time_s
+        return Running(job.task, job.mps_pct, progress.time_s, max(job.left / job.scale - done, 0.0))
+
+
+class GpuViews(Sequence[GpuView]):
+    """Every GPU as a policy may see it, each built only when it is asked for."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __iter__(self) -> Iterator[GpuView]:
+        return (slot.view() for slot in self._slots)
+
+    @overload
+    def __getitem__(self, index: int) -> GpuView: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[GpuView]: ...
+    def __getitem__(self, index: int | slice) -> GpuView | Sequence[GpuView]:
+        if isinstance(index, slice):
+            return [slot.view() for slot in self._slots[index]]
+        return self._slots[index].view()

@@ -1,0 +1,126 @@
+"""The timeline: who ran where, when, at which clock and share, at what power. Every metric is computed from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pandas as pd
+
+from heshare.devices.device import Reading
+
+
+class Segment(NamedTuple):
+    """A stretch of time in which nothing changed on one GPU.
+
+    Attributes:
+        gpu: the GPU's index in the cluster.
+        start_s: begin, s.
+        end_s: end, s.
+        requested_mhz: the SM clock asked for, MHz; None when the card was left to itself.
+        sm_mhz: the SM clock reached, MHz.
+        power_w: board power, W.
+        residents: (task id, MPS percentage, seconds per iteration) of each task that ran.
+    """
+
+    gpu: int
+    start_s: float
+    end_s: float
+    requested_mhz: int | None
+    sm_mhz: float
+    power_w: float
+    residents: tuple[tuple[int, int, float], ...]
+
+
+class Interval(NamedTuple):
+    """A stretch of time that a task spent on one GPU without a break.
+
+    Attributes:
+        task: the task's id.
+        gpu: the GPU's index in the cluster.
+        start_s: begin, s.
+        end_s: end, s.
+        mps_pct: its MPS percentage.
+        batch_size: its inference batch size.
+        iterations: iterations of the task (at its own batch size) completed here.
+        outcome: how it ended, `completed`, `paused` or `migrated`.
+    """
+
+    task: int
+    gpu: int
+    start_s: float
+    end_s: float
+    mps_pct: int
+    batch_size: int
+    iterations: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What happened on a cluster.
+
+    Attributes:
+        labels: a short name for each GPU, shape (k,).
+        segments: for each GPU without gaps from the start to the makespan; by end, then GPU.
+        intervals: in order of their ends.
+    """
+
+    labels: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    intervals: tuple[Interval, ...]
+
+    def segment_frame(self) -> pd.DataFrame:
+        """One row a segment: gpu, label, times, clocks, power, energy_j, tasks (how many) and residents as text."""
+        frame = pd.DataFrame(self.segments, columns=list(Segment._fields))
+        residents = frame.pop("residents")
+        frame["requested_mhz"] = frame["requested_mhz"].astype("Int64")
+        frame.insert(1, "label", [self.labels[gpu] for gpu in frame["gpu"]])
+        frame["energy_j"] = frame["power_w"] * (frame["end_s"] - frame["start_s"])
+        frame["tasks"] = [len(each) for each in residents]
+        frame["residents"] = ["+".join(f"{task}@{pct}" for task, pct, _ in each) for each in residents]
+        return frame.sort_values(["gpu", "start_s"], kind="stable", ignore_index=True)
+
+    def interval_frame(self) -> pd.DataFrame:
+        """One row an interval, by task and start."""
+        frame = pd.DataFrame(self.intervals, columns=list(Interval._fields))
+        frame.insert(2, "label", [self.labels[gpu] for gpu in frame["gpu"]])
+        return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
+
+
+@dataclass
+class Recorder:
+    """Collects a timeline while the event loop runs; readings that say nothing new make no new segment."""
+
+    labels: tuple[str, ...]
+    segments: list[Segment] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
+    _open: dict[int, Segment] = field(default_factory=dict)
+
+    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
+        """From `now_s` on, the GPU is as `reading` says."""
+        residents = tuple([(each.task_id, each.resident.mps_pct, each.time_s) for each in reading.residents.values()])
+        before = self._open.get(gpu)
+        if before is not None:
+            if (
+                before.power_w == reading.power_w
+                and before.residents == residents
+                and before.sm_mhz == reading.sm_mhz
+                and before.requested_mhz == reading.requested_mhz
+            ):
+                return
+            self._close(before, now_s)
+        self._open[gpu] = Segment(
+            gpu, now_s, math.nan, reading.requested_mhz, reading.sm_mhz, reading.power_w, residents
+        )
+
+    def finish(self, now_s: float) -> Timeline:
+        """Close every open segment at `now_s`."""
+        for gpu in sorted(self._open):
+            self._close(self._open.pop(gpu), now_s)
+        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
+
+    def _close(self, segment: Segment, now_s: float) -> None:
+        if now_s > segment.start_s:
+            self.segments.append(segment._replace(end_s=now_s))

@@ -1,0 +1,140 @@
+"""A device whose physics fit in the head, so that a run on it can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from heshare.devices.device import Progress, Reading
+from heshare.errors import DeviceError
+from heshare.prediction.predictor import CoRuns
+from heshare.world.catalogue import memory_mib
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+
+def toy_gpu(name: str = "Toy", *, memory_mib: float = 32_768.0, clocks_mhz: tuple[int, ...] = (500, 1000)) -> Gpu:
+    """A card with two clocks, 10 W idle, 110 W at most."""
+    return Gpu(name, f"{name} card", "toy", 10, 640, memory_mib, 100.0, 4.0, 1.0, 110.0, 10.0, clocks_mhz)
+
+
+class ToyDevice:
+    """Every iteration takes `base_s` alone at the top clock; n tasks take turns, and time grows as the clock falls.
+
+    With n residents an iteration takes n x base_s x top / clock. Power is idle power with nothing running, else idle
+    power plus 100 W x clock / top. MPS percentages are kept and have no effect.
+    """
+
+    provenance = "emulated"
+
+    def __init__(self, gpu: Gpu, *, base_s: float | Mapping[str, float] = 1.0) -> None:
+        self.gpu = gpu
+        self._base_s = base_s
+        self._now_s = 0.0
+        self._energy_j = 0.0
+        self._requested_mhz: int | None = None
+        self._residents: dict[int, Resident] = {}
+        self._done: dict[int, float] = {}
+        self._wanted: dict[int, float] = {}
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Ask for a clock of the grid."""
+        self._requested_mhz = None if sm_mhz is None else self.gpu.check_clock(sm_mhz)
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task."""
+        if task_id in self._residents:
+            raise DeviceError(f"{self.gpu.name}: task {task_id} runs already. Stop it first.")
+        if len(self._residents) >= self.gpu.mps_clients:
+            raise DeviceError(f"{self.gpu.name}: {self.gpu.mps_clients} MPS clients run already. Stop one first.")
+        held = sum(memory_mib(resident.workload) for resident in self._residents.values())
+        if held + memory_mib(workload) > self.gpu.memory_mib:
+            raise DeviceError(f"{self.gpu.name}: {workload} does not fit beside {held:.0f} MiB. Stop a task first.")
+        self._residents[task_id] = Resident(workload, mps_pct)
+        self._done[task_id] = 0.0
+        self._wanted[task_id] = math.inf if iterations is None else iterations
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task; returns its completed iterations."""
+        if task_id not in self._residents:
+            raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
+        del self._residents[task_id], self._wanted[task_id]
+        return self._done.pop(task_id)
+
+    def read(self) -> Reading:
+        """What it does now."""
+        residents = {
+            task: Progress(task, resident, self._done[task], self._time_s(resident))
+            for task, resident in self._residents.items()
+        }
+        return Reading(self._now_s, self._requested_mhz, self._mhz(), self._power_w(), self._energy_j, residents)
+
+    def next_event_s(self) -> float:
+        """The next completion."""
+        return min(
+            (
+                self._now_s + (self._wanted[task] - self._done[task]) * self._time_s(resident)
+                for task, resident in self._residents.items()
+            ),
+            default=math.inf,
+        )
+
+    def advance(self, to_s: float) -> list[int]:
+        """Go on to `to_s`; returns the completed tasks in order."""
+        completed: list[int] = []
+        while (next_s := self.next_event_s()) <= to_s:
+            self._pass(next_s - self._now_s)
+            ended = [
+                task for task in self._residents if self._wanted[task] - self._done[task] <= 1e-12 * self._wanted[task]
+            ]
+            for task in ended:
+                self.stop(task)
+            completed += ended
+        self._pass(to_s - self._now_s)
+        self._now_s = to_s
+        return completed
+
+    def _pass(self, seconds: float) -> None:
+        self._energy_j += self._power_w() * seconds
+        self._now_s += seconds
+        for task, resident in self._residents.items():
+            self._done[task] += seconds / self._time_s(resident)
+
+    def _mhz(self) -> float:
+        return float(self._requested_mhz or self.gpu.max_mhz)
+
+    def _power_w(self) -> float:
+        return self.gpu.idle_w + (100.0 * self._mhz() / self.gpu.max_mhz if self._residents else 0.0)
+
+    def _time_s(self, resident: Resident) -> float:
+        base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[resident.workload.model]
+        return base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
+
+
+class ToyPredictor:
+    """Believes what a `ToyDevice` with the same `base_s` does."""
+
+    def __init__(self, *, base_s: float | Mapping[str, float] = 1.0) -> None:
+        self._base_s = base_s
+        self.calls = 0
+
+    def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
+        """Each workload alone."""
+        return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
+
+    def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
+        """Sets of residents at a clock each."""
+        self.calls += sum(len(each) for each in sets)
+        time_s = np.full((len(sets), max(map(len, sets), default=0)), np.nan)
+        power_w = np.full(len(sets), gpu.idle_w)
+        for row, (residents, clock) in enumerate(zip(sets, sm_mhz, strict=True)):
+            device = ToyDevice(gpu, base_s=self._base_s)
+            device.set_clock(clock)
+            for task, resident in enumerate(residents):
+                device.start(task, resident.workload, resident.mps_pct)
+            reading = device.read()
+            time_s[row, : len(residents)] = [reading.residents[task].time_s for task in range(len(residents))]
+            power_w[row] = reading.power_w
+        return CoRuns(time_s, power_w)
