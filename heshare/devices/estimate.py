@@ -1,0 +1,34 @@
+"""One question to the device model, in the notation that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heshare.devices.model import Estimate, co_run
+from heshare.world import catalogue
+
+
+def estimate(
+    gpu_name: str,
+    residents: Sequence[str],
+    sm_mhz: int | None = None,
+    precision: str = "fp32",
+    engine: str = "eager",
+    *,
+    power_cap_w: float | None = None,
+) -> Estimate:
+    """Times, power and clock of workloads that share a GPU.
+
+    Args:
+        gpu_name: a GPU of the catalogue, such as `V100`.
+        residents: workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage).
+        sm_mhz: SM clock, MHz; None leaves the card to itself.
+        precision: `fp32`, `tf32` or `fp16`.
+        engine: `eager` or `tensorrt` (no host floor).
+        power_cap_w: power limit, W; None is the card's own.
+
+    Raises:
+        InputError: an unknown GPU, workload, precision or engine, or a clock that the GPU does not offer.
+    """
+    parsed = [catalogue.resident(text, precision=precision, engine=engine) for text in residents]
+    return co_run(catalogue.gpu(gpu_name), parsed, sm_mhz, power_cap_w=power_cap_w)

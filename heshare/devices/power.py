@@ -1,0 +1,61 @@
+"""Board power at a clock, and the clock that a power limit leaves.
+
+Every term grows with the clock, with each share and with each further resident, so that the clock left by a limit is
+unique and never rises when work is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heshare.devices.constants import Power
+from heshare.devices.timing import Part
+
+_ROUNDS = 60
+
+
+def voltage(power: Power, sm_mhz: float, max_mhz: float) -> float:
+    """Voltage at a clock over the voltage at the top clock: flat below the knee, linear above it."""
+    if sm_mhz <= power.knee_mhz:
+        return power.v_min
+    return power.v_min + (1.0 - power.v_min) * (sm_mhz - power.knee_mhz) / (max_mhz - power.knee_mhz)
+
+
+def stall(power: Power, sm_mhz: float) -> float:
+    """The factor on memory time at a clock: 1, and 1/f once the clock is too low to keep the memory busy."""
+    return power.memory_knee_mhz / sm_mhz if sm_mhz < power.memory_knee_mhz else 1.0
+
+
+def load(parts: Sequence[Part], slow: float, stalled: float) -> tuple[float, float]:
+    """(SM activity, DRAM activity) that the residents ask for, each as if the others did not slow it down."""
+    active = waiting = 0.0
+    for part in parts:
+        time_s = part.time_s(slow, stalled)
+        active += part.work_s * slow / time_s
+        waiting += part.memory_s * stalled / time_s
+    return active, waiting
+
+
+def board_w(power: Power, parts: Sequence[Part], sm_mhz: float, max_mhz: float) -> float:
+    """Power while the residents run at `sm_mhz`, W."""
+    ratio = sm_mhz / max_mhz
+    active, waiting = load(parts, 1.0 / ratio, stall(power, sm_mhz))
+    full = active if active > 1.0 else 1.0
+    dynamic_w = power.dynamic_w * ratio * (active / full) * voltage(power, sm_mhz, max_mhz) ** 2
+    return power.idle_w + dynamic_w + power.dram_w * waiting / full
+
+
+def clock_under(power: Power, parts: Sequence[Part], cap_w: float, request_mhz: float, max_mhz: float) -> float:
+    """The highest clock up to `request_mhz` at which the power stays within `cap_w`, MHz."""
+    if board_w(power, parts, request_mhz, max_mhz) <= cap_w:
+        return request_mhz
+    low, high = 0.0, float(max_mhz)
+    for _ in range(_ROUNDS):
+        middle = 0.5 * (low + high)
+        if board_w(power, parts, middle, max_mhz) <= cap_w:
+            low = middle
+        else:
+            high = middle
+        if high - low <= 1e-12 * max_mhz:
+            break
+    return min(low, request_mhz)
