@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from heshare.world.task import Task
 
 
 class ReleasesPlan(ABC):
-    """Plans the waiting tasks when new ones arrive; starts a GPU's next batch when its previous one is done.
+    """Plans the waiting tasks once new ones have arrived; starts a GPU's next batch when its previous one is done.
 
     When tasks arrive one after the other, everything that has not started is planned anew together with the
-    newcomers; batches that run are left to finish first (a rolling horizon).
+    newcomers, at the first moment at which a GPU is free to start some of it; batches that run are left to finish
+    first (a rolling horizon).
 
     Attributes:
         name: on the command line and in results.
@@ -40,23 +40,26 @@ class ReleasesPlan(ABC):
         """Forget every plan and get ready for a run on this cluster."""
         self.cluster, self.predictor, self.rng = cluster, predictor, rng
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]
+        self._stale = False
 
     @abstractmethod
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """The batches of each GPU, in order, for all of `tasks`; each task once."""
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Plan when tasks arrive, and release the next batch wherever nothing runs."""
-        if event.kind is Kind.ARRIVAL:
+        """Plan if tasks have arrived, and release the next batch wherever nothing runs."""
+        self._stale = self._stale or event.kind is Kind.ARRIVAL
+        changed = view.gpus if event.gpu is None or self._stale else (view.gpus[event.gpu],)
+        idle = [gpu for gpu in changed if not len(gpu.running)]
+        if self._stale and idle:
             self._queues = [deque(queue) for queue in self.plan(tuple(view.waiting))]
-            for gpu in view.gpus:
-                yield from self._release(gpu)
-        elif event.gpu is not None:
-            yield from self._release(view.gpus[event.gpu])
+            self._stale = False
+        for gpu in idle:
+            yield from self._release(gpu)
 
     def _release(self, gpu: GpuView) -> Iterator[Action]:
         queue = self._queues[gpu.index]
-        if not queue or len(gpu.running):
+        if not queue:
             return
         batch = queue.popleft()
         if batch.sm_mhz != gpu.requested_mhz:
@@ -102,15 +105,3 @@ class FollowsPlan(ReleasesPlan):
                 "Run it on the cluster that it was made for."
             )
         return self._plan.queues
-
-
-def renumbered(tasks: Sequence[Task], /) -> tuple[Task, ...]:
-    """The same tasks as a set of their own: ids 0 .. n-1 in the order given, all there from the start."""
-    return tuple(replace(task, id=index, arrival_s=0.0) for index, task in enumerate(tasks))
-
-
-def original(queues: Sequence[Sequence[Batch]], tasks: Sequence[Task], /) -> list[list[Batch]]:
-    """Batches over `renumbered(tasks)` with the ids that the tasks came with."""
-    return [
-        [replace(batch, tasks=tuple(tasks[index].id for index in batch.tasks)) for batch in queue] for queue in queues
-    ]

@@ -1,0 +1,129 @@
+"""HeShare: Trade-off, En-opt and JCT-opt, three points of one Pareto front; and Sched-only, its first stage alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from heshare.policies.policy import Borrowed, Policy, Traits
+from heshare.policies.registry import register
+from heshare.policies.release import ReleasesPlan
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling import planner
+from heshare.scheduling.pareto import Front
+from heshare.scheduling.plan import Batch
+from heshare.scheduling.settings import Settings
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+Choice = Literal["trade-off", "en-opt", "jct-opt"]
+NOTHING = Borrowed(0.0, 0)
+
+
+class Planner:
+    """Plans a task set, and remembers: the same question with the same random state gets the same front at once.
+
+    Sister policies that differ only in the plan they choose from the front share one. It belongs to one belief:
+    whoever shares a planner uses the same predictor, or equal ones.
+
+    Args:
+        settings: how to plan.
+    """
+
+    def __init__(self, settings: Settings = planner.DEFAULTS) -> None:
+        self.settings = settings
+        self._known: dict[tuple[object, ...], tuple[Front, dict[str, Any], Borrowed]] = {}
+
+    def front(
+        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+    ) -> tuple[Front, Borrowed]:
+        """The front, and what was not spent again because it was known. `rng` moves on as if it had been planned."""
+        question = (tuple(tasks), cluster, repr(rng.bit_generator.state))
+        if question in self._known:
+            front, after, cost = self._known[question]
+            rng.bit_generator.state = after
+            return front, cost
+        began_s, calls = perf_counter(), predictor.calls
+        front = planner.plan(tasks, cluster, predictor, rng=rng, settings=self.settings)
+        cost = Borrowed(perf_counter() - began_s, predictor.calls - calls)
+        self._known[question] = front, dict(rng.bit_generator.state), cost
+        return front, NOTHING
+
+
+class HeShare(ReleasesPlan):
+    """One plan of HeShare's final front, released batch by batch.
+
+    Args:
+        choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
+        planner: where its fronts come from; shared by policies that plan alike.
+    """
+
+    traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
+
+    def __init__(self, choice: Choice = "trade-off", *, planner: Planner | None = None) -> None:
+        self.name = f"heshare:{choice}"
+        self.choice = choice
+        self.planner = planner or Planner()
+        self.borrowed = NOTHING
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget every plan, and what was borrowed."""
+        super().reset(cluster, predictor, rng)
+        self.borrowed = NOTHING
+
+    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
+        """The batches of the chosen plan."""
+        front, cost = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
+        self.borrowed = Borrowed(
+            self.borrowed.planning_s + cost.planning_s, self.borrowed.predictor_calls + cost.predictor_calls
+        )
+        chosen = {"trade-off": front.trade_off, "en-opt": front.en_opt, "jct-opt": front.jct_opt}[self.choice]
+        return chosen.queues
+
+
+@register("sched-only", title="Sched-only")
+class SchedOnly(ReleasesPlan):
+    """The first stage alone: its knee, in memory-fitting batches in SPT order at 100 % and the card's own clock.
+
+    Args:
+        settings: how to plan.
+    """
+
+    name = "sched-only"
+    traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
+
+    def __init__(self, settings: Settings = planner.DEFAULTS) -> None:
+        self._settings = settings
+
+    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
+        """The batches of stage 1's knee."""
+        return planner.sched_only(tasks, self.cluster, self.predictor, rng=self.rng, settings=self._settings).queues
+
+
+@register("heshare:trade-off", title="Trade-off")
+def trade_off() -> HeShare:
+    """HeShare's Trade-off."""
+    return HeShare("trade-off")
+
+
+@register("heshare:en-opt", title="En-opt")
+def en_opt() -> HeShare:
+    """HeShare's En-opt."""
+    return HeShare("en-opt")
+
+
+@register("heshare:jct-opt", title="JCT-opt")
+def jct_opt() -> HeShare:
+    """HeShare's JCT-opt."""
+    return HeShare("jct-opt")
+
+
+def share_fronts(policies: Iterable[Policy]) -> None:
+    """Let the HeShare policies among `policies` that plan with equal settings plan each front only once."""
+    common: dict[Settings, Planner] = {}
+    for policy in policies:
+        if isinstance(policy, HeShare):
+            policy.planner = common.setdefault(policy.planner.settings, policy.planner)
