@@ -11,6 +11,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from heshare.devices.device import Device
+from heshare.devices.emulated import EmulatedDevice
 from heshare.errors import InputError
 from heshare.policies.policy import Borrows, Policy
 from heshare.prediction.predictor import Predictor
@@ -100,8 +101,6 @@ def run(
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
-    from heshare.devices.emulated import EmulatedDevice
-
     return [EmulatedDevice(gpu) for gpu in cluster.gpus]
 
 
