@@ -1,0 +1,76 @@
+"""Hypothesis strategies for the nouns: workloads, residents, tasks, clusters, trace rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from heshare.world.catalogue import gpus, memory_mib, models
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+MPS_PCTS = tuple(range(10, 101, 10))
+
+
+def gpu_types() -> SearchStrategy[Gpu]:
+    """A GPU of the catalogue."""
+    return st.sampled_from(list(gpus().values()))
+
+
+def workloads(batch_sizes: tuple[int, ...] = BATCH_SIZES) -> SearchStrategy[Workload]:
+    """A model of Table IV with an inference batch size."""
+    return st.builds(Workload, st.sampled_from(list(models())), st.sampled_from(batch_sizes))
+
+
+def residents(mps_pcts: tuple[int, ...] = MPS_PCTS) -> SearchStrategy[Resident]:
+    """A workload under an MPS percentage."""
+    return st.builds(Resident, workloads(), st.sampled_from(mps_pcts))
+
+
+@st.composite
+def resident_sets(draw: DrawFn, gpu: Gpu, max_size: int = 6) -> tuple[Resident, ...]:
+    """Residents that fit the GPU's memory together, at least one."""
+    chosen: list[Resident] = []
+    free_mib = gpu.memory_mib
+    for resident in draw(st.lists(residents(), min_size=1, max_size=max_size)):
+        needed_mib = memory_mib(resident.workload)
+        if needed_mib <= free_mib:
+            chosen.append(resident)
+            free_mib -= needed_mib
+    return tuple(chosen) or (Resident(Workload("mobilenet", 1)),)
+
+
+def clusters(max_gpus: int = 6) -> SearchStrategy[Cluster]:
+    """One to `max_gpus` GPUs in any order."""
+    return st.builds(Cluster, st.lists(gpu_types(), min_size=1, max_size=max_gpus).map(tuple))
+
+
+@st.composite
+def task_sets(
+    draw: DrawFn, min_size: int = 1, max_size: int = 12, batch_sizes: tuple[int, ...] = (4, 8), online: bool = False
+) -> tuple[Task, ...]:
+    """Tasks 0 .. n-1 by arrival; all at zero unless `online`."""
+    size = draw(st.integers(min_size, max_size))
+    arrivals = sorted(draw(st.lists(st.integers(0, 3600), min_size=size, max_size=size))) if online else [0] * size
+    iterations = st.floats(1, 1e6, allow_nan=False)
+    return tuple(
+        Task(i, draw(workloads(batch_sizes)), draw(iterations), float(arrival)) for i, arrival in enumerate(arrivals)
+    )
+
+
+@st.composite
+def trace_rows(draw: DrawFn, min_size: int = 1, max_size: int = 40) -> list[tuple[int, datetime, int, int]]:
+    """Good rows of a trace: (job_id, submit_time, duration_s, gpu_num), by submission, ids unique."""
+    ids = draw(st.lists(st.integers(0, 10**7), min_size=min_size, max_size=max_size, unique=True))
+    steps = draw(st.lists(st.integers(0, 10**5), min_size=len(ids), max_size=len(ids)))
+    when = datetime(2020, 4, 1)  # noqa: DTZ001 (traces have no zone)
+    rows = []
+    for job_id, step in zip(ids, steps, strict=True):
+        when += timedelta(seconds=step)
+        rows.append((job_id, when, draw(st.integers(0, 172_800)), draw(st.integers(0, 160))))
+    return rows
