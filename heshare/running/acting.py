@@ -71,14 +71,12 @@ class Hands:
         slot.enter(job)
         if self._start_cost_s > 0:
             job.state = State.LOADING
-            start = job.starts
-            self._loop.plan(
-                now_s + self._start_cost_s, Kind.COMPLETION.value, lambda now: self._loaded(job, slot, start, now)
-            )
+            ready_s = now_s + self._start_cost_s
+            self._loop.plan(ready_s, Kind.COMPLETION.value, self._loaded, job, slot, job.starts)
         else:
             self._go(job, slot)
 
-    def _loaded(self, job: Job, slot: Slot, start: int, now_s: float) -> None:
+    def _loaded(self, now_s: float, job: Job, slot: Slot, start: int) -> None:
         if job.starts == start and job.state is State.LOADING:
             self._loop.touch(slot, now_s)
             self._go(job, slot)

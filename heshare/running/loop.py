@@ -8,11 +8,12 @@ Only GPUs that an event touches are advanced, read and planned again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 from time import perf_counter
 from types import MappingProxyType
+from typing import Any
 
 from heshare.devices.device import Device
 from heshare.errors import DeviceError, PolicyError
@@ -70,9 +71,10 @@ class Loop:
         self.hands = Hands(self, start_cost_s)
         self._on_done = on_done
         self._max_time_s = max_time_s
-        self._heap: list[tuple[float, int, int, Callable[[float], None]]] = []
+        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self._touched: list[Slot] = []
+        self._arrivals: Iterator[tuple[float, Iterator[Job]]] = iter(())
         self._fruitless = 0
         self._idle_ticks = 0
         self.untold: set[int] = set()
@@ -90,22 +92,22 @@ class Loop:
         while self.unfinished:
             if not self._heap:
                 raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
-            time_s, _, _, what = heappop(self._heap)
+            time_s, _, _, what, about = heappop(self._heap)
             if time_s > self._max_time_s:
                 raise self.stranded(f"the run reached its limit of {self._max_time_s:g} s")
             self.clock.wait_until(time_s)
-            what(self.clock.now_s())
+            what(self.clock.now_s(), *about)
         return self.clock.now_s()
 
-    def plan(self, time_s: float, priority: int, what: Callable[[float], None]) -> None:
-        """Do `what(now_s)` at `time_s`."""
+    def plan(self, time_s: float, priority: int, what: Callable[..., None], *about: Any) -> None:
+        """Do `what(now_s, *about)` at `time_s`."""
         self._sequence += 1
-        heappush(self._heap, (time_s, priority, self._sequence, what))
+        heappush(self._heap, (time_s, priority, self._sequence, what, about))
 
     def plan_tick(self, time_s: float, number: int = 0) -> None:
         """Tell the policy a tick at `time_s`; `number` counts periodic ticks, 0 is a single one."""
         self.ticks_planned += 1
-        self.plan(time_s, _TICK, lambda now_s: self._tick(now_s, number))
+        self.plan(time_s, _TICK, self._tick, number)
 
     def touch(self, slot: Slot, now_s: float) -> None:
         """Bring a GPU to the present and note that it changes; a completion found on the way is the next event."""
@@ -131,7 +133,7 @@ class Loop:
             slot.version += 1
             next_s = slot.device.next_event_s()
             if next_s < math.inf:
-                self._plan_look(slot, max(next_s, now_s))
+                self.plan(max(next_s, now_s), _LOOK, self._look, slot, slot.version)
         self._touched.clear()
 
     def stranded(self, why: str) -> PolicyError:
@@ -152,26 +154,26 @@ class Loop:
             self.touch(slot, now_s)
         self.settle(now_s)
         ordered = sorted(self.jobs, key=lambda job: (job.task.arrival_s, job.task.id))
-        for arrival_s, group in groupby(ordered, key=lambda job: job.task.arrival_s):
-            jobs = list(group)
-            self.plan(arrival_s, _ARRIVE, lambda now_s, jobs=jobs: self._arrive(jobs, now_s))  # type: ignore[misc]
+        self._arrivals = groupby(ordered, key=lambda job: job.task.arrival_s)
+        self._plan_arrival()
         if self.policy.tick_s is not None:
             self.plan_tick(self.policy.tick_s, 1)
 
+    def _plan_arrival(self) -> None:
+        """Plan the next tasks to arrive; those that arrive at the same time are one event."""
+        arrival_s, group = next(self._arrivals, (math.inf, None))
+        if group is not None:
+            self.plan(arrival_s, _ARRIVE, self._arrive, list(group))
+
     def _tell_later(self, slot: Slot, ids: tuple[int, ...], now_s: float) -> None:
         self.untold.update(ids)
+        self.plan(now_s, _LOOK, self._tell_now, slot, ids)
 
-        def tell(now: float) -> None:
-            self.untold.difference_update(ids)
-            self._tell(Event(Kind.COMPLETION, now, ids, slot.index))
+    def _tell_now(self, now_s: float, slot: Slot, ids: tuple[int, ...]) -> None:
+        self.untold.difference_update(ids)
+        self._tell(Event(Kind.COMPLETION, now_s, ids, slot.index))
 
-        self.plan(now_s, _LOOK, tell)
-
-    def _plan_look(self, slot: Slot, time_s: float) -> None:
-        version = slot.version
-        self.plan(time_s, _LOOK, lambda now_s: self._look(slot, version, now_s))
-
-    def _look(self, slot: Slot, version: int, now_s: float) -> None:
+    def _look(self, now_s: float, slot: Slot, version: int) -> None:
         if version != slot.version:
             return
         done = slot.device.advance(now_s)
@@ -200,11 +202,12 @@ class Loop:
         self.unfinished -= len(done)
         self._on_done(len(done))
 
-    def _arrive(self, jobs: Sequence[Job], now_s: float) -> None:
+    def _arrive(self, now_s: float, jobs: Sequence[Job]) -> None:
         for job in jobs:
             job.state = State.WAITING
             self.hands.wait(job)
         self.pending -= len(jobs)
+        self._plan_arrival()
         self._tell(Event(Kind.ARRIVAL, now_s, tuple([job.task.id for job in jobs])))
 
     def _tick(self, now_s: float, number: int) -> None:

@@ -123,4 +123,5 @@ class Recorder:
 
     def _close(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
-            self.segments.append(segment._replace(end_s=now_s))
+            gpu, start_s, _, asked, reached, power_w, residents = segment
+            self.segments.append(Segment(gpu, start_s, now_s, asked, reached, power_w, residents))
