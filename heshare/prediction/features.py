@@ -35,7 +35,7 @@ FEATURES = (
     Feature("l2_util_pct", "Task features", "%", "L2 cache utilisation of the task alone"),
     Feature("alone_s", "Task features", "s", "time of one iteration of the task alone, at 100 % and the top clock"),
     Feature("mps_pct", "MPS configuration", "%", "MPS percentage assigned to the task"),
-    Feature("sm_mhz", "DVFS frequency", "MHz", "SM clock requested for the GPU"),
+    Feature("clock_pct", "DVFS frequency", "%", "SM clock requested for the GPU, of its top clock"),
     Feature("occupied_sm_pct", "Collocation features", "%", "SM utilisation that the co-runners ask for"),
     Feature("occupied_dram_pct", "Collocation features", "%", "memory bandwidth utilisation that they ask for"),
     Feature("occupied_l2_pct", "Collocation features", "%", "L2 cache utilisation that they ask for"),
@@ -46,8 +46,9 @@ FEATURES = (
     Feature("idle_w", "GPU features", "W", "basic power of the GPU: what it draws with nothing running"),
 )
 NAMES = tuple(feature.name for feature in FEATURES)
-ALONE, MPS, CLOCK, OCCUPIED_SM, OCCUPIED_POWER, IDLE = (
-    NAMES.index(name) for name in ("alone_s", "mps_pct", "sm_mhz", "occupied_sm_pct", "occupied_power_w", "idle_w")
+SM, ALONE, MPS, CLOCK, OCCUPIED_SM, OCCUPIED_POWER, IDLE = (
+    NAMES.index(name)
+    for name in ("sm_util_pct", "alone_s", "mps_pct", "clock_pct", "occupied_sm_pct", "occupied_power_w", "idle_w")
 )
 
 _TASK = ("sm_util_pct", "dram_util_pct", "l2_util_pct", "time_s", "power_w")
@@ -67,7 +68,7 @@ class References:
         keys = ["gpu", "workload", "precision", "engine"]
         for (gpu, workload, precision, engine), rows in alone.sort_values([*keys, "batch_size"]).groupby(keys):
             rows = rows.drop_duplicates("batch_size")
-            self._curves[gpu, workload, precision, engine] = (
+            self._curves[str(gpu), str(workload), str(precision), str(engine)] = (
                 rows["batch_size"].to_numpy(float),
                 rows[list(_TASK)].to_numpy(float),
             )
@@ -87,12 +88,14 @@ class References:
         sizes, values = curve
         exact = np.flatnonzero(sizes == workload.batch_size)
         if exact.size:
-            return values[exact[0]]
+            row: FloatArray = values[exact[0]]
+            return row
         if not sizes[0] < workload.batch_size < sizes[-1]:
             raise _unrecorded(gpu, workload, f"inference batch sizes {sizes[0]:.0f} to {sizes[-1]:.0f}")
         logs = np.log(np.maximum(values, 1e-9))
         size = np.log(workload.batch_size)
-        return np.exp(np.array([np.interp(size, np.log(sizes), column) for column in logs.T]))
+        between: FloatArray = np.exp(np.array([np.interp(size, np.log(sizes), column) for column in logs.T]))
+        return between
 
 
 def is_reference(profiles: pd.DataFrame) -> pd.Series:
@@ -175,11 +178,12 @@ class Encoder:
         table = np.vstack([self._table, np.zeros(self._table.shape[1])])
         task, asked = table[:, :5][sets], table[:, 6:][sets]
         occupied = asked.sum(axis=1, keepdims=True) - asked
-        occupied[..., 3] = self.idle_w + occupied[..., 3] * (sm_mhz / self.gpu.max_mhz)[:, None]
-        shape = (*sets.shape, 1)
+        clock = (sm_mhz / self.gpu.max_mhz)[:, None]
+        occupied[..., 3] = self.idle_w + occupied[..., 3] * clock
         card = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
-        parts = [task, np.broadcast_to(sm_mhz[:, None, None], shape), occupied, np.broadcast_to(card, (*sets.shape, 4))]
-        return np.where((sets >= 0)[..., None], np.concatenate(parts, axis=2), np.nan)
+        shape = (*sets.shape, 1)
+        whole = [np.broadcast_to(100 * clock[..., None], shape), occupied, np.broadcast_to(card, (*sets.shape, 4))]
+        return np.where((sets >= 0)[..., None], np.concatenate([task, *whole], axis=2), np.nan)
 
     def _learn(self, resident: Resident) -> int:
         sm_pct, dram_pct, l2_pct, time_s, power_w = map(float, self._references.task(self.gpu.name, resident.workload))

@@ -21,7 +21,7 @@ from heshare.world.workload import Resident, Workload
 
 TRAIN_PART = 0.75
 """Part of the samples that trains (Section III-A: 75 % training, 25 % validation)."""
-FOREST = {"n_estimators": 100, "min_samples_leaf": 1, "max_features": 0.5}
+FOREST: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.compare`)."""
 
 
@@ -41,7 +41,7 @@ class Forest:
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
         """Learn from features (rows, 14), times (s) and powers (W), each (rows,); returns itself."""
-        learned = self._targets.encode(features, time_s, power_w)
+        learned = self._targets.fit(features, time_s, power_w)
         self._scale = learned.std(axis=0) + 1e-12
         self._model.fit(features.astype(np.float32), learned / self._scale)
         return self
@@ -59,6 +59,10 @@ class Forest:
         return self._targets.decode(features, total / len(self._model.estimators_) * self._scale)
 
 
+_Key = tuple[int, tuple[int, ...]]
+_Answer = tuple[list[float], float]
+
+
 class ForestPredictor:
     """What every scheduler believes: Table II's features and one random forest.
 
@@ -74,8 +78,7 @@ class ForestPredictor:
     def __init__(self, forest: Forest, references: References) -> None:
         self._forest = forest
         self._references = references
-        self._encoders: dict[str, Encoder] = {}
-        self._known: dict[tuple[str, int, tuple[int, ...]], tuple[list[float], float]] = {}
+        self._memories: dict[Gpu, tuple[Encoder, dict[_Key, _Answer]]] = {}
         self._calls = 0
 
     @classmethod
@@ -111,50 +114,52 @@ class ForestPredictor:
         Raises:
             InputError: a clock is off the grid, or the record does not cover the GPU or a workload.
         """
-        encoder = self._encoder(gpu)
+        if gpu not in self._memories:
+            self._memories[gpu] = Encoder(gpu, self._references), {}
+        encoder, known = self._memories[gpu]
         asked = [encoder.ids(residents) for residents in sets]
-        keys = [(gpu.name, encoder.clock(mhz), tuple(sorted(ids))) for ids, mhz in zip(asked, sm_mhz, strict=True)]
-        self._learn(encoder, [key for key in dict.fromkeys(keys) if key not in self._known])
-        return self._answer(asked, keys)
+        clocks = [encoder.clock(mhz) for mhz in sm_mhz]
+        keys = [(clock, tuple(sorted(ids))) for clock, ids in zip(clocks, asked, strict=True)]
+        known.update(self._predict(encoder, [key for key in dict.fromkeys(keys) if key not in known]))
+        return _arrange(asked, [(key, known[key]) for key in keys])
 
-    def _encoder(self, gpu: Gpu) -> Encoder:
-        if gpu.name not in self._encoders:
-            self._encoders[gpu.name] = Encoder(gpu, self._references)
-        return self._encoders[gpu.name]
-
-    def _learn(self, encoder: Encoder, keys: list[tuple[str, int, tuple[int, ...]]]) -> None:
-        """Predict the sets of these keys, all in one go, and remember them."""
+    def _predict(self, encoder: Encoder, keys: list[_Key]) -> dict[_Key, _Answer]:
+        """Times and power of sets that were not asked before, all in one go."""
+        answers: dict[_Key, _Answer] = {}
         unseen = []
-        for key in keys:
-            _, clock, ids = key
+        for clock, ids in keys:
             if not ids:
-                self._known[key] = [], encoder.idle_w
+                answers[clock, ids] = [], encoder.idle_w
             elif len(ids) == 1 and clock == encoder.gpu.max_mhz and encoder.is_full(ids[0]):
                 time_s, power_w = encoder.alone(ids[0])
-                self._known[key] = [time_s], power_w
+                answers[clock, ids] = [time_s], power_w
             else:
-                unseen.append(key)
-        if not unseen:
-            return
-        rows = encoder.rows(pad([ids for _, _, ids in unseen]), np.array([clock for _, clock, _ in unseen]))
-        there = ~np.isnan(rows[..., 0])
-        times_s, powers_w = self._forest.predict(rows[there])
-        self._calls += len(times_s)
-        ends = np.cumsum(there.sum(axis=1)).tolist()
-        times, powers, start = times_s.tolist(), powers_w.tolist(), 0
-        for key, end in zip(unseen, ends, strict=True):
-            self._known[key] = times[start:end], fsum(powers[start:end]) / (end - start)
-            start = end
+                unseen.append((clock, ids))
+        if unseen:
+            answers.update(zip(unseen, self._ask_forest(encoder, unseen), strict=True))
+        return answers
 
-    def _answer(self, asked: list[list[int]], keys: list[tuple[str, int, tuple[int, ...]]]) -> CoRuns:
-        width = max(map(len, asked), default=0)
-        time_s = np.full((len(asked), width), np.nan)
-        power_w = np.empty(len(asked))
-        for row, (ids, key) in enumerate(zip(asked, keys, strict=True)):
-            times, power_w[row] = self._known[key]
-            by_id = dict(zip(key[2], times, strict=True))
-            time_s[row, : len(ids)] = [by_id[one] for one in ids]
-        return CoRuns(time_s, power_w)
+    def _ask_forest(self, encoder: Encoder, keys: list[_Key]) -> list[_Answer]:
+        rows = encoder.rows(pad([ids for _, ids in keys]), np.array([clock for clock, _ in keys]))
+        time_s, power_w = self._forest.predict(rows[~np.isnan(rows[..., 0])])
+        self._calls += len(time_s)
+        times, powers = time_s.tolist(), power_w.tolist()
+        ends = np.cumsum([len(ids) for _, ids in keys]).tolist()
+        # fsum is exact, so the order in which a process first met the tasks cannot change a bit.
+        return [
+            (times[start:end], fsum(powers[start:end]) / (end - start))
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
+
+
+def _arrange(asked: list[list[int]], answers: list[tuple[_Key, _Answer]]) -> CoRuns:
+    """Answers for sorted sets, put back in the order of asking."""
+    time_s = np.full((len(asked), max(map(len, asked), default=0)), np.nan)
+    power_w = np.empty(len(asked))
+    for row, (ids, ((_, ordered), (times, power_w[row]))) in enumerate(zip(asked, answers, strict=True)):
+        by_id = dict(zip(ordered, times, strict=True))
+        time_s[row, : len(ids)] = [by_id[one] for one in ids]
+    return CoRuns(time_s, power_w)
 
 
 def train(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, References]:

@@ -1,36 +1,50 @@
-"""What is learned: time under sharing and the GPU's power, written so that a model can learn them well."""
+"""What is learned: time under sharing and the GPU's power, written so that a regressor can learn them well."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from heshare.errors import InputError
-from heshare.prediction.features import ALONE, CLOCK, MPS, OCCUPIED_POWER, OCCUPIED_SM
+from heshare.prediction.features import ALONE, CLOCK, IDLE, MPS, OCCUPIED_POWER, OCCUPIED_SM, SM
 from heshare.prediction.predictor import FloatArray
 
 FORMS = ("load", "ratio", "literal")
+"""How the outputs can be written; the first is the default."""
 
 
 class Targets:
     """Both outputs of the predictor as columns to learn, and back.
 
+    Every form computes from Table II's features alone. `literal`: time (s) and power (W) as they are. `ratio`: the
+    logarithms of time over the time alone and of power over the power before the task came. `load`: the logarithms of
+    time and power over first guesses from the load, so that a set larger than any recorded one is not taken for the
+    largest recorded one (a tree cannot extrapolate). With u the SM utilisation alone, s the MPS percentage, c the clock
+    over the top clock and o the co-runners' occupied SMs, all as fractions, the guesses are
+
+        time:  alone_s (1 - u + u / (c s) max(1, a)),  a = min(u, s) + o
+        power: idle_w (1 + k c min(1, a)),
+
+    that is, only the part of an iteration that computes stretches with the clock, the share and the crowd, and power
+    above idle follows the busy SMs and the clock; the one coefficient k is fitted to the training rows.
+
     Args:
-        form: `literal`: time (s) and power (W) as they are. `ratio`: logarithms of time over the time alone and of
-            power over the power before the task came. `load`: as `ratio`, with the time alone first multiplied by how
-            far the tasks together ask for more SMs than there are, so that larger sets than those of the record are
-            not taken for the largest recorded one.
+        form: one of `FORMS`.
 
     Raises:
         InputError: no such form.
     """
 
-    def __init__(self, form: str = "load") -> None:
+    def __init__(self, form: str = FORMS[0]) -> None:
         if form not in FORMS:
             raise InputError(column="target", found=repr(form), expected=" or ".join(FORMS), action="Choose one form.")
         self.form = form
+        self._busy_gain = 0.0
 
-    def encode(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> FloatArray:
-        """Columns to learn, shape (rows, 2), from features (rows, 14), times (s) and powers (W)."""
+    def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> FloatArray:
+        """Columns to learn, shape (rows, 2), from features (rows, 14), times (s) and powers (W) to train on."""
+        busy = features[:, CLOCK] / 100 * np.minimum(1.0, _asked(features))
+        above = power_w / features[:, IDLE] - 1
+        self._busy_gain = float(busy @ above / (busy @ busy))
         if self.form == "literal":
             return np.column_stack([time_s, power_w])
         base_s, base_w = self._bases(features)
@@ -46,9 +60,13 @@ class Targets:
     def _bases(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         if self.form == "ratio":
             return features[:, ALONE], features[:, OCCUPIED_POWER]
-        own_pct = np.minimum(features[:, 0], features[:, MPS])
-        load = np.maximum(1.0, (own_pct + features[:, OCCUPIED_SM]) / 100)
-        return features[:, ALONE] * load, features[:, OCCUPIED_POWER]
+        busy, clock, share = features[:, SM] / 100, features[:, CLOCK] / 100, features[:, MPS] / 100
+        asked = _asked(features)
+        base_s = features[:, ALONE] * (1 - busy + busy / (clock * share) * np.maximum(1.0, asked))
+        return base_s, features[:, IDLE] * (1 + self._busy_gain * clock * np.minimum(1.0, asked))
 
 
-__all__ = ["CLOCK", "FORMS", "Targets"]
+def _asked(features: FloatArray) -> FloatArray:
+    """SMs that all tasks together ask for, as a fraction of the GPU, shape (rows,)."""
+    asked: FloatArray = (np.minimum(features[:, SM], features[:, MPS]) + features[:, OCCUPIED_SM]) / 100
+    return asked

@@ -218,8 +218,8 @@ def _first(cases: pd.DataFrame, table: pd.DataFrame, file: str | Path | None, fi
         file=file,
         row=first_row + index,
         column=column,
-        found=_found(name, column, table.loc[index]),
-        expected=_RULES[name].expected.format_map(_values(table.loc[index])),
+        found=_found(name, column, table.iloc[index]),
+        expected=_RULES[name].expected.format_map(_values(table.iloc[index])),
         action=_RULES[name].action + (f" ({more} more such cells.)" if more else ""),
     )
 
