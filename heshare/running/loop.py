@@ -89,7 +89,7 @@ class Loop:
             DeviceError: a device refused, failed or makes no progress.
         """
         self._open()
-        while self.unfinished:
+        while self.unfinished or self.untold:
             if not self._heap:
                 raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
             time_s, _, _, what, about = heappop(self._heap)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from heshare.devices.device import Progress, Reading
 from heshare.errors import DeviceError
-from heshare.prediction.predictor import CoRuns
+from heshare.policies.policy import Action, Event, Traits, View
+from heshare.prediction.predictor import CoRuns, Predictor
 from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -73,6 +75,9 @@ class ToyDevice:
 
     def next_event_s(self) -> float:
         """The next completion."""
+        return self._completion_s()
+
+    def _completion_s(self) -> float:
         return min(
             (
                 self._now_s + (self._wanted[task] - self._done[task]) * self._time_s(resident)
@@ -84,7 +89,7 @@ class ToyDevice:
     def advance(self, to_s: float) -> list[int]:
         """Go on to `to_s`; returns the completed tasks in order."""
         completed: list[int] = []
-        while (next_s := self.next_event_s()) <= to_s:
+        while (next_s := self._completion_s()) <= to_s:
             self._pass(next_s - self._now_s)
             ended = [
                 task for task in self._residents if self._wanted[task] - self._done[task] <= 1e-12 * self._wanted[task]
@@ -113,6 +118,11 @@ class ToyDevice:
         return base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
 
 
+def toy_devices(cluster: Cluster) -> list[ToyDevice]:
+    """A `ToyDevice` with one second an iteration for each GPU of a cluster."""
+    return [ToyDevice(gpu) for gpu in cluster.gpus]
+
+
 class ToyPredictor:
     """Believes what a `ToyDevice` with the same `base_s` does."""
 
@@ -138,3 +148,29 @@ class ToyPredictor:
             time_s[row, : len(residents)] = [reading.residents[task].time_s for task in range(len(residents))]
             power_w[row] = reading.power_w
         return CoRuns(time_s, power_w)
+
+
+class Told:
+    """A policy made of one function; it notes every event as (time_s, kind, tasks, gpu).
+
+    Args:
+        decide: the answer to an event, as in `Policy`.
+        tick_s: the period of ticks, s.
+    """
+
+    name = "told"
+    traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
+
+    def __init__(self, decide: Callable[[Event, View], Iterable[Action]], *, tick_s: float | None = None) -> None:
+        self._decide = decide
+        self.tick_s = tick_s
+        self.trace: list[tuple[float, str, tuple[int, ...], int | None]] = []
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget the notes."""
+        self.trace = []
+
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Note the event, answer with the function."""
+        self.trace.append((event.time_s, event.kind.name, event.tasks, event.gpu))
+        return self._decide(event, view)

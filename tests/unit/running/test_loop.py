@@ -1,0 +1,316 @@
+"""Small worlds, run by hand: each test states the whole trace that the policy is told."""
+
+import math
+
+import numpy as np
+import pytest
+
+from heshare.errors import DeviceError, InputError, PolicyError
+from heshare.policies.policy import Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.running.clock import WallClock
+from heshare.running.run import run
+from heshare.testing.toy import Told, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+LIGHT = Workload("resnet18", 4)
+
+
+def task(index, iterations, arrival_s=0.0, workload=LIGHT):
+    return Task(index, workload, iterations, arrival_s)
+
+
+def go(tasks, decide, *, gpus=1, tick_s=None, devices=None, **options):
+    """Run on toy devices; returns the run and what the policy was told."""
+    policy = Told(decide, tick_s=tick_s)
+    cluster = Cluster((GPU,) * gpus)
+    devices = [ToyDevice(GPU) for _ in range(gpus)] if devices is None else devices
+    result = run(
+        tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices, **options
+    )
+    return result, policy.trace
+
+
+def start_all(event, view):
+    return [Start(waiting.id, 0) for waiting in view.waiting]
+
+
+def at(*actions):
+    """A policy that answers its first event, whatever it is, then nothing."""
+    left = [list(actions)]
+    return lambda event, view: left.pop() if left else []
+
+
+def test_two_tasks_take_turns_then_one_is_alone():
+    result, trace = go([task(0, 2.0), task(1, 4.0)], start_all)
+    assert trace == [(0.0, "ARRIVAL", (0, 1), None), (4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 0)]
+    assert result.jct_s.tolist() == [4.0, 6.0]
+    assert [(row.start_s, row.end_s, row.residents) for row in result.timeline.itertuples()] == [
+        (0.0, 4.0, "0@100+1@100"),
+        (4.0, 6.0, "1@100"),
+    ]
+    assert result.energy_active_j == 6.0 * 110.0
+
+
+def test_completions_at_one_time_on_one_gpu_are_one_event():
+    _, trace = go([task(0, 3.0), task(1, 3.0)], start_all)
+    assert trace == [(0.0, "ARRIVAL", (0, 1), None), (6.0, "COMPLETION", (0, 1), 0)]
+
+
+def test_completion_before_arrival_before_tick():
+    _, trace = go([task(0, 5.0), task(1, 1.0, 5.0)], start_all, tick_s=5.0)
+    assert trace == [
+        (0.0, "ARRIVAL", (0,), None),
+        (5.0, "COMPLETION", (0,), 0),
+        (5.0, "ARRIVAL", (1,), None),
+        (5.0, "TICK", (), None),
+        (6.0, "COMPLETION", (1,), 0),
+    ]
+
+
+def test_completions_at_one_time_on_two_gpus_come_in_the_order_planned():
+    _, trace = go([task(0, 3.0), task(1, 3.0)], at(Start(1, 1), Start(0, 0)), gpus=2)
+    assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
+
+
+def test_simultaneous_arrivals_are_one_event_and_pending_counts_down():
+    seen = []
+
+    def decide(event, view):
+        seen.append((view.now_s, [each.id for each in view.waiting], view.pending))
+        return start_all(event, view)
+
+    go([task(0, 1.0, 2.0), task(1, 1.0), task(2, 1.0, 2.0)], decide)
+    assert seen == [(0.0, [1], 2), (1.0, [], 2), (2.0, [0, 2], 0), (4.0, [], 0)]
+
+
+def test_a_paused_task_waits_and_keeps_its_progress():
+    def decide(event, view):
+        if event.kind is Kind.ARRIVAL:
+            return [Start(0, 0), Wait(1.0)]
+        if event.time_s == 1.0:
+            return [Pause(0), Wait(3.0)]
+        return [Start(0, 0)] if view.remaining else []
+
+    result, trace = go([task(0, 4.0)], decide)
+    assert [(time_s, kind) for time_s, kind, _, _ in trace] == [
+        (0.0, "ARRIVAL"),
+        (1.0, "TICK"),
+        (3.0, "TICK"),
+        (6.0, "COMPLETION"),
+    ]
+    assert (result.waiting_s[0], result.execution_s[0], result.jct_s[0]) == (2.0, 4.0, 6.0)
+    assert result.intervals["outcome"].tolist() == ["paused", "completed"]
+    assert result.intervals["iterations"].tolist() == [1.0, 3.0]
+    assert result.energy_active_j == 4.0 * 110.0 + 2.0 * 10.0
+
+
+def test_a_migrated_task_goes_on_elsewhere():
+    def decide(event, view):
+        if event.kind is Kind.ARRIVAL:
+            return [SetClock(1, 500), Start(0, 0), Wait(1.0)]
+        return [Migrate(0, 1, 50)] if event.kind is Kind.TICK else []
+
+    result, trace = go([task(0, 4.0)], decide, gpus=2)
+    assert trace[-1] == (7.0, "COMPLETION", (0,), 1)
+    assert result.intervals[["gpu", "mps_pct", "outcome"]].values.tolist() == [
+        [0, 100, "migrated"],
+        [1, 50, "completed"],
+    ]
+    assert (result.waiting_s[0], result.execution_s[0]) == (0.0, 7.0)
+    assert result.gpu_energy_active_j.tolist() == [1.0 * 110.0, 1.0 * 10.0 + 6.0 * 60.0]
+    assert result.gpu_energy_cluster_j.tolist() == [1.0 * 110.0 + 6.0 * 10.0, 1.0 * 10.0 + 6.0 * 60.0]
+
+
+def test_a_new_clock_changes_speed_and_power_at_once():
+    def decide(event, view):
+        if event.kind is Kind.ARRIVAL:
+            return [Start(0, 0)]
+        return [SetClock(0, 500)] if event.time_s == 2.0 else []
+
+    result, trace = go([task(0, 4.0)], decide, tick_s=2.0)
+    assert trace[-1][0] == 6.0
+    assert result.timeline["power_w"].tolist() == [110.0, 60.0]
+    assert result.timeline["requested_mhz"].fillna(0).tolist() == [0, 500]
+    assert result.power_over_time().values.tolist() == [[0.0, 110.0], [2.0, 60.0], [6.0, 0.0]]
+
+
+def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
+    def decide(event, view):
+        return [Start(waiting.id, waiting.id % 2) for waiting in view.waiting]
+
+    result, _ = go([task(0, 2.0), task(1, 9.0), task(2, 1.0, 5.0)], decide, gpus=2)
+    assert result.gpu_energy_active_j.tolist() == [3 * 110.0 + 3 * 10.0, 9 * 110.0]
+    assert result.gpu_energy_cluster_j.tolist() == [3 * 110.0 + 6 * 10.0, 9 * 110.0]
+    assert result.device_energy_j.tolist() == [3 * 110.0 + 6 * 10.0, 9 * 110.0]
+    assert result.utilisation.tolist() == [3 / 9, 1.0]
+    assert (result.makespan_s, result.avg_jct_s) == (9.0, 4.0)
+
+
+def test_another_inference_batch_size_keeps_the_samples():
+    result, trace = go([task(0, 6.0)], at(Start(0, 0, 100, batch_size=8)))
+    assert trace[-1][0] == 3.0
+    assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
+
+
+def test_a_start_can_cost_time_in_which_nothing_progresses():
+    result, trace = go([task(0, 2.0)], start_all, start_cost_s=5.0)
+    assert trace == [(0.0, "ARRIVAL", (0,), None), (7.0, "COMPLETION", (0,), 0)]
+    assert result.execution_s[0] == 7.0
+    assert result.energy_active_j == 5 * 10.0 + 2 * 110.0
+
+
+def test_a_task_paused_while_it_loads_starts_over():
+    def decide(event, view):
+        if event.kind is Kind.ARRIVAL:
+            return [Start(0, 0), Wait(3.0)]
+        if event.time_s == 3.0:
+            assert math.isinf(view.gpus[0].running[0].time_s)
+            return [Pause(0), Wait(4.0)]
+        return start_all(event, view)
+
+    result, trace = go([task(0, 2.0)], decide, start_cost_s=5.0)
+    assert trace[-1] == (11.0, "COMPLETION", (0,), 0)
+    assert (result.waiting_s[0], result.execution_s[0]) == (1.0, 10.0)
+
+
+def test_what_the_view_shows():
+    seen = {}
+
+    def decide(event, view):
+        gpu = view.gpus[0]
+        if event.kind is Kind.TICK:
+            running = gpu.running[0]
+            seen.update(
+                mps_pct=running.mps_pct, time_s=running.time_s, remaining=running.remaining, power_w=gpu.power_w
+            )
+            seen["free"] = gpu.free_mib < GPU.memory_mib
+        return [Start(each.id, 0, 30) for each in view.waiting]
+
+    go([task(0, 4.0)], decide, tick_s=3.0)
+    assert seen == {"mps_pct": 30, "time_s": 1.0, "remaining": 1.0, "power_w": 110.0, "free": True}
+
+
+def test_a_task_that_completes_just_before_it_is_paused_is_left_alone():
+    def decide(event, view):
+        if event.kind is Kind.ARRIVAL:
+            return [Start(0, 0), Start(1, 1)]
+        return [Pause(1)] if event.tasks == (0,) else []
+
+    result, trace = go([task(0, 3.0), task(1, 3.0)], decide, gpus=2)
+    assert trace[1:] == [(3.0, "COMPLETION", (0,), 0), (3.0, "COMPLETION", (1,), 1)]
+    assert result.intervals["outcome"].tolist() == ["completed", "completed"]
+
+
+HUGE = Workload("bert_large", 100_000)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([Start(0, 0), Start(0, 0)], "runs already"),
+        ([Start(7, 0)], "no task 7"),
+        ([Start(-1, 0)], "no task -1"),
+        ([Start(1, 0)], "has not arrived"),
+        ([Start(0, 3)], "no GPU 3"),
+        ([Start(0, 0, 0)], "percentage of 0"),
+        ([Start(0, 0, 101)], "percentage of 101"),
+        ([Start(2, 0)], "MiB free of 32768 MiB"),
+        ([SetClock(0, 777)], "777 MHz"),
+        ([SetClock(5, 500)], "no GPU 5"),
+        ([Pause(0)], "task 0 waits"),
+        ([Migrate(0, 0)], "task 0 waits"),
+        ([Wait(0.0)], "Wait for a time ahead"),
+        (["start"], "is a str"),
+    ],
+)
+def test_impossible_actions_are_refused(actions, message):
+    with pytest.raises(PolicyError, match=message):
+        go([task(0, 1.0), task(1, 1.0, 9.0), task(2, 1.0, workload=HUGE)], at(*actions))
+
+
+def test_a_completed_task_cannot_be_started_again():
+    def decide(event, view):
+        return [Start(0, 0)]
+
+    with pytest.raises(PolicyError, match="has completed"):
+        go([task(0, 1.0), task(1, 1.0, 2.0)], decide)
+
+
+def test_more_tasks_than_mps_clients_are_refused():
+    with pytest.raises(PolicyError, match="48 MPS clients"):
+        roomy = toy_gpu(memory_mib=1e9)
+        policy = Told(start_all)
+        run(
+            [task(index, 1.0) for index in range(49)],
+            Cluster((roomy,)),
+            policy,
+            predictor=ToyPredictor(),
+            rng=np.random.default_rng(0),
+            devices=[ToyDevice(roomy)],
+        )
+
+
+@pytest.mark.parametrize("tick_s", [None, 1.0])
+def test_tasks_that_nobody_starts_are_named(tick_s):
+    with pytest.raises(PolicyError, match=r"Unfinished: tasks 1 waits\. Never started: 1\."):
+        go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
+
+
+def test_a_run_past_its_limit_says_what_is_unfinished():
+    with pytest.raises(PolicyError, match=r"limit of 5 s.* 0 runs already"):
+        go([task(0, 10.0)], start_all, max_time_s=5.0)
+
+
+def test_a_failed_run_leaves_nothing_running():
+    device = ToyDevice(GPU)
+
+    def decide(event, view):
+        if event.kind is Kind.TICK:
+            raise KeyboardInterrupt
+        return start_all(event, view)
+
+    with pytest.raises(KeyboardInterrupt):
+        go([task(0, 10.0)], decide, tick_s=1.0, devices=[device])
+    assert device.read().residents == {}
+
+
+class Stuck(ToyDevice):
+    def advance(self, to_s):
+        return []
+
+
+def test_a_device_that_never_progresses_is_an_error():
+    with pytest.raises(DeviceError, match="nothing completes"):
+        go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
+
+
+@pytest.mark.parametrize("tasks", [[], [task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
+def test_ids_must_count_from_zero(tasks):
+    with pytest.raises(InputError, match="ids 0 to n-1"):
+        go(tasks, start_all)
+
+
+def test_devices_must_match_the_cluster():
+    with pytest.raises(InputError, match="one for each GPU"):
+        go([task(0, 1.0)], start_all, gpus=2, devices=[ToyDevice(GPU)])
+
+
+class Polled(ToyDevice):
+    """Like a real card: it must be polled, and says nothing of when a task will complete."""
+
+    def next_event_s(self):
+        return self._now_s + 0.005 if self._residents else math.inf
+
+
+@pytest.mark.parametrize("device", [ToyDevice, Polled])
+def test_the_same_loop_runs_in_wall_time(device):
+    tasks = [task(0, 2.0), task(1, 4.0), task(2, 1.0, 0.03)]
+    result, trace = go(tasks, start_all, devices=[device(GPU, base_s=0.01)], clock=WallClock())
+    completed = [task for _, kind, tasks, _ in trace if kind == "COMPLETION" for task in tasks]
+    assert sorted(completed) == [0, 1, 2]
+    assert 0.07 <= result.makespan_s < 5.0
+    np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
+    np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
