@@ -1,0 +1,117 @@
+"""What holds for every task set, trace, cluster and file of tasks."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import clusters, gpu_types, resident_sets, residents, task_sets, trace_rows
+
+from heshare.world.catalogue import memory_mib, resident
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+from heshare.world.taskfile import read_tasks, write_tasks
+from heshare.world.taskset import ARRIVALS, FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
+from heshare.world.trace import Job, read_trace
+from heshare.world.workload import Resident, Workload
+
+
+def alone_s(workload: Workload) -> float:
+    return 0.002 * (1 + len(workload.model)) * workload.batch_size
+
+
+@given(
+    n=st.integers(1, 250),
+    seed=st.integers(0, 2**32),
+    load=st.sampled_from(LOADS),
+    arrivals=st.sampled_from(ARRIVALS),
+    interval_s=st.floats(0.1, 600),
+    batch_sizes=st.lists(st.sampled_from([1, 4, 8, 16]), min_size=1, max_size=3),
+)
+def test_task_sets(n: int, seed: int, load: str, arrivals: str, interval_s: float, batch_sizes: list[int]) -> None:
+    def draw() -> tuple[Task, ...]:
+        return task_set(
+            n,
+            rng=np.random.default_rng(seed),
+            time_alone_s=alone_s,
+            load=load,
+            arrivals=arrivals,
+            interval_s=interval_s,
+            batch_sizes=batch_sizes,
+        )
+
+    tasks = draw()
+    assert tasks == draw()
+    assert [task.id for task in tasks] == list(range(n))
+    times_s = [task.arrival_s for task in tasks]
+    assert times_s == sorted(times_s)
+    durations_s = np.array([task.iterations * alone_s(task.workload) for task in tasks])
+    assert (durations_s > FLOOR_S * (1 - 1e-12)).all()
+    assert (durations_s < LONGEST_S).all()
+    assert {task.workload.batch_size for task in tasks} <= set(batch_sizes)
+
+
+@given(st.lists(st.floats(0, 10**5), min_size=1, max_size=200))
+def test_recipe_durations(durations_s: list[float]) -> None:
+    jobs = [Job(i, 0.0, duration_s, 1) for i, duration_s in enumerate([*durations_s, 300.0])]
+    made_s = recipe_durations_s(jobs)
+    assert made_s.shape == (100,)
+    assert (made_s >= FLOOR_S).all()
+    assert (made_s <= LONGEST_S).all()
+    assert (np.diff(made_s) >= -1e-9).all()
+    assert (made_s == recipe_durations_s(jobs[::-1])).all()
+
+
+@given(trace_rows())
+def test_traces_are_read_as_they_were_written(rows: list[tuple[int, datetime, int, int]]) -> None:
+    lines = ["job_id,submit_time,duration_s,gpu_num", *(f"{i},{when},{s},{gpus}" for i, when, s, gpus in rows)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.csv"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        trace = read_trace(path)
+    first = rows[0][1]
+    assert trace.jobs == tuple(Job(i, (when - first).total_seconds(), float(s), gpus) for i, when, s, gpus in rows)
+    assert not trace.skipped
+
+
+@given(trace_rows(min_size=2), st.data())
+def test_every_row_is_read_or_counted(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
+    spoilt = data.draw(st.sets(st.integers(1, len(rows) - 1), max_size=len(rows) - 1))
+    lines = [f"{i},{when},{'?' if row in spoilt else s},{gpus}" for row, (i, when, s, gpus) in enumerate(rows)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.csv"
+        path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *lines]), encoding="utf-8")
+        trace = read_trace(path, on_bad="skip")
+    assert len(trace.jobs) == len(rows) - len(spoilt)
+    assert trace.skipped == ({"duration_s: not a number": len(spoilt)} if spoilt else {})
+
+
+@given(task_sets(online=True))
+def test_task_files(tasks: tuple[Task, ...]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert read_tasks(write_tasks(Path(folder) / "tasks.csv", tasks)) == tasks
+
+
+@given(clusters())
+def test_clusters_keep_their_gpus_when_written(cluster: Cluster) -> None:
+    again = Cluster.parse(str(cluster))
+    assert sorted(card.name for card in again.gpus) == sorted(card.name for card in cluster.gpus)
+    assert again.kinds == cluster.kinds
+    assert len(set(cluster.labels)) == len(cluster)
+
+
+@given(residents())
+def test_residents_are_read_as_they_are_written(one: Resident) -> None:
+    assert resident(str(one)) == one
+
+
+@given(gpu_types().flatmap(lambda gpu: st.tuples(st.just(gpu), resident_sets(gpu))))
+def test_resident_sets_fit(pair: tuple[Gpu, tuple[Resident, ...]]) -> None:
+    card, together = pair
+    assert together
+    assert sum(memory_mib(one.workload) for one in together) <= card.memory_mib

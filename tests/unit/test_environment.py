@@ -1,0 +1,179 @@
+"""One set of dependencies, three files: pyproject.toml, environment.yml, requirements.lock; and the Makefile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+BUILD_BACKEND = ("hatchling", "editables", "pathspec", "pluggy", "trove-classifiers", "packaging")
+
+
+@pytest.fixture(scope="module")
+def project(checkout: Path) -> dict[str, Any]:
+    return tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def wanted(project: dict[str, Any]) -> dict[str, Requirement]:
+    lines = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    return {canonicalize_name(one.name): one for one in map(Requirement, lines)}
+
+
+@pytest.fixture(scope="module")
+def conda(checkout: Path) -> list[str]:
+    """Every dependency of environment.yml, those that pip installs included."""
+    found = yaml.safe_load((checkout / "environment.yml").read_text("utf-8"))
+    assert found["channels"] == ["conda-forge", "nodefaults"]
+    flat: list[str] = []
+    for one in found["dependencies"]:
+        flat += one["pip"] if isinstance(one, dict) else [one]
+    return flat
+
+
+@pytest.fixture(scope="module")
+def lock(checkout: Path) -> str:
+    return (checkout / "requirements.lock").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def pins(lock: str) -> list[tuple[Requirement, int]]:
+    """Each pinned requirement of the lock with the number of its hashes."""
+    entries = re.split(r"\n(?=\S)", re.sub(r"(?m)^\s*#.*\n", "", lock).strip())
+    return [(Requirement(entry.partition("\\")[0]), entry.count("--hash=sha256:")) for entry in entries]
+
+
+def test_environment_yml_and_pyproject_name_the_same_packages_with_the_same_bounds(
+    project: dict[str, Any], wanted: dict[str, Requirement], conda: list[str]
+) -> None:
+    assert "-e ." in conda
+    listed = {canonicalize_name(one.name): one for one in map(Requirement, (c for c in conda if c != "-e ."))}
+    assert str(listed.pop("python").specifier) == project["project"]["requires-python"]
+    assert str(listed.pop("pip").specifier) == ""
+    assert {name: str(one.specifier) for name, one in listed.items()} == {
+        name: str(one.specifier) for name, one in wanted.items()
+    }
+
+
+def test_every_dependency_has_a_lower_bound(wanted: dict[str, Requirement]) -> None:
+    assert not [name for name, one in wanted.items() if not any(s.operator == ">=" for s in one.specifier)]
+
+
+def test_the_lock_satisfies_every_bound(wanted: dict[str, Requirement], pins: list[tuple[Requirement, int]]) -> None:
+    pinned: dict[str, list[str]] = {}
+    for one, _ in pins:
+        (exact,) = one.specifier
+        assert exact.operator == "=="
+        pinned.setdefault(canonicalize_name(one.name), []).append(exact.version)
+    for name, one in wanted.items():
+        assert pinned.get(name), f"{name} is not in the lock: run make lock"
+        assert all(one.specifier.contains(found) for found in pinned[name])
+    assert set(BUILD_BACKEND) <= set(pinned), "the build backend must come from the lock as well"
+
+
+def test_every_pin_has_hashes_and_nothing_in_the_lock_is_an_address(
+    lock: str, pins: list[tuple[Requirement, int]]
+) -> None:
+    assert len(pins) > 50
+    assert not [one.name for one, hashes in pins if not hashes]
+    assert not re.findall(r"(?i)https?:|://|--index|--extra-index|--find-links|--trusted-host| @ |/\w+/", lock)
+
+
+def test_the_wrong_nvml_binding_is_absent(pins: list[tuple[Requirement, int]]) -> None:
+    """`pynvml` on PyPI only redirects to nvidia-ml-py, and warns at every start of Python."""
+    assert "pynvml" not in {canonicalize_name(one.name) for one, _ in pins}
+    with pytest.raises(PackageNotFoundError):
+        version("pynvml")
+
+
+@pytest.fixture(scope="module")
+def makefile(checkout: Path) -> str:
+    return (checkout / "Makefile").read_text("utf-8")
+
+
+def make(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("make")
+    if program is None:
+        pytest.skip("no make on this machine")
+    clean = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [program, "--no-print-directory", *arguments],
+        cwd=checkout,
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
+    (phony,) = re.findall(r"(?m)^\.PHONY: (.*)$", makefile)
+    done = make(checkout)
+    assert done.returncode == 0, done.stderr
+    listed = re.findall(r"(?m)^  make (\w+) +\S", done.stdout)
+    assert sorted(listed) == sorted(set(phony.split()) - {"FORCE"})
+    assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
+
+
+def test_make_asks_for_nothing_newer_than_make_381(makefile: str) -> None:
+    assert not re.search(r"&:|\$\(file |!=|::=|\.ONESHELL|\$\(let ", re.sub(r"(?m)^\t.*$", "", makefile))
+
+
+def test_a_bare_conda_base_is_no_environment_of_ours(checkout: Path, tmp_path: Path) -> None:
+    """Its Python cannot import heshare, so make falls back to .venv."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    done = make(checkout, "--dry-run", "--assume-old=.venv/.ready", "test", CONDA_PREFIX=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert ".venv/bin/python -m pytest" in done.stdout
+    assert str(tmp_path) not in done.stdout
+
+
+def test_an_active_environment_with_heshare_is_used(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    python.chmod(0o755)
+    done = make(checkout, "--dry-run", "test", VIRTUAL_ENV=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f'"{python}" -m pytest' in done.stdout
+    assert "-m venv" not in done.stdout
+
+
+def test_no_python_is_said_clearly(makefile: str, tmp_path: Path) -> None:
+    """In a folder without .venv and with no Python on the path, make says what is missing and builds nothing."""
+    (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
+    (tmp_path / "requirements.lock").write_text("", encoding="utf-8")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "cat", "rm"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = make(tmp_path, "test", PATH=f"{tools}") if shutil.which("make") else pytest.skip("no make")
+    assert done.returncode == 2
+    assert "found no Python 3.11 or later" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_citation_version_is_the_packages(checkout: Path) -> None:
+    import heshare
+
+    cited = yaml.safe_load((checkout / "CITATION.cff").read_text("utf-8"))
+    assert cited["version"] == heshare.__version__
+    assert cited["license"] == "Apache-2.0"
+
+
+def test_contributing_is_short(checkout: Path) -> None:
+    assert len((checkout / "CONTRIBUTING.md").read_text("utf-8").splitlines()) < 120

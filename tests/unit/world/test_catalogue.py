@@ -1,0 +1,96 @@
+"""The catalogue in data/: complete, sourced, in its units; and what a wrong row says."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from heshare.errors import InputError
+from heshare.world.catalogue import gpu, gpus, memory_mib, model, models, read_facts, resident
+from heshare.world.workload import Workload
+
+FIELDS = {"title": "text", "layers": "whole", "clocks_mhz": "MHz", "tdp_w": "W"}
+ROWS = [
+    "T4,title,NVIDIA T4,,x",
+    "T4,layers,18,,x",
+    "T4,clocks_mhz,300:1590:15,MHz,x",
+    "T4,tdp_w,70,W,x",
+]
+
+
+def facts(tmp_path: Path, *rows: str):
+    path = tmp_path / "facts.csv"
+    path.write_text("\n".join(("gpu,field,value,unit,source", *rows)), encoding="utf-8")
+    return read_facts(path, "gpu", FIELDS)
+
+
+def test_facts_have_their_types(tmp_path: Path) -> None:
+    assert facts(tmp_path, *ROWS, "T4,note,passed over,,x") == {
+        "T4": {"title": "NVIDIA T4", "layers": 18, "clocks_mhz": tuple(range(300, 1591, 15)), "tdp_w": 70.0}
+    }
+    assert facts(tmp_path, *ROWS[:2], "T4,clocks_mhz,5 7 9,MHz,x", ROWS[3])["T4"]["clocks_mhz"] == (5, 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("index", "row", "column"),
+    [
+        (0, "T4,title,,,x", "value"),
+        (0, ",title,x,,x", "gpu"),
+        (1, "T4,layers,18.5,,x", "value"),
+        (1, "T4,layers,0,,x", "value"),
+        (1, "T4,title,again,,x", "field"),
+        (2, "T4,clocks_mhz,fast,MHz,x", "value"),
+        (2, "T4,clocks_mhz,300:1590:0,MHz,x", "value"),
+        (3, "T4,tdp_w,70,kW,x", "unit"),
+        (3, "T4,tdp_w,-70,W,x", "value"),
+        (3, "T4,tdp_w,seventy,W,x", "value"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, index: int, row: str, column: str) -> None:
+    with pytest.raises(InputError) as caught:
+        facts(tmp_path, *ROWS[:index], row, *ROWS[index + 1 :])
+    assert (caught.value.row, caught.value.column) == (index + 2, column)
+
+
+def test_a_missing_fact_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="T4 without tdp_w"):
+        facts(tmp_path, *ROWS[:3])
+
+
+@pytest.mark.parametrize("name", ["gpus.csv", "workloads.csv", "helios_percentiles.csv"])
+def test_every_value_has_a_source(checkout: Path, name: str) -> None:
+    with (checkout / "data" / name).open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert rows
+    assert all(row["source"].strip() for row in rows)
+
+
+def test_the_fifteen_of_table_iv_and_the_five_gpus() -> None:
+    assert set(models()) == {
+        *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
+        *("densenet121", "densenet161", "densenet201", "vgg16", "vgg19"),
+        *("mobilenet", "mobilenetv2", "bert_large", "transformer", "gpt2"),
+    }
+    assert {"T4", "V100", "V100-SXM2", "A100", "H100", "H200"} <= set(gpus())
+
+
+def test_names_are_found_or_listed() -> None:
+    assert gpu("v100-sxm2") is gpus()["V100-SXM2"]
+    assert model("gpt2").name == "gpt2"
+    with pytest.raises(InputError, match=r"'P100'; expected one of T4, .*A100"):
+        gpu("P100")
+    with pytest.raises(InputError, match=r"'resnet51'; expected one of .*resnet152"):
+        model("resnet51")
+
+
+def test_residents_are_checked_against_the_catalogue() -> None:
+    assert str(resident("resnet50:16@50")) == "resnet50:16@50"
+    with pytest.raises(InputError, match="alexnet"):
+        resident("alexnet:16@50")
+
+
+@pytest.mark.parametrize("name", sorted(models()))
+def test_every_default_task_fits_the_smallest_gpu(name: str) -> None:
+    assert 0 < memory_mib(Workload(name, 4)) < memory_mib(Workload(name, 8)) < gpu("T4").memory_mib
