@@ -29,7 +29,7 @@ def mps_percentages(split: Split, sharing: Sharing, settings: Settings) -> IntAr
     shares = np.array(settings.mps_pcts[::-1])
     size = asked.members.sum(axis=1)
     for position in range(asked.tasks.shape[1]):
-        rows = np.flatnonzero((size > max(position, 1)))
+        rows = np.flatnonzero(size > max(position, 1))
         tried = Batches(asked.kind, asked.tasks, pct, asked.sm_mhz).take(np.repeat(rows, len(shares)))
         tried.mps_pct[:, position] = np.tile(shares, len(rows))
         score = _score(sharing.execute(tried), position, np.repeat(behind[rows], len(shares)), settings)
@@ -47,7 +47,8 @@ def _score(run: Executions, position: int, behind: IntArray, settings: Settings)
 def _first_least(score: FloatArray) -> IntArray:
     """In each row the first value that is within 1e-9 of the least, shape (r, c) -> (r,)."""
     least = score.min(axis=1, keepdims=True) if score.size else np.zeros((len(score), 1))
-    return (score <= least * (1 + 1e-9)).argmax(axis=1)
+    best: IntArray = (score <= least * (1 + 1e-9)).argmax(axis=1)
+    return best
 
 
 def clock_candidates(world: Instance, settings: Settings) -> IntArray:
@@ -76,7 +77,7 @@ class Curves:
     jct_s: FloatArray
 
 
-def clock_curves(split: Split, pct: IntArray, clocks_mhz: IntArray, sharing: Sharing, lines: int) -> Curves:
+def clock_curves(split: Split, pct: IntArray, clocks_mhz: IntArray, sharing: Sharing, settings: Settings) -> Curves:
     """Run every batch at every candidate clock (lines 12-13).
 
     Args:
@@ -84,18 +85,17 @@ def clock_curves(split: Split, pct: IntArray, clocks_mhz: IntArray, sharing: Sha
         pct: their MPS percentages, shape (b, w).
         clocks_mhz: candidates for each type of GPU, shape (kinds, c).
         sharing: what is believed.
-        lines: how many queues there are, q.
+        settings: whether it counts that tasks speed up when others end.
     """
-    asked, count = split.batches, clocks_mhz.shape[1]
+    asked, count, lines = split.batches, clocks_mhz.shape[1], int(split.line[-1]) + 1
     rows = np.repeat(np.arange(len(asked)), count)
     tried = Batches(asked.kind[rows], asked.tasks[rows], pct[rows], clocks_mhz[asked.kind].ravel())
-    run = sharing.execute(tried)
+    run = sharing.execute(tried, piecewise=settings.piecewise)
     place = (split.line[:, None] * count + np.arange(count)).ravel()
     jct_s = run.jct_s(np.repeat(split.behind, count))
-    return Curves(
-        np.bincount(place, run.energy_j, lines * count).reshape(lines, count),
-        np.bincount(place, jct_s, lines * count).reshape(lines, count),
-    )
+    energy_j: FloatArray = np.bincount(place, run.energy_j, lines * count).astype(np.float64)
+    total_s: FloatArray = np.bincount(place, jct_s, lines * count).astype(np.float64)
+    return Curves(energy_j.reshape(lines, count), total_s.reshape(lines, count))
 
 
 def combine(which: IntArray, curves: Curves, settings: Settings) -> tuple[FloatArray, IntArray]:

@@ -103,9 +103,7 @@ def _offspring(
     return operators.priority_mutation(child, alike, world, settings, rng)[: settings.population]
 
 
-def _archived(
-    archive: tuple[IntArray, FloatArray] | None, new: _Population, limit: int
-) -> tuple[IntArray, FloatArray]:
+def _archived(archive: tuple[IntArray, FloatArray] | None, new: _Population, limit: int) -> tuple[IntArray, FloatArray]:
     """The archive with the new schemes that no other dominates, thinned to `limit`, in order of energy."""
     gpus, objectives = (new.gpus, new.objectives)
     if archive is not None:

@@ -101,11 +101,11 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
         task = tasks[int(lost[0])]
         raise InputError(
             column="tasks",
-            found=f"task {task.id} ({task.workload}), which needs {needs[lost[0]]:.0f} MiB and fits no GPU of {cluster}",
+            found=f"task {task.id} ({task.workload}) of {needs[lost[0]]:.0f} MiB, which fits no GPU of {cluster}",
             expected=f"at most {max(gpu.memory_mib for gpu in cluster.gpus):.0f} MiB",
             action="Give it a smaller inference batch size, or add a GPU with more memory.",
         )
-    return cast(BoolArray, fits)
+    return fits
 
 
 def instance(tasks: Sequence[Task], cluster: Cluster, predictor: Predictor) -> Instance:
@@ -169,12 +169,18 @@ def segments(schemes: IntArray, world: Instance, line: Queues | None = None) -> 
     all behind it, so the sum of JCTs (Eq. 8) is the sum of times, each weighted by how many are not yet done.
     """
     line = line or queues(schemes, world)
-    p, n = schemes.shape
-    weight = np.take_along_axis(line.end, line.gpu, axis=1) - np.arange(n)
-    place = (line.gpu + world.k * np.arange(p)[:, None]).ravel()
-    energy = np.bincount(place, world.energy_j[line.task, line.gpu].ravel(), p * world.k)
-    total = np.bincount(place, (line.time_s * weight).ravel(), p * world.k)
-    return np.stack((energy, total), axis=1).reshape(p, world.k, 2)
+    weight = np.take_along_axis(line.end, line.gpu, axis=1) - np.arange(schemes.shape[1])
+    energy_j = sum_by_gpu(line.gpu, world.energy_j[line.task, line.gpu], world.k)
+    jct_s = sum_by_gpu(line.gpu, line.time_s * weight, world.k)
+    return np.stack((energy_j, jct_s), axis=2)
+
+
+def sum_by_gpu(gpu: IntArray, value: FloatArray, k: int) -> FloatArray:
+    """In each row add up the values by the GPU that they stand at, shapes (p, n), (p, n) -> (p, k)."""
+    p = len(gpu)
+    place = (gpu + k * np.arange(p)[:, None]).ravel()
+    total: FloatArray = np.bincount(place, value.ravel(), p * k).astype(np.float64)
+    return total.reshape(p, k)
 
 
 def objectives(schemes: IntArray, world: Instance) -> FloatArray:

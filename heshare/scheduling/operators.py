@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 from scipy.stats import rankdata
 
-from heshare.scheduling.objectives import BoolArray, FloatArray, Instance, IntArray, Queues, queues
+from heshare.scheduling.objectives import BoolArray, FloatArray, Instance, IntArray, Queues, queues, sum_by_gpu
 from heshare.scheduling.pareto import significant
 from heshare.scheduling.settings import Settings
 
@@ -48,7 +48,8 @@ def tournament(rank: IntArray, distance: FloatArray, count: int, rng: np.random.
     """Binary tournament: indices of `count` winners by front, then by crowding distance, shape (count,)."""
     one, other = rng.integers(len(rank), size=(2, count))
     lost = (rank[other] < rank[one]) | ((rank[other] == rank[one]) & (distance[other] > distance[one]))
-    return np.where(lost, other, one)
+    winners: IntArray = np.where(lost, other, one)
+    return winners
 
 
 def segment_scores(schemes: IntArray, parts: FloatArray, world: Instance, settings: Settings) -> FloatArray:
@@ -59,13 +60,11 @@ def segment_scores(schemes: IntArray, parts: FloatArray, world: Instance, settin
     """
     if settings.segments == "totals":
         return parts
-    place = (schemes + world.k * np.arange(len(schemes))[:, None]).ravel()
-    least = np.empty_like(parts)
-    for column, best in enumerate((world.best_j, world.best_s)):
-        weight = np.broadcast_to(best, schemes.shape).ravel()
-        least[:, :, column] = np.bincount(place, weight, parts.shape[0] * world.k).reshape(parts.shape[:2])
+    bests = (world.best_j, world.best_s)
+    least = np.stack([sum_by_gpu(schemes, np.broadcast_to(best, schemes.shape), world.k) for best in bests], axis=2)
     level = parts.sum(axis=1, keepdims=True) / least.sum(axis=1, keepdims=True)
-    return np.divide(parts, least, out=np.broadcast_to(level, parts.shape).copy(), where=least > 0)
+    scores: FloatArray = np.divide(parts, least, out=np.broadcast_to(level, parts.shape).copy(), where=least > 0)
+    return scores
 
 
 def elitism_selection(
@@ -100,9 +99,8 @@ def elitism_selection(
     first_offers, second_offers = at_first <= 0.5, at_second < 0.5
     suits = energy_weight * (world.energy_j[task, first] - world.energy_j[task, second]) / world.best_j
     suits += (1 - energy_weight) * (world.time_s[task, first] - world.time_s[task, second]) / world.best_s
-    take_first = np.where(
-        first_offers & second_offers, at_first <= at_second, np.where(first_offers ^ second_offers, first_offers, suits <= 0)
-    )
+    repaired = np.where(first_offers & second_offers, at_first <= at_second, suits <= 0)
+    take_first = np.where(first_offers ^ second_offers, first_offers, repaired)
     return np.where(take_first, first, second)
 
 
@@ -183,13 +181,11 @@ def recover(
     Returns:
         Schemes after migration and recovery, shape (p, n).
     """
-    p, n = schemes.shape
     after = schemes.copy()
     after[moved] = target
     child, task = np.nonzero(moved)
     source = schemes[moved]
-    place = (after + world.k * np.arange(p)[:, None]).ravel()
-    busy_s = np.bincount(place, world.time_s[np.arange(n), after].ravel(), p * world.k).reshape(p, world.k)
+    busy_s = sum_by_gpu(after, world.time_s[np.arange(after.shape[1]), after], world.k)
     over = (busy_s > settings.overload * busy_s.mean(axis=1, keepdims=True))[child, target] & (source != target)
     child, task, source, gpu = child[over], task[over], source[over], target[over]
     if not len(task):

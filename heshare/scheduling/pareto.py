@@ -23,7 +23,8 @@ def significant(values: FloatArray, digits: int = 10) -> FloatArray:
     with np.errstate(divide="ignore"):
         magnitude = np.floor(np.log10(np.abs(values)))
     scale = 10.0 ** (digits - 1 - np.where(np.isfinite(magnitude), magnitude, 0.0))
-    return cast(FloatArray, np.round(values * scale) / scale)
+    rounded: FloatArray = np.round(values * scale) / scale
+    return rounded
 
 
 def non_dominated(objectives: FloatArray) -> BoolArray:
@@ -76,7 +77,8 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
     scaled = normalised(objectives[order])
     along = np.r_[0.0, np.cumsum(np.abs(np.diff(scaled, axis=0)).sum(axis=1))]
     marks = np.searchsorted(along, np.linspace(0.0, along[-1], limit))
-    return order[np.unique(np.minimum(marks, len(order) - 1))]
+    kept: IntArray = order[np.unique(np.minimum(marks, len(order) - 1))]
+    return kept
 
 
 def ideal(objectives: FloatArray) -> FloatArray:
@@ -92,7 +94,8 @@ def nadir(objectives: FloatArray) -> FloatArray:
 def normalised(objectives: FloatArray) -> FloatArray:
     """Objectives scaled so that the front's ideal point is (0, 0) and its nadir (1, 1); a flat one becomes 0."""
     best, span = ideal(objectives), nadir(objectives) - ideal(objectives)
-    return np.divide(objectives - best, span, out=np.zeros_like(objectives, dtype=float), where=span > 0)
+    scaled: FloatArray = np.divide(objectives - best, span, out=np.zeros(objectives.shape), where=span > 0)
+    return scaled
 
 
 def knee(objectives: FloatArray) -> int:
@@ -157,6 +160,4 @@ class Front:
         for name, plan in named:
             index = next(i for i, one in enumerate(self.plans) if one is plan)
             choice[index] = f"{choice[index]}/{name}".lstrip("/")
-        return pd.DataFrame(
-            {"energy_j": self.objectives[:, 0], "jct_s": self.objectives[:, 1], "choice": choice}
-        )
+        return pd.DataFrame({"energy_j": self.objectives[:, 0], "jct_s": self.objectives[:, 1], "choice": choice})

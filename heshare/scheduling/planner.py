@@ -79,17 +79,16 @@ def random_scheme(tasks: Sequence[Task], cluster: Cluster, rng: np.random.Genera
     Raises:
         InputError: there is no task, or one fits no GPU.
     """
-    return anywhere(fit_mask(tasks, cluster), 1, rng)[0]
+    scheme: IntArray = anywhere(fit_mask(tasks, cluster), 1, rng)[0]
+    return scheme
 
 
-def unconfigured(
-    scheme: IntArray, world: Instance, predictor: Predictor, settings: Settings = DEFAULTS
-) -> Plan:
+def unconfigured(scheme: IntArray, world: Instance, predictor: Predictor, settings: Settings = DEFAULTS) -> Plan:
     """The plan of a scheme, shape (n,), without resource configuration: memory-fitting SPT batches at 100 %."""
-    sharing = Sharing(world, predictor, piecewise=settings.piecewise)
+    sharing = Sharing(world, predictor)
     lines, which = distinct_lines(scheme[None], world)
     split = split_for_memory(lines, world)
-    run = sharing.execute(split.batches)
+    run = sharing.execute(split.batches, piecewise=settings.piecewise)
     gpus = which[0][which[0] != NOBODY]
     times = np.bincount(split.line, run.jct_s(split.behind), len(lines.kind))[gpus]
     energies = np.bincount(split.line, run.energy_j, len(lines.kind))[gpus]
@@ -110,11 +109,11 @@ def configure(
     """
     chosen = thin(schemes.objectives, settings.solutions)
     lines, which = distinct_lines(schemes.gpus[chosen], world)
-    sharing = Sharing(world, predictor, piecewise=settings.piecewise)
+    sharing = Sharing(world, predictor)
     split = split_for_jct(lines, sharing)
     pct = mps_percentages(split, sharing, settings)
     clocks_mhz = clock_candidates(world, settings)
-    curves = clock_curves(split, pct, clocks_mhz, sharing, len(lines.kind))
+    curves = clock_curves(split, pct, clocks_mhz, sharing, settings)
     merged = [combine(row, curves, settings) for row in which]
     owner = np.repeat(np.arange(len(chosen)), [len(points) for points, _ in merged])
     configured = np.concatenate([points for points, _ in merged]) / np.array([1.0, world.n])

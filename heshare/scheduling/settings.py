@@ -30,8 +30,10 @@ class Settings:
             and those who wait for it), or the task's `own` JCT (Algorithm 1, line 8, literally).
         clocks: SM clocks tried for each GPU, evenly spaced over its grid with both ends.
         clock_scope: `gpu` chooses a clock for each GPU, `plan` the same step of the grid for all (line 12 literally).
-        piecewise: whether a task of a batch speeds up when another one ends. False is Eq. 13 literally: everybody
-            runs as if all stayed until the end.
+        piecewise: whether the energy and JCT of a plan count that whoever is left of a batch speeds up when a task
+            ends, as on a device. False is Eq. 13 literally: everybody runs as if all stayed until the end. Batches
+            and MPS percentages are chosen by Eq. 13 in either case: the split rule weighs only the next task, and
+            without Eq. 13's penalty for staying it lets batches grow too large.
         merge: largest number of partial plans kept while the clocks of the GPUs are combined.
         front: largest number of plans in the final front.
 
@@ -52,7 +54,7 @@ class Settings:
     mps_goal: Literal["batch", "queue", "own"] = "batch"
     clocks: int = 12
     clock_scope: Literal["gpu", "plan"] = "gpu"
-    piecewise: bool = False
+    piecewise: bool = True
     merge: int = 100
     front: int = 100
 
@@ -64,7 +66,7 @@ class Settings:
         for name in ("mutation_rate", "seed_mutation"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a chance from 0 to 1")
         shares = self.mps_pcts
-        good = bool(shares) and list(shares) == sorted(set(shares)) and 1 <= shares[0] and shares[-1] == 100
+        good = bool(shares) and list(shares) == sorted(set(shares)) and shares[0] >= 1 and shares[-1] == 100
         _check("mps_pcts", shares, good, "ascending percentages from 1 that end with 100")
 
     @classmethod

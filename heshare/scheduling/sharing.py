@@ -80,12 +80,10 @@ class Sharing:
     Args:
         world: the task set on its cluster.
         predictor: what the scheduler believes.
-        piecewise: whether tasks of a batch speed up when another one ends (see `Settings.piecewise`).
     """
 
-    def __init__(self, world: Instance, predictor: Predictor, *, piecewise: bool = False) -> None:
+    def __init__(self, world: Instance, predictor: Predictor) -> None:
         self.world = world
-        self.piecewise = piecewise
         self._predictor = predictor
         self._workloads = sorted({task.workload for task in world.tasks})
         self._workload = np.array([self._workloads.index(task.workload) for task in world.tasks])
@@ -93,10 +91,14 @@ class Sharing:
         self._row: dict[tuple[int, ...], int] = {}
         self._times, self._powers = np.zeros((1024, 1)), np.zeros(1024)
 
-    def execute(self, asked: Batches) -> Executions:
-        """Run batches whose tasks start together and end when the last one ends."""
-        run = self._piecewise if self.piecewise else self._together
-        return run(asked)
+    def execute(self, asked: Batches, *, piecewise: bool = False) -> Executions:
+        """Run batches whose tasks start together and end when the last one ends (Eq. 13).
+
+        Args:
+            asked: the batches.
+            piecewise: whether tasks speed up when another one ends; otherwise all run as if all stayed until the end.
+        """
+        return self._departing(asked) if piecewise else self._together(asked)
 
     def _together(self, asked: Batches) -> Executions:
         """Eq. 13 literally: every task runs as if all of the batch stayed until its end."""
@@ -105,7 +107,7 @@ class Sharing:
         end_s = time_s.max(axis=1)
         return Executions(time_s, end_s, power_w * end_s)
 
-    def _piecewise(self, asked: Batches) -> Executions:
+    def _departing(self, asked: Batches) -> Executions:
         """As on a device: whoever is left when a task ends goes on with one co-runner less."""
         left = np.where(asked.members, self._iterations[asked.tasks], 0.0)
         time_s, end_s, energy_j = np.zeros(left.shape), np.zeros(len(asked)), np.zeros(len(asked))
