@@ -19,17 +19,19 @@ from heshare.errors import InputError
 class Timing:
     """Where the time of one iteration goes, for one workload on one GPU at its top clock and at 100 %.
 
-    With inference batch size b, share s (0 to 1) and clock f: the GPU part is
-    `latency + memory b mu(f) + (work + work_per_sample b) (f_max / f) / s`, and it overlaps with the host part
-    `host + host_per_sample b` (zero for `tensorrt`).
+    With inference batch size b, share s (0 to 1), clock f and v = f_max / f, the GPU part is
+    `latency + memory b mu(f) + v (work / s + sqrt((work_per_sample b / s)^2 + fill^2))`. It overlaps with the host
+    part `host` (zero for `tensorrt`). `fill` is what small inference batches cannot parallelise: it does not shrink
+    with the share, and it fades as the batch grows.
 
     Attributes:
         latency_s: time that neither share nor clock changes, s.
         memory_s: time per sample that waits for memory, s.
         work_s: time of the SMs whatever the inference batch size, s.
         work_per_sample_s: time of the SMs per sample, s.
+        fill_s: time of a batch too small to fill the SMs, s.
         host_s: time in which the host launches kernels, s.
-        host_per_sample_s: the same, per sample, s.
+        kernels: kernels that an iteration launches; each may wait for a co-runner's.
         anchored: whether measurements of this very workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of a time from this row.
     """
@@ -38,15 +40,18 @@ class Timing:
     memory_s: float
     work_s: float
     work_per_sample_s: float
+    fill_s: float = 0.0
     host_s: float = 0.0
-    host_per_sample_s: float = 0.0
+    kernels: float = 0.0
     anchored: bool = False
     uncertainty: float = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Board power of one GPU: `idle + dynamic X V(f)^2 + dram D`, X = clock x activity, D = DRAM activity.
+    """Board power of one GPU: `idle + dynamic X V(f)^2 (1 + sharing Y) + dram D`.
+
+    X is clock x SM activity, Y the activity of all residents but the busiest, D the memory's activity.
 
     Attributes:
         idle_w: power with contexts and nothing running, W.
@@ -55,6 +60,7 @@ class Power:
         knee_mhz: the clock below which the voltage stays at its minimum, MHz.
         v_min: that minimum voltage over the voltage at the top clock.
         memory_knee_mhz: the clock below which memory time grows as 1/f, MHz.
+        sharing: extra dynamic power per unit of co-running activity.
     """
 
     idle_w: float
@@ -63,21 +69,34 @@ class Power:
     knee_mhz: float
     v_min: float
     memory_knee_mhz: float
+    sharing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """How residents slow one another down while the GPU is not full: `1 + sum_j strength duty_j ...`.
+    """How residents slow one another down while the SMs suffice for all of them.
+
+    A task's GPU part grows by the factor `1 + sum_j strength duty_j (b_j / 8)^size` over its co-runners j, and each of
+    its kernels waits `sum_j wait_s duty_j` longer.
 
     Attributes:
-        strength: slowdown by one co-runner of inference batch size 8 beside a task of the same size.
-        other: exponent of the co-runner's inference batch size over 8.
-        own: exponent of the task's own inference batch size over 8 (negative: larger ones suffer less).
+        strength: slowdown by one co-runner of inference batch size 8 that keeps its share busy.
+        size: exponent of the co-runner's inference batch size over 8.
+        wait_s: delay of each kernel by one such co-runner, s.
     """
 
     strength: float
-    other: float
-    own: float
+    size: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HalfPrecision:
+    """What FP16 changes on one GPU: factors on the times of SMs and memory, and their relative uncertainty."""
+
+    work: float
+    memory: float
+    uncertainty: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +107,13 @@ class Constants:
         timing: by (gpu, engine, workload).
         power: by gpu.
         contention: by gpu.
+        half: FP16, by gpu.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
     power: Mapping[str, Power]
     contention: Mapping[str, Contention]
+    half: Mapping[str, HalfPrecision]
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """A copy with other power constants for one GPU, for a sensitivity study."""
@@ -114,7 +135,7 @@ def read(path: Path) -> Constants:
     Raises:
         InputError: a value is not a number.
     """
-    timing, power, contention = {}, {}, {}
+    timing, power, contention, half = {}, {}, {}, {}
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
             values = {name: float(text) for name, text in fields.items()}
@@ -129,7 +150,9 @@ def read(path: Path) -> Constants:
             power[gpu] = Power(**values)
         elif kind == "contention":
             contention[gpu] = Contention(**values)
-    return Constants(timing, power, contention)
+        elif kind == "fp16":
+            half[gpu] = HalfPrecision(**values)
+    return Constants(timing, power, contention, half)
 
 
 @cache

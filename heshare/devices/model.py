@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heshare.devices.constants import Constants, Power, default
-from heshare.devices.contention import slowdowns
+from heshare.devices.contention import pushes
 from heshare.devices.power import board_w, clock_under, load, stall
 from heshare.devices.timing import part
 from heshare.errors import InputError
@@ -95,11 +95,13 @@ def co_run(
     parts = [part(known, gpu.name, resident) for resident in residents]
     reached = clock_under(power, parts, cap_w, float(request), float(top))
     slow, stalled = top / reached, stall(power, reached)
-    active, _ = load(parts, slow, stalled)
+    active, _, _ = load(parts, slow, stalled)
     full = max(1.0, active)
     tasks = []
-    for one, resident, slowdown in zip(parts, residents, slowdowns(known.contention[gpu.name], parts), strict=True):
-        time_s = one.time_s(slow, stalled, full * slowdown)
+    for one, resident, (factor, wait_s) in zip(
+        parts, residents, pushes(known.contention[gpu.name], parts), strict=True
+    ):
+        time_s = one.time_s(slow, stalled, full * factor, wait_s)
         dram = 100.0 * one.memory_s * stalled / time_s
         tasks.append(
             TaskEstimate(

@@ -26,23 +26,29 @@ def stall(power: Power, sm_mhz: float) -> float:
     return power.memory_knee_mhz / sm_mhz if sm_mhz < power.memory_knee_mhz else 1.0
 
 
-def load(parts: Sequence[Part], slow: float, stalled: float) -> tuple[float, float]:
-    """(SM activity, DRAM activity) that the residents ask for, each as if the others did not slow it down."""
-    active = waiting = 0.0
+def load(parts: Sequence[Part], slow: float, stalled: float) -> tuple[float, float, float]:
+    """(SM activity, the busiest resident's SM activity, DRAM activity) that the residents ask for.
+
+    Each as if the others did not slow it down; SM activities are fractions of the whole GPU.
+    """
+    active = busiest = waiting = 0.0
     for part in parts:
         time_s = part.time_s(slow, stalled)
-        active += part.work_s * slow / time_s
+        own = part.work_s * slow / time_s
+        active += own
+        busiest = max(busiest, own)
         waiting += part.memory_s * stalled / time_s
-    return active, waiting
+    return active, busiest, waiting
 
 
 def board_w(power: Power, parts: Sequence[Part], sm_mhz: float, max_mhz: float) -> float:
     """Power while the residents run at `sm_mhz`, W."""
     ratio = sm_mhz / max_mhz
-    active, waiting = load(parts, 1.0 / ratio, stall(power, sm_mhz))
-    full = active if active > 1.0 else 1.0
+    active, busiest, waiting = load(parts, 1.0 / ratio, stall(power, sm_mhz))
+    full = max(1.0, active)
+    shared = min(1.0, (active - busiest) * ratio)
     dynamic_w = power.dynamic_w * ratio * (active / full) * voltage(power, sm_mhz, max_mhz) ** 2
-    return power.idle_w + dynamic_w + power.dram_w * waiting / full
+    return power.idle_w + dynamic_w * (1.0 + power.sharing * shared) + power.dram_w * waiting / full
 
 
 def clock_under(power: Power, parts: Sequence[Part], cap_w: float, request_mhz: float, max_mhz: float) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from heshare.devices.constants import Constants
+from heshare.devices.constants import Constants, HalfPrecision, Timing
 from heshare.errors import InputError
 from heshare.world.workload import Resident
 
@@ -20,9 +21,12 @@ class Part:
     Attributes:
         fixed_s: time that neither share nor clock changes.
         memory_s: time that waits for memory.
-        work_s: time of the whole GPU's SMs at the top clock.
+        base_s: time of the whole GPU's SMs whatever the inference batch size.
+        batch_s: time of the whole GPU's SMs for the samples.
+        fill_s: time of a batch too small to fill the SMs.
         share: its share of the SMs, 0 to 1.
         host_s: time of the host.
+        kernels: kernels that an iteration launches.
         batch_size: inference batch size.
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of its time.
@@ -30,20 +34,29 @@ class Part:
 
     fixed_s: float
     memory_s: float
-    work_s: float
+    base_s: float
+    batch_s: float
+    fill_s: float
     share: float
     host_s: float
+    kernels: float
     batch_size: int
     anchored: bool
     uncertainty: float
 
+    @property
+    def work_s(self) -> float:
+        """Time of the whole GPU's SMs at the top clock, s: what it keeps busy, however long it takes."""
+        return self.base_s + self.batch_s
+
     def gpu_s(self, slow: float, stall: float) -> float:
         """GPU part, s; `slow` = top clock / clock, `stall` = the factor on memory time."""
-        return self.fixed_s + self.memory_s * stall + self.work_s * slow / self.share
+        sms_s = self.base_s / self.share + math.hypot(self.batch_s / self.share, self.fill_s)
+        return self.fixed_s + self.memory_s * stall + slow * sms_s
 
-    def time_s(self, slow: float, stall: float, stretch: float = 1.0) -> float:
-        """Time of an iteration, s, with the GPU part stretched by contention."""
-        return overlap(self.host_s, self.gpu_s(slow, stall) * stretch)
+    def time_s(self, slow: float, stall: float, stretch: float = 1.0, wait_s: float = 0.0) -> float:
+        """Time of an iteration, s, with the GPU part stretched by contention and its kernels waiting."""
+        return overlap(self.host_s, self.gpu_s(slow, stall) * stretch + wait_s)
 
 
 def overlap(host_s: float, gpu_s: float) -> float:
@@ -71,14 +84,23 @@ def part(constants: Constants, gpu: str, resident: Resident) -> Part:
             expected="a workload and a GPU of the calibrated model",
             action="Add measurements to data/calibration and run `make calibrate`.",
         ) from None
-    size = workload.batch_size
+    half = constants.half.get(gpu) if workload.precision == "fp16" else None
+    return fold(known, workload.batch_size, resident.mps_pct / 100.0, half)
+
+
+def fold(known: Timing, size: int, share: float, half: HalfPrecision | None = None) -> Part:
+    """The parts of an iteration with inference batch size `size` under `share` (0 to 1)."""
+    work, memory, doubt = (1.0, 1.0, 0.0) if half is None else (half.work, half.memory, half.uncertainty)
     return Part(
         fixed_s=known.latency_s,
-        memory_s=known.memory_s * size,
-        work_s=known.work_s + known.work_per_sample_s * size,
-        share=resident.mps_pct / 100.0,
-        host_s=known.host_s + known.host_per_sample_s * size,
+        memory_s=known.memory_s * size * memory,
+        base_s=known.work_s * work,
+        batch_s=known.work_per_sample_s * size * work,
+        fill_s=known.fill_s * work,
+        share=share,
+        host_s=known.host_s,
+        kernels=known.kernels,
         batch_size=size,
-        anchored=known.anchored,
-        uncertainty=known.uncertainty,
+        anchored=known.anchored and half is None,
+        uncertainty=math.hypot(known.uncertainty, doubt),
     )
