@@ -240,17 +240,11 @@ def test_a_completed_task_cannot_be_started_again():
 
 
 def test_more_tasks_than_mps_clients_are_refused():
+    roomy = toy_gpu(memory_mib=1e9)
+    tasks = [task(index, 1.0) for index in range(49)]
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(roomy)]}
     with pytest.raises(PolicyError, match="48 MPS clients"):
-        roomy = toy_gpu(memory_mib=1e9)
-        policy = Told(start_all)
-        run(
-            [task(index, 1.0) for index in range(49)],
-            Cluster((roomy,)),
-            policy,
-            predictor=ToyPredictor(),
-            rng=np.random.default_rng(0),
-            devices=[ToyDevice(roomy)],
-        )
+        run(tasks, Cluster((roomy,)), Told(start_all), **options)
 
 
 @pytest.mark.parametrize("tick_s", [None, 1.0])

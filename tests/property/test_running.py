@@ -1,0 +1,135 @@
+"""Whatever a policy does within the rules, the books add up."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import clusters, task_sets
+
+from heshare.devices.emulated import EmulatedDevice
+from heshare.policies.policy import Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.random import fits_nowhere
+from heshare.running.run import run
+from heshare.testing.policies import check_run
+from heshare.testing.toy import Told, ToyDevice, ToyPredictor
+from heshare.world.catalogue import memory_mib
+from heshare.world.task import Task
+
+PCTS = tuple(range(10, 101, 10))
+
+
+class Erratic:
+    """Acts at random within the rules: starts, pauses, migrates, clocks, changes batch sizes; calms down in time.
+
+    After `calm_after` events it only starts tasks, so that every run ends.
+    """
+
+    def __init__(self, seed, tick_s=None, calm_after=60):
+        self._seed = seed
+        self._calm_after = calm_after
+        self.told = Told(self._decide, tick_s=tick_s)
+
+    def _decide(self, event, view):
+        if len(self.told.trace) == 1:
+            self._rng = np.random.default_rng(self._seed)
+        rng, calm = self._rng, len(self.told.trace) > self._calm_after
+        free_mib = [gpu.free_mib for gpu in view.gpus]
+        clients = [gpu.gpu.mps_clients - len(gpu.running) for gpu in view.gpus]
+        actions = []
+        if not calm:
+            actions += self._disturb(view, free_mib, clients, rng)
+        for task in view.waiting:
+            gpu = self._room(task, view, free_mib, clients, rng)
+            if gpu is not None and (calm or rng.random() < 0.7):
+                actions.append(Start(task.id, gpu, int(rng.choice(PCTS))))
+                free_mib[gpu] -= memory_mib(task.workload)
+                clients[gpu] -= 1
+        paused = sum(isinstance(action, Pause) for action in actions)
+        runs = sum(len(gpu.running) for gpu in view.gpus) + sum(isinstance(action, Start) for action in actions)
+        if runs <= paused:
+            actions.append(Wait(event.time_s + float(rng.uniform(0.1, 100.0))))
+        return actions
+
+    def _disturb(self, view, free_mib, clients, rng):
+        for gpu in view.gpus:
+            if rng.random() < 0.2:
+                yield SetClock(gpu.index, [None, *gpu.gpu.clocks_mhz][int(rng.integers(len(gpu.gpu.clocks_mhz) + 1))])
+            for task, running in gpu.running.items():
+                assert 0 <= running.remaining <= running.task.iterations * 2
+                if rng.random() < 0.1:
+                    yield Pause(task)
+                elif rng.random() < 0.15:
+                    target = self._room(running.task, view, free_mib, clients, rng)
+                    if target is not None:
+                        yield Migrate(task, target, int(rng.choice(PCTS)))
+                        free_mib[target] -= memory_mib(running.task.workload)
+                        clients[target] -= 1
+
+    @staticmethod
+    def _room(task, view, free_mib, clients, rng):
+        fitting = [
+            gpu.index
+            for gpu in view.gpus
+            if free_mib[gpu.index] >= memory_mib(task.workload) + 1e-6 and clients[gpu.index] > 0
+        ]
+        return int(rng.choice(fitting)) if fitting else None
+
+
+def fits(task, cluster):
+    return any(gpu.memory_mib > memory_mib(task.workload) + 1e-6 for gpu in cluster.gpus)
+
+
+def check(tasks, cluster, seed, tick_s, start_cost_s, devices):
+    tasks = [task for task in tasks if fits(task, cluster)]
+    if not tasks:
+        return
+    # Up to a thousand iterations: short ticks over a year of work would test patience.
+    tasks = [Task(index, task.workload, task.iterations % 999 + 1, task.arrival_s) for index, task in enumerate(tasks)]
+    policy = Erratic(seed, tick_s).told
+    result = run(
+        tasks,
+        cluster,
+        policy,
+        predictor=ToyPredictor(),
+        rng=np.random.default_rng(0),
+        devices=devices,
+        start_cost_s=start_cost_s,
+    )
+    check_run(result)
+    told = [(time_s, Kind[kind].value) for time_s, kind, _, _ in policy.trace]
+    assert [time_s for time_s, _ in told] == sorted(time_s for time_s, _ in told)
+    completed = [task for _, kind, ids, _ in policy.trace if kind == "COMPLETION" for task in ids]
+    arrived = [task for _, kind, ids, _ in policy.trace if kind == "ARRIVAL" for task in ids]
+    assert sorted(completed) == sorted(arrived) == list(range(len(tasks)))
+
+
+options = {
+    "cluster": clusters(max_gpus=4),
+    "seed": st.integers(0, 2**32 - 1),
+    "tick_s": st.sampled_from([None, 30.0, 333.0]),
+    "start_cost_s": st.sampled_from([0.0, 0.0, 8.0]),
+}
+
+
+@settings(max_examples=60)
+@given(tasks=task_sets(max_size=20, online=True), **options)
+def test_books_add_up_on_toy_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    devices = [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus]
+    check(tasks, cluster, seed, tick_s, start_cost_s, devices)
+
+
+@settings(max_examples=40)
+@given(tasks=task_sets(max_size=12, online=True), **options)
+def test_books_add_up_on_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
+    devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
+    check(tasks, cluster, seed, tick_s, start_cost_s, devices)
+
+
+@settings(max_examples=20)
+@given(tasks=task_sets(max_size=12), cluster=clusters(max_gpus=3), seed=st.integers(0, 2**32 - 1))
+def test_running_changes_none_of_its_inputs(tasks, cluster, seed):
+    if not all(fits(task, cluster) for task in tasks):
+        assert "which needs" in str(fits_nowhere(tasks[0], cluster))
+        return
+    before = repr((tasks, cluster))
+    check(tasks, cluster, seed, None, 0.0, [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus])
+    assert repr((tasks, cluster)) == before
