@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneGroupOut
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeRegressor
 from heshare.errors import InputError
 from heshare.prediction import features as table2
 from heshare.prediction.features import References, is_reference
-from heshare.prediction.forest import split_rows
+from heshare.prediction.forest import FOREST, split_rows
 from heshare.prediction.predictor import FloatArray, IntArray
 from heshare.prediction.targets import Targets
 
@@ -53,22 +53,22 @@ def _scaled(model: Any) -> Any:
 TECHNIQUES = (
     Technique(
         "SVR",
-        lambda seed: _scaled(MultiOutputRegressor(SVR(epsilon=0.02))),
-        {"multioutputregressor__estimator__C": [1, 10, 100], "multioutputregressor__estimator__gamma": [0.02, 0.1]},
+        lambda seed: _scaled(MultiOutputRegressor(SVR(epsilon=0.02, C=10, gamma=0.05))),
+        {"multioutputregressor__estimator__C": [3, 30], "multioutputregressor__estimator__gamma": [0.03, 0.1]},
     ),
     Technique("DT", lambda seed: DecisionTreeRegressor(random_state=seed), {"min_samples_leaf": [1, 2, 4, 8]}),
     Technique("LR", lambda seed: _scaled(LinearRegression()), {}),
     Technique(
         "MLP",
-        lambda seed: _scaled(MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", max_iter=300, random_state=seed)),
-        {"mlpregressor__alpha": [0.1, 1.0, 10.0]},
+        lambda seed: _scaled(
+            MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", alpha=1.0, max_iter=200, random_state=seed)
+        ),
+        {"mlpregressor__alpha": [0.3, 1.0, 3.0]},
     ),
-    Technique(
-        "RF",
-        lambda seed: RandomForestRegressor(100, random_state=seed, n_jobs=1),
-        {"max_features": [0.4, 0.7]},
-    ),
+    # The predictor as it is used, settings and all.
+    Technique("RF", lambda seed: RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST), {}),
 )
+"""Table V's techniques, in its order. Those that compare distances see standardised logarithms of the features."""
 
 
 def table5(
@@ -159,7 +159,11 @@ def _predict(
     centre, scale = learned.mean(axis=0), learned.std(axis=0)
     model = technique.build(seed)
     if technique.grid and not quick:
-        folds = INNER_FOLDS if groups is None else GroupKFold(min(INNER_FOLDS, groups.nunique()))
+        folds = (
+            KFold(INNER_FOLDS, shuffle=True, random_state=seed)
+            if groups is None
+            else GroupKFold(min(INNER_FOLDS, groups.nunique()))
+        )
         model = GridSearchCV(model, technique.grid, cv=folds, scoring="neg_mean_absolute_error", error_score="raise")
     with warnings.catch_warnings():
         # The limit of iterations is how this network is kept from overfitting; reaching it is no failure.

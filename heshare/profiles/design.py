@@ -22,8 +22,9 @@ BATCH_WEIGHTS = (1, 1, 2, 2, 1, 1)
 """How often each is drawn: tasks mostly use 4 and 8."""
 MPS_PCTS = tuple(range(10, 101, 10))
 """MPS percentages that are measured."""
-CO_RUNNERS = (0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 5, 8)
-"""Co-runners of a sample, in equal parts: a quarter or so alone and, rarely, as many as a batch may hold."""
+CO_RUNNERS = (0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 9, 14, 22)
+"""Numbers of co-runners of a sample, in equal parts: mostly 0 to 3, and some as large as batches can get, because a
+forest says of a larger set than any recorded one what it learned of the largest."""
 TOP_CLOCK_PART = 4
 """One sample in this many runs at the top clock, which is what nobody's clock setting means."""
 
