@@ -10,7 +10,7 @@ from heshare.devices.constants import Constants, HalfPrecision, Timing
 from heshare.errors import InputError
 from heshare.world.workload import Resident
 
-OVERLAP = 4.0
+OVERLAP = 8.0
 """Exponent q of `(host^q + gpu^q)^(1/q)`: how sharply the longer of both parts wins."""
 
 

@@ -1,0 +1,232 @@
+"""Power, contention and half-precision constants, and the table that holds them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from heshare.devices import calibrate_cells as cells
+from heshare.devices import calibrate_fill, calibrate_pairs
+from heshare.devices import calibrate_power as watts
+from heshare.devices.calibrate_cells import Cell
+from heshare.devices.calibrate_data import FUSED, IMAGE_MODELS, MODELS_MPS, rows
+from heshare.devices.calibrate_times import Fitted
+from heshare.devices.constants import Constants, HalfPrecision, Power
+from heshare.world import catalogue
+
+Line = tuple[str, str, str, str, str, str, str, str, str, str]
+COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
+
+T4_FREE_MHZ = 1030.0
+"""Where a T4 that is left to itself settles at about 60 C under FP32 BERT, MHz (boringlee24/NLP_on_T4)."""
+
+_T4_SHAPE = (0.8, 0.8)
+_TIMES = {"latency_s", "memory_s", "work_s", "work_per_sample_s", "fill_s", "host_s"}
+_NORMAL_90 = 1.645
+
+
+@dataclass(frozen=True)
+class Range:
+    """A value with the range in which it may lie, and where it comes from."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All that the fits found.
+
+    Attributes:
+        cells: times.
+        power: power constants of each GPU, by name.
+        constants: the same as the device model takes them.
+    """
+
+    cells: Mapping[Cell, Fitted]
+    power: Mapping[str, Mapping[str, Range]]
+    constants: Constants = field(repr=False)
+
+
+def _about(value: float, relative: float, source: str) -> Range:
+    return Range(value, value * (1 - relative), value * (1 + relative), source)
+
+
+def powers(mps: Mapping[str, Fitted]) -> dict[str, dict[str, Range]]:
+    """Power constants of every GPU, by name."""
+    found = {"V100-SXM2": _v100_sxm2(mps)}
+    found["V100"] = _v100(found["V100-SXM2"])
+    found["A100"] = _a100()
+    found["T4"] = _t4()
+    for gpu in ("H100", "H200"):
+        found[gpu] = _hopper(gpu, found["A100"])
+    share = found["V100-SXM2"]["sharing"]
+    return {gpu: {"idle_w": _idle(gpu), **found[gpu], "sharing": share} for gpu in catalogue.gpus() if gpu in found}
+
+
+def _idle(gpu: str) -> Range:
+    idle_w = catalogue.gpu(gpu).idle_w
+    low, high = {"T4": (15.0, 27.0), "V100-SXM2": (53.5, 53.5)}.get(gpu, (0.85 * idle_w, 1.2 * idle_w))
+    return Range(idle_w, low, high, "data/gpus.csv")
+
+
+def _v100_sxm2(mps: Mapping[str, Fitted]) -> dict[str, Range]:
+    timings = {name: cell.timing for name, cell in mps.items()}
+    idle_w = catalogue.gpu("V100-SXM2").idle_w
+    partial = [watts.dynamic_w(timings, [m for m in MODELS_MPS if m != out], idle_w) for out in MODELS_MPS]
+    source = "icloud-ecnu/igniter: power by inference batch size and MPS percentage; range: a workload left out"
+    dynamic = Range(watts.dynamic_w(timings, MODELS_MPS, idle_w), min(partial), max(partial), source)
+    knee, v_min = watts.card_curve("V100")
+    low, _ = watts.extended(knee, v_min, catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz)
+    sweep = "the V100's curve on one straight line up to 1530 MHz"
+    return {
+        "dynamic_w": dynamic,
+        "dram_w": Range(0.0, 0.0, 20.0, "no part of the power under MPS needs it"),
+        "knee_mhz": _about(knee, 0.08, sweep),
+        "v_min": _about(low, 0.05, sweep),
+        "memory_knee_mhz": _about(watts.memory_knee("A100"), 0.1, "as the A100"),
+        "sharing": _about(
+            watts.sharing(timings["vgg19"], idle_w), 0.5, "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each"
+        ),
+    }
+
+
+def _v100(sxm2: Mapping[str, Range]) -> dict[str, Range]:
+    knee, v_min = watts.card_curve("V100")
+    pcie, other = catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz
+    _, volts = watts.extended(knee, v_min, pcie, other)
+    scale = pcie / other * volts**2
+    source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: power of 19 codes at 27 clocks"
+    known = sxm2["dynamic_w"]
+    origin = "the V100-SXM2's at 1380 MHz and its voltage there"
+    return {
+        "dynamic_w": Range(known.value * scale, known.low * scale * 0.9, known.high * scale * 1.1, origin),
+        "dram_w": Range(0.0, 0.0, 94.0, "as the V100-SXM2"),
+        "knee_mhz": _about(knee, 0.08, source),
+        "v_min": _about(v_min, 0.05, source),
+        "memory_knee_mhz": sxm2["memory_knee_mhz"],
+    }
+
+
+def _a100() -> dict[str, Range]:
+    knee, v_min = watts.card_curve("A100")
+    dynamic, dram = watts.from_sweep("A100", catalogue.gpu("A100").idle_w)
+    source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: power of 25 codes at 61 clocks"
+    return {
+        "dynamic_w": Range(dynamic, 140.0, 315.0, f"{source}; no inference among them, the range is that of the codes"),
+        "dram_w": _about(dram, 0.2, source),
+        "knee_mhz": _about(knee, 0.03, source),
+        "v_min": _about(v_min, 0.03, source),
+        "memory_knee_mhz": _about(watts.memory_knee("A100"), 0.1, source),
+    }
+
+
+def _t4() -> dict[str, Range]:
+    known = catalogue.gpu("T4")
+    knee, v_min = _T4_SHAPE[0] * known.max_mhz, _T4_SHAPE[1]
+    partial = Power(known.idle_w, 0.0, 16.0, knee, v_min, 0.0)
+    timing = cells.clock_cell().timing
+    answers = [
+        watts.from_free_run(timing, 8, partial, clock, known.max_mhz, known.tdp_w)
+        for clock in (T4_FREE_MHZ, 1080.0, 950.0)
+    ]
+    source = "the clock that 70 W leave to FP32 BERT (boringlee24/NLP_on_T4); range: that clock at 40 C and at 73 C"
+    return {
+        "dynamic_w": Range(answers[0], answers[1], answers[2], source),
+        "dram_w": Range(16.0, 0.0, 20.0, "assumed"),
+        "knee_mhz": _about(knee, 0.1, "assumed: 0.8 of the top clock, as on V100 and A100"),
+        "v_min": Range(v_min, 0.72, 0.88, "assumed: between the V100 and the A100"),
+        "memory_knee_mhz": Range(0.0, 0.0, 600.0, "boringlee24/NLP_on_T4: no such knee down to 585 MHz"),
+    }
+
+
+def _hopper(gpu: str, a100: Mapping[str, Range]) -> dict[str, Range]:
+    old, new = catalogue.gpu("A100"), catalogue.gpu(gpu)
+    room = (new.tdp_w - new.idle_w) / (old.tdp_w - old.idle_w)
+    source = "the A100's in proportion to the power limits above idle; no measurement"
+    clocks = new.max_mhz / old.max_mhz
+    return {
+        "dynamic_w": _about(a100["dynamic_w"].value * room, 0.5, source),
+        "dram_w": _about(a100["dram_w"].value * room, 0.5, source),
+        "knee_mhz": _about(a100["knee_mhz"].value * clocks, 0.15, "the A100's in proportion to the top clocks"),
+        "v_min": _about(a100["v_min"].value, 0.1, "as the A100"),
+        "memory_knee_mhz": _about(a100["memory_knee_mhz"].value, 0.3, "as the A100"),
+    }
+
+
+def half_precision() -> dict[str, HalfPrecision]:
+    """FP16 on every GPU: tensor cores on SM time, half the bytes on memory time."""
+    logs = []
+    for name in IMAGE_MODELS:
+        full, half = rows("T4", name, FUSED), rows("T4", name, FUSED, precision="fp16")
+        slopes = [(found.time_s[-1] - found.time_s[0]) / (found.batch[-1] - found.batch[0]) for found in (half, full)]
+        logs.append(math.log(slopes[0] / slopes[1]))
+    mean = math.exp(sum(logs) / len(logs))
+    torch, mixed = rows("V100-SXM2", "resnet50", "PyTorch"), rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
+    volta = float(mixed.time_s[-1] / torch.time_s[-1])
+    tensor = HalfPrecision(0.6, 0.5, 0.3)
+    return {
+        "T4": HalfPrecision(mean, 0.5, 0.25),
+        "V100": HalfPrecision(volta, 0.5, 0.25),
+        "V100-SXM2": HalfPrecision(volta, 0.5, 0.25),
+        "A100": tensor,
+        "H100": tensor,
+        "H200": tensor,
+    }
+
+
+def calibrate() -> Calibration:
+    """Run every fit."""
+    mps = cells.mps_cells()
+    ranges = powers(mps)
+    power = {gpu: Power(**{name: one.value for name, one in known.items()}) for gpu, known in ranges.items()}
+    found = calibrate_fill.every(power, mps)
+    contention = calibrate_pairs.fit(calibrate_pairs.victims())
+    constants = Constants(
+        {cell: fitted.timing for cell, fitted in found.items()},
+        power,
+        dict.fromkeys(power, contention),
+        half_precision(),
+    )
+    return Calibration(found, ranges, constants)
+
+
+def lines(found: Calibration) -> list[Line]:
+    """The calibration as the rows of `constants.csv`, in a fixed order."""
+    table = []
+    for gpu in catalogue.gpus():
+        for name, one in found.power[gpu].items():
+            unit = "W" if name.endswith("_w") else "MHz" if name.endswith("_mhz") else "1"
+            table.append(_line("power", gpu, "", "", name, one, unit))
+    spread = calibrate_pairs.spread()
+    source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
+    for gpu, contention in found.constants.contention.items():
+        for name, value in asdict(contention).items():
+            other = "" if gpu == "V100-SXM2" else " (measured on the V100-SXM2 only)"
+            one = Range(value, *spread[name], source + other)
+            table.append(_line("contention", gpu, "", "", name, one, "s" if name.endswith("_s") else "1"))
+    for gpu, half in found.constants.half.items():
+        for name, value in asdict(half).items():
+            one = _about(value, half.uncertainty, "FP16 over FP32 on T4 and V100; assumed on the others")
+            table.append(_line("fp16", gpu, "", "", name, one, "1"))
+    for (gpu, engine, workload), cell in sorted(found.cells.items()):
+        table += _timing_lines(gpu, engine, workload, cell)
+    return table
+
+
+def _timing_lines(gpu: str, engine: str, workload: str, cell: Fitted) -> list[Line]:
+    table = []
+    for name, value in asdict(cell.timing).items():
+        doubt = min(2.0, math.hypot(cell.spread.get(name, 0.1), cell.timing.uncertainty)) if name in _TIMES else 0.0
+        factor = math.exp(_NORMAL_90 * doubt)
+        one = Range(float(value), value / factor, value * factor, cell.source)
+        table.append(_line("timing", gpu, engine, workload, name, one, "s" if name in _TIMES else "1"))
+    return table
+
+
+def _line(kind: str, gpu: str, engine: str, workload: str, name: str, one: Range, unit: str) -> Line:
+    value, low, high = (f"{number:.4g}" for number in (one.value, one.low, one.high))
+    return kind, gpu, engine, workload, name, value, unit, low, high, one.source
