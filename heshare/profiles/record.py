@@ -23,6 +23,9 @@ from heshare.profiles.schema import check
 TARGET = 0
 """The id under which the observed task runs; co-runners follow."""
 
+DIGITS = 7
+"""Significant digits that are recorded: more than any sensor tells, fewer than differ from one machine to another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -149,7 +152,7 @@ def _cells(device: Device, point: Point, windows: list[tuple[Reading, Reading]],
     time_s = [reading.residents[TARGET].time_s for reading in after]
     power_w = [reading.power_w for reading in after]
     workload = point.target.workload
-    return [
+    cells: list[object] = [
         device.gpu.name,
         device.provenance,
         workload.model,
@@ -170,6 +173,7 @@ def _cells(device: Device, point: Point, windows: list[tuple[Reading, Reading]],
         len(after),
         any(reading.throttled for reading in after),
     ]
+    return [float(f"{cell:.{DIGITS}g}") if isinstance(cell, float) else cell for cell in cells]
 
 
 def _energy_j(windows: list[tuple[Reading, Reading]]) -> float:

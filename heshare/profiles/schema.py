@@ -169,12 +169,12 @@ _RULES: dict[str, _Rule] = {
     "sm_mhz_reached": _Rule(
         "sm_mhz_reached", "above 0 and at most the requested {sm_mhz} MHz", "Write the clock reached, in MHz."
     ),
+    "idle_w": _Rule("idle_w", "watts above 0 and well below the limit of {gpu} ({tdp_w:g} W)", "Convert to W."),
     "power_w": _Rule(
         "power_w",
         "watts between idle ({idle_w} W) and the limit of {gpu} ({tdp_w:g} W)",
         "Convert to W if the figure is in mW, or record again.",
     ),
-    "idle_w": _Rule("idle_w", "watts above 0 and well below the limit of {gpu} ({tdp_w:g} W)", "Convert to W."),
     "energy_j": _Rule(
         "energy_j",
         "about power_w x time_s = {power_w:g} W x {time_s:g} s",

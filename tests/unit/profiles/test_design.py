@@ -1,0 +1,79 @@
+"""Which settings are measured: all different, balanced, the same for the same seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.profiles import design
+from heshare.profiles.design import Point
+from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.workload import Resident, Workload, parse_resident
+
+
+def _points(name: str, count: int, seed: int = 1) -> list[Point]:
+    return design.samples(gpu(name), count, rng=np.random.default_rng(seed))
+
+
+def test_references_are_every_workload_alone_at_the_top() -> None:
+    points = design.references(gpu("A100"))
+    assert len(points) == len(models()) * len(design.BATCH_SIZES) == 90
+    assert {(point.co_runners, point.target.mps_pct, point.sm_mhz) for point in points} == {((), 100, 1410)}
+
+
+@pytest.mark.parametrize("name", ["T4", "V100", "A100"])
+def test_samples_differ_fit_and_are_no_references(name: str) -> None:
+    card, points = gpu(name), _points(name, 334)
+    assert len(set(map(str, points))) == 334
+    assert not set(points) & set(design.references(card))
+    for point in points:
+        assert point.sm_mhz in card.clocks_mhz
+        tasks = (point.target, *point.co_runners)
+        assert sum(memory_mib(one.workload) for one in tasks) <= card.memory_mib
+        assert len(tasks) <= card.mps_clients
+        assert {one.mps_pct for one in tasks} <= set(design.MPS_PCTS)
+
+
+def test_samples_are_balanced_over_their_levels() -> None:
+    points = _points("A100", 320)
+    targets = Counter(point.target.workload.model for point in points)
+    assert max(targets.values()) - min(targets.values()) <= 4
+    shares = Counter(point.target.mps_pct for point in points)
+    assert set(shares.values()) <= set(range(30, 35))
+    assert sum(point.sm_mhz == 1410 for point in points) >= 80
+    spread = np.sort([point.sm_mhz for point in points if point.sm_mhz < 1410])
+    assert np.abs(np.quantile(spread, [0.25, 0.5, 0.75]) - [510, 810, 1110]).max() < 60
+
+
+def test_half_of_the_shared_settings_split_the_gpu() -> None:
+    points = [point for point in _points("A100", 330) if point.co_runners]
+    sums = [point.target.mps_pct + sum(one.mps_pct for one in point.co_runners) for point in points]
+    assert 0.25 < np.mean(np.array(sums) == 100) < 0.65
+
+
+def test_the_seed_decides() -> None:
+    assert _points("T4", 40) == _points("T4", 40)
+    assert _points("T4", 40) != _points("T4", 40, seed=2)
+
+
+def test_split_shares_evenly() -> None:
+    assert design.split(1000, 3) == [334, 333, 333]
+    assert design.split(2, 3) == [1, 1, 0]
+
+
+def test_a_point_orders_its_co_runners() -> None:
+    vgg, bert = parse_resident("vgg19:8@50"), parse_resident("bert_large:4@20")
+    target = parse_resident("resnet50:4@30")
+    assert Point(target, (vgg, bert), 1410) == Point(target, (bert, vgg), 1410)
+    assert str(Point(target, (vgg, bert), 1410)) == "resnet50:4@30+bert_large:4@20+vgg19:8@50/1410"
+
+
+def test_bad_designs_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 0"):
+        _points("T4", -1)
+    mixed = Resident(Workload("vgg19", 8, "fp16"), 50)
+    with pytest.raises(InputError, match="one precision"):
+        Point(parse_resident("resnet50:4@30"), (mixed,), 1410)

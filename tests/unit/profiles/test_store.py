@@ -1,0 +1,238 @@
+"""Profile tables on disk: whole, exact, in one order; and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from heshare.errors import InputError
+from heshare.profiles import store
+from heshare.profiles.columns import COLUMNS, NAMES, parse_co_runners
+from heshare.profiles.schema import Profile
+
+
+def _cells(text: str) -> list[str]:
+    return text.split(",")
+
+
+ALONE = _cells(
+    "T4,emulated,resnet50,4,fp32,eager,100,1590,1500.0,,0.0125,0.0001,60.0,0.5,0.75,80.0,40.0,30.0,20.0,5,True"
+)
+SHARED = _cells(
+    "V100,emulated,vgg19,8,fp32,eager,50,1380,1380.0,bert_large:4@20+resnet18:8@10,"
+    "0.04,0.0004,200.0,1.5,8.0,90.0,50.0,30.0,25.0,5,False"
+)
+
+
+def _write(folder: Path, *rows: list[str], header: list[str] | None = None) -> Path:
+    path = folder / "profile.csv"
+    lines = [",".join(header or NAMES), *(",".join(row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _with(row: list[str], column: str, text: str) -> list[str]:
+    return [text if name == column else cell for name, cell in zip(NAMES, row, strict=True)]
+
+
+def _refusal(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        store.read(path)
+    return caught.value
+
+
+def test_reads_each_column_as_its_kind(tmp_path: Path) -> None:
+    table = store.read(_write(tmp_path, ALONE, SHARED))
+    assert list(table.columns) == list(NAMES)
+    assert table["co_runners"].tolist() == ["", "bert_large:4@20+resnet18:8@10"]
+    assert table["throttled"].tolist() == [True, False]
+    assert table["time_s"].tolist() == [0.0125, 0.04]
+
+
+def test_schema_and_columns_tell_the_same_story() -> None:
+    assert tuple(Profile.to_schema().columns) == NAMES
+    assert all(column.meaning for column in COLUMNS)
+
+
+def test_rows_are_sorted_on_writing_and_floats_survive(tmp_path: Path) -> None:
+    table = store.read(_write(tmp_path, SHARED, _with(ALONE, "time_s", repr(0.1 + 0.2 - 0.2875))))
+    once = store.write(table, tmp_path / "once" / "profile.csv")
+    again = store.write(table.iloc[::-1], tmp_path / "again" / "profile.csv")
+    assert once.read_bytes() == again.read_bytes()
+    pd.testing.assert_frame_equal(store.read(once), table, check_exact=True)
+
+
+def test_a_folder_is_all_its_profiles(tmp_path: Path) -> None:
+    for name, row in (("b", ALONE), ("a", SHARED)):
+        (tmp_path / name).mkdir()
+        _write(tmp_path / name, row)
+    assert store.read(tmp_path)["gpu"].tolist() == ["T4", "V100"]
+
+
+def test_a_bad_table_is_not_written(tmp_path: Path) -> None:
+    table = store.read(_write(tmp_path, ALONE)).assign(time_s=-1.0)
+    with pytest.raises(InputError, match="column time_s: found -1"):
+        store.write(table, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+CELLS = [
+    ("time_s", "-0.0125", "-0.0125"),
+    ("time_s", "0", "0"),
+    ("time_s", "12.5 ms", "'12.5 ms'"),
+    ("time_s", "", "a hole"),
+    ("power_w", "NaN", "a hole"),
+    ("power_w", "inf", "'inf'"),
+    ("power_w", "60000", "60000"),
+    ("power_w", "0.06", "0.06"),
+    ("energy_j", "750", "750"),
+    ("idle_w", "20000", "20000"),
+    ("gpu", "T5", "'T5'"),
+    ("gpu", " T4", "' T4'"),
+    ("workload", "resnet51", "'resnet51'"),
+    ("provenance", "guessed", "'guessed'"),
+    ("precision", "int8", "'int8'"),
+    ("engine", "onnx", "'onnx'"),
+    ("batch_size", "0", "0"),
+    ("batch_size", "4.0", "'4.0'"),
+    ("mps_pct", "0", "0"),
+    ("mps_pct", "101", "101"),
+    ("mps_pct", "0.5", "'0.5'"),
+    ("sm_mhz", "1583", "1583 MHz"),
+    ("sm_mhz", "99999999999999999999999", "'99999999999999999999999'"),
+    ("sm_mhz_reached", "1700", "1700"),
+    ("co_runners", "vgg19", "'vgg19'"),
+    ("co_runners", "vgg99:8@50", "'vgg99:8@50'"),
+    ("co_runners", "vgg19:8@50+bert_large:4@20", "'vgg19:8@50+bert_large:4@20'"),
+    ("sm_util_pct", "101", "101"),
+    ("dram_util_pct", "-1", "-1"),
+    ("repeats", "0", "0"),
+    ("time_std_s", "0.2", "0.2"),
+    ("power_std_w", "-0.5", "-0.5"),
+    ("throttled", "yes", "'yes'"),
+]
+
+
+@pytest.mark.parametrize(("column", "text", "found"), CELLS)
+def test_a_bad_cell_is_named_with_its_row(tmp_path: Path, column: str, text: str, found: str) -> None:
+    path = _write(tmp_path, SHARED, _with(ALONE, column, text))
+    error = _refusal(path)
+    assert (error.file, error.row, error.column) == (str(path), 3, column)
+    assert error.found.startswith(found)
+    assert error.expected
+    assert error.action
+
+
+def test_a_time_in_milliseconds_does_not_fit_its_energy(tmp_path: Path) -> None:
+    error = _refusal(_write(tmp_path, _with(ALONE, "time_s", "12.5")))
+    assert (error.row, error.column) == (2, "energy_j")
+    assert error.expected == "about power_w x time_s = 60 W x 12.5 s"
+    assert "another unit" in error.action
+
+
+def test_the_first_of_several_bad_cells_is_named_and_the_rest_counted(tmp_path: Path) -> None:
+    error = _refusal(_write(tmp_path, SHARED, _with(ALONE, "mps_pct", "120"), _with(ALONE, "gpu", "T9")))
+    assert (error.row, error.column) == (3, "mps_pct")
+    assert "1 more such cells" in error.action
+
+
+def test_a_repeated_setting_is_refused(tmp_path: Path) -> None:
+    error = _refusal(_write(tmp_path, ALONE, SHARED, _with(ALONE, "time_s", "0.0126")))
+    assert error.row == 4
+    assert "a second time" in error.found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "column", "action"),
+    [
+        ("time_s", "time_ms", "time_ms", "Rename it and convert its values to s."),
+        ("power_w", "power_mW", "power_mW", "Rename it and convert its values to W."),
+        ("sm_mhz", "sm_ghz", "sm_ghz", "Rename it and convert its values to MHz."),
+        ("workload", "workloads", "workloads", "Rename it."),
+        ("provenance", "x", "provenance", "Add the column"),
+    ],
+)
+def test_a_wrong_column_name_is_named(tmp_path: Path, old: str, new: str, column: str, action: str) -> None:
+    error = _refusal(_write(tmp_path, ALONE, header=[new if name == old else name for name in NAMES]))
+    assert (error.row, error.column) == (1, column)
+    assert error.action.startswith(action)
+
+
+def test_headers_that_are_not_the_schema(tmp_path: Path) -> None:
+    assert _refusal(_write(tmp_path, [*ALONE, "1"], header=[*NAMES, "note"])).column == "note"
+    assert "another order" in _refusal(_write(tmp_path, ALONE, header=[*NAMES[1:], NAMES[0]])).found
+    assert "2 times" in _refusal(_write(tmp_path, ALONE, header=[*NAMES, "gpu"])).found
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "an empty file"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "no CSV text"),
+        (b"just a sentence\n", "the line 'just a sentence'"),
+        ((",".join(NAMES) + "\n").encode(), "no rows"),
+        ((",".join(NAMES) + "\n\n").encode(), "0 cells"),
+        ((",".join(NAMES) + "\n" + ",".join(ALONE[:-1]) + "\n").encode(), "20 cells"),
+    ],
+)
+def test_files_that_are_no_profile(tmp_path: Path, content: bytes, found: str) -> None:
+    (tmp_path / "profile.csv").write_bytes(content)
+    assert _refusal(tmp_path / "profile.csv").found.startswith(found)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    assert _refusal(tmp_path / "none.csv").found == "no such file"
+    assert _refusal(tmp_path).found.startswith("no profile.csv")
+
+
+def test_co_runners_have_one_spelling() -> None:
+    assert parse_co_runners("") == ()
+    assert [str(one) for one in parse_co_runners("bert_large:4@20+vgg19:8@50")] == ["bert_large:4@20", "vgg19:8@50"]
+    with pytest.raises(InputError, match="in full and sorted"):
+        parse_co_runners("vgg19:8")
+
+
+# Each way must be refused, or leave the cell as it is.
+WAYS = {
+    "negate": lambda text: text if float(text) == 0 else str(-float(text)),
+    "thousandfold": lambda text: text if float(text) == 0 else str(1000 * float(text)),
+    "empty": lambda text: "",
+    "nan": lambda text: "nan",
+    "unit": lambda text: text + " W",
+    "word": lambda text: "?",
+    "comma": lambda text: text + ",7",
+    "underscore": lambda text: "1_0",
+}
+NUMBERS = ("time_s", "power_w", "energy_j", "idle_w", "batch_size", "mps_pct", "sm_mhz", "sm_mhz_reached", "repeats")
+
+
+@settings(max_examples=150)
+@given(row=st.integers(0, 1), column=st.sampled_from(NAMES), way=st.sampled_from(sorted(WAYS)))
+def test_any_corrupted_cell_is_refused(tmp_path: Path, row: int, column: str, way: str) -> None:
+    rows = [list(ALONE), list(SHARED)]
+    assume(column in NUMBERS or way not in ("negate", "thousandfold"))
+    assume((column, way) != ("co_runners", "empty"))  # no co-runners is a setting like any other
+    at = NAMES.index(column)
+    corrupted = WAYS[way](rows[row][at])
+    unchanged = corrupted == rows[row][at]
+    rows[row][at] = corrupted
+    path = _write(tmp_path, *rows)
+    if unchanged:
+        assert len(store.read(path)) == 2
+        return
+    error = _refusal(path)
+    assert error.row == row + 2
+    if way != "comma":
+        assert error.column in (column, "energy_j", "power_w", "sm_mhz_reached")
+
+
+def test_the_committed_profiles_keep_the_schema(checkout: Path) -> None:
+    table = store.read(checkout / "data" / "profiles" / "emulated")
+    assert set(table["provenance"]) == {"emulated"}
+    assert set(table["gpu"]) == {"T4", "V100", "A100"}
+    assert np.isfinite(table.select_dtypes("number").to_numpy()).all()
