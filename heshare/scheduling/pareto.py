@@ -54,11 +54,11 @@ def crowding(objectives: FloatArray, rank: IntArray) -> FloatArray:
     for column in range(objectives.shape[1]):
         order = np.lexsort((objectives[:, column], rank))
         value, front = objectives[order, column], rank[order]
-        first = np.r_[True, front[1:] != front[:-1]]
-        last = np.r_[first[1:], True]
-        start, end = value[first], value[last]
-        span = np.repeat(end - start, np.diff(np.r_[np.flatnonzero(first), len(front)]))
-        gap = np.r_[value[1:], np.inf] - np.r_[-np.inf, value[:-1]]
+        first, last = np.ones(len(front), dtype=bool), np.ones(len(front), dtype=bool)
+        first[1:] = last[:-1] = front[1:] != front[:-1]
+        span = (value[last] - value[first])[np.cumsum(first) - 1]
+        gap = np.full(len(front), np.inf)
+        gap[1:-1] = value[2:] - value[:-2]
         gap[first | last] = np.inf
         distance[order] += np.divide(gap, span, out=np.full(len(gap), np.inf), where=span > 0)
     return distance
@@ -75,7 +75,8 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
     if len(order) <= limit:
         return order
     scaled = normalised(objectives[order])
-    along = np.r_[0.0, np.cumsum(np.abs(np.diff(scaled, axis=0)).sum(axis=1))]
+    along = np.zeros(len(order))
+    along[1:] = np.cumsum(np.abs(np.diff(scaled, axis=0)).sum(axis=1))
     marks = np.searchsorted(along, np.linspace(0.0, along[-1], limit))
     kept: IntArray = order[np.unique(np.minimum(marks, len(order) - 1))]
     return kept

@@ -24,7 +24,7 @@ class Settings:
             is best for the task alone.
         overload: task recovery begins when a GPU's busy time passes this many times its share of the work.
         archive: largest number of non-dominated schemes that stage 1 keeps.
-        solutions: largest number of stage 1 schemes that stage 2 configures.
+        solutions: largest number of stage 1 schemes that stage 2 configures; by default all that the archive holds.
         mps_pcts: MPS percentages to choose from.
         mps_goal: what a percentage minimises: the sum of the JCTs of the `batch`, of the whole `queue` (the batch
             and those who wait for it), or the task's `own` JCT (Algorithm 1, line 8, literally).
@@ -49,7 +49,7 @@ class Settings:
     targets: Literal["load-aware", "static"] = "load-aware"
     overload: float = 2.0
     archive: int = 200
-    solutions: int = 50
+    solutions: int = 200
     mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
     mps_goal: Literal["batch", "queue", "own"] = "batch"
     clocks: int = 12
