@@ -91,9 +91,7 @@ class ToyDevice:
         completed: list[int] = []
         while (next_s := self._completion_s()) <= to_s:
             self._pass(next_s - self._now_s)
-            ended = [
-                task for task in self._residents if self._wanted[task] - self._done[task] <= 1e-12 * self._wanted[task]
-            ]
+            ended = [task for task in self._residents if self._ended(task)]
             for task in ended:
                 self.stop(task)
             completed += ended
@@ -106,6 +104,12 @@ class ToyDevice:
         self._now_s += seconds
         for task, resident in self._residents.items():
             self._done[task] += seconds / self._time_s(resident)
+
+    def _ended(self, task: int) -> bool:
+        """Whether nothing is left, or so little that time, rounded, would no longer move."""
+        left = self._wanted[task] - self._done[task]
+        too_short = self._now_s + left * self._time_s(self._residents[task]) <= self._now_s
+        return too_short or left <= 1e-12 * self._wanted[task]
 
     def _mhz(self) -> float:
         return float(self._requested_mhz or self.gpu.max_mhz)
