@@ -46,10 +46,9 @@ FEATURES = (
     Feature("idle_w", "GPU features", "W", "basic power of the GPU: what it draws with nothing running"),
 )
 NAMES = tuple(feature.name for feature in FEATURES)
-SM, ALONE, MPS, CLOCK, OCCUPIED_SM, OCCUPIED_POWER, IDLE = (
-    NAMES.index(name)
-    for name in ("sm_util_pct", "alone_s", "mps_pct", "clock_pct", "occupied_sm_pct", "occupied_power_w", "idle_w")
-)
+SM, ALONE, MPS, CLOCK = map(NAMES.index, ("sm_util_pct", "alone_s", "mps_pct", "clock_pct"))
+OCCUPIED_SM, OCCUPIED_POWER = map(NAMES.index, ("occupied_sm_pct", "occupied_power_w"))
+SM_COUNT, IDLE = map(NAMES.index, ("sm_count", "idle_w"))
 
 _TASK = ("sm_util_pct", "dram_util_pct", "l2_util_pct", "time_s", "power_w")
 _EXACT = 2.0**20  # sums of multiples of 2**-20 are exact, so the order of co-runners cannot change a bit
@@ -107,10 +106,12 @@ def is_reference(profiles: pd.DataFrame) -> pd.Series:
 class Encoder:
     """Turns sets of tasks that share one GPU into rows of Table II's features.
 
-    Each co-runner j asks for its utilisations alone, u_j (SM), d_j (memory bandwidth), l_j (L2), as far as its MPS
-    percentage s_j lets it: r_j = min(1, s_j / u_j). The occupied features are sums over the co-runners,
-    sum(r_j u_j), sum(r_j d_j) and sum(r_j l_j), above 100 % when they ask for more than there is; the occupied power is
-    idle + clock / top clock * sum(r_j (P_j - idle)), P_j being the GPU's power with j alone.
+    What each co-runner takes follows from its features alone, with SM utilisation u, its MPS percentage s and the clock
+    over the top clock c, as fractions. Its computing stretches by 1 / c, so alone at that clock an iteration takes
+    g = 1 - u + u / c times as long and keeps v = u / c / g of the SMs busy; its MPS percentage lets it reach
+    r = min(1, s / v) of that. So it takes r v of the SMs, r / g of its memory bandwidth and L2 utilisation alone, and
+    r c v / u of the power above idle that it draws alone. The occupied features are sums over the co-runners (above
+    100 % when they ask for more than there is); the occupied power is idle power plus the sum.
 
     Args:
         gpu: the GPU that is shared.
@@ -132,7 +133,7 @@ class Encoder:
         self.idle_w = references.idle_w[gpu.name]
         self._ids: dict[Resident, int] = {}
         self._rows: list[list[float]] = []
-        self._table = np.empty((0, 10))
+        self._table = np.empty((0, 6))
         self._clocks: dict[int | None, int] = {None: gpu.max_mhz}
 
     def ids(self, residents: Iterable[Resident]) -> list[int]:
@@ -176,21 +177,30 @@ class Encoder:
         if len(self._table) < len(self._rows):
             self._table = np.array(self._rows)
         table = np.vstack([self._table, np.zeros(self._table.shape[1])])
-        task, asked = table[:, :5][sets], table[:, 6:][sets]
-        occupied = asked.sum(axis=1, keepdims=True) - asked
+        task = table[:, :5][sets]
         clock = (sm_mhz / self.gpu.max_mhz)[:, None]
-        occupied[..., 3] = self.idle_w + occupied[..., 3] * clock
+        asked = self._asked(task, table[:, 5][sets], clock)
+        occupied = asked.sum(axis=1, keepdims=True) - asked
+        occupied[..., 3] += self.idle_w
         card = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
         shape = (*sets.shape, 1)
         whole = [np.broadcast_to(100 * clock[..., None], shape), occupied, np.broadcast_to(card, (*sets.shape, 4))]
         return np.where((sets >= 0)[..., None], np.concatenate([task, *whole], axis=2), np.nan)
 
+    def _asked(self, task: FloatArray, power_w: FloatArray, clock: FloatArray) -> FloatArray:
+        """What each task takes of the GPU from the others: SMs, memory bandwidth, L2 (%) and power (W), (m, k, 4)."""
+        busy, share = np.maximum(task[..., 0], 1e-6) / 100, task[..., 4] / 100
+        stretch = 1 - busy + busy / clock
+        at_clock = busy / clock / stretch
+        reach = np.minimum(1.0, share / at_clock)
+        dynamic_w = np.maximum(power_w - self.idle_w, 0.0) * clock * at_clock / busy
+        taken = [100 * at_clock, task[..., 1] / stretch, task[..., 2] / stretch, dynamic_w]
+        asked: FloatArray = np.round(np.stack(taken, axis=2) * reach[..., None] * _EXACT) / _EXACT
+        return asked
+
     def _learn(self, resident: Resident) -> int:
-        sm_pct, dram_pct, l2_pct, time_s, power_w = map(float, self._references.task(self.gpu.name, resident.workload))
-        reach = min(1.0, resident.mps_pct / max(sm_pct, 1e-9))
-        asked = np.array([sm_pct, dram_pct, l2_pct, max(power_w - self.idle_w, 0.0)]) * reach
-        exact = (np.round(asked * _EXACT) / _EXACT).tolist()
-        self._rows.append([sm_pct, dram_pct, l2_pct, time_s, float(resident.mps_pct), power_w, *exact])
+        task = self._references.task(self.gpu.name, resident.workload).tolist()
+        self._rows.append([*task[:4], float(resident.mps_pct), task[4]])
         self._ids[resident] = len(self._rows) - 1
         return self._ids[resident]
 

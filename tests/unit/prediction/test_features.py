@@ -1,0 +1,139 @@
+"""Table II's features, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.errors import InputError
+from heshare.prediction import features
+from heshare.prediction.features import FEATURES, NAMES, Encoder, References, is_reference, of_profiles, pad
+from heshare.profiles import store
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Workload, parse_resident
+
+T4 = gpu("T4")
+
+
+def _row(text: str, mhz: int = 1590, co_runners: str = "", **cells: float) -> list[object]:
+    one = parse_resident(text)
+    values = {"time_s": 0.01, "power_w": 60.0, "sm": 80.0, "dram": 40.0, "l2": 30.0} | cells
+    energy_j = values["time_s"] * values["power_w"]
+    head = ["T4", "emulated", one.workload.model, one.workload.batch_size, "fp32", "eager", one.mps_pct, mhz, 1590.0]
+    middle = [co_runners, values["time_s"], 0.0, values["power_w"], 0.0, energy_j]
+    return [*head, *middle, values["sm"], values["dram"], values["l2"], 20.0, 1, False]
+
+
+def _table(*rows: list[object]) -> pd.DataFrame:
+    return store.frame(
+        [
+            _row("resnet50:4", time_s=0.010, power_w=60, sm=80, dram=40, l2=30),
+            _row("resnet50:16", time_s=0.040, power_w=68, sm=90, dram=48, l2=36),
+            _row("vgg19:8", time_s=0.050, power_w=70, sm=100, dram=50, l2=20),
+            _row("mobilenet:8", time_s=0.005, power_w=40, sm=25, dram=30, l2=10),
+            *rows,
+        ]
+    )
+
+
+def test_table_two_has_these_groups() -> None:
+    groups = [feature.group for feature in FEATURES]
+    expected = {
+        "Task features": 4,
+        "MPS configuration": 1,
+        "DVFS frequency": 1,
+        "Collocation features": 4,
+        "GPU features": 4,
+    }
+    assert {name: groups.count(name) for name in dict.fromkeys(groups)} == expected
+
+
+def test_features_of_a_task_beside_two_others() -> None:
+    # At half the clock. vgg19, u = 1: g = 2, v = 1, at 50 % r = 0.5: SMs 50 %, bandwidth 0.5 x 50 / 2 = 12.5 %,
+    # L2 0.5 x 20 / 2 = 5 %, power 0.5 x 0.5 x 50 = 12.5 W. mobilenet, u = 0.25: g = 1.25, v = 0.4, at 30 % r = 0.75:
+    # SMs 30 %, bandwidth 0.75 x 30 / 1.25 = 18 %, L2 0.75 x 10 / 1.25 = 6 %, power 0.75 x 0.5 x 0.4 / 0.25 x 20 = 12 W.
+    row = _row("resnet50:4@40", mhz=795, co_runners="mobilenet:8@30+vgg19:8@50")
+    found = dict(zip(NAMES, of_profiles(_table(row))[-1], strict=True))
+    assert found == pytest.approx(
+        {
+            "sm_util_pct": 80,
+            "dram_util_pct": 40,
+            "l2_util_pct": 30,
+            "alone_s": 0.01,
+            "mps_pct": 40,
+            "clock_pct": 50,
+            "occupied_sm_pct": 80,
+            "occupied_dram_pct": 30.5,
+            "occupied_l2_pct": 11,
+            "occupied_power_w": 20 + 12.5 + 12,
+            "sm_count": 40,
+            "mem_bw_gbs": T4.mem_bw_gbs,
+            "l2_mib": T4.l2_mib,
+            "idle_w": 20,
+        },
+        abs=1e-5,
+    )
+
+
+def test_alone_nothing_is_occupied() -> None:
+    found = of_profiles(_table())[2]
+    assert (
+        found[list(map(NAMES.index, ("occupied_sm_pct", "occupied_dram_pct", "occupied_l2_pct")))].tolist() == [0] * 3
+    )
+    assert found[features.OCCUPIED_POWER] == 20
+
+
+def test_sets_are_encoded_together_and_padded() -> None:
+    encoder = Encoder(T4, References(_table()))
+    texts = [("resnet50:4@40", "vgg19:8@50"), ("mobilenet:8@30",), ("vgg19:8@50", "resnet50:4@40")]
+    sets = pad([encoder.ids(map(parse_resident, members)) for members in texts])
+    rows = encoder.rows(sets, np.array([1590, 795, 1590]))
+    assert rows.shape == (3, 2, 14)
+    assert np.isnan(rows[1, 1]).all()
+    assert np.array_equal(rows[0], rows[2, ::-1])
+    assert rows[0, 1, features.OCCUPIED_SM] == pytest.approx(40, abs=1e-5)
+    assert rows[1, 0, features.CLOCK] == 50
+
+
+def test_a_batch_size_between_two_is_interpolated_in_logarithms() -> None:
+    references = References(_table())
+    sm_pct, dram_pct, _, time_s, _ = references.task("T4", Workload("resnet50", 8))
+    assert time_s == pytest.approx(0.02)
+    assert sm_pct == pytest.approx(np.sqrt(80 * 90))
+    assert dram_pct == pytest.approx(np.sqrt(40 * 48))
+    assert references.task("T4", Workload("resnet50", 16))[3] == 0.04
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (Workload("resnet50", 2), "inference batch sizes 4 to 16"),
+        (Workload("resnet50", 32), "inference batch sizes 4 to 16"),
+        (Workload("gpt2", 4), "reference rows of T4"),
+        (Workload("resnet50", 4, "fp16"), "reference rows of T4"),
+    ],
+)
+def test_what_is_not_recorded_is_said(workload: Workload, expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        References(_table()).task("T4", workload)
+    assert caught.value.expected == expected
+    assert f"Record {workload}" in caught.value.action
+
+
+def test_an_unrecorded_gpu_is_said() -> None:
+    with pytest.raises(InputError, match="A100, which the profiles do not cover; expected profiles of T4"):
+        Encoder(gpu("A100"), References(_table()))
+
+
+def test_reference_rows_are_alone_full_and_fast() -> None:
+    table = _table(_row("gpt2:4@90"), _row("gpt2:4", mhz=795), _row("gpt2:4", co_runners="vgg19:8@50"))
+    assert is_reference(table).tolist() == [True] * 4 + [False] * 3
+
+
+def test_clocks_are_checked() -> None:
+    encoder = Encoder(T4, References(_table()))
+    assert encoder.clock(None) == 1590
+    for strange in (0, 1583):
+        with pytest.raises(InputError, match="a clock of its grid"):
+            encoder.clock(strange)
