@@ -9,7 +9,7 @@ import numpy as np
 
 from heshare.scheduling import operators
 from heshare.scheduling.objectives import FloatArray, Instance, IntArray, segments, totals
-from heshare.scheduling.pareto import crowding, non_dominated, ranks, thin
+from heshare.scheduling.pareto import non_dominated, thin
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
@@ -81,13 +81,8 @@ def _joined(one: _Population, other: _Population) -> _Population:
 
 
 def _select(population: _Population, count: int) -> _Population:
-    """Environmental selection: the best `count` by front, then by crowding distance, then by age."""
-    rank = ranks(population.objectives)
-    distance = crowding(population.objectives, rank)
-    kept = np.lexsort((-distance, rank))[:count]
-    return _Population(
-        population.gpus[kept], population.parts[kept], population.objectives[kept], rank[kept], distance[kept]
-    )
+    kept, rank, distance = operators.environmental_selection(population.objectives, count)
+    return _Population(population.gpus[kept], population.parts[kept], population.objectives[kept], rank, distance)
 
 
 def _offspring(

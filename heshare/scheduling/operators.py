@@ -1,4 +1,4 @@
-"""The three operators of stage 1 (Section III-B 2): initialisation, elitism selection, priority mutation.
+"""The operators of stage 1 (Section III-B 2): initialisation, selection, elitism selection, priority mutation.
 
 Each is a pure function over a whole population: a scheme is a row of GPU indices, one for each task.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from heshare.scheduling.objectives import BoolArray, FloatArray, Instance, IntArray, Queues, queues, sum_by_gpu
-from heshare.scheduling.pareto import significant
+from heshare.scheduling.pareto import crowding, ranks, significant
 from heshare.scheduling.settings import Settings
 
 
@@ -50,6 +50,22 @@ def tournament(rank: IntArray, distance: FloatArray, count: int, rng: np.random.
     lost = (rank[other] < rank[one]) | ((rank[other] == rank[one]) & (distance[other] > distance[one]))
     winners: IntArray = np.where(lost, other, one)
     return winners
+
+
+def environmental_selection(objectives: FloatArray, count: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Who lives on: the best `count` of m by front, then by crowding distance, then by age.
+
+    Args:
+        objectives: of parents and offspring, shape (m, 2).
+        count: how many.
+
+    Returns:
+        Their indices, fronts and crowding distances, each of shape (count,).
+    """
+    rank = ranks(objectives)
+    distance = crowding(objectives, rank)
+    kept = np.lexsort((-distance, rank))[:count]
+    return kept, rank[kept], distance[kept]
 
 
 def segment_scores(schemes: IntArray, parts: FloatArray, world: Instance, settings: Settings) -> FloatArray:

@@ -73,16 +73,27 @@ def test_totals_favour_the_empty_gpu() -> None:
 
 
 def test_child_inherits_the_better_segment_of_each_gpu(rng: np.random.Generator) -> None:
-    world = table(np.ones((4, 2)), np.ones((4, 2)), "1xT4,1xA100")
-    first, second = np.array([[0, 0, 1, 1]]), np.array([[1, 0, 0, 1]])
-    better_first = np.array([[[1.0, 1.0], [9.0, 9.0]]])
-    better_second = np.array([[[9.0, 9.0], [1.0, 1.0]]])
+    world = table(np.ones((2, 3)), np.ones((2, 3)), "1xT4,1xV100,1xA100")
+    first, second = np.array([[0, 0]]), np.array([[1, 2]])
+    # The first parent is better on the T4 and the V100, so only it brings task 0: to the T4. Both bring task 1: the
+    # second's A100 is the clearer win.
+    better_first = np.array([[[1.0, 1.0], [1.0, 1.0], [9.0, 9.0]]])
+    better_second = np.array([[[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]])
     child = operators.elitism_selection((first, second), (better_first, better_second), world, rng)
-    # Task 0: claimed by the first's T4 and the second's A100 (a conflict); 1 by the first's T4; 2 by nobody; 3 by the
-    # second's A100.
-    assert child[0, [1, 3]].tolist() == [0, 1]
-    assert child[0, 0] in (0, 1)
-    assert child[0, 2] in (0, 1)
+    assert child.tolist() == [[0, 2]]
+    mirrored = operators.elitism_selection((second, first), (better_second, better_first), world, rng)
+    assert mirrored.tolist() == [[0, 2]]
+
+
+def test_the_best_fronts_live_on_and_then_the_least_crowded() -> None:
+    front = [[0.0, 10.0], [1.0, 6.0], [1.5, 5.5], [10.0, 0.0]]
+    behind = [[2.0, 12.0], [20.0, 1.0]]
+    kept, rank, distance = operators.environmental_selection(np.array(behind + front), 3)
+    assert sorted(kept.tolist()) == [2, 4, 5]  # both ends, and of the middle ones the one with more room
+    assert rank.tolist() == [0, 0, 0]
+    assert np.isfinite(distance[kept == 4]).all()
+    more = operators.environmental_selection(np.array(behind + front), 5)
+    assert sorted(more[1].tolist()) == [0, 0, 0, 0, 1]
 
 
 def test_a_conflict_goes_with_the_better_subset(rng: np.random.Generator) -> None:
@@ -144,6 +155,13 @@ def test_load_decides_between_gpus_of_equal_energy() -> None:
     schemes = np.array([[0, 0, 0, 1]])
     moved = np.array([[True, False, False, False]])
     assert operators.targets(schemes, moved, queues(schemes, world), world, SETTINGS)[0].tolist() == [1]
+
+
+def test_the_target_for_energy_has_the_least_energy(world: Instance, rng: np.random.Generator) -> None:
+    schemes = rng.integers(4, size=(5, 20))
+    moved = np.ones(schemes.shape, dtype=bool)
+    goes, _ = operators.targets(schemes, moved, queues(schemes, world), world, SETTINGS)
+    np.testing.assert_allclose(world.energy_j[np.arange(20), goes.reshape(5, 20)], np.tile(world.best_j, (5, 1)))
 
 
 def test_an_overloaded_target_sends_back_the_most_similar_task() -> None:

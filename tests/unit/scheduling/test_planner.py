@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 from toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
+from heshare.prediction.predictor import CoRuns
 from heshare.scheduling.pareto import Front, hypervolume, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, random_scheme, sched_only
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -142,6 +145,23 @@ def test_the_default_reading_beats_the_literal_one(front: Front) -> None:
 def test_eq_13_literally_expects_longer_plans(front: Front) -> None:
     literal = front_of(replace(QUICK, piecewise=False))
     assert literal.jct_opt.jct_s > front.jct_opt.jct_s
+
+
+class Boosting(Toy):
+    """A card left to itself runs faster than at any clock that can be set."""
+
+    def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
+        answer = super().co_run(sets, gpu, sm_mhz)
+        boost = np.array([2.0 if clock is None else 1.0 for clock in sm_mhz])
+        return CoRuns(answer.time_s / boost[:, None], answer.power_w)
+
+
+def test_schemes_of_stage_1_stay_in_the_front_when_nothing_beats_them() -> None:
+    found = plan(mixed_tasks(12), CLUSTER, Boosting(), rng=np.random.default_rng(2), settings=QUICK)
+    every = [batch for queue in found.jct_opt.queues for batch in queue]
+    assert {len(batch.tasks) for batch in every} == {1}
+    assert {(batch.mps_pct, batch.sm_mhz) for batch in every} == {((100,), None)}
+    assert found.jct_opt.jct_s == found.objectives[-1, 1]
 
 
 def test_final_front_is_bounded() -> None:
