@@ -32,7 +32,7 @@ class PolicyContract:
     """
 
     cluster = Cluster.parse("2xT4,V100,A100")
-    size = 12
+    size = 8
     seed = 7
 
     @pytest.fixture
