@@ -33,6 +33,9 @@ HOST_PER_LAYER_S = 0.095e-3
 _BANDWIDTH = {"T4": 0.7, "V100": 0.85, "V100-SXM2": 0.85, "A100": 0.85}
 """Share of the peak bandwidth that unfused operators reach: 0.7 from ResNet-50 on a T4, with and without TensorRT."""
 
+LANGUAGE = Prior(fill=0.3)
+"""Prior of a language model: as the eager image models, but for its memory traffic."""
+
 _LAYERS = {"densenet169": 169, "inceptionv3": 94}
 _BIG_BATCH = 16
 _DERIVED = 0.12
@@ -96,7 +99,7 @@ def bert_cell(gpu: str, power: Mapping[str, Power] | None, workload: str = "bert
     """BERT Large on one GPU, TensorFlow 2 graphs (no host floor)."""
     source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, latency by inference batch size"
     limits = None if power is None else card(gpu, power)
-    return fit(rows(gpu, workload, "TensorFlow 2"), Prior(), limits, source)
+    return fit(rows(gpu, workload, "TensorFlow 2"), LANGUAGE, limits, source)
 
 
 def clock_cell() -> Fitted:
@@ -130,7 +133,7 @@ def gpt2_cell(power: Mapping[str, Power]) -> Fitted:
     ratio = catalogue.model("gpt2").gflops / (2 * 11.174)
     grown = Rows(base.batch, base.share, base.time_s * ratio, base.sm_mhz)
     source = "microsoft/onnxruntime: BERT base with 128 tokens x 1.44 (multiply-accumulates of GPT-2 over BERT base)"
-    found = fit(grown, Prior(), card("V100", power), source)
+    found = fit(grown, LANGUAGE, card("V100", power), source)
     return replace(found, timing=replace(found.timing, anchored=False, uncertainty=_GUESSED))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+
+import pandas as pd
 
 from heshare.devices import calibrate_cells as cells
 from heshare.devices import calibrate_fill, calibrate_pairs
@@ -12,7 +14,7 @@ from heshare.devices import calibrate_power as watts
 from heshare.devices.calibrate_cells import Cell
 from heshare.devices.calibrate_data import FUSED, IMAGE_MODELS, MODELS_MPS, rows
 from heshare.devices.calibrate_times import Fitted
-from heshare.devices.constants import Constants, HalfPrecision, Power
+from heshare.devices.constants import Constants, Contention, HalfPrecision, Power
 from heshare.world import catalogue
 
 Line = tuple[str, str, str, str, str, str, str, str, str, str]
@@ -44,23 +46,25 @@ class Calibration:
         cells: times.
         power: power constants of each GPU, by name.
         constants: the same as the device model takes them.
+        pairs: the measured pairs, with what the power limit alone does to them.
     """
 
     cells: Mapping[Cell, Fitted]
     power: Mapping[str, Mapping[str, Range]]
     constants: Constants = field(repr=False)
+    pairs: pd.DataFrame = field(repr=False)
 
 
 def _about(value: float, relative: float, source: str) -> Range:
     return Range(value, value * (1 - relative), value * (1 + relative), source)
 
 
-def powers(mps: Mapping[str, Fitted]) -> dict[str, dict[str, Range]]:
+def powers(mps: Mapping[str, Fitted], memory: Range) -> dict[str, dict[str, Range]]:
     """Power constants of every GPU, by name."""
-    found = {"V100-SXM2": _v100_sxm2(mps)}
+    found = {"V100-SXM2": _v100_sxm2(mps, memory)}
     found["V100"] = _v100(found["V100-SXM2"])
-    found["A100"] = _a100()
-    found["T4"] = _t4()
+    found["A100"] = _a100(found["V100-SXM2"]["memory"])
+    found["T4"] = _t4(found["V100-SXM2"]["memory"])
     for gpu in ("H100", "H200"):
         found[gpu] = _hopper(gpu, found["A100"])
     share = found["V100-SXM2"]["sharing"]
@@ -73,23 +77,29 @@ def _idle(gpu: str) -> Range:
     return Range(idle_w, low, high, "data/gpus.csv")
 
 
-def _v100_sxm2(mps: Mapping[str, Fitted]) -> dict[str, Range]:
+def _v100_sxm2(mps: Mapping[str, Fitted], memory: Range) -> dict[str, Range]:
     timings = {name: cell.timing for name, cell in mps.items()}
     idle_w = catalogue.gpu("V100-SXM2").idle_w
-    partial = [watts.dynamic_w(timings, [m for m in MODELS_MPS if m != out], idle_w) for out in MODELS_MPS]
+    partial = [
+        watts.dynamic_w(timings, [name for name in MODELS_MPS if name != out], idle_w, memory.value)
+        for out in MODELS_MPS
+    ]
     source = "icloud-ecnu/igniter: power by inference batch size and MPS percentage; range: a workload left out"
-    dynamic = Range(watts.dynamic_w(timings, MODELS_MPS, idle_w), min(partial), max(partial), source)
+    whole = watts.dynamic_w(timings, MODELS_MPS, idle_w, memory.value)
+    dynamic = Range(whole, min(partial), max(partial), source)
     knee, v_min = watts.card_curve("V100")
     low, _ = watts.extended(knee, v_min, catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz)
     sweep = "the V100's curve on one straight line up to 1530 MHz"
     return {
         "dynamic_w": dynamic,
-        "dram_w": Range(0.0, 0.0, 20.0, "no part of the power under MPS needs it"),
+        "memory": memory,
         "knee_mhz": _about(knee, 0.08, sweep),
         "v_min": _about(low, 0.05, sweep),
         "memory_knee_mhz": _about(watts.memory_knee("A100"), 0.1, "as the A100"),
         "sharing": _about(
-            watts.sharing(timings["vgg19"], idle_w), 0.5, "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each"
+            watts.sharing(timings["vgg19"], idle_w, memory.value),
+            0.5,
+            "icloud-ecnu/igniter: 1 to 3 VGG-19 at 20 % each",
         ),
     }
 
@@ -104,30 +114,32 @@ def _v100(sxm2: Mapping[str, Range]) -> dict[str, Range]:
     origin = "the V100-SXM2's at 1380 MHz and its voltage there"
     return {
         "dynamic_w": Range(known.value * scale, known.low * scale * 0.9, known.high * scale * 1.1, origin),
-        "dram_w": Range(0.0, 0.0, 94.0, "as the V100-SXM2"),
+        "memory": sxm2["memory"],
         "knee_mhz": _about(knee, 0.08, source),
         "v_min": _about(v_min, 0.05, source),
         "memory_knee_mhz": sxm2["memory_knee_mhz"],
     }
 
 
-def _a100() -> dict[str, Range]:
+def _a100(memory: Range) -> dict[str, Range]:
     knee, v_min = watts.card_curve("A100")
-    dynamic, dram = watts.from_sweep("A100", catalogue.gpu("A100").idle_w)
+    dynamic, low, high = watts.from_sweep("A100", catalogue.gpu("A100").idle_w)
     source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: power of 25 codes at 61 clocks"
     return {
-        "dynamic_w": Range(dynamic, 140.0, 315.0, f"{source}; no inference among them, the range is that of the codes"),
-        "dram_w": _about(dram, 0.2, source),
+        "dynamic_w": Range(
+            dynamic, low, high, f"{source}: median and quartiles of the busy ones; no inference among them"
+        ),
+        "memory": memory,
         "knee_mhz": _about(knee, 0.03, source),
         "v_min": _about(v_min, 0.03, source),
         "memory_knee_mhz": _about(watts.memory_knee("A100"), 0.1, source),
     }
 
 
-def _t4() -> dict[str, Range]:
+def _t4(memory: Range) -> dict[str, Range]:
     known = catalogue.gpu("T4")
     knee, v_min = _T4_SHAPE[0] * known.max_mhz, _T4_SHAPE[1]
-    partial = Power(known.idle_w, 0.0, 16.0, knee, v_min, 0.0)
+    partial = Power(known.idle_w, 0.0, memory.value, knee, v_min, 0.0)
     timing = cells.clock_cell().timing
     answers = [
         watts.from_free_run(timing, 8, partial, clock, known.max_mhz, known.tdp_w)
@@ -136,7 +148,7 @@ def _t4() -> dict[str, Range]:
     source = "the clock that 70 W leave to FP32 BERT (boringlee24/NLP_on_T4); range: that clock at 40 C and at 73 C"
     return {
         "dynamic_w": Range(answers[0], answers[1], answers[2], source),
-        "dram_w": Range(16.0, 0.0, 20.0, "assumed"),
+        "memory": memory,
         "knee_mhz": _about(knee, 0.1, "assumed: 0.8 of the top clock, as on V100 and A100"),
         "v_min": Range(v_min, 0.72, 0.88, "assumed: between the V100 and the A100"),
         "memory_knee_mhz": Range(0.0, 0.0, 600.0, "boringlee24/NLP_on_T4: no such knee down to 585 MHz"),
@@ -150,7 +162,7 @@ def _hopper(gpu: str, a100: Mapping[str, Range]) -> dict[str, Range]:
     clocks = new.max_mhz / old.max_mhz
     return {
         "dynamic_w": _about(a100["dynamic_w"].value * room, 0.5, source),
-        "dram_w": _about(a100["dram_w"].value * room, 0.5, source),
+        "memory": a100["memory"],
         "knee_mhz": _about(a100["knee_mhz"].value * clocks, 0.15, "the A100's in proportion to the top clocks"),
         "v_min": _about(a100["v_min"].value, 0.1, "as the A100"),
         "memory_knee_mhz": _about(a100["memory_knee_mhz"].value, 0.3, "as the A100"),
@@ -179,19 +191,30 @@ def half_precision() -> dict[str, HalfPrecision]:
 
 
 def calibrate() -> Calibration:
-    """Run every fit."""
-    mps = cells.mps_cells()
-    ranges = powers(mps)
+    """Run every fit: times alone, then crowding, then power, then times of throttled cards, then contention."""
+    mps, eager = cells.mps_cells(), cells.eager_cells()
+    pairs = calibrate_pairs.victims()
+    contention = calibrate_pairs.fit(pairs)
+    weight = _memory(eager, contention)
+    ranges = powers(mps, weight)
     power = {gpu: Power(**{name: one.value for name, one in known.items()}) for gpu, known in ranges.items()}
-    found = calibrate_fill.every(power, mps)
-    contention = calibrate_pairs.fit(calibrate_pairs.victims())
-    constants = Constants(
-        {cell: fitted.timing for cell, fitted in found.items()},
-        power,
-        dict.fromkeys(power, contention),
-        half_precision(),
-    )
-    return Calibration(found, ranges, constants)
+    found = calibrate_fill.every(power, mps, eager)
+    timing = {cell: fitted.timing for cell, fitted in found.items()}
+    draft = Constants(timing, power, dict.fromkeys(power, contention), half_precision())
+    pairs = calibrate_pairs.held_down(pairs, draft)
+    contention = calibrate_pairs.fit(pairs)
+    return Calibration(found, ranges, replace(draft, contention=dict.fromkeys(power, contention)), pairs)
+
+
+def _memory(eager: Mapping[str, Fitted], contention: Contention) -> Range:
+    """The weight of memory time, from two processes on one A100; its range when a workload is left out."""
+    timing = {("A100", "eager", name): calibrate_fill.kernels(name, cell).timing for name, cell in eager.items()}
+    roomy = Power(1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+    constants = Constants(timing, {"A100": roomy}, {"A100": contention}, {})
+    names = calibrate_pairs.CROWDED
+    partial = [calibrate_pairs.memory_weight(constants, [name for name in names if name != out]) for out in names]
+    source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
+    return Range(calibrate_pairs.memory_weight(constants, names), min(partial), max(partial), source)
 
 
 def lines(found: Calibration) -> list[Line]:
@@ -201,7 +224,7 @@ def lines(found: Calibration) -> list[Line]:
         for name, one in found.power[gpu].items():
             unit = "W" if name.endswith("_w") else "MHz" if name.endswith("_mhz") else "1"
             table.append(_line("power", gpu, "", "", name, one, unit))
-    spread = calibrate_pairs.spread()
+    spread = calibrate_pairs.spread(found.pairs)
     source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
     for gpu, contention in found.constants.contention.items():
         for name, value in asdict(contention).items():

@@ -21,23 +21,22 @@ _FORM = 0.06
 _FAR = 0.35
 
 
-def every(power: Mapping[str, Power], mps: Mapping[str, Fitted]) -> dict[Cell, Fitted]:
+def every(power: Mapping[str, Power], mps: Mapping[str, Fitted], eager: Mapping[str, Fitted]) -> dict[Cell, Fitted]:
     """Every cell, auxiliary calibration workloads included."""
     found: dict[Cell, Fitted] = {("V100-SXM2", "tensorrt", name): cell for name, cell in mps.items()}
-    eager = cells.eager_cells()
     hosts = host_times(eager)
     found |= {("A100", "eager", name): cell for name, cell in eager.items()}
     _images(found, power, mps, hosts)
     _a100_images(found, eager, hosts)
     _language(found, power)
     _hopper(found)
-    return {cell: _kernels(cell, fitted) for cell, fitted in found.items()}
+    return {cell: kernels(cell[2], fitted) for cell, fitted in found.items()}
 
 
 def host_times(eager: Mapping[str, Fitted]) -> dict[str, float]:
     """Host time of each image workload, s: fitted on the A100, else from a slower host, else by its layers."""
     known = {name: cell.timing.host_s for name, cell in eager.items()}
-    slower = {name for name in table("times").query("framework == 'PyTorch, slower host'").workload}
+    slower = set(table("times").query("framework == 'PyTorch, slower host'").workload)
     bound = [name for name in sorted(slower & set(known)) if name.startswith(("resnet", "densenet"))]
     pace = statistics.median(cells.slow_host(name) / known[name] for name in bound)
     layer = statistics.median(known[name] / catalogue.model(name).layers for name in bound)
@@ -133,6 +132,7 @@ def _hopper(found: dict[Cell, Fitted]) -> None:
                 )
 
 
-def _kernels(cell: Cell, fitted: Fitted) -> Fitted:
+def kernels(workload: str, fitted: Fitted) -> Fitted:
+    """The cell with the number of kernels that an iteration of the workload launches."""
     known = dict(zip(table("kernels").workload, table("kernels").kernels, strict=True))
-    return replace(fitted, timing=replace(fitted.timing, kernels=float(known.get(cell[2], 0.0))))
+    return replace(fitted, timing=replace(fitted.timing, kernels=float(known.get(workload, 0.0))))

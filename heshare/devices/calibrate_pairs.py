@@ -1,18 +1,38 @@
-"""Fit how co-runners slow one another down while their shares add up to 100 %."""
+"""Fit how co-runners slow one another down: within 100 % of shares, and when a GPU is asked for too much."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from heshare.devices.calibrate_data import FloatArray, table
-from heshare.devices.constants import Contention
+from heshare.devices.calibrate_data import EAGER, FloatArray, Rows, table
+from heshare.devices.calibrate_data import rows as rows_of
+from heshare.devices.constants import Constants, Contention
+from heshare.devices.model import co_run
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+CROWDED = (
+    "densenet121",
+    "densenet201",
+    "mobilenetv2",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+)
+"""Workloads of the crowded record without bad cells."""
 
 _SCALE = 0.02
-_START = (0.1, 0.1, 4e-6)
+_WEIGHTS = tuple(0.3 + 0.02 * step for step in range(46))
+_START = (0.1, 4e-6)
 
 
 @cache
@@ -39,14 +59,32 @@ def victims() -> pd.DataFrame:
             )
         )
     found = pd.concat(halves, ignore_index=True)
-    return found.assign(kernels=found.workload.map(kernels))
+    return found.assign(kernels=found.workload.map(kernels), held=1.0)
+
+
+def held_down(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
+    """`rows` with a column `held`: the slowdown by the power limit alone, which is no contention."""
+    gpu = catalogue.gpu("V100-SXM2")
+    free = replace(constants, contention={gpu.name: Contention(0.0, 0.0)})
+    held = []
+    for row in rows.itertuples():
+        own, other = residents(row)
+        alone = co_run(gpu, [own], constants=free).tasks[0].time_s
+        held.append(co_run(gpu, [own, other], constants=free).tasks[0].time_s / alone)
+    return rows.assign(held=held)
+
+
+def residents(row: Any) -> tuple[Resident, Resident]:
+    """(the task of a row of `victims`, its co-runner)."""
+    own = Workload(str(row.workload), int(row.batch_size), engine="tensorrt")
+    other = Workload(str(row.other_workload), int(row.other_batch_size), engine="tensorrt")
+    return Resident(own, int(row.mps_pct)), Resident(other, int(row.other_mps_pct))
 
 
 def slowdowns(contention: Contention, rows: pd.DataFrame) -> FloatArray:
     """Modelled slowdown of each row, shape (n,)."""
-    size = (rows.other_batch_size.to_numpy(float) / 8.0) ** contention.size
     waits = contention.wait_s * rows.kernels.to_numpy(float) / rows.solo_s.to_numpy(float)
-    return 1.0 + contention.strength * size + waits
+    return rows.held.to_numpy(float) * (1.0 + contention.strength + waits)
 
 
 def fit(rows: pd.DataFrame) -> Contention:
@@ -54,28 +92,47 @@ def fit(rows: pd.DataFrame) -> Contention:
     measured = (rows.time_s / rows.solo_s).to_numpy(float)
 
     def residuals(q: FloatArray) -> FloatArray:
-        return slowdowns(Contention(q[0], q[1], q[2] * 1e-6), rows) / measured - 1.0
+        return slowdowns(Contention(q[0], q[1] * 1e-6), rows) / measured - 1.0
 
-    start = (_START[0], _START[1], _START[2] * 1e6)
-    found = least_squares(residuals, start, bounds=((0, 0, 0), (1, 1, 100)), loss="soft_l1", f_scale=_SCALE)
-    return Contention(float(found.x[0]), float(found.x[1]), float(found.x[2]) * 1e-6)
+    start = (_START[0], _START[1] * 1e6)
+    found = least_squares(residuals, start, bounds=((0, 0), (1, 100)), loss="soft_l1", f_scale=_SCALE)
+    return Contention(float(found.x[0]), float(found.x[1]) * 1e-6)
 
 
-def spread() -> dict[str, tuple[float, float]]:
-    """(lowest, highest) of each constant when one pair of workloads after the other is left out."""
-    rows = victims()
+def spread(rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) of each constant when one pair of workloads after the other is left out of `rows`."""
     fits = [fit(rows[rows.pair != pair]) for pair in sorted(rows.pair.unique())]
     return {
         name: (min(getattr(one, name) for one in fits), max(getattr(one, name) for one in fits))
-        for name in ("strength", "size", "wait_s")
+        for name in ("strength", "wait_s")
     }
 
 
-def left_out() -> pd.DataFrame:
-    """`victims()` with the slowdown modelled by a fit that never saw this pair of workloads."""
-    rows = victims()
+def left_out(rows: pd.DataFrame) -> pd.DataFrame:
+    """`rows` with the slowdown modelled by a fit that never saw this pair of workloads."""
     answers = np.zeros(len(rows))
     for pair in sorted(rows.pair.unique()):
         unseen = (rows.pair == pair).to_numpy()
         answers[unseen] = slowdowns(fit(rows[~unseen]), rows[unseen])
     return rows.assign(modelled=answers, measured=rows.time_s / rows.solo_s)
+
+
+def crowd(constants: Constants, workload: str) -> tuple[Rows, FloatArray]:
+    """(two processes of one workload on the whole A100, modelled times in s)."""
+    found = rows_of("A100", workload, EAGER, processes=2)
+    gpu = catalogue.gpu("A100")
+    pairs = [[Resident(Workload(workload, int(batch)))] * 2 for batch in found.batch]
+    return found, np.array([co_run(gpu, pair, constants=constants).tasks[0].time_s for pair in pairs])
+
+
+def memory_weight(constants: Constants, workloads: Sequence[str]) -> float:
+    """How much memory time counts beside SM time when two processes fill a GPU, from the A100's crowded record."""
+
+    def cost(weight: float) -> float:
+        known = constants.with_power("A100", memory=weight)
+        return sum(float(np.abs(np.log(model / found.time_s)).sum()) for found, model in crowds(known))
+
+    def crowds(known: Constants) -> list[tuple[Rows, FloatArray]]:
+        return [crowd(known, workload) for workload in workloads]
+
+    return min((cost(weight), weight) for weight in _WEIGHTS)[1]

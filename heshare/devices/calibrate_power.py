@@ -80,11 +80,10 @@ def extended(knee_mhz: float, v_min: float, from_mhz: float, to_mhz: float) -> t
     return v_min / top, 1.0 / top
 
 
-def activity(timing: Timing, batch: int, share: float, slow: float = 1.0) -> tuple[float, float]:
-    """(SM activity, DRAM activity) of one resident at `slow` = top clock / clock."""
+def activity(timing: Timing, batch: int, share: float, memory: float, slow: float = 1.0) -> float:
+    """Activity of one resident at `slow` = top clock / clock; `memory` weighs its memory time."""
     part = fold(timing, batch, share)
-    time_s = part.time_s(slow, 1.0)
-    return part.work_s * slow / time_s, part.memory_s / time_s
+    return slow * (part.work_s + memory * part.memory_s) / part.time_s(slow, 1.0)
 
 
 def mps_power() -> pd.DataFrame:
@@ -93,45 +92,43 @@ def mps_power() -> pd.DataFrame:
     return power[power.batch_size.notna()]
 
 
-def dynamic_w(timings: Mapping[str, Timing], workloads: Sequence[str], idle_w: float) -> float:
-    """Dynamic power of fully active SMs of the V100-SXM2, W, from runs that no limit held down."""
+def dynamic_w(timings: Mapping[str, Timing], workloads: Sequence[str], idle_w: float, memory: float) -> float:
+    """Dynamic power of a full V100-SXM2, W, from runs of these workloads that no limit held down."""
     rows = mps_power()
     rows = rows[rows.workload.isin(workloads) & (rows.sm_mhz > catalogue.gpu("V100-SXM2").max_mhz - 1)]
-    active = np.array(
-        [activity(timings[row.workload], int(row.batch_size), row.mps_pct / 100)[0] for row in rows.itertuples()]
-    )
     power_w = rows.power_w.to_numpy(float)
+    active = np.array(
+        [activity(timings[row.workload], int(row.batch_size), row.mps_pct / 100, memory) for row in rows.itertuples()]
+    )
     weight = active / power_w
     return float(weight @ ((power_w - idle_w) / power_w) / (weight @ weight))
 
 
-def sharing(timing: Timing, idle_w: float) -> float:
+def sharing(timing: Timing, idle_w: float, memory: float) -> float:
     """Extra dynamic power per unit of co-running activity, from 1 to 3 processes of VGG-19 at 20 % each."""
     power = table("power")
     found = power[power.processes.gt(1) | power.batch_size.isna()].sort_values("processes")
     alone = float(found.power_w.iloc[0]) - idle_w
-    one, _ = activity(timing, 16, 0.2)
+    one = activity(timing, 16, 0.2, memory)
     count = found.processes.to_numpy(float)[1:]
     excess = (found.power_w.to_numpy(float)[1:] - idle_w) / (count * alone) - 1.0
     others = (count - 1.0) * one
     return float(others @ excess / (others @ others))
 
 
-def from_sweep(gpu: str, idle_w: float) -> tuple[float, float]:
-    """(dynamic, DRAM) power at full activity, W, from the applications of a sweep at the top clock."""
+def from_sweep(gpu: str, idle_w: float) -> tuple[float, float, float]:
+    """(median, lower, upper quartile) of the dynamic power of a full GPU, W, over busy codes at the top clock."""
     rows = sweep(gpu)
-    rows = rows[rows.sm_mhz == rows.sm_mhz.max()]
-    power_w = rows.power_w.to_numpy(float)
-    columns = np.c_[rows.sm_active.to_numpy(float), rows.dram_active.to_numpy(float)]
-    (dynamic, dram), _ = nnls(columns / power_w[:, None], (power_w - idle_w) / power_w)
-    return float(dynamic), float(dram)
+    rows = rows[(rows.sm_mhz == rows.sm_mhz.max()) & (rows.sm_active > 0.9)]
+    each = np.quantile((rows.power_w.to_numpy(float) - idle_w) / rows.sm_active.to_numpy(float), (0.5, 0.25, 0.75))
+    return float(each[0]), float(each[1]), float(each[2])
 
 
 def from_free_run(timing: Timing, batch: int, power: Power, free_mhz: float, max_mhz: float, cap_w: float) -> float:
     """Dynamic power, W, of a card that a limit of `cap_w` holds at `free_mhz` while it runs `timing`."""
-    active, waiting = activity(timing, batch, 1.0, max_mhz / free_mhz)
-    scale = active * float(shape(np.array([free_mhz]), max_mhz, power.knee_mhz, power.v_min)[0])
-    return (cap_w - power.idle_w - power.dram_w * waiting) / scale
+    active = activity(timing, batch, 1.0, power.memory, max_mhz / free_mhz)
+    scale = float(shape(np.array([free_mhz]), max_mhz, power.knee_mhz, power.v_min)[0])
+    return (cap_w - power.idle_w) / (min(1.0, active) * scale)
 
 
 def memory_knee(gpu: str) -> int:
@@ -141,7 +138,7 @@ def memory_knee(gpu: str) -> int:
 
 
 def memory_times(train: pd.DataFrame, test: pd.DataFrame, gpu: str, knee_mhz: float) -> tuple[float, FloatArray]:
-    """Times of a sweep as SM part, memory part and fixed part; (squared error on `train`, relative errors on `test`)."""
+    """Times of a sweep as SM, memory and fixed part; (error on `train`, relative errors on `test`)."""
     top = catalogue.gpu(gpu).max_mhz
     cost, errors = 0.0, []
     for application, known in train.groupby("application", sort=True):

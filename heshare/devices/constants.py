@@ -49,14 +49,16 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Board power of one GPU: `idle + dynamic X V(f)^2 (1 + sharing Y) + dram D`.
+    """Board power of one GPU: `idle + dynamic V(f)^2 X (1 + sharing Y)`.
 
-    X is clock x SM activity, Y the activity of all residents but the busiest, D the memory's activity.
+    X is the rate of work, `min(f / f_max, sum_j (work_j + memory memory_j) / time_j)`, and Y the part of it that runs
+    beside the busiest resident. An iteration's energy above idle therefore depends on the clock only through the
+    voltage.
 
     Attributes:
         idle_w: power with contexts and nothing running, W.
         dynamic_w: power of fully active SMs at the top clock, above idle, W.
-        dram_w: power of a fully busy memory, W.
+        memory: energy of a second of memory time over that of a second of SM time.
         knee_mhz: the clock below which the voltage stays at its minimum, MHz.
         v_min: that minimum voltage over the voltage at the top clock.
         memory_knee_mhz: the clock below which memory time grows as 1/f, MHz.
@@ -65,7 +67,7 @@ class Power:
 
     idle_w: float
     dynamic_w: float
-    dram_w: float
+    memory: float
     knee_mhz: float
     v_min: float
     memory_knee_mhz: float
@@ -76,17 +78,15 @@ class Power:
 class Contention:
     """How residents slow one another down while the SMs suffice for all of them.
 
-    A task's GPU part grows by the factor `1 + sum_j strength duty_j (b_j / 8)^size` over its co-runners j, and each of
-    its kernels waits `sum_j wait_s duty_j` longer.
+    A task's GPU part grows by the factor `1 + sum_j strength duty_j` over its co-runners j, and each of its kernels
+    waits `sum_j wait_s duty_j` longer; `duty_j` is the part of its time for which co-runner j keeps its share busy.
 
     Attributes:
-        strength: slowdown by one co-runner of inference batch size 8 that keeps its share busy.
-        size: exponent of the co-runner's inference batch size over 8.
+        strength: slowdown of the GPU part by one co-runner that keeps its share busy.
         wait_s: delay of each kernel by one such co-runner, s.
     """
 
     strength: float
-    size: float
     wait_s: float
 
 

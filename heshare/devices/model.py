@@ -95,7 +95,7 @@ def co_run(
     parts = [part(known, gpu.name, resident) for resident in residents]
     reached = clock_under(power, parts, cap_w, float(request), float(top))
     slow, stalled = top / reached, stall(power, reached)
-    active, _, _ = load(parts, slow, stalled)
+    active, _ = load(power, parts, slow, stalled)
     full = max(1.0, active)
     tasks = []
     for one, resident, (factor, wait_s) in zip(

@@ -26,29 +26,27 @@ def stall(power: Power, sm_mhz: float) -> float:
     return power.memory_knee_mhz / sm_mhz if sm_mhz < power.memory_knee_mhz else 1.0
 
 
-def load(parts: Sequence[Part], slow: float, stalled: float) -> tuple[float, float, float]:
-    """(SM activity, the busiest resident's SM activity, DRAM activity) that the residents ask for.
+def load(power: Power, parts: Sequence[Part], slow: float, stalled: float) -> tuple[float, float]:
+    """(activity of all residents, activity of the busiest one), as if they did not slow one another down.
 
-    Each as if the others did not slow it down; SM activities are fractions of the whole GPU.
+    1 is a full GPU; the sum may be more.
     """
-    active = busiest = waiting = 0.0
+    total = busiest = 0.0
     for part in parts:
-        time_s = part.time_s(slow, stalled)
-        own = part.work_s * slow / time_s
-        active += own
+        own = slow * (part.work_s + power.memory * part.memory_s) / part.time_s(slow, stalled)
+        total += own
         busiest = max(busiest, own)
-        waiting += part.memory_s * stalled / time_s
-    return active, busiest, waiting
+    return total, busiest
 
 
 def board_w(power: Power, parts: Sequence[Part], sm_mhz: float, max_mhz: float) -> float:
     """Power while the residents run at `sm_mhz`, W."""
     ratio = sm_mhz / max_mhz
-    active, busiest, waiting = load(parts, 1.0 / ratio, stall(power, sm_mhz))
-    full = max(1.0, active)
-    shared = min(1.0, (active - busiest) * ratio)
-    dynamic_w = power.dynamic_w * ratio * (active / full) * voltage(power, sm_mhz, max_mhz) ** 2
-    return power.idle_w + dynamic_w * (1.0 + power.sharing * shared) + power.dram_w * waiting / full
+    total, busiest = load(power, parts, 1.0 / ratio, stall(power, sm_mhz))
+    rate = ratio * min(1.0, total)
+    beside = min(1.0, (total - busiest) * ratio)
+    dynamic_w = power.dynamic_w * rate * voltage(power, sm_mhz, max_mhz) ** 2
+    return power.idle_w + dynamic_w * (1.0 + power.sharing * beside)
 
 
 def clock_under(power: Power, parts: Sequence[Part], cap_w: float, request_mhz: float, max_mhz: float) -> float:
