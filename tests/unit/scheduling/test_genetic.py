@@ -108,3 +108,19 @@ def test_a_setting_out_of_range_is_refused(name: str, value: object) -> None:
 def test_an_unknown_literal_setting_is_refused() -> None:
     with pytest.raises(InputError, match="mutation_rat"):
         Settings.literal(mutation_rat=0.5)
+
+
+def test_the_literal_reading_differs_where_the_default_reads_otherwise() -> None:
+    default, literal = Settings(), Settings.literal(generations=7)
+    changed = {name for name in Settings.__dataclass_fields__ if getattr(default, name) != getattr(literal, name)}
+    assert changed - {"generations"} == {
+        "mutation_rate",
+        "seed_mutation",
+        "segments",
+        "targets",
+        "mps_goal",
+        "clock_scope",
+        "piecewise",
+    }
+    assert literal.mutation_rate == 1.0  # "for each task"
+    assert literal.generations == 7
