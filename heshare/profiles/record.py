@@ -91,7 +91,8 @@ def profile(
 ) -> Path:
     """Record a GPU's profile: the reference rows and `samples` settings drawn with a seed.
 
-    An interrupted recording goes on where it stopped when it is called again with the same arguments.
+    An interrupted recording goes on where it stopped when it is called again with the same arguments: measured points
+    are kept and the others are measured (with an emulated device's repeat noise from its start again).
 
     Args:
         device: the device to record.

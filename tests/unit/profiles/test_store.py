@@ -81,6 +81,20 @@ def test_a_bad_table_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_a_table_of_other_kinds_or_with_holes_is_not_written(tmp_path: Path) -> None:
+    table = store.read(_write(tmp_path, ALONE, SHARED))
+    for broken in (
+        table.assign(batch_size="four"),
+        table.assign(time_s=[0.0125, np.nan]),
+        table.assign(gpu=["T4", None]),
+        table.drop(columns="gpu"),
+        table[table.columns[::-1]],
+    ):
+        with pytest.raises(InputError):
+            store.write(broken, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
 CELLS = [
     ("time_s", "-0.0125", "-0.0125"),
     ("time_s", "0", "0"),
