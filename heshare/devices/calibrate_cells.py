@@ -177,8 +177,8 @@ def eager_resnet50(gpu: str, power: Mapping[str, Power], like: Timing, host_s: f
         (0.2, 0.5, 0.3, 0.3),
     )
     cell = fit(big, prior, card(gpu, power), "NVIDIA/DeepLearningExamples: ResNet-50, PyTorch, batch sizes 16 to 256")
-    small = {"latency_s": like.latency_s, "work_s": like.work_s, "fill_s": like.fill_s}
-    return replace(cell, timing=replace(cell.timing, host_s=host_s, **small))
+    timing = replace(cell.timing, latency_s=like.latency_s, work_s=like.work_s, fill_s=like.fill_s, host_s=host_s)
+    return replace(cell, timing=timing)
 
 
 def moved(cell: Fitted, source: str, doubt: float, *, work: float, memory: float, latency: float = 1.0) -> Fitted:

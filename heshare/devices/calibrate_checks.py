@@ -12,7 +12,7 @@ from heshare.devices import calibrate_cells as cells
 from heshare.devices import calibrate_pairs
 from heshare.devices import calibrate_power as watts
 from heshare.devices.calibrate_constants import Calibration
-from heshare.devices.calibrate_data import EAGER, MODELS_EAGER, MODELS_MPS, MPS, Rows, rows
+from heshare.devices.calibrate_data import EAGER, MODELS_EAGER, MODELS_MPS, MPS, Rows, records, rows
 from heshare.devices.calibrate_times import Fitted, fit, times_s
 from heshare.devices.constants import Power
 from heshare.devices.model import co_run
@@ -109,7 +109,7 @@ def t4_clocks(found: Calibration) -> Iterator[Point]:
 def _sweep(test: str, gpu: str, unit: str, asked: pd.DataFrame, errors: np.ndarray) -> Iterator[Point]:
     column = "time_s" if unit == "s" else "power_w"
     ordered = pd.concat([part for _, part in asked.groupby("application", sort=True)])
-    for row, error in zip(ordered.itertuples(), errors, strict=True):
+    for row, error in zip(records(ordered), errors, strict=True):
         value = float(getattr(row, column))
         yield test, gpu, str(row.application), f"{row.sm_mhz} MHz", unit, value, value * (1.0 + float(error))
 
@@ -120,8 +120,8 @@ def a100_clocks(_: Calibration) -> Iterator[Point]:
     seen = sweep.sm_mhz.isin(watts.spaced(sweep.sm_mhz.tolist(), 3))
     knees = range(600, 1101, 50)
     knee = min((watts.memory_times(sweep[seen], sweep[seen], "A100", knee)[0], -knee) for knee in knees)[1]
-    _, errors = watts.memory_times(sweep[seen], sweep[~seen], "A100", -knee)
-    yield from _sweep("A100 clock from three", "A100", "s", sweep[~seen], errors)
+    off = watts.memory_times(sweep[seen], sweep[~seen], "A100", -knee)[1]
+    yield from _sweep("A100 clock from three", "A100", "s", sweep[~seen], off)
 
 
 def sweep_power(gpu: str, test: str) -> Iterator[Point]:
@@ -145,7 +145,7 @@ def v100_power_clocks(_: Calibration) -> Iterator[Point]:
 
 def pair_slowdowns(found: Calibration) -> Iterator[Point]:
     """Times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
-    for row in calibrate_pairs.left_out(found.pairs).itertuples():
+    for row in records(calibrate_pairs.left_out(found.pairs)):
         setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
         test = "pairs within 100 %, a pair of workloads left out"
         yield test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled
@@ -159,7 +159,7 @@ def pair_times(found: Calibration) -> Iterator[Point]:
         unseen = known[known.pair == pair]
         contention = calibrate_pairs.fit(known[known.pair != pair])
         constants = replace(found.constants, contention={**found.constants.contention, gpu.name: contention})
-        for row in unseen.itertuples():
+        for row in records(unseen):
             both = calibrate_pairs.residents(row)
             answer = co_run(gpu, both, constants=constants).tasks[0].time_s
             test = "pairs within 100 %, end to end, a pair of workloads left out"
@@ -177,7 +177,7 @@ def _without(found: Calibration, workload: str) -> tuple[Power, Fitted]:
 def v100_power(found: Calibration) -> Iterator[Point]:
     """Power under MPS, the dynamic power fitted without the workload asked for."""
     gpu = catalogue.gpu("V100-SXM2")
-    for row in watts.mps_power().itertuples():
+    for row in records(watts.mps_power()):
         power, cell = _without(found, row.workload)
         parts = [fold(cell.timing, int(row.batch_size), row.mps_pct / 100)]
         reached = clock_under(power, parts, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,11 @@ def table(name: str) -> pd.DataFrame:
     return pd.read_csv(files.data("calibration", f"{name}.csv"))
 
 
+def records(frame: pd.DataFrame) -> list[Any]:
+    """The rows of a table as named tuples."""
+    return list(frame.itertuples())
+
+
 def rows(
     gpu: str, workload: str, framework: str, *, precision: str = "fp32", processes: int = 1, engine: str | None = None
 ) -> Rows:
@@ -94,4 +100,4 @@ def rows(
 def traffic() -> dict[str, tuple[float, float]]:
     """{workload: (fused, unfused)}: memory traffic of a sample, MB, with and without fused operators."""
     found = table("traffic")
-    return {row.workload: (float(row.fused_mb), float(row.unfused_mb)) for row in found.itertuples()}
+    return {row.workload: (float(row.fused_mb), float(row.unfused_mb)) for row in records(found)}

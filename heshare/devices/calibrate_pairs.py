@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from heshare.devices.calibrate_data import EAGER, FloatArray, Rows, table
+from heshare.devices.calibrate_data import EAGER, FloatArray, Rows, records, table
 from heshare.devices.calibrate_data import rows as rows_of
 from heshare.devices.constants import Constants, Contention
 from heshare.devices.model import co_run
@@ -67,7 +67,7 @@ def held_down(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
     gpu = catalogue.gpu("V100-SXM2")
     free = replace(constants, contention={gpu.name: Contention(0.0, 0.0)})
     held = []
-    for row in rows.itertuples():
+    for row in records(rows):
         own, other = residents(row)
         alone = co_run(gpu, [own], constants=free).tasks[0].time_s
         held.append(co_run(gpu, [own, other], constants=free).tasks[0].time_s / alone)
@@ -84,7 +84,7 @@ def residents(row: Any) -> tuple[Resident, Resident]:
 def slowdowns(contention: Contention, rows: pd.DataFrame) -> FloatArray:
     """Modelled slowdown of each row, shape (n,)."""
     waits = contention.wait_s * rows.kernels.to_numpy(float) / rows.solo_s.to_numpy(float)
-    return rows.held.to_numpy(float) * (1.0 + contention.strength + waits)
+    return np.asarray(rows.held.to_numpy(float) * (1.0 + contention.strength + waits), dtype=np.float64)
 
 
 def fit(rows: pd.DataFrame) -> Contention:
@@ -92,7 +92,7 @@ def fit(rows: pd.DataFrame) -> Contention:
     measured = (rows.time_s / rows.solo_s).to_numpy(float)
 
     def residuals(q: FloatArray) -> FloatArray:
-        return slowdowns(Contention(q[0], q[1] * 1e-6), rows) / measured - 1.0
+        return np.asarray(slowdowns(Contention(q[0], q[1] * 1e-6), rows) / measured - 1.0, dtype=np.float64)
 
     start = (_START[0], _START[1] * 1e6)
     found = least_squares(residuals, start, bounds=((0, 0), (1, 100)), loss="soft_l1", f_scale=_SCALE)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from heshare.devices.calibrate_data import FloatArray, table
+from heshare.devices.calibrate_data import FloatArray, records, table
 from heshare.devices.constants import Power, Timing
 from heshare.devices.power import voltage
 from heshare.devices.timing import fold
@@ -41,7 +41,7 @@ def shape(sm_mhz: FloatArray, max_mhz: float, knee_mhz: float, v_min: float) -> 
     """`(f / f_max) V(f)^2`, shape (n,): how dynamic power of a busy SM grows with the clock."""
     curve = Power(0, 0, 0, knee_mhz, v_min, 0)
     volts = np.array([voltage(curve, clock, max_mhz) for clock in sm_mhz])
-    return sm_mhz / max_mhz * volts**2
+    return np.asarray(sm_mhz / max_mhz * volts**2, dtype=np.float64)
 
 
 def sweep_fit(
@@ -98,7 +98,7 @@ def dynamic_w(timings: Mapping[str, Timing], workloads: Sequence[str], idle_w: f
     rows = rows[rows.workload.isin(workloads) & (rows.sm_mhz > catalogue.gpu("V100-SXM2").max_mhz - 1)]
     power_w = rows.power_w.to_numpy(float)
     active = np.array(
-        [activity(timings[row.workload], int(row.batch_size), row.mps_pct / 100, memory) for row in rows.itertuples()]
+        [activity(timings[row.workload], int(row.batch_size), row.mps_pct / 100, memory) for row in records(rows)]
     )
     weight = active / power_w
     return float(weight @ ((power_w - idle_w) / power_w) / (weight @ weight))
@@ -152,4 +152,4 @@ def memory_times(train: pd.DataFrame, test: pd.DataFrame, gpu: str, knee_mhz: fl
 
 def _columns(rows: pd.DataFrame, top: float, knee_mhz: float) -> FloatArray:
     clock = rows.sm_mhz.to_numpy(float)
-    return np.c_[top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(rows))]
+    return np.column_stack([top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(rows))])

@@ -69,7 +69,7 @@ def gpu_time_s(q: FloatArray, rows: Rows, slow: FloatArray, stalled: FloatArray)
     """GPU part for log-parameters q = log(latency, base, fill, memory, work per sample), shape (n,)."""
     latency, base, fill, memory, work = np.exp(q[:5])
     sms = base / rows.share + np.hypot(work * rows.batch / rows.share, fill)
-    return latency + memory * rows.batch * stalled + slow * sms
+    return np.asarray(latency + memory * rows.batch * stalled + slow * sms, dtype=np.float64)
 
 
 def _start(rows: Rows, prior: Prior) -> FloatArray:
@@ -100,7 +100,7 @@ def _residuals(
     ]
     if prior.host_s is not None:
         known.append((q[5] - math.log(prior.host_s)) / spread[1])
-    return np.r_[np.log(time_s / rows.time_s) / _NOISE, known]
+    return np.concatenate([np.log(time_s / rows.time_s) / _NOISE, np.array(known)])
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,8 @@ def fit(rows: Rows, prior: Prior, card: Card | None = None, source: str = "") ->
             stalled = np.array([stall(card.power, clock) for clock in clocks])
     left = solved.fun[: len(rows)] * _NOISE
     timing = replace(_timing(q), anchored=True, uncertainty=_doubt(left))
-    information = solved.jac.T @ solved.jac + 1e-9 * np.eye(len(q))
+    jacobian = np.asarray(solved.jac, dtype=np.float64)
+    information = jacobian.T @ jacobian + 1e-9 * np.eye(len(q))
     sigma = np.sqrt(np.diag(np.linalg.inv(information)))
     return Fitted(timing, {name: float(value) for name, value in zip(PARAMETERS, sigma, strict=False)}, source)
 
@@ -160,12 +161,14 @@ def _timing(q: FloatArray) -> Timing:
 
 def times_s(timing: Timing, rows: Rows, card: Card | None = None) -> FloatArray:
     """Modelled seconds per iteration of each row, shape (n,)."""
-    clocks = np.full(len(rows), np.nan) if card is None else card.clocks(timing, rows)
-    answers = []
-    for batch, share, clock in zip(rows.batch, rows.share, clocks, strict=True):
-        part = fold(timing, int(batch), share)
-        free = card is None
-        answers.append(part.time_s(1.0 if free else card.max_mhz / clock, 1.0 if free else stall(card.power, clock)))
+    if card is None:
+        clocks = [(1.0, 1.0)] * len(rows)
+    else:
+        clocks = [(card.max_mhz / clock, stall(card.power, clock)) for clock in card.clocks(timing, rows)]
+    answers = [
+        fold(timing, int(batch), share).time_s(*clock)
+        for batch, share, clock in zip(rows.batch, rows.share, clocks, strict=True)
+    ]
     return np.array(answers)
 
 
