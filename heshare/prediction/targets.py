@@ -21,13 +21,13 @@ class Targets:
     largest recorded one (a tree cannot extrapolate). With u the SM utilisation alone, s the MPS percentage, c the clock
     over the top clock and o the co-runners' occupied SMs, all as fractions, the guesses are
 
-        time:  alone_s (1 - u + u / (c s) max(1, a)) (1 + b o),  a = min(u, s) + o
+        time:  alone_s (1 - u + u / (c s) max(1, a)),  a = min(u, s) + o
         power: min(idle_w (1 + k c min(1, a)), p),
 
-    that is, only the part of an iteration that computes stretches with the clock, the share and the crowd, co-runners
-    interfere in proportion to what they occupy, and power above idle follows the busy SMs and the clock until a limit
-    stops it. b and k are fitted to the training rows by least squares, k for each type of GPU among them (told by its
-    number of SMs), whose highest power is p; a GPU that was not among them has the k of all rows and no limit.
+    that is, only the part of an iteration that computes stretches with the clock, the share and the crowd, and power
+    above idle follows the busy SMs and the clock until a limit stops it. For each type of GPU among the training rows
+    (told by its number of SMs) k is fitted to them by least squares and p is the highest power among them; a GPU that
+    was not among them has the k of all rows and no limit.
 
     Args:
         form: one of `FORMS`.
@@ -40,16 +40,12 @@ class Targets:
         if form not in FORMS:
             raise InputError(column="target", found=repr(form), expected=" or ".join(FORMS), action="Choose one form.")
         self.form = form
-        self._interference = 0.0
         self._known_sms = np.empty(0)
         self._gains = np.zeros(1)
         self._limits_w = np.full(1, np.inf)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> FloatArray:
         """Columns to learn, shape (rows, 2), from features (rows, 14), times (s) and powers (W) to train on."""
-        crowd = features[:, OCCUPIED_SM] / 100
-        longer = time_s / _loaded_s(features) - 1
-        self._interference = max(0.0, float(crowd @ longer) / max(float(crowd @ crowd), 1e-12))
         busy = features[:, CLOCK] / 100 * np.minimum(1.0, _asked(features))
         above = power_w / features[:, IDLE] - 1
         self._known_sms = np.unique(features[:, SM_COUNT])
@@ -72,10 +68,11 @@ class Targets:
     def _bases(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         if self.form == "ratio":
             return features[:, ALONE], features[:, OCCUPIED_POWER]
-        base_s = _loaded_s(features) * (1 + self._interference * features[:, OCCUPIED_SM] / 100)
-        card = self._card(features[:, SM_COUNT])
-        busy = features[:, CLOCK] / 100 * np.minimum(1.0, _asked(features))
-        return base_s, np.minimum(features[:, IDLE] * (1 + self._gains[card] * busy), self._limits_w[card])
+        busy, clock, share = features[:, SM] / 100, features[:, CLOCK] / 100, features[:, MPS] / 100
+        asked, card = _asked(features), self._card(features[:, SM_COUNT])
+        base_s = features[:, ALONE] * (1 - busy + busy / (clock * share) * np.maximum(1.0, asked))
+        base_w = features[:, IDLE] * (1 + self._gains[card] * clock * np.minimum(1.0, asked))
+        return base_s, np.minimum(base_w, self._limits_w[card])
 
     def _card(self, sm_count: FloatArray) -> IntArray:
         """The place of each row's GPU among those of the training rows, their number if it was not among them."""
@@ -89,10 +86,3 @@ def _asked(features: FloatArray) -> FloatArray:
     """SMs that all tasks together ask for, as a fraction of the GPU, shape (rows,)."""
     asked: FloatArray = (np.minimum(features[:, SM], features[:, MPS]) + features[:, OCCUPIED_SM]) / 100
     return asked
-
-
-def _loaded_s(features: FloatArray) -> FloatArray:
-    """Time of an iteration (s) if only clock, share and too few SMs stretched it, shape (rows,)."""
-    busy, clock, share = features[:, SM] / 100, features[:, CLOCK] / 100, features[:, MPS] / 100
-    loaded: FloatArray = features[:, ALONE] * (1 - busy + busy / (clock * share) * np.maximum(1.0, _asked(features)))
-    return loaded

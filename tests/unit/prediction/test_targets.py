@@ -48,16 +48,6 @@ def test_the_load_form_guesses_time_from_clock_share_and_crowd() -> None:
     assert targets.decode(_features(clock_pct=100, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
 
 
-def test_the_load_form_lets_co_runners_interfere() -> None:
-    targets = Targets("load")
-    # 0.0404 s from clock, share and crowd, 35 % longer beside 70 % occupied: b = 0.35 / 0.7 = 0.5.
-    targets.fit(_features(), np.array([0.0404 * 1.35]), np.array([40.0]))
-    alone = targets.decode(_features(occupied_sm_pct=0), np.zeros((1, 2)))[0]
-    assert alone == pytest.approx([0.01 * (0.2 + 0.8 / (0.5 * 0.5))])
-    crowded = targets.decode(_features(occupied_sm_pct=150), np.zeros((1, 2)))[0]
-    assert crowded == pytest.approx([0.01 * (0.2 + 0.8 / (0.5 * 0.5) * 2) * (1 + 0.5 * 1.5)])
-
-
 def test_the_ratio_form_is_relative_to_alone_and_before() -> None:
     learned = Targets("ratio").fit(_features(), np.array([0.02]), np.array([60.0]))
     assert learned.tolist() == [[pytest.approx(np.log(2)), pytest.approx(np.log(1.5))]]
