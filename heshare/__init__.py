@@ -1,3 +1,34 @@
 """HeShare: energy-aware sharing of heterogeneous GPUs, from task sets to Pareto fronts."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+# Looked up when first used, so that `import heshare` and `heshare --help` are quick.
+_WHERE = {
+    "Cluster": "heshare.world.cluster",
+    "Task": "heshare.world.task",
+    "Workload": "heshare.world.workload",
+    "HeShareError": "heshare.errors",
+    "InputError": "heshare.errors",
+    "task_set": "heshare.api",
+    "estimate": "heshare.devices.estimate",
+    "load_predictor": "heshare.prediction.forest",
+    "plan": "heshare.api",
+    "run": "heshare.api",
+    "compare": "heshare.api",
+    "policy_names": "heshare.api",
+}
+
+__all__ = ["__version__", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'heshare' has no attribute {name!r}; it offers {', '.join(sorted(_WHERE))}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])

@@ -151,7 +151,15 @@ def _manager(started: list[bool]) -> type:
     class Pinned(AsyncKernelManager):
         @property
         def kernel_spec(self) -> KernelSpec:
-            argv = [sys.executable, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+            argv = [
+                sys.executable,
+                "-Xfrozen_modules=off",
+                "-m",
+                "ipykernel_launcher",
+                "-f",
+                "{connection_file}",
+                "--log-level=50",
+            ]
             return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
         async def _async_start_kernel(self, **kwargs: Any) -> None:

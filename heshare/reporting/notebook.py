@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 
 from heshare import files
 from heshare.errors import DeviceError, InputError
@@ -157,12 +157,25 @@ def _origin(counts: Mapping[str, int]) -> str:
 def _write_caption(fig: Figure, text: str) -> None:
     """Put the caption under the axes, inside the figure's width, by giving it a strip of its own."""
     width_in, height_in = fig.get_size_inches()
-    lines = textwrap.wrap(text, int(width_in * 72 / (0.535 * _CAPTION_PT)))
+    lines = wrapped(text, 72 * width_in * 0.975)
     strip = (len(lines) + 0.6) * _LINE_IN
     fig.set_size_inches(width_in, height_in + strip)
     share = strip / (height_in + strip)
     engine = fig.get_layout_engine()
     if engine is not None:
         engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
-    fig.text(0.012, 0.3 * _LINE_IN / (height_in + strip), "\n".join(lines), fontsize=_CAPTION_PT, color="#555555",
-             va="bottom", linespacing=1.2)  # fmt: skip
+    bottom = 0.3 * _LINE_IN / (height_in + strip)
+    style = {"fontsize": _CAPTION_PT, "color": "#555555", "va": "bottom", "linespacing": 1.2}
+    fig.text(0.012, bottom, "\n".join(lines), **style)  # type: ignore[arg-type]
+
+
+def wrapped(text: str, width_pt: float) -> list[str]:
+    """`text` in lines that are no wider than `width_pt` points in the caption's font."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and TextPath((0, 0), longer, size=_CAPTION_PT).get_extents().width > width_pt:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

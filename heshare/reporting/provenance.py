@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 from heshare import files
@@ -24,12 +24,16 @@ def sha256(path: str | Path) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
+def version() -> str:
+    """This package's version."""
+    # By name: the package itself stands above its stages, so they do not import it.
+    return str(import_module("heshare").__version__)
+
+
 @cache
 def versions() -> dict[str, str]:
     """The versions of Python, of this package and of those that its numbers pass through."""
-    from heshare import __version__
-
-    found = {"python": platform.python_version(), "heshare": __version__}
+    found = {"python": platform.python_version(), "heshare": version()}
     for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)

@@ -1,0 +1,6 @@
+"""`python -m heshare` is `heshare`."""
+
+from heshare.cli import main
+
+if __name__ == "__main__":
+    main()

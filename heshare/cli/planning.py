@@ -1,0 +1,216 @@
+"""`heshare plan`, `run` and `compare`: from a task set to a plan, a run, and policies side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.cli.common import (
+    PAPER_CLUSTER,
+    Arrivals,
+    ClusterText,
+    Json,
+    Load,
+    Out,
+    Profiles,
+    Seed,
+    TasksText,
+    Trace,
+    emit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+
+    from heshare.prediction.predictor import Predictor
+    from heshare.world.task import Task
+
+_SHOWN = ("title", "energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
+
+
+def plan(
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper."""
+    from heshare.scheduling.planner import plan as plan_tasks
+    from heshare.world.cluster import Cluster
+
+    gpus = Cluster.parse(cluster)
+    drawn = _tasks(tasks, seed, load, arrivals, trace)
+    front = plan_tasks(drawn, gpus, _predictor(profiles)(), rng=_rng(seed, 1))
+    frame = front.to_frame()
+    if out is not None:
+        from heshare import files
+        from heshare.reporting.tables import to_csv
+        from heshare.world.taskfile import write_tasks
+
+        files.write_text(out / "front.csv", to_csv(frame))
+        write_tasks(out / "tasks.csv", drawn)
+        for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
+            files.write_text(out / f"plan-{name}.csv", to_csv(_batches(chosen)))
+    if json:
+        emit(frame, True, cluster=str(gpus), tasks=len(drawn), predictor_rows=front.predictor_rows)
+        return
+    named = frame[frame["choice"] != ""].reset_index(drop=True)
+    emit(named[["choice", "energy_j", "jct_s"]], False, plans=len(front), predictor_rows=front.predictor_rows)
+
+
+def _batches(plan: Any) -> pd.DataFrame:
+    """One row a task of a plan: where, in which batch, with which share and clock."""
+    import pandas as pd
+
+    by_id = {task.id: task for task in plan.tasks}
+    rows = [
+        {
+            "gpu": label,
+            "batch": number,
+            "task": task,
+            "workload": by_id[task].workload.model,
+            "batch_size": by_id[task].workload.batch_size,
+            "mps_pct": pct,
+            "sm_mhz": batch.sm_mhz,
+        }
+        for label, queue in zip(plan.cluster.labels, plan.queues, strict=True)
+        for number, batch in enumerate(queue)
+        for task, pct in zip(batch.tasks, batch.mps_pct, strict=True)
+    ]
+    return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})
+
+
+def run(
+    policy: Annotated[
+        str, typer.Option(help="Who decides, such as heshare:trade-off or random.")
+    ] = "heshare:trade-off",
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Run a task set under a policy on emulated GPUs: JCT, both energy accounts, and the timeline with --out."""
+    from heshare.policies.registry import make
+    from heshare.running.run import run as run_tasks
+    from heshare.world.cluster import Cluster
+
+    chosen, gpus = make(policy), Cluster.parse(cluster)
+    drawn = _tasks(tasks, seed, load, arrivals, trace)
+    done = run_tasks(drawn, gpus, chosen, predictor=_predictor(profiles)(), rng=_rng(seed, 1))
+    summary = done.summary()
+    if out is not None:
+        from heshare import files
+        from heshare.reporting.tables import to_csv
+
+        files.write_text(out / "tasks.csv", to_csv(done.to_frame()))
+        files.write_text(out / "timeline.csv", to_csv(done.timeline))
+    if json:
+        emit(done.to_frame(), True, **summary)
+        return
+    from heshare.reporting.tables import cell
+
+    for name, value in summary.items():
+        typer.echo(f"{name}: {cell(value)}")
+
+
+def compare(
+    policy: Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. All unless given.")] = None,
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    json: Json = False,
+) -> None:
+    """Put policies side by side on the same task sets; medians over the repetitions."""
+    from heshare.policies.registry import policies
+    from heshare.running.compare import compare as compare_policies
+    from heshare.world.cluster import Cluster
+
+    frame = compare_policies(
+        _drawer(int(tasks), load, arrivals, trace) if _is_count(tasks) else _from_file(tasks, trace),
+        Cluster.parse(cluster),
+        policy or list(policies()),
+        predictor=_predictor(profiles),
+        seed=seed,
+        seeds=seeds,
+        n_jobs=jobs,
+        progress=not json,
+    )
+    if json:
+        emit(frame, True)
+        return
+    numbers = [*_SHOWN[1:], "predictor_calls", "planning_s"]
+    medians = frame.groupby("title", sort=False)[numbers].median().reset_index()
+    emit(medians.rename(columns={"title": "policy"}), False, repetitions=seeds, provenance=_joined(frame))
+
+
+def _joined(frame: pd.DataFrame) -> str:
+    return "+".join(sorted(frame["provenance"].unique()))
+
+
+def _rng(seed: int, stream: int) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(stream + 1)[stream])
+
+
+def _is_count(text: str) -> bool:
+    return text.lstrip("+-").isdigit()
+
+
+def _tasks(text: str, seed: int, load: str, arrivals: str, trace: Path | None) -> Sequence[Task]:
+    """The tasks of a file, or that many drawn."""
+    if not _is_count(text):
+        return _from_file(text, trace)
+    return _drawer(int(text), load, arrivals, trace)(rng=_rng(seed, 0))
+
+
+def _drawer(n: int, load: str, arrivals: str, trace: Path | None) -> Callable[..., Sequence[Task]]:
+    from functools import partial
+
+    from heshare.running.draw import draw
+
+    return partial(draw, n, load=load, arrivals=arrivals, trace=trace)
+
+
+def _from_file(text: str, trace: Path | None) -> Sequence[Task]:
+    from heshare.errors import InputError
+    from heshare.world.taskfile import read_tasks
+
+    if trace is not None:
+        raise InputError(
+            column="--trace",
+            found="a trace and a file of tasks",
+            expected="one of the two",
+            action="Give --tasks a number to draw tasks from the trace.",
+        )
+    return read_tasks(Path(text))
+
+
+def _predictor(profiles: Path | None) -> Callable[[], Predictor]:
+    """Makes predictors: of the committed profiles, or of the given ones (read and checked at once)."""
+    from functools import partial
+
+    from heshare.prediction.forest import ForestPredictor, load_predictor, train
+    from heshare.profiles import store
+
+    return load_predictor if profiles is None else partial(ForestPredictor, *train(store.read(profiles), seed=0))
