@@ -189,9 +189,9 @@ def v100_power(found: Calibration) -> Iterator[Point]:
 
 def crowded(found: Calibration) -> Iterator[Point]:
     """Two processes of one workload on the whole A100, the weight of memory time fitted without this workload."""
-    names = calibrate_pairs.CROWDED
-    for name in names:
-        weight = calibrate_pairs.memory_weight(found.constants, [other for other in names if other != name])
+    costs = calibrate_pairs.crowd_costs(found.constants)
+    for name in calibrate_pairs.CROWDED:
+        weight = calibrate_pairs.memory_weight(costs, without=name)
         known, modelled = calibrate_pairs.crowd(found.constants.with_power("A100", memory=weight), name)
         for batch, time_s, answer in zip(known.batch, known.time_s, modelled, strict=True):
             test = "A100 two processes at 100 % each, a workload left out"

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 import pandas as pd
 
 from heshare.devices import calibrate_cells as cells
+from heshare.devices import calibrate_extras as extras
 from heshare.devices import calibrate_fill, calibrate_pairs
 from heshare.devices import calibrate_power as watts
 from heshare.devices.calibrate_cells import Cell
-from heshare.devices.calibrate_data import FUSED, IMAGE_MODELS, MODELS_MPS, rows
+from heshare.devices.calibrate_data import MODELS_MPS
 from heshare.devices.calibrate_times import Fitted
-from heshare.devices.constants import Constants, Contention, HalfPrecision, Power
+from heshare.devices.constants import Constants, Contention, Power
 from heshare.world import catalogue
 
 Line = tuple[str, str, str, str, str, str, str, str, str, str]
@@ -169,27 +170,6 @@ def _hopper(gpu: str, a100: Mapping[str, Range]) -> dict[str, Range]:
     }
 
 
-def half_precision() -> dict[str, HalfPrecision]:
-    """FP16 on every GPU: tensor cores on SM time, half the bytes on memory time."""
-    logs = []
-    for name in IMAGE_MODELS:
-        full, half = rows("T4", name, FUSED), rows("T4", name, FUSED, precision="fp16")
-        slopes = [(found.time_s[-1] - found.time_s[0]) / (found.batch[-1] - found.batch[0]) for found in (half, full)]
-        logs.append(math.log(slopes[0] / slopes[1]))
-    mean = math.exp(sum(logs) / len(logs))
-    torch, mixed = rows("V100-SXM2", "resnet50", "PyTorch"), rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
-    volta = float(mixed.time_s[-1] / torch.time_s[-1])
-    tensor = HalfPrecision(0.6, 0.5, 0.3)
-    return {
-        "T4": HalfPrecision(mean, 0.5, 0.25),
-        "V100": HalfPrecision(volta, 0.5, 0.25),
-        "V100-SXM2": HalfPrecision(volta, 0.5, 0.25),
-        "A100": tensor,
-        "H100": tensor,
-        "H200": tensor,
-    }
-
-
 def calibrate() -> Calibration:
     """Run every fit: times alone, then crowding, then power, then times of throttled cards, then contention."""
     mps, eager = cells.mps_cells(), cells.eager_cells()
@@ -200,10 +180,12 @@ def calibrate() -> Calibration:
     power = {gpu: Power(**{name: one.value for name, one in known.items()}) for gpu, known in ranges.items()}
     found = calibrate_fill.every(power, mps, eager)
     timing = {cell: fitted.timing for cell, fitted in found.items()}
-    draft = Constants(timing, power, dict.fromkeys(power, contention), half_precision())
+    draft = Constants(timing, power, dict.fromkeys(power, contention), {})
     pairs = calibrate_pairs.held_down(pairs, draft)
     contention = calibrate_pairs.fit(pairs)
-    return Calibration(found, ranges, replace(draft, contention=dict.fromkeys(power, contention)), pairs)
+    draft = replace(draft, contention=dict.fromkeys(power, contention))
+    constants = replace(draft, half=extras.half_precision(draft), utilisation=extras.utilisation(draft))
+    return Calibration(found, ranges, constants, pairs)
 
 
 def _memory(eager: Mapping[str, Fitted], contention: Contention) -> Range:
@@ -211,10 +193,10 @@ def _memory(eager: Mapping[str, Fitted], contention: Contention) -> Range:
     timing = {("A100", "eager", name): calibrate_fill.kernels(name, cell).timing for name, cell in eager.items()}
     roomy = Power(1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
     constants = Constants(timing, {"A100": roomy}, {"A100": contention}, {})
-    names = calibrate_pairs.CROWDED
-    partial = [calibrate_pairs.memory_weight(constants, [name for name in names if name != out]) for out in names]
+    costs = calibrate_pairs.crowd_costs(constants)
+    partial = [calibrate_pairs.memory_weight(costs, without=name) for name in calibrate_pairs.CROWDED]
     source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
-    return Range(calibrate_pairs.memory_weight(constants, names), min(partial), max(partial), source)
+    return Range(calibrate_pairs.memory_weight(costs), min(partial), max(partial), source)
 
 
 def lines(found: Calibration) -> list[Line]:
@@ -235,6 +217,11 @@ def lines(found: Calibration) -> list[Line]:
         for name, value in asdict(half).items():
             one = _about(value, half.uncertainty, "FP16 over FP32 on T4 and V100; assumed on the others")
             table.append(_line("fp16", gpu, "", "", name, one, "1"))
+    for name, value in asdict(found.constants.utilisation).items():
+        one = _about(
+            value, 0.3, "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
+        )
+        table.append(_line("utilisation", "", "", "", name, one, "1"))
     for (gpu, engine, workload), cell in sorted(found.cells.items()):
         table += _timing_lines(gpu, engine, workload, cell)
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -125,14 +124,21 @@ def crowd(constants: Constants, workload: str) -> tuple[Rows, FloatArray]:
     return found, np.array([co_run(gpu, pair, constants=constants).tasks[0].time_s for pair in pairs])
 
 
-def memory_weight(constants: Constants, workloads: Sequence[str]) -> float:
-    """How much memory time counts beside SM time when two processes fill a GPU, from the A100's crowded record."""
+def crowd_costs(constants: Constants) -> pd.DataFrame:
+    """Sum of absolute log errors of two processes on one A100: a row a weight of memory time, a column a workload."""
+    table_ = {
+        name: [_crowd_cost(constants.with_power("A100", memory=weight), name) for weight in _WEIGHTS]
+        for name in CROWDED
+    }
+    return pd.DataFrame(table_, index=list(_WEIGHTS))
 
-    def cost(weight: float) -> float:
-        known = constants.with_power("A100", memory=weight)
-        return sum(float(np.abs(np.log(model / found.time_s)).sum()) for found, model in crowds(known))
 
-    def crowds(known: Constants) -> list[tuple[Rows, FloatArray]]:
-        return [crowd(known, workload) for workload in workloads]
+def _crowd_cost(constants: Constants, workload: str) -> float:
+    found, modelled = crowd(constants, workload)
+    return float(np.abs(np.log(modelled / found.time_s)).sum())
 
-    return min((cost(weight), weight) for weight in _WEIGHTS)[1]
+
+def memory_weight(costs: pd.DataFrame, *, without: str = "") -> float:
+    """How much memory time counts beside SM time when two processes fill a GPU, from the costs of the workloads."""
+    used = costs[[name for name in CROWDED if name != without]]
+    return _WEIGHTS[int(np.argmin(used.sum(axis=1).to_numpy(float)))]

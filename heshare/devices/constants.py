@@ -99,6 +99,21 @@ class HalfPrecision:
     uncertainty: float
 
 
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """What profilers report for the activity of the model, percent for percent.
+
+    Attributes:
+        l2_per_sm: L2 utilisation per SM utilisation.
+        dram_per_sm: DRAM utilisation per SM utilisation.
+        dram_per_memory: DRAM utilisation per share of the time that waits for memory.
+    """
+
+    l2_per_sm: float
+    dram_per_sm: float
+    dram_per_memory: float
+
+
 @dataclass(frozen=True, eq=False)
 class Constants:
     """Everything that was fitted. Compared by identity, so that it can key a cache.
@@ -108,12 +123,14 @@ class Constants:
         power: by gpu.
         contention: by gpu.
         half: FP16, by gpu.
+        utilisation: what profilers report.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
     power: Mapping[str, Power]
     contention: Mapping[str, Contention]
     half: Mapping[str, HalfPrecision]
+    utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """A copy with other power constants for one GPU, for a sensitivity study."""
@@ -136,6 +153,7 @@ def read(path: Path) -> Constants:
         InputError: a value is not a number.
     """
     timing, power, contention, half = {}, {}, {}, {}
+    utilisation = Constants.utilisation
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
             values = {name: float(text) for name, text in fields.items()}
@@ -152,7 +170,9 @@ def read(path: Path) -> Constants:
             contention[gpu] = Contention(**values)
         elif kind == "fp16":
             half[gpu] = HalfPrecision(**values)
-    return Constants(timing, power, contention, half)
+        elif kind == "utilisation":
+            utilisation = Utilisation(**values)
+    return Constants(timing, power, contention, half, utilisation)
 
 
 @cache

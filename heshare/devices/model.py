@@ -81,7 +81,7 @@ def co_run(
     known = constants or default()
     power = _power(known, gpu)
     cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
-    if cap_w <= power.idle_w:
+    if not cap_w > power.idle_w:
         raise InputError(
             column="power_cap_w",
             found=f"{cap_w} W on {gpu.name}",
@@ -96,22 +96,22 @@ def co_run(
     reached = clock_under(power, parts, cap_w, float(request), float(top))
     slow, stalled = top / reached, stall(power, reached)
     active, _ = load(power, parts, slow, stalled)
-    full = max(1.0, active)
+    full, reported = max(1.0, active), known.utilisation
     tasks = []
     for one, resident, (factor, wait_s) in zip(
         parts, residents, pushes(known.contention[gpu.name], parts), strict=True
     ):
         time_s = one.time_s(slow, stalled, full * factor, wait_s)
-        dram = 100.0 * one.memory_s * stalled / time_s
+        sms, memory = 100.0 * one.work_s * slow / time_s, 100.0 * one.memory_s * stalled / time_s
         tasks.append(
             TaskEstimate(
                 workload=resident.workload.model,
                 batch_size=one.batch_size,
                 mps_pct=resident.mps_pct,
                 time_s=time_s,
-                sm_util_pct=100.0 * one.work_s * slow / time_s,
-                dram_util_pct=dram,
-                l2_util_pct=0.5 * dram,
+                sm_util_pct=sms,
+                dram_util_pct=min(100.0, reported.dram_per_sm * sms + reported.dram_per_memory * memory),
+                l2_util_pct=min(100.0, reported.l2_per_sm * sms),
                 anchored=one.anchored,
                 uncertainty=one.uncertainty,
             )

@@ -1,0 +1,105 @@
+"""The device model on random residents, clocks and caps: who may speed up, who may not."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.devices.model import Estimate, co_run
+from heshare.world import catalogue
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+ROUNDING = 1e-9
+
+residents = st.builds(
+    Resident,
+    st.builds(
+        Workload,
+        st.sampled_from(sorted(catalogue.models())),
+        st.integers(1, 128),
+        st.sampled_from(["fp32", "tf32", "fp16"]),
+        st.sampled_from(["eager", "tensorrt"]),
+    ),
+    st.integers(1, 100),
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Gpu, list[Resident], int | None, float]:
+    gpu = draw(st.sampled_from(list(catalogue.gpus().values())))
+    cap_w = gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * draw(st.floats(0.02, 1.2))
+    clock = draw(st.none() | st.sampled_from(gpu.clocks_mhz))
+    return gpu, draw(st.lists(residents, min_size=1, max_size=6)), clock, cap_w
+
+
+def no_slower(before: Estimate, after: Estimate, tasks: range) -> bool:
+    return all(after.tasks[i].time_s <= before.tasks[i].time_s * (1 + ROUNDING) for i in tasks)
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs(), st.floats(1.0, 3.0))
+def test_more_power_cap_never_slows(run: tuple[Gpu, list[Resident], int | None, float], factor: float):
+    gpu, shared, clock, cap_w = run
+    before = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    assert no_slower(before, co_run(gpu, shared, clock, power_cap_w=cap_w * factor), range(len(shared)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs(), st.data())
+def test_more_clock_never_slows(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
+    gpu, shared, clock, cap_w = run
+    low = gpu.clocks_mhz[0] if clock is None else clock
+    high = data.draw(st.sampled_from([one for one in gpu.clocks_mhz if one >= low]))
+    before, after = (co_run(gpu, shared, one, power_cap_w=cap_w) for one in (low, high))
+    assert no_slower(before, after, range(len(shared)))
+    assert after.sm_mhz >= before.sm_mhz
+    assert after.power_w >= before.power_w * (1 - ROUNDING)
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs(), st.data())
+def test_more_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
+    gpu, shared, clock, cap_w = run
+    index = data.draw(st.integers(0, len(shared) - 1))
+    share = data.draw(st.integers(shared[index].mps_pct, 100))
+    grown = [*shared[:index], Resident(shared[index].workload, share), *shared[index + 1 :]]
+    before, after = (co_run(gpu, one, clock, power_cap_w=cap_w) for one in (shared, grown))
+    assert no_slower(before, after, range(index, index + 1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs(), residents)
+def test_a_co_runner_never_speeds_anyone_up(run: tuple[Gpu, list[Resident], int | None, float], further: Resident):
+    gpu, shared, clock, cap_w = run
+    alone = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    crowded = co_run(gpu, [*shared, further], clock, power_cap_w=cap_w)
+    assert no_slower(crowded, alone, range(len(shared)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs())
+def test_power_lies_between_idle_and_the_cap(run: tuple[Gpu, list[Resident], int | None, float]):
+    gpu, shared, clock, cap_w = run
+    found = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    assert gpu.idle_w <= found.power_w <= cap_w
+    assert 0 < found.sm_mhz <= (gpu.max_mhz if clock is None else clock)
+    for task in found.tasks:
+        assert math.isfinite(task.time_s)
+        assert task.time_s > 0
+        assert 0 <= task.sm_util_pct <= 100
+        assert 0 <= task.dram_util_pct <= 100
+        assert 0 <= task.l2_util_pct <= 100
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.randoms(use_true_random=False))
+def test_the_order_of_residents_does_not_matter(run: tuple[Gpu, list[Resident], int | None, float], random):
+    gpu, shared, clock, cap_w = run
+    order = random.sample(range(len(shared)), len(shared))
+    straight = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    mixed = co_run(gpu, [shared[i] for i in order], clock, power_cap_w=cap_w)
+    for place, index in enumerate(order):
+        assert math.isclose(mixed.tasks[place].time_s, straight.tasks[index].time_s, rel_tol=1e-9)
