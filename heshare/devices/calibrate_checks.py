@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices import calibrate_cells as cells
-from heshare.devices import calibrate_pairs
+from heshare.devices import calibrate_features, calibrate_pairs
 from heshare.devices import calibrate_power as watts
 from heshare.devices.calibrate_constants import Calibration
 from heshare.devices.calibrate_data import EAGER, MODELS_EAGER, MODELS_MPS, MPS, Rows, records, rows
@@ -198,6 +198,12 @@ def crowded(found: Calibration) -> Iterator[Point]:
             yield test, "A100", name, f"b{batch:.0f} x 2", "s", float(time_s), float(answer)
 
 
+def unseen_workloads(_: Calibration) -> Iterator[Point]:
+    """Times of a workload that was never measured, from its features alone."""
+    for gpu, name, known, modelled in calibrate_features.left_out():
+        yield from _times(f"{gpu} a workload left out, features only", gpu, name, known, modelled)
+
+
 TESTS: tuple[Callable[[Calibration], Iterator[Point]], ...] = (
     mps_shares,
     mps_ends,
@@ -211,6 +217,7 @@ TESTS: tuple[Callable[[Calibration], Iterator[Point]], ...] = (
     a100_power,
     v100_power_clocks,
     crowded,
+    unseen_workloads,
 )
 
 
