@@ -137,15 +137,27 @@ def _a100(memory: Range) -> dict[str, Range]:
     }
 
 
-def _t4(memory: Range) -> dict[str, Range]:
+def t4_power(memory: float, idle_w: float, v_min: float, free_mhz: float = T4_FREE_MHZ) -> Power:
+    """A T4 with another idle power or lowest voltage that still settles at `free_mhz` under FP32 BERT and 70 W.
+
+    Nobody published a T4's power by clock; this is the family of curves that the public record allows.
+
+    Args:
+        memory: weight of memory time (`Power.memory`).
+        idle_w: idle power, W: 15 to 27.
+        v_min: lowest voltage over the voltage at the top clock: 0.72 to 0.88.
+        free_mhz: where the card settles, MHz: 950 (73 C) to 1080 (40 C).
+    """
     known = catalogue.gpu("T4")
-    knee, v_min = _T4_SHAPE[0] * known.max_mhz, _T4_SHAPE[1]
-    partial = Power(known.idle_w, 0.0, memory.value, knee, v_min, 0.0)
+    partial = Power(idle_w, 0.0, memory, _T4_SHAPE[0] * known.max_mhz, v_min, 0.0)
     timing = cells.clock_cell().timing
-    answers = [
-        watts.from_free_run(timing, 8, partial, clock, known.max_mhz, known.tdp_w)
-        for clock in (T4_FREE_MHZ, 1080.0, 950.0)
-    ]
+    return replace(partial, dynamic_w=watts.from_free_run(timing, 8, partial, free_mhz, known.max_mhz, known.tdp_w))
+
+
+def _t4(memory: Range) -> dict[str, Range]:
+    idle_w, v_min = catalogue.gpu("T4").idle_w, _T4_SHAPE[1]
+    knee = t4_power(memory.value, idle_w, v_min).knee_mhz
+    answers = [t4_power(memory.value, idle_w, v_min, clock).dynamic_w for clock in (T4_FREE_MHZ, 1080.0, 950.0)]
     source = "the clock that 70 W leave to FP32 BERT (boringlee24/NLP_on_T4); range: that clock at 40 C and at 73 C"
     return {
         "dynamic_w": Range(answers[0], answers[1], answers[2], source),
