@@ -93,12 +93,12 @@ clean: ## remove what make wrote, but not .venv
 # The stamp is written last: an environment that was left half built is built again.
 .venv/.ready: requirements.lock $(STALE)
 	@python=""; \
-	for name in "$(PYTHON)" python3.13 python3.12 python3.11 python3.14 python3; do \
+	for name in $(if $(PYTHON),"$(PYTHON)",python3.13 python3.12 python3.11 python3.14 python3); do \
 		if "$$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 		then python="$$name"; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-		echo "make: found no Python 3.11 or later with the venv module." >&2; \
+		echo "make: found no Python 3.11 or later with the venv module$(if $(PYTHON), at $(PYTHON))." >&2; \
 		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or say where it is: make PYTHON=..." >&2; \
 		exit 2; \
 	fi; \
