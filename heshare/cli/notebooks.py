@@ -60,7 +60,7 @@ def _short(folder: object) -> str:
     from heshare import files
 
     path = Path(str(folder))
-    return f"{path.relative_to(files.root())}/" if path.is_relative_to(files.root()) else str(path)
+    return f"{path.relative_to(files.root()) if path.is_relative_to(files.root()) else path}/"
 
 
 @app.command("list")

@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-_HIGH, _GAP = 1.0, 0.52
+_HIGH, _GAP = 1.25, 0.55
 _COLOURS = {
     "world": "#f2f2f2",
     "prediction": "#dcecf8",
@@ -89,15 +89,19 @@ def _box(ax: Axes, top: float, row: Any) -> list[Artist]:
         facecolor=_COLOURS[row.stage], edgecolor="#555555", linewidth=0.6,
     )  # fmt: skip
     ax.add_patch(patch)
-    does = textwrap.shorten(row.does, 78, placeholder=" …")
-    return [
-        patch,
-        ax.text(0.55, top - 0.5, row.step, fontsize=7, ha="center", va="center", fontweight="bold", color="white",
-                bbox={"boxstyle": "circle,pad=0.22", "facecolor": "#444444", "edgecolor": "none"}),
-        ax.text(1.1, top - 0.24, row.title, fontsize=7, va="center", fontweight="bold"),
-        ax.text(9.7, top - 0.24, row.code, fontsize=5, va="center", ha="right", family="monospace", color="#333333"),
-        ax.text(1.1, top - 0.68, does, fontsize=5.2, va="center", color="#222222"),
-    ]  # fmt: skip
+    does = textwrap.shorten(row.does.split(";")[0].split(" (")[0].replace("`", ""), 76, placeholder=" ...")
+    mark = {"boxstyle": "circle,pad=0.22", "facecolor": "#444444", "edgecolor": "none"}
+    texts = [
+        ax.text(0.6, top - _HIGH / 2, row.step, fontsize=7, ha="center", fontweight="bold", color="white", bbox=mark),
+        ax.text(1.15, top - 0.28, row.title, fontsize=7, fontweight="bold"),
+        ax.text(1.15, top - 0.66, does, fontsize=5.2, color="#222222"),
+        ax.text(1.15, top - 0.99, row.code, fontsize=4.8, family="monospace", color="#444444"),
+    ]
+    for text in texts:
+        text.set(verticalalignment="center")
+        # Else the layout makes room for the text beside the axes, not within them.
+        text.set_in_layout(False)
+    return [patch, *texts]
 
 
 def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> list[Artist]:
@@ -105,4 +109,5 @@ def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) 
     ax.add_patch(arrow)
     shift, align = (0.2, "left") if side == "left" else (-0.2, "right")
     text = ax.text(x + shift, (start + end) / 2, label, fontsize=5.8, va="center", ha=align, style="italic")
+    text.set_in_layout(False)
     return [arrow, text]

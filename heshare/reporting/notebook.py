@@ -25,6 +25,16 @@ _CAPTION_PT = 5.5
 _LINE_IN = 1.25 * _CAPTION_PT / 72
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A written PNG, for Jupyter to show as it will be printed."""
+
+    path: Path
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        return self.path.read_bytes(), {"width": int(150 * style.COLUMN_IN)}
+
+
 @dataclass(frozen=True)
 class Context:
     """A notebook at work; made by `setup`.
@@ -54,7 +64,9 @@ class Context:
         width_in = style.PAGE_IN if wide else style.COLUMN_IN
         return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
 
-    def save(self, fig: Figure, name: str, *, data: pd.DataFrame, caption: str, rows: Mapping[str, int] | str) -> None:
+    def save(
+        self, fig: Figure, name: str, *, data: pd.DataFrame, caption: str, rows: Mapping[str, int] | str
+    ) -> Preview:
         """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
 
         Args:
@@ -64,17 +76,24 @@ class Context:
             caption: what is drawn, intervals and seeds; the provenance is put before it.
             rows: how many rows of `data` are emulated, measured, published; one word when all are alike.
 
+        Returns:
+            The PNG, which a notebook shows.
+
         Raises:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
         text = f"{_origin(counts)}; {caption}"
         _write_caption(fig, text)
+        # Dates and versions would make two runs differ; one layout serves both files.
         files.write_atomic(
             self.out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name})
         )
+        fig.set_layout_engine("none")
         files.write_atomic(self.out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
+        plt.close(fig)
         self._sidecar(name, data, text, counts)
+        return Preview(self.out / f"{name}.png")
 
     def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
         """Write a table as CSV, Markdown and JSON (its provenance); returns it for display.

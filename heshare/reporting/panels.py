@@ -100,7 +100,7 @@ def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
             drawn += bar
         plots.log_axis(ax)
         plots.slanted(ax)
-        ax.set_title(f"by {'GPU' if kind == 'gpu' else kind}", fontsize=7)
+        ax.set_title("by GPU" if kind == "gpu" else f"by {kind!s}", fontsize=7)
     axes[0].set_ylabel("Error (%)")
     axes[0].legend(loc="upper left")
     return drawn

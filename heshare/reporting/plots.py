@@ -80,12 +80,18 @@ def slanted(ax: Axes, degrees: float = 50) -> None:
 
 
 def log_axis(ax: Axes) -> None:
-    """A logarithmic y axis with plain labels at 1, 10, 100, and quiet ticks between."""
+    """A logarithmic y axis with plain labels at 1, 10, 100; also at 2 and 5 where there are few of those."""
     ax.set_yscale("log")
+    low, high = ax.get_ylim()
     ax.yaxis.set_major_locator(LogLocator(10))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_major_formatter(_plain)
     ax.yaxis.set_minor_locator(LogLocator(10, subs=(2, 5)))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    few = high / low < 100
+    ax.yaxis.set_minor_formatter(_plain if few else NullFormatter())
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:g}"
 
 
 def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1) -> list[Line2D]:

@@ -1,0 +1,232 @@
+"""Every notebook, found by glob: its source keeps the rules, and a smoke run gives results that make sense."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+
+from heshare.files import root
+from heshare.reporting import claims, parameters
+from heshare.reporting.execute import suffixes
+
+SOURCES = sorted((root() / "notebooks").glob("*.ipynb"))
+EXACT = {".csv", ".png", ".pdf", ".md"}
+
+
+def smoke(out: Path, seed: str) -> Path:
+    """All notebooks and the claims, in processes of their own with that hash seed."""
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root())}
+    for words in (["notebook", "run", "--all", "--profile", "smoke", "--jobs", "2"], ["claims"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "heshare", *words, "--out", str(out)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            cwd=out.parent,
+        )
+        assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One smoke run, shared by the workers of pytest-xdist: the first one runs it, the others wait."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
+    try:
+        shared.mkdir()
+    except FileExistsError:
+        while not (shared / "done").exists():
+            assert not (shared / "failed").exists(), "the smoke run failed in another worker"
+            sleep(0.5)
+        return shared / "figures"
+    try:
+        smoke(shared / "figures", "1")
+    except BaseException:
+        (shared / "failed").touch()
+        raise
+    (shared / "done").touch()
+    return shared / "figures"
+
+
+def table(results: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(results / f"{name}.csv")
+
+
+def test_there_are_notebooks() -> None:
+    assert len(SOURCES) >= 6
+    promised = [name for path in SOURCES for name in parameters.read(path).outputs]
+    assert len(promised) == len(set(promised)), "no output has two notebooks"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_the_source_keeps_the_rules(path: Path) -> None:
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    assert book.metadata["kernelspec"]["name"] == "python3"
+    assert book.cells[0].cell_type == "markdown"
+    defaults = parameters.read(path).defaults
+    assert defaults["profile"] == "paper"
+    assert defaults["out_dir"] == ""
+    assert "seed" in defaults
+    for cell in book.cells:
+        if cell.cell_type != "code":
+            continue
+        assert cell.outputs == []
+        assert cell.execution_count is None
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.ClassDef)
+            if isinstance(node, ast.FunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 10
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not node.value.startswith(("./", "../", "/", "~"))
+        assert "sys.exit" not in cell.source
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_every_promised_file_is_there_with_its_provenance(results: Path, path: Path) -> None:
+    for name in parameters.read(path).outputs:
+        for suffix in suffixes(name):
+            assert (results / f"{name}{suffix}").stat().st_size > 0
+        said: dict[str, Any] = json.loads((results / f"{name}.json").read_text())
+        assert said["notebook"] == f"notebooks/{path.name}"
+        assert said["notebook_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert said["profile"] == "smoke"
+        assert said["parameters"]["seed"] == 0
+        assert "out_dir" not in said["parameters"]
+        assert set(said["provenance"]) <= {"emulated", "measured", "published"}
+        assert sum(said["provenance"].values()) > 0
+        assert {"data/gpus.csv", "data/workloads.csv"} <= set(said["input_files"])
+        assert {"python", "numpy", "pandas", "matplotlib", "heshare"} <= set(said["versions"])
+        assert not table(results, name).empty
+        assert str(root()) not in (results / f"{name}.json").read_text()
+
+
+def test_nothing_else_is_left_behind(results: Path) -> None:
+    assert [path.name for path in results.iterdir() if path.name.startswith(".")] == []
+
+
+def test_times_and_energies_of_figs_1_and_2(results: Path) -> None:
+    frame = table(results, "fig02_time")
+    assert len(frame) == 15 * 3
+    assert frame["time_s"].between(1e-4, 2).all()
+    assert (frame["time_low_s"] < frame["time_s"]).all()
+    assert (frame["time_s"] < frame["time_high_s"]).all()
+    assert frame["energy_j"].to_numpy() == pytest.approx((frame["power_w"] * frame["time_s"]).to_numpy())
+    watts = frame.groupby("gpu")["power_w"].max()
+    assert watts["T4"] <= 70 + 1e-9
+    assert watts["V100"] <= 250 + 1e-9
+    assert watts["A100"] <= 400 + 1e-9
+    bert = frame[frame["workload"] == "bert_large"].set_index("gpu")["time_s"]
+    assert bert["T4"] > bert["V100"] > bert["A100"]
+
+
+def test_more_clock_is_never_slower_in_fig_3(results: Path) -> None:
+    frame = table(results, "fig03_clock")
+    for _, part in frame.groupby(["gpu", "batch_size"]):
+        assert part["requested_mhz"].is_monotonic_increasing
+        assert (part["time_s"].diff().dropna() <= 1e-12).all()
+        assert (part["sm_mhz"] <= part["requested_mhz"] + 1e-6).all()
+
+
+def test_no_pair_is_faster_together_in_fig_4(results: Path) -> None:
+    frame = table(results, "fig04_pairs")
+    assert set(frame["gpu"]) == {"T4", "V100", "A100"}
+    assert (frame["together_s"] >= frame["alone_s"]).all()
+
+
+def test_table_1_is_the_papers_and_the_packages(results: Path) -> None:
+    frame = table(results, "table1_systems")
+    published = frame[frame["provenance"] == "published"].set_index("solution")
+    assert published.loc["Morak", ["frequency", "multi_task", "heterogeneous"]].tolist() == [True, True, False]
+    assert {"Random", "Sched-only", "Trade-off"} <= set(frame[frame["provenance"] == "declared"]["solution"])
+
+
+def test_table_3_is_the_papers(results: Path) -> None:
+    frame = table(results, "table3_gpus")
+    assert frame["SMs"].tolist() == [40, 80, 108]
+    assert frame["CUDA cores"].tolist() == [2560, 5120, 6912]
+    assert frame["TDP (W)"].tolist() == [70, 250, 400]
+
+
+def test_table_4_has_the_papers_workloads(results: Path) -> None:
+    assert len(table(results, "table4_workloads")) == 15
+
+
+def test_table_5_is_complete_and_bounded(results: Path) -> None:
+    frame = table(results, "table5_predictors")
+    assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF"}
+    assert set(frame["split"]) == {"row", "workload", "gpu"}
+    assert (frame["low_pct"] <= frame["mean_pct"] + 1e-9).all()
+    assert (frame["mean_pct"] <= frame["high_pct"] + 1e-9).all()
+    forest = frame[(frame["technique"] == "RF") & (frame["split"] == "row")]
+    assert forest["mean_pct"].between(0.1, 30).all()
+
+
+def test_the_emulated_gpus_match_what_was_left_out(results: Path) -> None:
+    frame = table(results, "tableA1_platform")
+    assert (frame["mape_pct"] <= frame["p90_pct"]).all()
+    bounded = frame.dropna(subset="target_mape_pct")
+    assert len(bounded) >= 8
+    assert (bounded["mape_pct"] <= bounded["target_mape_pct"]).all()
+
+
+def test_fig_6_agrees_with_its_runs(results: Path) -> None:
+    runs, medians = table(results, "tableA2_runs"), table(results, "fig06_comparison")
+    assert "planning_s" not in runs.columns
+    for row in medians.itertuples():
+        values = runs[runs["title"] == row.title][row.metric]
+        assert row.median == pytest.approx(values.median())
+        assert values.min() - 1e-6 <= row.low <= row.median <= row.high <= values.max() + 1e-6
+    assert (runs["energy_active_j"] <= runs["energy_cluster_j"] * (1 + 1e-9)).all()
+    assert runs["avg_jct_s"].to_numpy() == pytest.approx((runs["avg_waiting_s"] + runs["avg_execution_s"]).to_numpy())
+
+
+def test_the_front_has_no_dominated_plan(results: Path) -> None:
+    frame = table(results, "figA1_front").sort_values("energy_j")
+    assert (frame["jct_s"].diff().dropna() <= 0).all()
+    assert {name for text in frame["choice"].dropna() for name in text.split("/")} == {
+        "Trade-off",
+        "En-opt",
+        "JCT-opt",
+    }
+
+
+def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
+    frame = table(results, "claims")
+    assert list(frame.columns) == list(claims.COLUMNS)
+    priced = frame[frame["verdict"] != "not yet"]
+    assert set(priced["id"]) == {"M1", "M2", "M3", "M4", "M5", "M6", "P1", "P2", "P3", "H3", "H4", "H5"}
+    assert set(priced["verdict"]) <= set(claims.VERDICTS)
+    assert (priced["provenance"] == "emulated").all()
+    assert priced["note"].str.len().min() > 20
+    numbers = priced.dropna(subset="low")
+    assert (numbers["low"] <= numbers["measured"]).all()
+    assert (numbers["measured"] <= numbers["high"]).all()
+    runs = table(results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="energy_active_j")
+    change = (100 * (runs["En-opt"] / runs["Random"] - 1)).median()
+    mine = frame[(frame["id"] == "H3") & frame["statement"].str.contains("Random")]
+    assert mine["measured"].item() == pytest.approx(change)
+
+
+def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
+    results: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = smoke(tmp_path_factory.mktemp("two") / "figures", "2")
+    names = sorted(path.relative_to(results) for path in results.rglob("*") if path.suffix in EXACT)
+    assert names == sorted(path.relative_to(other) for path in other.rglob("*") if path.suffix in EXACT)
+    assert len(names) > 50
+    changed = [str(name) for name in names if (results / name).read_bytes() != (other / name).read_bytes()]
+    assert changed == []

@@ -1,0 +1,39 @@
+"""`import heshare as hs`: a dozen names, looked up when used, that give what the stages give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import heshare as hs
+
+
+def test_every_offered_name_is_there() -> None:
+    for name in hs.__all__:
+        assert getattr(hs, name) is not None
+    assert set(hs.__all__) <= set(dir(hs))
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = hs.nonsense
+
+
+def test_five_lines_from_task_set_to_front() -> None:
+    cluster = hs.Cluster.parse("1xT4,1xA100")
+    tasks = hs.task_set(4, seed=0)
+    front = hs.plan(tasks, cluster, seed=0)
+    assert front.en_opt.energy_j <= front.trade_off.energy_j <= front.jct_opt.energy_j
+    assert front.jct_opt.jct_s <= front.trade_off.jct_s <= front.en_opt.jct_s
+    done = hs.run(tasks, "1xT4,1xA100", "heshare:jct-opt", seed=0)
+    assert done.jct_s.shape == (4,)
+    assert np.array_equal(hs.plan(tasks, "1xT4,1xA100", seed=0).objectives, front.objectives)
+
+
+def test_iterations_are_the_duration_over_the_time_alone_on_an_a100() -> None:
+    from heshare.world.taskset import helios_durations_s
+
+    task = hs.task_set(1, seed=5)[0]
+    alone_s = hs.estimate("A100", [str(task.workload)]).tasks[0].time_s
+    assert np.isclose(helios_durations_s(), task.iterations * alone_s).any()
+
+
+def test_policies_have_the_papers_order() -> None:
+    assert hs.policy_names()[:2] == ["random", "sched-only"]

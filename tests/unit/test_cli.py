@@ -1,0 +1,197 @@
+"""The command line: answers, JSON, and one message with exit code 2 for every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.files import root
+
+RUN = CliRunner()
+SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")
+
+
+def ask(*words: str) -> dict[str, object]:
+    done = RUN.invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_help_lists_every_command_and_is_quick() -> None:
+    began = perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "heshare", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=root(),
+        env={**os.environ, "PYTHONPATH": str(root())},
+        check=True,
+    )
+    assert perf_counter() - began < 5.0
+    one, other = (
+        ["compare", "plan", "run", "profile", "estimate"],
+        ["claims", "notebook", "calibrate", "doctor", "restore"],
+    )
+    for command in one + other:
+        assert f"  {command} " in done.stdout
+
+
+def test_help_imports_no_numeric_library() -> None:
+    code = "import sys, heshare, heshare.cli; print(sorted({'numpy', 'pandas', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root())},
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_estimate_is_the_librarys_estimate() -> None:
+    import heshare as hs
+
+    said = ask("estimate", "V100", "resnet50:16@50", "vgg19:8@50")
+    found = hs.estimate("V100", ["resnet50:16@50", "vgg19:8@50"])
+    assert said["power_w"] == found.power_w
+    assert said["sm_mhz"] == found.sm_mhz
+    tasks = said["tasks"]
+    assert isinstance(tasks, list)
+    assert [(t["workload"], t["batch_size"], t["mps_pct"]) for t in tasks] == [("resnet50", 16, 50), ("vgg19", 8, 50)]
+    assert [t["time_s"] for t in tasks] == [t.time_s for t in found.tasks]
+
+
+def test_estimate_takes_clock_precision_and_engine() -> None:
+    base = ["estimate", "A100", "resnet50:8"]
+    default = ask(*base)
+    for words in (("--sm-mhz", "705"), ("--precision", "fp16"), ("--engine", "tensorrt")):
+        assert ask(*base, *words)["tasks"] != default["tasks"]
+
+
+def test_plan_names_the_three_plans_and_writes_what_it_planned(tmp_path: Path) -> None:
+    said = ask("plan", *SMALL, "--out", str(tmp_path / "out"))
+    rows = said["rows"]
+    assert isinstance(rows, list)
+    assert {name for row in rows for name in row["choice"].split("/") if name} == {"Trade-off", "En-opt", "JCT-opt"}
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["front.csv", "plan-en-opt.csv", "plan-jct-opt.csv", "plan-trade-off.csv", "tasks.csv"]
+    again = ask("plan", "--cluster", "1xT4,1xA100", "--tasks", str(tmp_path / "out/tasks.csv"))
+    assert again["rows"] == rows, "the written tasks are the tasks that were planned"
+
+
+def test_run_accounts_for_every_task() -> None:
+    said = ask("run", *SMALL, "--policy", "random")
+    rows = said["rows"]
+    assert isinstance(rows, list)
+    assert [row["task"] for row in rows] == [0, 1, 2, 3]
+    for row in rows:
+        assert row["jct_s"] == pytest.approx(row["waiting_s"] + row["execution_s"])
+    assert 0 < said["energy_active_j"] <= said["energy_cluster_j"]  # type: ignore[operator]
+
+
+def test_compare_puts_policies_side_by_side() -> None:
+    said = ask("compare", *SMALL, "--policy", "random", "--policy", "sched-only", "--seeds", "2")
+    rows = said["rows"]
+    assert isinstance(rows, list)
+    assert [row["title"] for row in rows] == ["Random", "Sched-only"] * 2
+    table = RUN.invoke(app, ["compare", *SMALL, "--policy", "random", "--seeds", "1"])
+    assert table.exit_code == 0
+    assert "Random" in table.stdout
+
+
+def test_profile_records_an_emulated_gpu(tmp_path: Path) -> None:
+    said = ask("profile", "--device", "emulated:T4", "--out", str(tmp_path), "--samples", "3")
+    path = Path(str(said["profile"]))
+    assert path == tmp_path / "T4" / "profile.csv"
+    assert path.read_text().count("emulated") > 3
+
+
+def test_notebook_list_knows_what_each_writes() -> None:
+    done = RUN.invoke(app, ["notebook", "list"])
+    assert "05_comparison" in done.stdout
+    assert "fig06_comparison" in done.stdout
+
+
+def test_doctor_says_what_this_machine_has() -> None:
+    said = ask("doctor")
+    assert isinstance(said["gpus"], list)
+    lines = " ".join(said["follows"])  # type: ignore[arg-type]
+    assert ("No GPU can be measured" in lines) == (not said["gpus"])
+    assert RUN.invoke(app, ["doctor"]).exit_code == 0
+
+
+def test_restore_with_nothing_saved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = RUN.invoke(app, ["restore"])
+    assert done.exit_code == 0
+    assert "nothing to restore" in done.stdout
+
+
+def profile_with(column: str, value: str, folder: Path) -> Path:
+    """A copy of a committed profile whose second row says `value`, or whose column is named so."""
+    lines = (root() / "data/profiles/emulated/T4/profile.csv").read_text().splitlines()
+    names = lines[0].split(",")
+    if column not in names:
+        lines[0] = lines[0].replace("time_s", column, 1)
+    else:
+        cells = lines[1].split(",")
+        cells[names.index(column)] = value
+        lines[1] = ",".join(cells)
+    path = folder / "profile.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+BAD: dict[str, tuple[list[str], list[str]]] = {
+    "unknown workload": (["estimate", "V100", "resnet51:16"], ["'resnet51'", "resnet50"]),
+    "unknown gpu": (["estimate", "V10", "resnet50:16"], ["'V10'", "A100"]),
+    "clock off the grid": (["estimate", "A100", "resnet50:16", "--sm-mhz", "1"], ["1 MHz", "nearest"]),
+    "no gpu at all": (["plan", "--cluster", "0xT4"], ["zero GPUs", "at least one"]),
+    "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
+    "no tasks": (["plan", "--tasks", "0"], ["0", "at least 1"]),
+    "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
+    "unknown policy": (["run", "--policy", "heshare"], ["'heshare'", "heshare:trade-off"]),
+    "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
+    "misspelt notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
+    "mistyped notebook parameter": (["notebook", "run", "05", "-p", "seeds=x", "--out", "OUT"], ["'x'", "whole"]),
+    "unknown notebook": (["notebook", "run", "09", "--out", "OUT"], ["'09'", "05_comparison"]),
+    "unknown profile": (["notebook", "run", "05", "--profile", "papr", "--out", "OUT"], ["'papr'", "paper"]),
+    "no notebook": (["notebook", "run", "--out", "OUT"], ["--all"]),
+    "trace with a hole": (["plan", "--trace", "TRACE", "--out", "OUT"], ["trace.csv", "row 3", "duration"]),
+    "no such trace": (["plan", "--trace", "nowhere.csv", "--out", "OUT"], ["nowhere.csv"]),
+    "no such tasks": (["plan", "--tasks", "nowhere.csv", "--out", "OUT"], ["nowhere.csv"]),
+    "wrong unit": (["plan", "--profiles", "UNIT", "--out", "OUT"], ["profile.csv", "time_ms", "time_s"]),
+    "negative time": (["plan", "--profiles", "NEGATIVE", "--out", "OUT"], ["profile.csv", "row 2", "time_s", "-1"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_message_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+    words, said = BAD[name]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submit_time,duration_s,gpu_num\n1,2020-09-01 00:00:00,100,1\n2,2020-09-01 00:01:00,,1\n")
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "negative").mkdir()
+    places = {
+        "OUT": str(tmp_path / "out"),
+        "TRACE": str(trace),
+        "UNIT": str(profile_with("time_ms", "", tmp_path / "unit")),
+        "NEGATIVE": str(profile_with("time_s", "-1", tmp_path / "negative")),
+    }
+    done = RUN.invoke(app, [places.get(word, word) for word in words])
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("heshare: ")
+    assert "Traceback" not in done.stderr
+    for text in said:
+        assert text in done.stderr
+    assert not (tmp_path / "out").exists()
