@@ -1,0 +1,35 @@
+"""What the README says is true: its examples run, its targets and files exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_there_is_an_example() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_run(code: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_targets_exist(checkout: Path) -> None:
+    makefile = (checkout / "Makefile").read_text("utf-8")
+    named = set(re.findall(r"(?m)(?:^|`)make ([a-z]+)", README))
+    assert {"figures", "test"} <= named
+    assert not {name for name in named if not re.search(rf"(?m)^{name}:", makefile)}
+
+
+def test_links_lead_to_files(checkout: Path) -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert links
+    assert not [link for link in links if not (checkout / link).exists()]
