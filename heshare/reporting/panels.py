@@ -134,6 +134,7 @@ def error_dots(ax: Axes, errors: pd.DataFrame) -> list[Artist]:
 def measured_over_modelled(ax: Axes, points: pd.DataFrame) -> list[Artist]:
     """Modelled over measured times of left-out points, s, by what was left out."""
     what = {"MPS": "MPS %", "batch": "inference batch size", "clock": "clock", "pairs": "pairs", "process": "pairs"}
+    what["workload"] = "workload"
     kinds = [next((short for key, short in what.items() if key in test), "other") for test in points["test"]]
     drawn = plots.against(ax, points.assign(kind=kinds), actual="measured", predicted="modelled", series="kind")
     ax.set(xlabel="Measured (s)", ylabel="Modelled (s)")

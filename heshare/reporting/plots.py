@@ -113,33 +113,23 @@ def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: 
 
 
 def front(ax: Axes, frame: pd.DataFrame) -> list[Artist]:
-    """A Pareto front: energy against average JCT, the three named plans marked.
+    """A Pareto front: average JCT against energy, the three named plans marked.
 
     Args:
         ax: where to draw.
         frame: columns `energy_j`, `jct_s`, `choice`, as from `Front.to_frame`.
     """
     ordered = frame.sort_values(["energy_j", "jct_s"])
-    (line,) = ax.plot(
-        ordered["energy_j"] / 1e6, ordered["jct_s"] / 1e3, color="#999999", marker=".", markersize=3, linewidth=0.8,
-        label="Pareto front", drawstyle="steps-post",
-    )  # fmt: skip
-    drawn: list[Artist] = [line]
+    ordered = ordered.assign(x=ordered["energy_j"] / 1e6, y=ordered["jct_s"] / 1e3)
+    x, y = ordered["x"].to_numpy(float), ordered["y"].to_numpy(float)
+    drawn: list[Artist] = []
+    drawn += ax.plot(x, y, color="#999999", lw=0.8, drawstyle="steps-post", label="_")
+    drawn += ax.plot(x, y, color="#999999", ls="", marker=".", label="Pareto front")
     for name, part in ordered[ordered["choice"] != ""].groupby("choice", sort=False):
         how = look(str(name).split("/")[0])
-        drawn.append(
-            ax.scatter(
-                part["energy_j"] / 1e3,
-                part["jct_s"],
-                color=how.colour,
-                marker=how.marker,
-                s=28,
-                zorder=3,
-                label=str(name),
-                edgecolor=_EDGE,
-                linewidth=0.5,
-            )
-        )
+        points = ax.scatter(part["x"], part["y"], color=how.colour, marker=how.marker, label=str(name))
+        points.set(sizes=[28], zorder=3, edgecolor=_EDGE, linewidth=0.5)
+        drawn.append(points)
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
     return drawn
 

@@ -44,6 +44,18 @@ def test_bars_have_the_frames_heights_and_a_gap_where_it_has_none(ax: Axes) -> N
     assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
 
 
+def test_the_named_plans_lie_on_the_front(ax: Axes) -> None:
+    frame = pd.DataFrame(
+        {"energy_j": [1e6, 2e6, 4e6], "jct_s": [9e3, 5e3, 4e3], "choice": ["En-opt", "Trade-off", "JCT-opt"]}
+    )
+    plots.front(ax, frame)
+    (line,) = (line for line in ax.lines if line.get_label() == "Pareto front")
+    on_line = [tuple(point) for point in line.get_xydata()]
+    marked = [tuple(points.get_offsets()[0]) for points in ax.collections]
+    assert marked == on_line == [(1.0, 9.0), (2.0, 5.0), (4.0, 4.0)]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["Pareto front", "En-opt", "Trade-off", "JCT-opt"]
+
+
 def test_lanes_never_overlap(ax: Axes) -> None:
     frame = pd.DataFrame(
         {"gpu": "T4-0", "start_s": [0.0, 0.0, 5.0], "end_s": [4.0, 9.0, 8.0], "kind": ["low", "low", "high"]}
