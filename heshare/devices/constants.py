@@ -1,6 +1,6 @@
 """The fitted constants of the emulated device, as `data/calibration/constants.csv` holds them.
 
-`make calibrate` rewrites that file from the measured figures beside it; nothing here is typed in by hand.
+`make calibrate` rewrites that file from the measured figures beside it and the few assumptions that it names.
 """
 
 from __future__ import annotations
