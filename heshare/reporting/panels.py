@@ -125,7 +125,8 @@ def error_dots(ax: Axes, errors: pd.DataFrame) -> list[Artist]:
         )
     names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
     ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 34)) for name in names], fontsize=5)
-    ax.set(ylim=(len(errors) - 0.5, -0.5), xlim=(0, None), xlabel="Error (%); a bar marks the target")
+    ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%); a bar marks the target")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
     return drawn
