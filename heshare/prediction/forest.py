@@ -43,7 +43,8 @@ class Forest:
         """Learn from features (rows, 14), times (s) and powers (W), each (rows,); returns itself."""
         learned = self._targets.fit(features, time_s, power_w)
         self._scale = learned.std(axis=0) + 1e-12
-        self._model.fit(features.astype(np.float32), learned / self._scale)
+        # Ten digits are kept, since a tree can turn a last bit that another processor computes into another split.
+        self._model.fit(features.astype(np.float32), (learned / self._scale).round(10))
         return self
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:

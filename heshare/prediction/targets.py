@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 import numpy as np
 
 from heshare.errors import InputError
@@ -51,7 +53,9 @@ class Targets:
         self._known_sms = np.unique(features[:, SM_COUNT])
         own = [features[:, SM_COUNT] == sms for sms in self._known_sms]
         every = np.ones(len(features), dtype=bool)
-        self._gains = np.array([busy[rows] @ above[rows] / (busy[rows] @ busy[rows]) for rows in (*own, every)])
+        # fsum, not a BLAS product: the last bit of that depends on where the arrays lie in memory, and a tree can turn
+        # it into another split.
+        self._gains = np.array([fsum(busy[on] * above[on]) / fsum(busy[on] ** 2) for on in (*own, every)])
         self._limits_w = np.array([*(power_w[rows].max() for rows in own), np.inf])
         if self.form == "literal":
             return np.column_stack([time_s, power_w])
