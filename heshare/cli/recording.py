@@ -36,7 +36,7 @@ def calibrate(json: Json = False) -> None:
     import pandas as pd
 
     from heshare import files
-    from heshare.devices.calibrate import main as fit
+    from heshare.devices.calibration import main as fit
 
     if not json:
         fit()

@@ -22,8 +22,8 @@ _DONE = 1e-9
 class NoiseModel:
     """Relative noise from one recording to the next, for what `EmulatedDevice.read` reports.
 
-    The defaults come from the public record (`calibrate_extras`): the median standard deviation over the mean of 1,250
-    latencies under MPS on a V100 (icloud-ecnu/igniter), and the median scatter of power about a smooth curve over
+    The defaults come from the public record (`calibration.extras`): the median standard deviation over the mean of
+    1,250 latencies under MPS on a V100 (icloud-ecnu/igniter), and the median scatter of power about a smooth curve over
     neighbouring clocks on an A100 (ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models).
 
     Attributes:

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from heshare import files
-from heshare.devices import calibrate, calibrate_extras, calibrate_pairs, calibrate_times
-from heshare.devices.calibrate_data import Rows
-from heshare.devices.calibrate_power import extended, spaced
+from heshare.devices import calibration
+from heshare.devices.calibration import extras, pairs, times
+from heshare.devices.calibration.data import Rows
+from heshare.devices.calibration.power import extended, spaced
 from heshare.devices.constants import Contention, Power, Timing, read
 from heshare.devices.emulated import NoiseModel
 from heshare.errors import InputError
@@ -22,7 +23,7 @@ from heshare.world import catalogue
 
 @pytest.fixture(scope="module")
 def report() -> tuple[pd.DataFrame, pd.DataFrame]:
-    return calibrate.calibration_report()
+    return calibration.calibration_report()
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
@@ -31,7 +32,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 def test_the_committed_constants_are_those_of_the_committed_figures(report):
     kept = list(_rows(files.data("calibration", "constants.csv").read_text(encoding="utf-8")))
-    fresh = list(_rows(calibrate.constants_csv()))
+    fresh = list(_rows(calibration.constants_csv()))
     assert len(kept) == len(fresh)
     for old, new in zip(kept, fresh, strict=True):
         assert [old[key] for key in ("kind", "gpu", "engine", "workload", "name", "unit", "source")] == [
@@ -76,29 +77,29 @@ def test_a_fit_finds_the_constants_that_made_its_rows():
     truth = Timing(1e-3, 0.1e-3, 0.5e-3, 0.6e-3, fill_s=0.8e-3)
     batch, share = (axis.ravel().astype(float) for axis in np.meshgrid([1, 2, 4, 8, 16, 32], [0.2, 0.5, 1.0]))
     rows = Rows(batch, share, np.ones(len(batch)), np.full(len(batch), np.nan))
-    rows = Rows(batch, share, calibrate_times.times_s(truth, rows), rows.sm_mhz)
-    found = calibrate_times.fit(rows, calibrate_times.Prior(0.1e-3)).timing
+    rows = Rows(batch, share, times.times_s(truth, rows), rows.sm_mhz)
+    found = times.fit(rows, times.Prior(0.1e-3)).timing
     assert found.work_per_sample_s == pytest.approx(truth.work_per_sample_s, rel=0.01)
-    assert calibrate_times.times_s(found, rows) == pytest.approx(rows.time_s, rel=0.01)
+    assert times.times_s(found, rows) == pytest.approx(rows.time_s, rel=0.01)
 
 
 def test_a_fit_of_throttled_rows_undoes_the_throttling():
     truth = Timing(0.1e-3, 0.0, 0.1e-3, 1e-3)
     power = Power(20.0, 150.0, 0.0, 1200.0, 0.8, 0.0)
-    card = calibrate_times.Card(power, 1590.0, 70.0)
+    card = times.Card(power, 1590.0, 70.0)
     batch = np.array([1.0, 2, 4, 8, 16])
     rows = Rows(batch, np.ones(5), np.ones(5), np.full(5, np.nan))
-    rows = Rows(batch, np.ones(5), calibrate_times.times_s(truth, rows, card), rows.sm_mhz)
-    assert rows.time_s[-1] > 1.3 * calibrate_times.times_s(truth, rows)[-1]
-    found = calibrate_times.fit(rows, calibrate_times.Prior(1e-6), card).timing
+    rows = Rows(batch, np.ones(5), times.times_s(truth, rows, card), rows.sm_mhz)
+    assert rows.time_s[-1] > 1.3 * times.times_s(truth, rows)[-1]
+    found = times.fit(rows, times.Prior(1e-6), card).timing
     assert found.work_per_sample_s == pytest.approx(1e-3, rel=0.05)
 
 
 def test_contention_is_found_again():
-    known = calibrate_pairs.victims()
+    known = pairs.victims()
     truth = Contention(0.05, 5e-6)
-    made = known.assign(time_s=known.solo_s * calibrate_pairs.slowdowns(truth, known))
-    found = calibrate_pairs.fit(made)
+    made = known.assign(time_s=known.solo_s * pairs.slowdowns(truth, known))
+    found = pairs.fit(made)
     assert found.strength == pytest.approx(truth.strength, rel=1e-3)
     assert found.wait_s == pytest.approx(truth.wait_s, rel=1e-3)
 
@@ -118,5 +119,5 @@ def test_a_constant_that_is_no_number_is_named(tmp_path):
 
 def test_the_default_noise_is_that_of_the_record():
     noise = NoiseModel(np.random.default_rng(0))
-    assert noise.time_cv == pytest.approx(calibrate_extras.time_noise(), abs=1e-4)
-    assert noise.power_cv == pytest.approx(calibrate_extras.power_noise(), abs=1e-4)
+    assert noise.time_cv == pytest.approx(extras.time_noise(), abs=1e-4)
+    assert noise.power_cv == pytest.approx(extras.power_noise(), abs=1e-4)

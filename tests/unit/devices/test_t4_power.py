@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from heshare.devices.calibrate_cells import clock_cell
-from heshare.devices.calibrate_constants import T4_FREE_MHZ, t4_power
+from heshare.devices.calibration.cells import clock_cell
+from heshare.devices.calibration.fit import T4_FREE_MHZ, t4_power
 from heshare.devices.constants import default
 from heshare.devices.model import co_run
 from heshare.devices.power import clock_under

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from heshare.devices.calibrate_data import FloatArray, Rows
+from heshare.devices.calibration.data import FloatArray, Rows
 from heshare.devices.constants import Power, Timing
 from heshare.devices.power import clock_under, stall
 from heshare.devices.timing import OVERLAP, fold

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pandas as pd
 
-from heshare.devices import calibrate_cells as cells
-from heshare.devices import calibrate_extras as extras
-from heshare.devices import calibrate_fill, calibrate_pairs
-from heshare.devices import calibrate_power as watts
-from heshare.devices.calibrate_cells import Cell
-from heshare.devices.calibrate_data import MODELS_MPS
-from heshare.devices.calibrate_times import Fitted
+from heshare.devices.calibration import cells, extras, fill
+from heshare.devices.calibration import pairs as sharing
+from heshare.devices.calibration import power as watts
+from heshare.devices.calibration.cells import Cell
+from heshare.devices.calibration.data import MODELS_MPS
+from heshare.devices.calibration.times import Fitted
 from heshare.devices.constants import Constants, Contention, Power
 from heshare.world import catalogue
 
@@ -185,16 +184,16 @@ def _hopper(gpu: str, a100: Mapping[str, Range]) -> dict[str, Range]:
 def calibrate() -> Calibration:
     """Run every fit: times alone, then crowding, then power, then times of throttled cards, then contention."""
     mps, eager = cells.mps_cells(), cells.eager_cells()
-    pairs = calibrate_pairs.victims()
-    contention = calibrate_pairs.fit(pairs)
+    pairs = sharing.victims()
+    contention = sharing.fit(pairs)
     weight = _memory(eager, contention)
     ranges = powers(mps, weight)
     power = {gpu: Power(**{name: one.value for name, one in known.items()}) for gpu, known in ranges.items()}
-    found = calibrate_fill.every(power, mps, eager)
+    found = fill.every(power, mps, eager)
     timing = {cell: fitted.timing for cell, fitted in found.items()}
     draft = Constants(timing, power, dict.fromkeys(power, contention), {})
-    pairs = calibrate_pairs.held_down(pairs, draft)
-    contention = calibrate_pairs.fit(pairs)
+    pairs = sharing.held_down(pairs, draft)
+    contention = sharing.fit(pairs)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
     constants = replace(draft, half=extras.half_precision(draft), utilisation=extras.utilisation(draft))
     return Calibration(found, ranges, constants, pairs)
@@ -202,13 +201,13 @@ def calibrate() -> Calibration:
 
 def _memory(eager: Mapping[str, Fitted], contention: Contention) -> Range:
     """The weight of memory time, from two processes on one A100; its range when a workload is left out."""
-    timing = {("A100", "eager", name): calibrate_fill.kernels(name, cell).timing for name, cell in eager.items()}
+    timing = {("A100", "eager", name): fill.kernels(name, cell).timing for name, cell in eager.items()}
     roomy = Power(1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
     constants = Constants(timing, {"A100": roomy}, {"A100": contention}, {})
-    costs = calibrate_pairs.crowd_costs(constants)
-    partial = [calibrate_pairs.memory_weight(costs, without=name) for name in calibrate_pairs.CROWDED]
+    costs = sharing.crowd_costs(constants)
+    partial = [sharing.memory_weight(costs, without=name) for name in sharing.CROWDED]
     source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
-    return Range(calibrate_pairs.memory_weight(costs), min(partial), max(partial), source)
+    return Range(sharing.memory_weight(costs), min(partial), max(partial), source)
 
 
 def lines(found: Calibration) -> list[Line]:
@@ -218,7 +217,7 @@ def lines(found: Calibration) -> list[Line]:
         for name, one in found.power[gpu].items():
             unit = "W" if name.endswith("_w") else "MHz" if name.endswith("_mhz") else "1"
             table.append(_line("power", gpu, "", "", name, one, unit))
-    spread = calibrate_pairs.spread(found.pairs)
+    spread = sharing.spread(found.pairs)
     source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
     for gpu, contention in found.constants.contention.items():
         for name, value in asdict(contention).items():

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from heshare.devices.calibrate_data import FloatArray, records, table
+from heshare.devices.calibration.data import FloatArray, records, table
 from heshare.devices.constants import Power, Timing
 from heshare.devices.power import voltage
 from heshare.devices.timing import fold

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from heshare.devices.calibrate_data import EAGER, FUSED, IMAGE_MODELS, FloatArray, Rows, rows, traffic
+from heshare.devices.calibration.data import EAGER, FUSED, IMAGE_MODELS, FloatArray, Rows, rows, traffic
 from heshare.world import catalogue
 
 _RIDGE = 0.3

@@ -10,8 +10,8 @@ from functools import cache
 import pandas as pd
 
 from heshare import files
-from heshare.devices.calibrate_checks import errors, points
-from heshare.devices.calibrate_constants import COLUMNS, Calibration, calibrate, lines
+from heshare.devices.calibration.checks import errors, points
+from heshare.devices.calibration.fit import COLUMNS, Calibration, calibrate, lines
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from heshare.devices.calibrate_data import (
+from heshare.devices.calibration.data import (
     EAGER,
     FUSED,
     IMAGE_MODELS,
@@ -20,7 +20,7 @@ from heshare.devices.calibrate_data import (
     table,
     traffic,
 )
-from heshare.devices.calibrate_times import Card, Fitted, Prior, fit, scaled
+from heshare.devices.calibration.times import Card, Fitted, Prior, fit, scaled
 from heshare.devices.constants import Power, Timing
 from heshare.world import catalogue
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from heshare.devices.calibrate_data import EAGER, FloatArray, Rows, records, table
-from heshare.devices.calibrate_data import rows as rows_of
+from heshare.devices.calibration.data import EAGER, FloatArray, Rows, records, table
+from heshare.devices.calibration.data import rows as rows_of
 from heshare.devices.constants import Constants, Contention
 from heshare.devices.model import co_run
 from heshare.world import catalogue

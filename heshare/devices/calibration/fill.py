@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 
-from heshare.devices import calibrate_cells as cells
-from heshare.devices.calibrate_cells import Cell
-from heshare.devices.calibrate_data import IMAGE_MODELS, table
-from heshare.devices.calibrate_times import Fitted
+from heshare.devices.calibration import cells
+from heshare.devices.calibration.cells import Cell
+from heshare.devices.calibration.data import IMAGE_MODELS, table
+from heshare.devices.calibration.times import Fitted
 from heshare.devices.constants import Power
 from heshare.world import catalogue
 

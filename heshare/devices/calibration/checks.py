@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from heshare.devices import calibrate_cells as cells
-from heshare.devices import calibrate_features, calibrate_pairs
-from heshare.devices import calibrate_power as watts
-from heshare.devices.calibrate_constants import Calibration
-from heshare.devices.calibrate_data import EAGER, MODELS_EAGER, MODELS_MPS, MPS, Rows, records, rows
-from heshare.devices.calibrate_times import Fitted, fit, times_s
+from heshare.devices.calibration import cells, features, pairs
+from heshare.devices.calibration import power as watts
+from heshare.devices.calibration.data import EAGER, MODELS_EAGER, MODELS_MPS, MPS, Rows, records, rows
+from heshare.devices.calibration.fit import Calibration
+from heshare.devices.calibration.times import Fitted, fit, times_s
 from heshare.devices.constants import Power
 from heshare.devices.model import co_run
 from heshare.devices.power import board_w, clock_under
@@ -145,7 +144,7 @@ def v100_power_clocks(_: Calibration) -> Iterator[Point]:
 
 def pair_slowdowns(found: Calibration) -> Iterator[Point]:
     """Times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
-    for row in records(calibrate_pairs.left_out(found.pairs)):
+    for row in records(pairs.left_out(found.pairs)):
         setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
         test = "pairs within 100 %, a pair of workloads left out"
         yield test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled
@@ -157,10 +156,10 @@ def pair_times(found: Calibration) -> Iterator[Point]:
     gpu = catalogue.gpu("V100-SXM2")
     for pair in sorted(known.pair.unique()):
         unseen = known[known.pair == pair]
-        contention = calibrate_pairs.fit(known[known.pair != pair])
+        contention = pairs.fit(known[known.pair != pair])
         constants = replace(found.constants, contention={**found.constants.contention, gpu.name: contention})
         for row in records(unseen):
-            both = calibrate_pairs.residents(row)
+            both = pairs.residents(row)
             answer = co_run(gpu, both, constants=constants).tasks[0].time_s
             test = "pairs within 100 %, end to end, a pair of workloads left out"
             yield test, gpu.name, str(pair), f"{both[0]} beside {both[1]}", "s", row.time_s, answer
@@ -189,10 +188,10 @@ def v100_power(found: Calibration) -> Iterator[Point]:
 
 def crowded(found: Calibration) -> Iterator[Point]:
     """Two processes of one workload on the whole A100, the weight of memory time fitted without this workload."""
-    costs = calibrate_pairs.crowd_costs(found.constants)
-    for name in calibrate_pairs.CROWDED:
-        weight = calibrate_pairs.memory_weight(costs, without=name)
-        known, modelled = calibrate_pairs.crowd(found.constants.with_power("A100", memory=weight), name)
+    costs = pairs.crowd_costs(found.constants)
+    for name in pairs.CROWDED:
+        weight = pairs.memory_weight(costs, without=name)
+        known, modelled = pairs.crowd(found.constants.with_power("A100", memory=weight), name)
         for batch, time_s, answer in zip(known.batch, known.time_s, modelled, strict=True):
             test = "A100 two processes at 100 % each, a workload left out"
             yield test, "A100", name, f"b{batch:.0f} x 2", "s", float(time_s), float(answer)
@@ -200,7 +199,7 @@ def crowded(found: Calibration) -> Iterator[Point]:
 
 def unseen_workloads(_: Calibration) -> Iterator[Point]:
     """Times of a workload that was never measured, from its features alone."""
-    for gpu, name, known, modelled in calibrate_features.left_out():
+    for gpu, name, known, modelled in features.left_out():
         yield from _times(f"{gpu} a workload left out, features only", gpu, name, known, modelled)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import nnls
 
-from heshare.devices.calibrate_cells import BANDWIDTH
-from heshare.devices.calibrate_data import FUSED, IMAGE_MODELS, MPS, records, rows, table
-from heshare.devices.calibrate_power import sweep
+from heshare.devices.calibration.cells import BANDWIDTH
+from heshare.devices.calibration.data import FUSED, IMAGE_MODELS, MPS, records, rows, table
+from heshare.devices.calibration.power import sweep
 from heshare.devices.constants import Constants, HalfPrecision, Utilisation
 from heshare.devices.model import co_run
 from heshare.world import catalogue
