@@ -99,7 +99,7 @@ def unconfigured(scheme: IntArray, world: Instance, predictor: Predictor, settin
 def configure(
     schemes: Schemes, world: Instance, predictor: Predictor, settings: Settings = DEFAULTS
 ) -> tuple[tuple[Plan, ...], FloatArray]:
-    """Algorithm 1: batches, MPS percentages and clocks for the schemes of stage 1's Pareto set.
+    """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes.
 
     All schemes are configured at once, so that the predictor gets few, large questions; queues that several schemes
     have in common are configured once.
