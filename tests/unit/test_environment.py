@@ -81,6 +81,16 @@ def test_the_lock_satisfies_every_bound(wanted: dict[str, Requirement], pins: li
     assert set(BUILD_BACKEND) <= set(pinned), "the build backend must come from the lock as well"
 
 
+def test_pytorch_is_an_extra_that_nothing_else_pulls_in(
+    project: dict[str, Any], wanted: dict[str, Requirement], conda: list[str], pins: list[tuple[Requirement, int]]
+) -> None:
+    live = {one.name: one for one in map(Requirement, project["project"]["optional-dependencies"]["live"])}
+    assert set(live) == {"torch", "torchvision", "transformers"}
+    assert not [name for name, one in live.items() if not any(s.operator == ">=" for s in one.specifier)]
+    assert not set(live) & (set(wanted) | {Requirement(one).name for one in conda if one != "-e ."})
+    assert not set(live) & {canonicalize_name(one.name) for one, _ in pins}
+
+
 def test_every_pin_has_hashes_and_nothing_in_the_lock_is_an_address(
     lock: str, pins: list[tuple[Requirement, int]]
 ) -> None:
