@@ -27,7 +27,7 @@ BEAM = 4
 """Hypotheses that the Transformer carries on for each sample."""
 
 SOURCE_TOKENS = 4
-"""The Transformer's encoder share of one output position, tokens; an iteration then has about the catalogue's 0.6 GFLOP."""
+"""The Transformer's encoder share of one output position, tokens; an iteration has about 0.6 GFLOP, as catalogued."""
 
 VOCABULARY = 37_000
 """Entries of the Transformer's vocabulary, shared by both languages (English-German of the base model)."""
@@ -187,7 +187,7 @@ def _transformer() -> Any:
     """The base model with one embedding for both languages and the output: an output position of each hypothesis."""
     torch = library("torch")
 
-    class Translator(torch.nn.Module):  # type: ignore[name-defined]
+    class Translator(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.embedding = torch.nn.Embedding(VOCABULARY, 512)
