@@ -1,0 +1,369 @@
+/* A stand-in for libnvidia-ml.so.1: one card whose figures can be set and whose functions can be made to fail.
+ *
+ * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
+ * Energy is power times wall time. Nothing here is NVIDIA's code.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define SUCCESS 0
+#define UNINITIALIZED 1
+#define INVALID_ARGUMENT 2
+#define NOT_SUPPORTED 3
+#define NO_PERMISSION 4
+#define NOT_FOUND 6
+#define INSUFFICIENT_SIZE 7
+#define UUID "GPU-00000000-1111-2222-3333-444444444444"
+#define POWER_INSTANT 186
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+typedef struct { const char *name; double value, first; } figure_t;
+
+/* The figures of the card: an H100 as its owner would see it. */
+static figure_t figures[] = {
+    {"count", 0, 1}, {"cores", 0, 16896}, {"memory_mib", 0, 81559}, {"free_mib", 0, 80900},
+    {"memory_mhz", 0, 2619}, {"first_mhz", 0, 345}, {"last_mhz", 0, 1980}, {"step_mhz", 0, 15}, {"sm_mhz", 0, 1980},
+    {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
+    {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
+    {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
+    {"value_type", 0, 1}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"open", 0, 0}, {"samples", 0, 0}, {"calls", 0, 0},
+};
+
+typedef struct { char name[64]; int code, times, called; } fault_t;
+
+static fault_t faults[64];
+static size_t fault_count;
+static char card_name[96];
+static double began_s;
+static int ready;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int handle; /* its address is the handle of the only card */
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static figure_t *figure(const char *name) {
+    for (size_t i = 0; i < COUNT(figures); i++)
+        if (strcmp(figures[i].name, name) == 0) return &figures[i];
+    return NULL;
+}
+
+static double get(const char *name) { return figure(name)->value; }
+
+static fault_t *fault_of(const char *name) {
+    for (size_t i = 0; i < fault_count; i++)
+        if (strcmp(faults[i].name, name) == 0) return &faults[i];
+    if (fault_count == COUNT(faults) || strlen(name) >= sizeof faults[0].name) return NULL;
+    fault_t *fresh = &faults[fault_count++];
+    memset(fresh, 0, sizeof *fresh);
+    strcpy(fresh->name, name);
+    return fresh;
+}
+
+/* Faults from the environment: "function=code" separated by commas; "set:name=value" sets a figure. */
+static void from_environment(void) {
+    const char *said = getenv("FAKENVML_FAIL");
+    if (said == NULL) return;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", said);
+    char *rest = NULL;
+    for (char *part = strtok_r(text, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
+        char *equals = strchr(part, '=');
+        if (equals == NULL) continue;
+        *equals = '\0';
+        if (strncmp(part, "set:", 4) == 0) {
+            figure_t *one = figure(part + 4);
+            if (one != NULL) one->value = atof(equals + 1);
+        } else {
+            fault_t *one = fault_of(part);
+            if (one != NULL) { one->code = atoi(equals + 1); one->times = -1; }
+        }
+    }
+}
+
+static void reset_all(void) {
+    for (size_t i = 0; i < COUNT(figures); i++) figures[i].value = figures[i].first;
+    fault_count = 0;
+    strcpy(card_name, "NVIDIA H100 80GB HBM3");
+    began_s = now_s();
+    from_environment();
+    ready = 1;
+}
+
+/* What a function begins with: it is counted, and fails if it is told to. */
+static int enter(const char *name) {
+    pthread_mutex_lock(&lock);
+    if (!ready) reset_all();
+    figure("calls")->value += 1;
+    fault_t *one = fault_of(name);
+    int code = SUCCESS;
+    if (one != NULL) {
+        one->called += 1;
+        if (one->code != SUCCESS && one->times != 0) {
+            code = one->code;
+            if (one->times > 0) one->times -= 1;
+        }
+    }
+    if (code == SUCCESS && get("open") <= 0 && strncmp(name, "nvmlInit", 8) != 0) code = UNINITIALIZED;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+#define BEGIN() do { int code_ = enter(__func__); if (code_ != SUCCESS) return code_; } while (0)
+#define CARD(device) do { if ((device) != (void *)&handle) return INVALID_ARGUMENT; } while (0)
+
+static int text_out(char *out, unsigned size, const char *text) {
+    if (strlen(text) >= size) return INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return SUCCESS;
+}
+
+static int number_out(void *device, unsigned *out, double value) {
+    CARD(device);
+    *out = (unsigned)value;
+    return SUCCESS;
+}
+
+/* For the tests. */
+EXPORT void fakenvml_reset(void) {
+    pthread_mutex_lock(&lock);
+    double open = ready ? get("open") : 0;
+    reset_all();
+    figure("open")->value = open;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT int fakenvml_fail(const char *name, int code, int times) {
+    if (!ready) fakenvml_reset();
+    fault_t *one = fault_of(name);
+    if (one == NULL) return 1;
+    one->code = code;
+    one->times = times;
+    return 0;
+}
+
+EXPORT int fakenvml_set(const char *name, double value) {
+    if (!ready) fakenvml_reset();
+    figure_t *one = figure(name);
+    if (one == NULL) return 1;
+    one->value = value;
+    return 0;
+}
+
+EXPORT double fakenvml_get(const char *name) { return figure(name) == NULL ? -1 : get(name); }
+EXPORT int fakenvml_called(const char *name) { fault_t *one = fault_of(name); return one == NULL ? 0 : one->called; }
+EXPORT void fakenvml_name(const char *name) { snprintf(card_name, sizeof card_name, "%s", name); }
+
+/* NVML. */
+EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; BEGIN(); figure("open")->value += 1; return SUCCESS; }
+EXPORT int nvmlShutdown(void) { BEGIN(); figure("open")->value -= 1; return SUCCESS; }
+EXPORT const char *nvmlErrorString(int code) { (void)code; return "an error of the stand-in"; }
+
+EXPORT int nvmlSystemGetDriverVersion(char *out, unsigned size) { BEGIN(); return text_out(out, size, "999.99.99"); }
+EXPORT int nvmlDeviceGetCount_v2(unsigned *out) { BEGIN(); *out = (unsigned)get("count"); return SUCCESS; }
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
+    BEGIN();
+    if (index >= (unsigned)get("count")) return INVALID_ARGUMENT;
+    *out = &handle;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
+    BEGIN();
+    if (strcmp(uuid, UUID) != 0) return NOT_FOUND;
+    *out = &handle;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned size) {
+    BEGIN();
+    CARD(device);
+    return text_out(out, size, card_name);
+}
+
+EXPORT int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
+    BEGIN();
+    CARD(device);
+    return text_out(out, size, UUID);
+}
+
+EXPORT int nvmlDeviceGetNumGpuCores(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("cores")); }
+
+EXPORT int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
+    BEGIN();
+    CARD(device);
+    *major = (int)get("major");
+    *minor = (int)get("minor");
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *out) {
+    BEGIN();
+    CARD(device);
+    unsigned wanted = get("memory_mhz") > 0 ? 2 : 0, given = *count;
+    *count = wanted;
+    if (wanted == 0) return SUCCESS;
+    if (given < wanted) return INSUFFICIENT_SIZE;
+    out[0] = 1593;
+    out[1] = (unsigned)get("memory_mhz");
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned memory_mhz, unsigned *count, unsigned *out) {
+    BEGIN();
+    CARD(device);
+    if (memory_mhz != (unsigned)get("memory_mhz")) return NOT_FOUND;
+    unsigned first = (unsigned)get("first_mhz"), last = (unsigned)get("last_mhz"), step = (unsigned)get("step_mhz");
+    unsigned wanted = last < first ? 0 : (last - first) / step + 1, given = *count;
+    *count = wanted;
+    if (wanted == 0) return SUCCESS;
+    if (given < wanted) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < wanted; i++) out[i] = last - i * step;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *out) {
+    BEGIN();
+    double locked = get("locked_mhz"), free_mhz = get("sm_mhz");
+    return number_out(device, out, type == 2 ? get("memory_mhz") : locked > 0 && locked < free_mhz ? locked : free_mhz);
+}
+
+static int reasons_out(void *device, unsigned long long *out) {
+    CARD(device);
+    *out = (unsigned long long)get("reasons");
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *out) {
+    BEGIN();
+    return reasons_out(device, out);
+}
+
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
+    BEGIN();
+    return reasons_out(device, out);
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("power_mw")); }
+
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    unsigned type;
+    int code;
+    union { double d; unsigned ui; int si; unsigned long ul; unsigned long long ull; long long sll; } value;
+} field_t;
+
+EXPORT int nvmlDeviceGetFieldValues(void *device, int count, field_t *out) {
+    BEGIN();
+    CARD(device);
+    int inner = enter("field");
+    for (int i = 0; i < count; i++) {
+        out[i].code = out[i].field != POWER_INSTANT || get("instant") <= 0 ? NOT_SUPPORTED : inner;
+        out[i].type = (unsigned)get("value_type");
+        memset(&out[i].value, 0, sizeof out[i].value);
+        if (out[i].code != SUCCESS) continue;
+        if (out[i].type == 0) out[i].value.d = get("power_mw");
+        else out[i].value.ull = (unsigned long long)get("power_mw");
+    }
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out) {
+    BEGIN();
+    CARD(device);
+    double counted = get("energy_mj");
+    *out = (unsigned long long)(counted <= 0 ? 0 : counted + get("power_mw") * (now_s() - began_s));
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *out) {
+    BEGIN();
+    if (sensor != 0) return INVALID_ARGUMENT;
+    return number_out(device, out, get("temperature_c"));
+}
+
+typedef struct { unsigned version, sensor; int temperature; } temperature_t;
+
+EXPORT int nvmlDeviceGetTemperatureV(void *device, temperature_t *out) {
+    BEGIN();
+    CARD(device);
+    out->temperature = (int)get("temperature_c");
+    return SUCCESS;
+}
+
+typedef struct { unsigned long long total, free, used; } memory_t;
+
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_t *out) {
+    BEGIN();
+    CARD(device);
+    out->total = (unsigned long long)get("memory_mib") << 20;
+    out->free = (unsigned long long)get("free_mib") << 20;
+    out->used = out->total - out->free;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetPowerManagementLimit(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("limit_mw")); }
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("persistence")); }
+EXPORT int nvmlDeviceGetComputeMode(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("compute_mode")); }
+
+EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    BEGIN();
+    *pending = (unsigned)get("mig");
+    return number_out(device, current, get("mig"));
+}
+
+EXPORT int nvmlDeviceSetGpuLockedClocks(void *device, unsigned least, unsigned most) {
+    BEGIN();
+    CARD(device);
+    if (get("may_lock") <= 0) return NO_PERMISSION;
+    if (least > most) return INVALID_ARGUMENT;
+    figure("locked_mhz")->value = most;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceResetGpuLockedClocks(void *device) {
+    BEGIN();
+    CARD(device);
+    if (get("may_lock") <= 0) return NO_PERMISSION;
+    figure("locked_mhz")->value = 0;
+    return SUCCESS;
+}
+
+typedef struct { unsigned version, supported; } support_t;
+
+EXPORT int nvmlGpmQueryDeviceSupport(void *device, support_t *out) {
+    BEGIN();
+    CARD(device);
+    out->supported = (unsigned)get("gpm");
+    return SUCCESS;
+}
+
+EXPORT int nvmlGpmSampleAlloc(void **out) { BEGIN(); figure("samples")->value += 1; *out = malloc(16); return SUCCESS; }
+EXPORT int nvmlGpmSampleFree(void *sample) { BEGIN(); figure("samples")->value -= 1; free(sample); return SUCCESS; }
+EXPORT int nvmlGpmSampleGet(void *device, void *sample) { BEGIN(); CARD(device); return sample == NULL ? INVALID_ARGUMENT : SUCCESS; }
+
+typedef struct { unsigned id; int code; double value; const char *info[3]; } metric_t;
+typedef struct { unsigned version, count; void *first, *second; metric_t metrics[]; } metrics_t;
+
+EXPORT int nvmlGpmMetricsGet(metrics_t *wanted) {
+    BEGIN();
+    if (wanted->version != 1) return INVALID_ARGUMENT;
+    int inner = enter("metric");
+    for (unsigned i = 0; i < wanted->count; i++) {
+        metric_t *one = &wanted->metrics[i];
+        one->code = one->id == 2 || one->id == 10 ? inner : NOT_SUPPORTED;
+        one->value = one->code != SUCCESS ? 0 : get(one->id == 2 ? "sm_pct" : "dram_pct");
+    }
+    return SUCCESS;
+}
