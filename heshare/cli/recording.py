@@ -2,28 +2,83 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from heshare.cli.common import Json, Seed, emit, emit_json
+from heshare.errors import InputError
 
 
 def profile(
-    device: Annotated[str, typer.Option(help="What to record, such as emulated:T4.")],
-    out: Annotated[Path, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.")],
+    device: Annotated[str | None, typer.Option(help="What to record, such as emulated:T4 or nvml:0.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Samples beside the workloads alone.")] = 334,
+    budget: Annotated[str | None, typer.Option(help="Time to spend, such as 15m: most informative first.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Visits to each sample; a budget's plan has its own.")] = 5,
+    clocks: Annotated[bool, typer.Option("--clocks", help="Set the SM clock of a real GPU as well.")] = False,
+    accept: Annotated[Path | None, typer.Option(help="Take a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Record a GPU's profile; an interrupted recording goes on where it stopped."""
-    from heshare.profiles.record import profile as record
-    from heshare.profiles.regenerate import open_device
+    from heshare.profiles import manifest
 
-    path = record(open_device(device, seed=seed), out, samples=samples, seed=seed, progress=not json)
+    if accept is not None:
+        _tell("manifest", manifest.accept(accept), json)
+        return
+    if device is None or out is None:
+        raise typer.BadParameter("Say what to record with --device, and where to with --out.")
+    from heshare.devices.open import opened
+    from heshare.profiles.protocol import Protocol
+    from heshare.profiles.record import profile as record
+
+    spend_s = None if budget is None else seconds(budget)
+    wanted = f"--samples {samples}" if spend_s is None else f"--budget {budget}"
+    options = [
+        f"--device {device}",
+        wanted,
+        f"--repeats {repeats}",
+        f"--seed {seed}",
+        *(["--clocks"] if clocks else []),
+    ]
+    with opened(device, seed=seed, clocks=clocks) as gpu:
+        path = record(
+            gpu,
+            out,
+            samples=samples,
+            budget_s=spend_s,
+            clocks=clocks or gpu.provenance == "emulated",
+            seed=seed,
+            protocol=Protocol(repeats=repeats),
+            command=" ".join(["heshare profile", *options]),
+            progress=not json,
+        )
+    _tell("profile", path, json)
+
+
+def seconds(text: str) -> float:
+    """A time such as `900`, `900s`, `15m` or `1.5h`, in seconds.
+
+    Raises:
+        InputError: another form, or no time at all.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text.strip())
+    spend_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"] if found else 0.0
+    if not spend_s > 0:
+        raise InputError(
+            column="budget", found=repr(text), expected="a time such as 90s, 15m or 2h", action="Say how long."
+        )
+    return spend_s
+
+
+def _tell(what: str, path: Path, json: bool) -> None:
     if json:
-        emit_json({"profile": str(path)})
+        emit_json({what: str(path)})
     else:
         typer.echo(f"Written: {path}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -47,6 +47,7 @@ class Reading:
         sm_util_pct: SM utilisation of the whole GPU, %, NaN where the device cannot tell.
         dram_util_pct: memory bandwidth utilisation of the whole GPU, %, NaN where the device cannot tell.
         l2_util_pct: L2 cache utilisation of the whole GPU, %, NaN where the device cannot tell.
+        temperature_c: of the GPU, degrees Celsius, NaN where there is none.
     """
 
     time_s: float
@@ -59,6 +60,7 @@ class Reading:
     sm_util_pct: float = math.nan
     dram_util_pct: float = math.nan
     l2_util_pct: float = math.nan
+    temperature_c: float = math.nan
 
 
 class Device(Protocol):
@@ -115,4 +117,22 @@ class Device(Protocol):
 
         A completed task has left the device: it holds no memory and draws no power.
         """
+        ...
+
+
+@runtime_checkable
+class Restartable(Protocol):
+    """A device in virtual time that can begin a measurement as if nothing had been measured before."""
+
+    def restart(self, label: str) -> None:
+        """Set time, energy and progress to 0; what runs goes on, and repeat noise depends on `label` alone."""
+        ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A device with more to say of itself than its `Gpu`: what a manifest keeps beside a recorded table."""
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        """Driver, versions, UUID, what its power readings are, how tasks share it, and so on."""
         ...

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.device import Progress, Reading
 from heshare.devices.model import Estimate, co_run
-from heshare.errors import DeviceError
+from heshare.errors import DeviceError, InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
 _DONE = 1e-9
+_BOARD = "board"
 
 
 @dataclass(slots=True)
@@ -35,6 +38,21 @@ class NoiseModel:
     rng: np.random.Generator
     time_cv: float = 0.0099
     power_cv: float = 0.0036
+
+    def of(self, label: str) -> NoiseModel:
+        """The same noise from a stream that the seed of `rng` and `label` decide, whatever was drawn before.
+
+        Raises:
+            InputError: `rng` has no seed.
+        """
+        seed = self.rng.bit_generator.seed_seq
+        if not isinstance(seed, np.random.SeedSequence):
+            raise InputError(
+                column="rng", found="a generator without a seed", expected="np.random.default_rng(seed)", action="Seed."
+            )
+        words = np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype="<u4").tolist()
+        child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *words))
+        return replace(self, rng=np.random.default_rng(child))
 
     def factor(self, spread: float) -> float:
         """One factor with mean 1 and that relative standard deviation (lognormal, so never negative)."""
@@ -79,7 +97,8 @@ class EmulatedDevice:
     ) -> None:
         self._gpu = gpu
         self._cap_w = power_cap_w
-        self._noise = noise
+        self._noise = self._seed_noise = noise
+        self._held: dict[str, float] | None = None
         self._constants = constants or default()
         self._clock: int | None = None
         self._now_s = 0.0
@@ -132,19 +151,32 @@ class EmulatedDevice:
         self._state = self._settle()
         return stopped.done
 
+    def restart(self, label: str) -> None:
+        """Set time, energy and progress to 0; what runs goes on, and repeat noise depends on `label` alone.
+
+        Until the next restart the noise of the board's power and of each task's time stays what it is at first: it is
+        noise from one recording to the next.
+        """
+        self._noise = None if self._seed_noise is None else self._seed_noise.of(label)
+        self._held = {}
+        self._now_s = self._energy_j = 0.0
+        for one in self._running.values():
+            one.done = 0.0
+
     def read(self) -> Reading:
         """What it does at this moment."""
         state, noise = self._state, self._noise
+        time_cv, power_cv = (noise.time_cv, noise.power_cv) if noise else (0.0, 0.0)
         residents = {
-            task: Progress(task, one.resident, one.done, one.time_s * (noise.factor(noise.time_cv) if noise else 1.0))
-            for task, one in self._running.items()
+            task: Progress(task, one.resident, one.done, one.time_s * self._factor(name, time_cv))
+            for name, (task, one) in zip(self._names(), self._running.items(), strict=True)
         }
         request = self._gpu.max_mhz if self._clock is None else self._clock
         return Reading(
             time_s=self._now_s,
             requested_mhz=self._clock,
             sm_mhz=state.sm_mhz,
-            power_w=state.power_w * (noise.factor(noise.power_cv) if noise else 1.0),
+            power_w=state.power_w * self._factor(_BOARD, power_cv),
             energy_j=self._energy_j,
             residents=residents,
             throttled=state.sm_mhz < request,
@@ -175,6 +207,27 @@ class EmulatedDevice:
             self._state = self._settle()
         self._pass(to_s)
         return completed
+
+    def _factor(self, what: str, spread: float) -> float:
+        """The noise of one reading: drawn anew, or held since the restart, whatever else is read in which order."""
+        if self._noise is None:
+            return 1.0
+        if self._held is None:
+            return self._noise.factor(spread)
+        if what not in self._held:
+            self._held[what] = self._noise.of(what).factor(spread)
+        return self._held[what]
+
+    def _names(self) -> list[str]:
+        """A name for each task that runs, by what it is and not by its id: equal ones are told apart by a number."""
+        if self._held is None:
+            return [""] * len(self._running)
+        seen: Counter[Resident] = Counter()
+        names = []
+        for one in self._running.values():
+            seen[one.resident] += 1
+            names.append(f"{one.resident}#{seen[one.resident]}")
+        return names
 
     def _ended(self, one: _Running) -> bool:
         left_s = one.remaining_s

@@ -69,12 +69,13 @@ def references(gpu: Gpu, workloads: Iterable[Workload] | None = None) -> list[Po
     return [Point(Resident(workload), (), gpu.max_mhz) for workload in chosen if memory_mib(workload) <= gpu.memory_mib]
 
 
-def samples(gpu: Gpu, count: int, *, rng: np.random.Generator) -> list[Point]:
+def samples(gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = True) -> list[Point]:
     """`count` different settings of one GPU, none of them a reference.
 
     Workload, inference batch size, MPS percentage, clock and number of co-runners are each balanced over their levels
     and shuffled against one another (as a Latin hypercube does); the co-runners themselves are drawn. Half of the
-    shared settings split 100 % among the tasks, the other half set the shares freely, as MPS allows.
+    shared settings split 100 % among the tasks, the other half set the shares freely, as MPS allows. Without `clocks`,
+    all of them run at the top clock.
 
     Raises:
         InputError: `count` is negative.
@@ -92,7 +93,7 @@ def samples(gpu: Gpu, count: int, *, rng: np.random.Generator) -> list[Point]:
             _balanced(len(names), missing, rng),
             sizes[_balanced(len(sizes), missing, rng)],
             np.array(MPS_PCTS)[_balanced(len(MPS_PCTS), missing, rng)],
-            _clocks(gpu, missing, rng),
+            _clocks(gpu, missing, rng) if clocks else [gpu.max_mhz] * missing,
             np.array(CO_RUNNERS)[_balanced(len(CO_RUNNERS), missing, rng)],
             strict=True,
         )
@@ -108,6 +109,21 @@ def samples(gpu: Gpu, count: int, *, rng: np.random.Generator) -> list[Point]:
 def split(count: int, parts: int) -> list[int]:
     """`count` in `parts` whole numbers that differ by at most one, larger ones first."""
     return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+def shares(target_pct: int, others: int, rng: np.random.Generator) -> Sequence[int]:
+    """MPS percentages of the co-runners: a split of what the target leaves, or free, by turns of a coin.
+
+    Args:
+        target_pct: the target's MPS percentage.
+        others: how many co-runners it has.
+        rng: of the coin and of the shares.
+    """
+    left = (100 - target_pct) // 10
+    if rng.random() < 0.5 and left >= others > 0:
+        cuts = np.sort(rng.choice(np.arange(1, left), size=others - 1, replace=False)).tolist() if others > 1 else []
+        return [int(part) * 10 for part in np.diff([0, *cuts, left])]
+    return [int(pct) for pct in rng.choice(MPS_PCTS, size=others)]
 
 
 def _balanced(levels: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -135,14 +151,5 @@ def _point(gpu: Gpu, target: Resident, others: int, clock: int, rng: np.random.G
         if memory_mib(workload) <= free_mib:
             free_mib -= memory_mib(workload)
             fitting.append(workload)
-    shares = _shares(target.mps_pct, len(fitting), rng)
-    return Point(target, tuple(map(Resident, fitting, shares)), clock)
-
-
-def _shares(target_pct: int, others: int, rng: np.random.Generator) -> Sequence[int]:
-    """MPS percentages of the co-runners: a split of what the target leaves, or free, by turns of a coin."""
-    left = (100 - target_pct) // 10
-    if rng.random() < 0.5 and left >= others > 0:
-        cuts = np.sort(rng.choice(np.arange(1, left), size=others - 1, replace=False)).tolist() if others > 1 else []
-        return [int(part) * 10 for part in np.diff([0, *cuts, left])]
-    return [int(pct) for pct in rng.choice(MPS_PCTS, size=others)]
+    parts = shares(target.mps_pct, len(fitting), rng)
+    return Point(target, tuple(map(Resident, fitting, parts)), clock)

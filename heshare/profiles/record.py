@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
-from statistics import fmean, stdev
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from heshare.devices.device import Device, Reading
-from heshare.errors import DeviceError
-from heshare.profiles import design, store
-from heshare.profiles.columns import write_co_runners
+from heshare.devices.device import Device
+from heshare.errors import InputError
+from heshare.profiles import budget, design, manifest, store
+from heshare.profiles.budget import Step
 from heshare.profiles.design import Point
 from heshare.profiles.journal import Journal
+from heshare.profiles.measure import Bench
+from heshare.profiles.protocol import Protocol
 from heshare.profiles.schema import check
+from heshare.profiles.visit import Setup, Visit, row
 
-TARGET = 0
-"""The id under which the observed task runs; co-runners follow."""
-
-DIGITS = 7
-"""Significant digits that are recorded: more than any sensor tells, fewer than differ from one machine to another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a point is measured.
-
-    Attributes:
-        repeats: windows measured for each point; their mean and standard deviation are recorded.
-        window_s: least length of a window, s: longer than the power sensor's own averaging.
-        warmup_s: how long the tasks run before the first window, s.
-        iterations: least number of iterations of the observed task in a window.
-    """
-
-    repeats: int = 5
-    window_s: float = 2.0
-    warmup_s: float = 1.0
-    iterations: float = 2.0
+TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 
 
 def record(
     device: Device,
     points: Sequence[Point],
     *,
-    settings: Settings | None = None,
+    protocol: Protocol | None = None,
+    seed: int = 0,
     journal: str | Path | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Measure every point on a device, one after the other.
+    """Measure every point on a device, in random order, and again as often as the protocol says.
 
     Args:
         device: an idle device; afterwards it is idle again and its clock is left to the card.
         points: the settings, each once.
-        settings: how to measure.
-        journal: a file that takes each row as it is measured; points that it already holds are not measured again.
+        protocol: how to measure.
+        seed: of the order.
+        journal: a file that takes each visit as it is made; visits that it already holds are not made again.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -68,16 +53,69 @@ def record(
         DeviceError: the device refuses a point or cannot tell a utilisation.
         InputError: the journal belongs to another recording, or a row breaks the schema.
     """
-    settings = settings or Settings()
-    log = Journal(journal, device, points, settings.repeats)
-    todo = [point for point in points if point not in log.rows]
-    if todo:
-        device.set_clock(None)
-        idle_w = fmean(device.read().power_w for _ in range(settings.repeats))
-        for point in tqdm(todo, desc=f"profile {device.gpu.name}", unit="point", disable=None if progress else True):
-            log.append(point, _row(device, point, settings, idle_w))
-        device.set_clock(None)
-    return check(store.frame(log.rows[point] for point in points))
+    protocol = protocol or Protocol()
+    setups = list(dict.fromkeys(map(Setup.of, points)))
+    steps = list(_repeated(setups, protocol.repeats, np.random.default_rng(seed)))
+    log = Journal(journal, _identity(device, protocol, seed, "\n".join(map(str, setups))))
+    try:
+        bar = tqdm(
+            total=len(steps), unit="visit", desc=f"profile {device.gpu.name}", disable=None if progress else True
+        )
+        with bar:
+            for _ in _run(device, protocol, log, steps):
+                bar.update()
+        return _table(device, points, log)
+    finally:
+        log.close()
+
+
+def record_for(
+    device: Device,
+    budget_s: float,
+    *,
+    protocol: Protocol | None = None,
+    seed: int = 0,
+    clocks: bool = False,
+    journal: str | Path | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Measure as many settings of `budget.plan` as fit into a time, the most informative ones first.
+
+    Args:
+        device: an idle device; afterwards it is idle again and its clock is left to the card.
+        budget_s: the device's time to spend, s, that of the visits in the journal included.
+        protocol: how to measure; the plan, not `repeats`, says how often a setting is visited.
+        seed: of the plan.
+        clocks: whether to set the SM clock.
+        journal: a file that takes each visit as it is made; visits that it already holds are not made again.
+        progress: show the time that is left on a terminal.
+
+    Returns:
+        A table of the profile schema, a row for each task of each setting that was visited.
+
+    Raises:
+        DeviceError: the device refuses a setting or cannot tell a utilisation.
+        InputError: the journal belongs to another recording, or the budget is too short for a single visit.
+    """
+    protocol = protocol or Protocol()
+    log = Journal(journal, _identity(device, protocol, seed, f"budget, clocks={clocks}"))
+    steps = budget.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks)
+    made: list[Setup] = []
+    try:
+        with _bar(device, round(budget_s), "s", progress) as bar:
+            for setup, _ in _run(device, protocol, log, _affordable(steps, log, protocol, budget_s)):
+                made.append(setup)
+                bar.update(round(log.spent_s) - bar.n)
+        if not made:
+            raise InputError(
+                column="budget",
+                found=f"{budget_s:g} s",
+                expected=f"time for idle power and one visit: {protocol.visit_s + log.spent_s:g} s and more",
+                action="Allow more time.",
+            )
+        return _table(device, list(dict.fromkeys(point for setup in made for point in setup.points())), log)
+    finally:
+        log.close()
 
 
 def profile(
@@ -85,21 +123,29 @@ def profile(
     out: str | Path,
     *,
     samples: int = -(-design.SAMPLES // 3),
+    budget_s: float | None = None,
+    clocks: bool = True,
     seed: int = 0,
-    settings: Settings | None = None,
+    protocol: Protocol | None = None,
+    command: str = "",
+    keep_journal: bool = True,
     progress: bool = True,
 ) -> Path:
-    """Record a GPU's profile: the reference rows and `samples` settings drawn with a seed.
+    """Record a GPU's profile: the reference rows and `samples` settings, or what a time budget allows.
 
-    An interrupted recording goes on where it stopped when it is called again with the same arguments: measured points
-    are kept and the others are measured (with an emulated device's repeat noise from its start again).
+    An interrupted recording goes on where it stopped when it is called again with the same arguments: visits that were
+    made are kept and the others are made. A larger budget goes on from a smaller one.
 
     Args:
         device: the device to record.
-        out: the folder of profiles; the table becomes `out/<gpu>/profile.csv`.
+        out: the folder of profiles; the table becomes `out/<gpu>/profile.csv`, its manifest `manifest.json` beside it.
         samples: training samples beside the reference rows; a third of the paper's 1,000 by default.
-        seed: of the design.
-        settings: how to measure.
+        budget_s: the device's time to spend, s; None measures all references and samples.
+        clocks: whether to set the SM clock; without it every sample runs at the top clock.
+        seed: of the design and of the order.
+        protocol: how to measure.
+        command: what was asked for, for the manifest.
+        keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -109,92 +155,75 @@ def profile(
         DeviceError: the device refuses a point.
         InputError: the journal in the folder belongs to another recording.
     """
-    gpu = device.gpu
-    rng = np.random.default_rng(np.random.SeedSequence([seed, *gpu.name.encode()]))
-    points = design.references(gpu) + design.samples(gpu, samples, rng=rng)
+    protocol, gpu = protocol or Protocol(), device.gpu
+    stream = np.random.SeedSequence([seed, *gpu.name.encode()])
     folder = Path(out) / gpu.name
-    journal = folder / "journal.csv"
-    table = record(device, points, settings=settings, journal=journal, progress=progress)
-    path = store.write(table, folder / "profile.csv")
-    journal.unlink(missing_ok=True)
+    journal = folder / JOURNAL if keep_journal else None
+    if budget_s is None:
+        drawn = design.samples(gpu, samples, rng=np.random.default_rng(stream), clocks=clocks)
+        points = design.references(gpu) + drawn
+        table = record(device, points, protocol=protocol, seed=seed, journal=journal, progress=progress)
+    else:
+        table = record_for(
+            device, budget_s, protocol=protocol, seed=seed, clocks=clocks, journal=journal, progress=progress
+        )
+    path = store.write(table, folder / TABLE)
+    manifest.write(path, table, device, protocol, command=command, journal=journal)
     return path
 
 
-def _row(device: Device, point: Point, settings: Settings, idle_w: float) -> list[object]:
-    tasks = (point.target, *point.co_runners)
-    started: list[int] = []
-    device.set_clock(point.sm_mhz)
+def _bar(device: Device, total: int, unit: str, progress: bool) -> tqdm[NoReturn]:
+    return tqdm(total=total, unit=unit, desc=f"profile {device.gpu.name}", disable=None if progress else True)
+
+
+def _identity(device: Device, protocol: Protocol, seed: int, plan: str) -> dict[str, object]:
+    return {
+        "gpu": device.gpu.name,
+        "provenance": device.provenance,
+        "seed": seed,
+        "design": hashlib.sha256(plan.encode()).hexdigest()[:16],
+        **asdict(protocol),
+    }
+
+
+def _repeated(setups: Sequence[Setup], repeats: int, rng: np.random.Generator) -> Iterator[Step]:
+    for number in range(1, repeats + 1):
+        yield from ((setups[at], number) for at in rng.permutation(len(setups)))
+
+
+def _affordable(steps: Iterable[Step], log: Journal, protocol: Protocol, budget_s: float) -> Iterator[Step]:
+    """Steps as long as there is time for the next one, by what the last visit to as many tasks took.
+
+    What is in the journal counts as if it had been made now, so an interrupted recording ends where another would.
+    """
+    spent_s, last_s = log.idle_s, dict[int, float]()
+    for setup, number in steps:
+        tasks = len(setup.residents)
+        if spent_s + max(protocol.visit_s, last_s.get(tasks, 0.0)) > budget_s:
+            return
+        yield setup, number
+        last_s[tasks] = log.visits[str(setup), number].took_s
+        spent_s += last_s[tasks]
+
+
+def _run(device: Device, protocol: Protocol, log: Journal, steps: Iterable[Step]) -> Iterator[Step]:
+    """Make the visits that the journal does not hold; every step is told when it is over."""
+    bench = Bench(device, protocol)
     try:
-        for task_id, one in enumerate(tasks):
-            device.start(task_id, one.workload, one.mps_pct)
-            started.append(task_id)
-        windows = _windows(device, settings)
+        if log.idle_w is None:
+            log.add_idle(*bench.idle())
+        for setup, number in steps:
+            if (str(setup), number) not in log.visits:
+                log.add(bench.visit(setup, number))
+            yield setup, number
     finally:
-        for task_id in started:
-            device.stop(task_id)
-    return _cells(device, point, windows, idle_w)
+        bench.leave()
 
 
-def _windows(device: Device, settings: Settings) -> list[tuple[Reading, Reading]]:
-    """The readings at both ends of each window."""
-    before = device.read()
-    device.advance(before.time_s + settings.warmup_s)
-    windows = []
-    for _ in range(settings.repeats):
-        before = device.read()
-        length_s = max(settings.window_s, settings.iterations * before.residents[TARGET].time_s)
-        device.advance(before.time_s + length_s)
-        windows.append((before, device.read()))
-    return windows
-
-
-def _cells(device: Device, point: Point, windows: list[tuple[Reading, Reading]], idle_w: float) -> list[object]:
-    after = [end for _, end in windows]
-    time_s = [reading.residents[TARGET].time_s for reading in after]
-    power_w = [reading.power_w for reading in after]
-    workload = point.target.workload
-    cells: list[object] = [
-        device.gpu.name,
-        device.provenance,
-        workload.model,
-        workload.batch_size,
-        workload.precision,
-        workload.engine,
-        point.target.mps_pct,
-        point.sm_mhz,
-        fmean(reading.sm_mhz for reading in after),
-        write_co_runners(point.co_runners),
-        fmean(time_s),
-        _spread(time_s),
-        fmean(power_w),
-        _spread(power_w),
-        _energy_j(windows),
-        *(_util(device, name, after) for name in ("sm_util_pct", "dram_util_pct", "l2_util_pct")),
-        idle_w,
-        len(after),
-        any(reading.throttled for reading in after),
-    ]
-    return [float(f"{cell:.{DIGITS}g}") if isinstance(cell, float) else cell for cell in cells]
-
-
-def _energy_j(windows: list[tuple[Reading, Reading]]) -> float:
-    """Board energy for one iteration of the observed task, J: the device's own account over all windows."""
-    spent_j = sum(after.energy_j - before.energy_j for before, after in windows)
-    done = sum(after.residents[TARGET].done - before.residents[TARGET].done for before, after in windows)
-    if done <= 0:
-        raise DeviceError("The observed task completed no iteration in the windows; lengthen window_s.")
-    return spent_j / done
-
-
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def _util(device: Device, name: str, readings: list[Reading]) -> float:
-    value = fmean(getattr(reading, name) for reading in readings)
-    if math.isnan(value):
-        raise DeviceError(
-            f"{device.gpu.name} ({device.provenance}) does not report {name}, which Table II's features need; "
-            "record with a device that does."
-        )
-    return min(value, 100.0)
+def _table(device: Device, points: Sequence[Point], log: Journal) -> pd.DataFrame:
+    visits: dict[str, list[Visit]] = {}
+    for key, group in groupby(sorted(log.visits), key=lambda pair: pair[0]):
+        visits[key] = [log.visits[pair] for pair in group]
+    idle_w = log.idle_w or 0.0
+    rows = [row(device.gpu, device.provenance, point, visits[str(Setup.of(point))], idle_w) for point in points]
+    return check(store.frame(rows))

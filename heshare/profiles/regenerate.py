@@ -9,47 +9,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from heshare import files
-from heshare.devices.device import Device
-from heshare.devices.emulated import EmulatedDevice, NoiseModel
-from heshare.errors import InputError
+from heshare.devices.open import emulated
 from heshare.profiles import design
-from heshare.profiles.record import Settings, profile
-from heshare.world.catalogue import gpu as find_gpu
+from heshare.profiles.protocol import Protocol
+from heshare.profiles.record import profile
 
 GPUS = ("T4", "V100", "A100")
 """The paper's GPUs (Table III)."""
-
-
-def emulated(gpu: str, *, seed: int = 0) -> EmulatedDevice:
-    """An emulated GPU whose readings repeat as badly as real ones do.
-
-    Raises:
-        InputError: no such GPU.
-    """
-    card = find_gpu(gpu)
-    rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
-    return EmulatedDevice(card, noise=NoiseModel(rng=rng))
-
-
-def open_device(text: str, *, seed: int = 0) -> Device:
-    """The device that `emulated:T4` names.
-
-    Args:
-        text: the kind of device and its GPU.
-        seed: of an emulated device's repeat noise.
-
-    Raises:
-        InputError: another form, an unknown kind or an unknown GPU.
-    """
-    kind, _, name = text.partition(":")
-    if kind != "emulated" or not name:
-        raise InputError(
-            column="device", found=repr(text), expected="emulated:GPU, such as emulated:T4", action="Name a device."
-        )
-    return emulated(name, seed=seed)
 
 
 def regenerate(
@@ -58,7 +25,7 @@ def regenerate(
     gpus: Sequence[str] = GPUS,
     samples: int = design.SAMPLES,
     seed: int = 0,
-    settings: Settings | None = None,
+    protocol: Protocol | None = None,
     progress: bool = True,
 ) -> list[Path]:
     """Record the profiles of several emulated GPUs.
@@ -68,7 +35,7 @@ def regenerate(
         gpus: which GPUs.
         samples: training samples over all of them, shared evenly.
         seed: of the design and of the repeat noise.
-        settings: how to measure.
+        protocol: how to measure.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -77,7 +44,16 @@ def regenerate(
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     parts = zip(gpus, design.split(samples, len(gpus)), strict=True)
     return [
-        profile(emulated(name, seed=seed), folder, samples=part, seed=seed, settings=settings, progress=progress)
+        profile(
+            emulated(name, seed=seed),
+            folder,
+            samples=part,
+            seed=seed,
+            protocol=protocol,
+            command="python -m heshare.profiles.regenerate",
+            keep_journal=False,
+            progress=progress,
+        )
         for name, part in parts
     ]
 

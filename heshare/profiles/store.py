@@ -13,6 +13,7 @@ import pandas as pd
 
 from heshare.errors import InputError
 from heshare.files import write_atomic
+from heshare.profiles import manifest
 from heshare.profiles.columns import COLUMNS, NAMES, Column
 from heshare.profiles.schema import check
 
@@ -24,8 +25,11 @@ _UNITS = re.compile(r"_(ns|us|ms|s|min|h|mw|w|kw|mj|j|kj|wh|khz|mhz|ghz|hz|pct|p
 def read(path: str | Path) -> pd.DataFrame:
     """The measurements of one CSV file, or of every `profile.csv` below a folder, in the one order.
 
+    A table with a manifest beside it is checked against it.
+
     Raises:
-        InputError: the first bad cell, with file, row, column, found, expected and what to do; nothing is read then.
+        InputError: the first bad cell, with file, row, column, found, expected and what to do, or a table that was
+            changed after it was recorded; nothing is read then.
     """
     path = Path(path)
     found = sorted(path.rglob("profile.csv")) if path.is_dir() else [path]
@@ -98,7 +102,9 @@ def _read_one(path: Path) -> pd.DataFrame:
         raise InputError(
             file=path, row=2, found="no rows", expected="at least one measurement", action="Record the profile again."
         )
-    return check(frame(rows), file=path)
+    table = check(frame(rows), file=path)
+    manifest.verify(path)
+    return table
 
 
 def _check_header(found: Sequence[str], path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +12,18 @@ import pytest
 from heshare.devices.device import Reading
 from heshare.devices.emulated import EmulatedDevice
 from heshare.devices.model import co_run
+from heshare.devices.open import emulated
 from heshare.errors import DeviceError, InputError
 from heshare.profiles import design, store
 from heshare.profiles.columns import NAMES
-from heshare.profiles.record import Settings, profile, record
-from heshare.profiles.regenerate import emulated, open_device, regenerate
+from heshare.profiles.journal import Journal
+from heshare.profiles.protocol import Protocol
+from heshare.profiles.record import profile, record
+from heshare.profiles.regenerate import regenerate
 from heshare.world.catalogue import gpu
 from heshare.world.workload import parse_resident
 
-QUICK = Settings(repeats=3)
+QUICK = Protocol(repeats=3)
 T4 = gpu("T4")
 
 
@@ -30,7 +35,8 @@ class Failing(EmulatedDevice):
     """A device that breaks when it starts its n-th task."""
 
     def __init__(self, after: int) -> None:
-        super().__init__(T4)
+        noise = emulated("T4")._noise  # the same one, so that the tables can be compared
+        super().__init__(T4, noise=noise)
         self.left = after
 
     def start(self, *arguments: object, **options: object) -> None:
@@ -42,7 +48,7 @@ class Failing(EmulatedDevice):
 
 def test_a_quiet_device_is_recorded_exactly() -> None:
     points = _points()
-    table = record(EmulatedDevice(T4), points, settings=QUICK)
+    table = record(EmulatedDevice(T4), points, protocol=QUICK)
     for point, row in zip(points, table.itertuples(index=False), strict=True):
         truth = co_run(T4, (point.target, *point.co_runners), point.sm_mhz)
         assert row.time_s == pytest.approx(truth.tasks[0].time_s)
@@ -58,7 +64,7 @@ def test_a_quiet_device_is_recorded_exactly() -> None:
 
 def test_noise_repeats_as_badly_as_stated() -> None:
     points = design.references(T4)
-    table = record(emulated("T4"), points, settings=Settings(repeats=8))
+    table = record(emulated("T4"), points, protocol=Protocol(repeats=8))
     truth = np.array([co_run(T4, (point.target,), point.sm_mhz).tasks[0].time_s for point in points])
     assert 0.0025 < np.std(table["time_s"] / truth - 1) < 0.0045  # 0.0099 / sqrt(8) = 0.0035
     assert 0.008 < np.mean(table["time_std_s"] / table["time_s"]) < 0.012
@@ -67,7 +73,7 @@ def test_noise_repeats_as_badly_as_stated() -> None:
 
 def test_the_device_is_left_idle_and_unlocked() -> None:
     device = EmulatedDevice(T4)
-    record(device, _points(3), settings=QUICK)
+    record(device, _points(3), protocol=QUICK)
     reading = device.read()
     assert reading.residents == {}
     assert reading.requested_mhz is None
@@ -77,50 +83,97 @@ def test_a_failure_leaves_no_task_behind() -> None:
     device = Failing(after=1)
     point = next(point for point in _points() if point.co_runners)
     with pytest.raises(DeviceError, match="broken"):
-        record(device, [point], settings=QUICK)
+        record(device, [point], protocol=QUICK)
     assert device.read().residents == {}
 
 
 def test_an_interrupted_recording_goes_on(tmp_path: Path) -> None:
-    points, journal = _points(), tmp_path / "journal.csv"
+    points, journal = _points(), tmp_path / "recording.jsonl"
     with pytest.raises(DeviceError):
-        record(Failing(after=12), points, settings=QUICK, journal=journal)
+        record(Failing(after=40), points, protocol=QUICK, journal=journal)
     kept = journal.read_text(encoding="utf-8").splitlines()
-    assert 1 < len(kept) < 1 + len(points)
-    journal.write_text(journal.read_text(encoding="utf-8") + "T4,emulated,resn", encoding="utf-8")
-    device = Failing(after=1000)
-    table = record(device, points, settings=QUICK, journal=journal)
-    measured = sum(1 + len(point.co_runners) for point in points[len(kept) - 1 :])
-    assert device.left == 1000 - measured
-    assert journal.read_text(encoding="utf-8").splitlines()[: len(kept)] == kept
-    assert len(journal.read_text(encoding="utf-8").splitlines()) == 1 + len(points)
-    assert store.as_csv(table) == store.as_csv(record(EmulatedDevice(T4), points, settings=QUICK))
+    assert 3 < len(kept) < 2 + 3 * len(points)
+    journal.write_text(journal.read_text(encoding="utf-8") + '{"visit":{"setup":"mob', encoding="utf-8")
+    table = record(emulated("T4"), points, protocol=QUICK, journal=journal)
+    lines = journal.read_text(encoding="utf-8").splitlines()
+    assert lines[: len(kept)] == kept
+    assert len(lines) == 2 + 3 * len(points)
+    assert store.as_csv(table) == store.as_csv(record(emulated("T4"), points, protocol=QUICK))
+    again = Failing(after=0)
+    assert store.as_csv(record(again, points, protocol=QUICK, journal=journal)) == store.as_csv(table)
+
+
+def test_wherever_a_line_is_torn_the_table_is_the_same(tmp_path: Path) -> None:
+    points, journal = _points(3), tmp_path / "recording.jsonl"
+    whole = record(emulated("T4"), points, protocol=QUICK, journal=journal)
+    content = journal.read_bytes()
+    for cut in range(0, len(content), 97):
+        journal.write_bytes(content[:cut])
+        assert store.as_csv(record(emulated("T4"), points, protocol=QUICK, journal=journal)) == store.as_csv(whole)
+        assert journal.read_bytes() == content
 
 
 def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.csv"
-    record(EmulatedDevice(T4), _points(4), settings=QUICK, journal=journal)
+    journal = tmp_path / "recording.jsonl"
+    record(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
     before = journal.read_bytes()
-    with pytest.raises(InputError, match=r"row 2: .*delete the journal"):
-        record(EmulatedDevice(T4), _points(4)[1:], settings=QUICK, journal=journal)
-    with pytest.raises(InputError, match="repeats"):
-        record(EmulatedDevice(T4), _points(4), settings=Settings(repeats=4), journal=journal)
+    with pytest.raises(InputError, match=r"row 1: found a recording with design=.*delete the journal"):
+        record(EmulatedDevice(T4), _points(4)[1:], protocol=QUICK, journal=journal)
+    with pytest.raises(InputError, match="repeats=3; expected repeats=4"):
+        record(EmulatedDevice(T4), _points(4), protocol=Protocol(repeats=4), journal=journal)
     assert journal.read_bytes() == before
 
 
-def test_profile_writes_one_table_and_clears_its_journal(tmp_path: Path) -> None:
-    path = profile(EmulatedDevice(T4), tmp_path, samples=5, seed=1, settings=QUICK)
+@pytest.mark.parametrize(
+    ("row", "change", "found"),
+    [
+        (3, lambda line: line.replace(b'"number":1', b'"number":2'), "a damaged line"),
+        (4, lambda line: b"", "a damaged line"),
+        (1, lambda line: b"gpu,provenance", "no journal"),
+    ],
+)
+def test_a_damaged_journal_is_refused(tmp_path: Path, row: int, change: Callable[[bytes], bytes], found: str) -> None:
+    journal = tmp_path / "recording.jsonl"
+    record(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+    lines = journal.read_bytes().split(b"\n")
+    lines[row - 1] = change(lines[row - 1])
+    journal.write_bytes(b"\n".join(lines))
+    with pytest.raises(InputError, match=f"row {row}: found {found}"):
+        record(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+
+
+def test_a_visit_twice_is_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "recording.jsonl"
+    record(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(InputError, match="a second time"):
+        record(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+
+
+def test_two_recordings_do_not_share_a_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "recording.jsonl"
+    first = Journal(journal, {"gpu": "T4"})
+    with pytest.raises(InputError, match="another process writes"):
+        Journal(journal, {"gpu": "T4"})
+    first.close()
+    Journal(journal, {"gpu": "T4"}).close()
+
+
+def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> None:
+    path = profile(EmulatedDevice(T4), tmp_path, samples=5, seed=1, protocol=QUICK)
     assert path == tmp_path / "T4" / "profile.csv"
-    assert [one.name for one in path.parent.iterdir()] == ["profile.csv"]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["manifest.json", "profile.csv", "recording.jsonl"]
     assert len(store.read(path)) == 90 + 5
     assert path.read_text(encoding="utf-8").splitlines()[0] == ",".join(NAMES)
 
 
 def test_the_committed_profiles_are_what_the_recorder_makes(tmp_path: Path, checkout: Path) -> None:
     kept = checkout / "data" / "profiles" / "emulated"
-    for path in regenerate(tmp_path, progress=False):
-        committed = kept / path.relative_to(tmp_path)
-        assert path.read_bytes() == committed.read_bytes(), "run python -m heshare.profiles.regenerate"
+    for table in regenerate(tmp_path, progress=False):
+        for path in (table, table.with_name("manifest.json")):
+            committed = kept / path.relative_to(tmp_path)
+            assert path.read_bytes() == committed.read_bytes(), "run python -m heshare.profiles.regenerate"
     table = store.read(kept)
     alone_at_the_top = (
         (table["co_runners"] == "") & (table["mps_pct"] == 100) & table["sm_mhz"].isin([1590, 1380, 1410])
@@ -136,20 +189,14 @@ def test_a_device_without_counters_is_refused() -> None:
             return Reading(seen.time_s, None, seen.sm_mhz, seen.power_w, seen.energy_j, seen.residents)
 
     with pytest.raises(DeviceError, match="does not report sm_util_pct"):
-        record(Blind(T4), _points(1), settings=QUICK)
+        record(Blind(T4), _points(1), protocol=QUICK)
 
 
-def test_windows_hold_whole_iterations_of_slow_tasks() -> None:
+def test_windows_hold_whole_iterations_of_slow_tasks(tmp_path: Path) -> None:
     slow = design.Point(parse_resident("bert_large:32@10"), (), T4.clocks_mhz[0])
-    device = EmulatedDevice(T4)
-    table = record(device, [slow], settings=Settings(repeats=1, window_s=0.001, warmup_s=0, iterations=3))
-    assert device.read().time_s == pytest.approx(3 * table["time_s"][0])
-
-
-def test_devices_are_named() -> None:
-    assert open_device("emulated:t4").gpu == T4
-    for text in ("T4", "emulated:", "nvml:0"):
-        with pytest.raises(InputError, match="emulated:GPU"):
-            open_device(text)
-    with pytest.raises(InputError, match="'T9'"):
-        open_device("emulated:T9")
+    protocol = Protocol(repeats=1, window_s=0.001, warmup_s=0.1, iterations=3)
+    table = record(EmulatedDevice(T4), [slow], protocol=protocol, journal=tmp_path / "journal")
+    visit = json.loads((tmp_path / "journal").read_text(encoding="utf-8").splitlines()[-1].split("\t")[0])["visit"]
+    assert visit["window_s"] == pytest.approx(3 * table["time_s"][0])
+    assert visit["took_s"] == pytest.approx(visit["window_s"] + 0.1)
+    assert visit["done"][0] == pytest.approx(3)
