@@ -23,8 +23,9 @@ from sklearn.tree import DecisionTreeRegressor
 from heshare.errors import InputError
 from heshare.prediction import features as table2
 from heshare.prediction.features import References, is_reference
-from heshare.prediction.forest import FOREST, split_rows
+from heshare.prediction.forest import FOREST
 from heshare.prediction.predictor import FloatArray, IntArray
+from heshare.prediction.splits import split_rows
 from heshare.prediction.targets import Targets
 
 SPLITS = ("row", "workload", "gpu")

@@ -132,6 +132,7 @@ class Encoder:
         self._references = references
         self.idle_w = references.idle_w[gpu.name]
         self._ids: dict[Resident, int] = {}
+        self._known: list[Resident] = []
         self._rows: list[list[float]] = []
         self._table = np.empty((0, 6))
         self._clocks: dict[int | None, int] = {None: gpu.max_mhz}
@@ -158,6 +159,10 @@ class Encoder:
     def is_full(self, resident_id: int) -> bool:
         """Whether a resident runs at 100 %."""
         return self._rows[resident_id][4] == 100
+
+    def resident(self, resident_id: int) -> Resident:
+        """The resident of a number."""
+        return self._known[resident_id]
 
     def alone(self, resident_id: int) -> tuple[float, float]:
         """Time of one iteration (s) and GPU power (W) of a resident's workload alone, as recorded."""
@@ -201,6 +206,7 @@ class Encoder:
     def _learn(self, resident: Resident) -> int:
         task = self._references.task(self.gpu.name, resident.workload).tolist()
         self._rows.append([*task[:4], float(resident.mps_pct), task[4]])
+        self._known.append(resident)
         self._ids[resident] = len(self._rows) - 1
         return self._ids[resident]
 
@@ -222,12 +228,13 @@ def of_profiles(profiles: pd.DataFrame, references: References | None = None) ->
     for name, where in profiles.groupby("gpu", sort=True).indices.items():
         encoder = Encoder(find_gpu(str(name)), references)
         rows = profiles.iloc[where]
-        sets = [encoder.ids(residents) for residents in map(_residents, rows.itertuples(index=False))]
+        sets = [encoder.ids(residents) for residents in map(residents_of, rows.itertuples(index=False))]
         features[where] = encoder.rows(pad(sets), rows["sm_mhz"].to_numpy(np.int64))[:, 0]
     return features
 
 
-def _residents(row: tuple[object, ...]) -> tuple[Resident, ...]:
+def residents_of(row: tuple[object, ...]) -> tuple[Resident, ...]:
+    """The observed task of a profile row (a named tuple), then its co-runners."""
     cells = row._asdict()  # type: ignore[attr-defined]
     precision, engine = cells["precision"], cells["engine"]
     target = Resident(Workload(cells["workload"], cells["batch_size"], precision, engine), cells["mps_pct"])

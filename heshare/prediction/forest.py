@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from math import fsum
 
@@ -11,16 +10,18 @@ import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 
 from heshare import files
+from heshare.errors import InputError
 from heshare.prediction import features as table2
+from heshare.prediction.believing import PhysicsPredictor
 from heshare.prediction.features import Encoder, References, is_reference, pad
-from heshare.prediction.predictor import CoRuns, FloatArray, IntArray
+from heshare.prediction.memory import Answer, Key, RecordPredictor
+from heshare.prediction.predictor import FloatArray, Predictor
+from heshare.prediction.splits import split_rows as split_rows
 from heshare.prediction.targets import Targets
 from heshare.profiles import store
-from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
 
-TRAIN_PART = 0.75
-"""Part of the samples that trains (Section III-A: 75 % training, 25 % validation)."""
+KINDS = ("paper", "physics")
+"""Predictors that can be chosen; the first is the paper's, and the default."""
 FOREST: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.compare`)."""
 
@@ -60,11 +61,7 @@ class Forest:
         return self._targets.decode(features, total / len(self._model.estimators_) * self._scale)
 
 
-_Key = tuple[int, tuple[int, ...]]
-_Answer = tuple[list[float], float]
-
-
-class ForestPredictor:
+class ForestPredictor(RecordPredictor):
     """What every scheduler believes: Table II's features and one random forest.
 
     A workload alone at 100 % and the top clock is answered by its reference row. Sets that were asked before are
@@ -77,10 +74,8 @@ class ForestPredictor:
     """
 
     def __init__(self, forest: Forest, references: References) -> None:
+        super().__init__(references)
         self._forest = forest
-        self._references = references
-        self._memories: dict[Gpu, tuple[Encoder, dict[_Key, _Answer]]] = {}
-        self._calls = 0
 
     @classmethod
     def fit(cls, profiles: pd.DataFrame, *, seed: int = 0, target: str = "load") -> ForestPredictor:
@@ -96,51 +91,7 @@ class ForestPredictor:
         """
         return cls(*train(profiles, seed=seed, target=target))
 
-    @property
-    def calls(self) -> int:
-        """Rows that the forest has predicted so far; answers from memory or from the record are not counted."""
-        return self._calls
-
-    def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
-        """Each of m workloads alone on `gpu` at 100 %; `time_s` has shape (m, 1).
-
-        Raises:
-            InputError: the clock is off the grid, or the record does not cover the GPU or a workload.
-        """
-        return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
-
-    def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the top clock).
-
-        Raises:
-            InputError: a clock is off the grid, or the record does not cover the GPU or a workload.
-        """
-        if gpu not in self._memories:
-            self._memories[gpu] = Encoder(gpu, self._references), {}
-        encoder, known = self._memories[gpu]
-        asked = [encoder.ids(residents) for residents in sets]
-        clocks = [encoder.clock(mhz) for mhz in sm_mhz]
-        keys = [(clock, tuple(sorted(ids))) for clock, ids in zip(clocks, asked, strict=True)]
-        known.update(self._predict(encoder, [key for key in dict.fromkeys(keys) if key not in known]))
-        return _arrange(asked, [(key, known[key]) for key in keys])
-
-    def _predict(self, encoder: Encoder, keys: list[_Key]) -> dict[_Key, _Answer]:
-        """Times and power of sets that were not asked before, all in one go."""
-        answers: dict[_Key, _Answer] = {}
-        unseen = []
-        for clock, ids in keys:
-            if not ids:
-                answers[clock, ids] = [], encoder.idle_w
-            elif len(ids) == 1 and clock == encoder.gpu.max_mhz and encoder.is_full(ids[0]):
-                time_s, power_w = encoder.alone(ids[0])
-                answers[clock, ids] = [time_s], power_w
-            else:
-                unseen.append((clock, ids))
-        if unseen:
-            answers.update(zip(unseen, self._ask_forest(encoder, unseen), strict=True))
-        return answers
-
-    def _ask_forest(self, encoder: Encoder, keys: list[_Key]) -> list[_Answer]:
+    def _ask(self, encoder: Encoder, keys: list[Key]) -> list[Answer]:
         rows = encoder.rows(pad([ids for _, ids in keys]), np.array([clock for clock, _ in keys]))
         time_s, power_w = self._forest.predict(rows[~np.isnan(rows[..., 0])])
         self._calls += len(time_s)
@@ -151,16 +102,6 @@ class ForestPredictor:
             (times[start:end], fsum(powers[start:end]) / (end - start))
             for start, end in zip([0, *ends], ends, strict=False)
         ]
-
-
-def _arrange(asked: list[list[int]], answers: list[tuple[_Key, _Answer]]) -> CoRuns:
-    """Answers for sorted sets, put back in the order of asking."""
-    time_s = np.full((len(asked), max(map(len, asked), default=0)), np.nan)
-    power_w = np.empty(len(asked))
-    for row, (ids, ((_, ordered), (times, power_w[row]))) in enumerate(zip(asked, answers, strict=True)):
-        by_id = dict(zip(ordered, times, strict=True))
-        time_s[row, : len(ids)] = [by_id[one] for one in ids]
-    return CoRuns(time_s, power_w)
 
 
 def train(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, References]:
@@ -174,22 +115,27 @@ def train(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[F
     return forest, references
 
 
-def split_rows(rows: int, *, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Row numbers that train (75 %) and that validate (25 %), both ascending (Section III-A)."""
-    order = rng.permutation(rows)
-    cut = round(TRAIN_PART * rows)
-    return np.sort(order[:cut]), np.sort(order[cut:])
-
-
 @cache
 def _trained(seed: int) -> tuple[Forest, References]:
     return train(store.read(files.data("profiles", "emulated")), seed=seed)
 
 
-def load_predictor(seed: int = 0) -> ForestPredictor:
-    """A predictor of the committed profiles of T4, V100 and A100; its forest is trained once in a process.
+@cache
+def _learned(seed: int) -> PhysicsPredictor:
+    return PhysicsPredictor.fit(store.read(files.data("profiles", "emulated")), seed=seed)
+
+
+def load_predictor(seed: int = 0, kind: str = "paper") -> Predictor:
+    """A predictor of the committed profiles of T4, V100 and A100; it is trained once in a process.
+
+    Args:
+        seed: of the split and of the learner.
+        kind: `paper`, the random forest of Section III-A, or `physics`, the better one of
+            `heshare.prediction.believing`.
 
     Raises:
-        InputError: a profile is missing or damaged.
+        InputError: an unknown kind, or a profile is missing or damaged.
     """
-    return ForestPredictor(*_trained(seed))
+    if kind not in KINDS:
+        raise InputError(column="kind", found=repr(kind), expected=" or ".join(KINDS), action="Choose one predictor.")
+    return ForestPredictor(*_trained(seed)) if kind == "paper" else _learned(seed).fresh()
