@@ -1,0 +1,185 @@
+"""A worker process seen from its parent: what it says, how it is stopped, what is left when it has died."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+from time import monotonic
+
+from heshare.devices.runner.main import GO
+from heshare.devices.runner.messages import LONGEST, Message, parse
+
+
+class ProcessWorker:
+    """One worker process, as `heshare.devices.launcher.Worker` asks; `ProcessLauncher.start` makes it.
+
+    Attributes:
+        log: the file with what the process wrote to its standard output and error.
+        at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give
+            the iterations of a window exactly, although reports come only about every 100 ms.
+        title: what it runs and where, in its own words, once it is ready.
+        time_s: seconds per iteration at present; before the first report, those of the warm-up.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        pipe: int,
+        *,
+        name: str,
+        log: Path,
+        iterations: float | None,
+        start_timeout_s: float,
+        grace_s: float,
+    ) -> None:
+        self.log = log
+        self.at_s = math.nan
+        self.title = ""
+        self.ready = False
+        self.finished = False
+        self.failure: str | None = None
+        self.time_s = math.nan
+        self._process = process
+        self._pipe: int | None = pipe
+        self._name = name
+        self._iterations = iterations
+        self._count = 0
+        self._ended = False
+        self._silent = False
+        self._rest = b""
+        self._until_s = monotonic() + start_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._grace_s = grace_s
+        self._released = False
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def done(self) -> float:
+        """Iterations completed; never more than were asked for, which need not be a whole number."""
+        return float(self._count) if self._iterations is None else min(float(self._count), self._iterations)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process has been waited for and its pipe closed."""
+        return self._pipe is None
+
+    def go(self) -> None:
+        """Give the word to begin; the worker takes it up once it is ready. May be repeated."""
+        if self._released or self._process.stdin is None:
+            return
+        self._released = True
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(GO)
+
+    def poll(self) -> None:
+        """Take in what the process has said; never blocks. One that takes too long to get ready is ended here."""
+        gone = self._process.poll() is not None
+        self._read()
+        if gone:
+            self._close()
+            if not self._ended and self.failure is None:
+                self._fail(f"ended without a word, {_how(self._process.returncode)}")
+        elif not self.ready and not self._ended and self.failure is None and monotonic() > self._until_s:
+            self._kill()
+            self._fail(f"was not ready after {self._start_timeout_s:g} s and was killed")
+
+    def stop(self) -> float:
+        """Ask the process to stop after its iteration, kill it if it does not; returns the iterations done."""
+        if self._pipe is None:
+            return self.done
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            self._listen_until_end(self._grace_s)
+        if self._process.poll() is None:
+            self._kill()
+            if not self._ended and self.failure is None:
+                self._fail(f"did not stop within {self._grace_s:g} s and was killed")
+        self._read()
+        self._close()
+        return self.done
+
+    def _listen_until_end(self, patience_s: float) -> None:
+        """Read until the process has ended or patience has."""
+        until_s = monotonic() + patience_s
+        while self._process.poll() is None and monotonic() < until_s:
+            if self._pipe is None or self._ended or self._silent:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(max(0.0, until_s - monotonic()))
+                return
+            select.select([self._pipe], [], [], 0.05)
+            self._read()
+
+    def _read(self) -> None:
+        """Every whole line that the pipe holds."""
+        while self._pipe is not None:
+            try:
+                piece = os.read(self._pipe, 16 * LONGEST)
+            except BlockingIOError:
+                return
+            if not piece:
+                self._silent = True
+                return
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in lines:
+                self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            self._take(parse(line))
+        except ValueError as error:
+            if self.failure is None:
+                self._fail(f"said something that is no message: {error}")
+
+    def _take(self, message: Message) -> None:
+        if message.kind == "failure":
+            self._ended = True
+            self._fail(message.text)
+            return
+        self._count = max(self._count, message.done)
+        self.at_s = message.at_s
+        if not math.isnan(message.time_s):
+            self.time_s = message.time_s
+        if message.kind == "ready":
+            self.ready, self.title = True, message.text
+        if message.kind == "end":
+            self._ended, self.finished = True, message.finished
+
+    def _fail(self, what: str) -> None:
+        self.failure = f"{self._name}: {what} (see {self.log})"
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group: a worker leads a session of its own, and what it started goes with it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _close(self) -> None:
+        """Give back the descriptors; the process has been waited for."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
