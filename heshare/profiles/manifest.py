@@ -55,7 +55,7 @@ def write(
         "throttled_rows": int(table["throttled"].sum()),
         "gpu": device.gpu.name,
         "provenance": device.provenance,
-        "device": {"sharing": "MPS", **facts},
+        "device": {"sharing": "mps", **facts},
         "idle_w": float(table["idle_w"].iloc[0]),
         "protocol": asdict(protocol),
         "command": command,

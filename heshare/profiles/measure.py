@@ -51,7 +51,7 @@ class Bench:
             DeviceError: the device refuses a task or a clock, a task does not get going, or a task ends by itself.
         """
         begin_s = self._begin(f"{setup}#{number}")
-        started = self._arrange(setup)
+        self._arrange(setup)
         self._wait()
         ids, running = list(self._running), self._device.read()
         slowest_s = max(running.residents[one].time_s for one in ids)
@@ -61,7 +61,6 @@ class Bench:
             setup=str(setup),
             number=number,
             took_s=last.time_s - begin_s,
-            started=started,
             window_s=last.time_s - first.time_s,
             spent_j=last.energy_j - first.energy_j,
             power_w=fmean(one.power_w for one in seen),
@@ -87,8 +86,8 @@ class Bench:
             self._device.restart(label)
         return self._device.read().time_s
 
-    def _arrange(self, setup: Setup) -> int:
-        """Have exactly the tasks of a setting run, in its order; returns how many had to be started."""
+    def _arrange(self, setup: Setup) -> None:
+        """Have exactly the tasks of a setting run, in its order."""
         rest = list(setup.residents)
         kept = {task: one for task, one in self._running.items() if rest and _drop(rest, one)}
         hot = self._device.read().temperature_c > self._protocol.hot_c
@@ -104,7 +103,6 @@ class Bench:
             self._device.start(self._next_id, one.workload, one.mps_pct)
             self._running[self._next_id] = one
             self._next_id += 1
-        return len(rest)
 
     def _cool(self) -> None:
         """Wait, with nothing running, until the GPU is cool enough or the time for that is over."""

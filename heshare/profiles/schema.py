@@ -44,9 +44,9 @@ class Profile(pa.DataFrameModel):
     power_w: Series[float]
     power_std_w: Series[float]
     energy_j: Series[float]
-    sm_util_pct: Series[float]
-    dram_util_pct: Series[float]
-    l2_util_pct: Series[float]
+    sm_util_pct: Series[float] = pa.Field(nullable=True)
+    dram_util_pct: Series[float] = pa.Field(nullable=True)
+    l2_util_pct: Series[float] = pa.Field(nullable=True)
     idle_w: Series[float]
     repeats: Series[int]
     throttled: Series[bool]
@@ -99,7 +99,7 @@ class Profile(pa.DataFrameModel):
 
     @pa.check("^(sm|dram|l2)_util_pct$", regex=True, name="util_pct")
     def _util(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.between(0, 100)
+        return column.between(0, 100) | column.isna()
 
     @pa.dataframe_check(name="sm_mhz")
     def _clock(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
@@ -132,6 +132,18 @@ class Profile(pa.DataFrameModel):
     def _power_std(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
         return (table["power_std_w"] >= 0) & (table["power_std_w"] <= table["power_w"])
 
+    @pa.dataframe_check(name="sm_util_pct")
+    def _sm_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
+        return _told(table, "sm_util_pct")
+
+    @pa.dataframe_check(name="dram_util_pct")
+    def _dram_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
+        return _told(table, "dram_util_pct")
+
+    @pa.dataframe_check(name="l2_util_pct")
+    def _l2_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
+        return _told(table, "l2_util_pct")
+
     @pa.dataframe_check(name="duplicate")
     def _duplicate(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
         return ~table.duplicated(_KEY)
@@ -163,6 +175,12 @@ _RULES: dict[str, _Rule] = {
         "time_s", "seconds per iteration, above 0 and at most 3600", "Convert to seconds, or record again."
     ),
     "util_pct": _Rule("", "a percentage from 0 to 100", "Convert to per cent."),
+    **{
+        name: _Rule(
+            name, "a percentage (nan only in measured rows, where the card cannot tell)", "Record this point again."
+        )
+        for name in ("sm_util_pct", "dram_util_pct", "l2_util_pct")
+    },
     "sm_mhz": _Rule(
         "sm_mhz", "a clock of the grid of {gpu}, {low} to {high} MHz", "Write the clock that was requested, in MHz."
     ),
@@ -253,6 +271,11 @@ def _shape(table: pd.DataFrame, file: str | Path | None) -> InputError:
         expected="the columns " + ", ".join(expected) + " without holes",
         action="Read the table with heshare.profiles.store.read, or make it with the recorder.",
     )
+
+
+def _told(table: pd.DataFrame, column: str) -> pd.Series:
+    """A utilisation may be missing where it was measured by a card that has no such counter."""
+    return table[column].notna() | (table["provenance"] == "measured")
 
 
 def _tdp_w(table: pd.DataFrame) -> pd.Series:

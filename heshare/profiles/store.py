@@ -167,7 +167,8 @@ def _value(text: str, column: Column, file: Path, row: int) -> object:
         return int(text)
     if column.kind is float:
         number = _number(text)
-        if math.isfinite(number):
+        # The schema decides in which rows a card may be unable to tell a utilisation.
+        if math.isfinite(number) or (text == "nan" and column.name.endswith("_util_pct")):
             return number
     kinds = {str: "text", int: "a whole number", float: "a finite number", bool: "True or False"}
     unit = f" in {column.unit}" if column.unit else ""

@@ -58,7 +58,6 @@ class Visit:
         setup: the setting, as text.
         number: which visit to it, from 1.
         took_s: the device's time that the visit took, all in all, s.
-        started: tasks that had to be started for it (0 where they ran already).
         window_s: length of the window, s.
         spent_j: what the board's energy account grew by in the window, J.
         power_w: board power, mean over the readings, W.
@@ -75,7 +74,6 @@ class Visit:
     setup: str
     number: int
     took_s: float
-    started: int
     window_s: float
     spent_j: float
     power_w: float

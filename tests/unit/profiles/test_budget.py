@@ -1,0 +1,133 @@
+"""A time budget: what comes first, that it is kept, and that a kill at any moment loses and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.open import emulated
+from heshare.errors import InputError
+from heshare.profiles import budget, store
+from heshare.profiles.record import profile, record_for
+from heshare.world.catalogue import gpu, memory_mib, models
+
+A100 = gpu("A100")
+
+
+def _steps(count: int, name: str = "A100", **options: bool) -> list[budget.Step]:
+    return list(islice(budget.plan(gpu(name), rng=np.random.default_rng(5), **options), count))
+
+
+def test_every_workload_alone_comes_first() -> None:
+    first = [setup for setup, _ in _steps(15)]
+    assert {setup.residents[0].workload.model for setup in first} == set(models())
+    assert {(len(setup.residents), setup.residents[0].mps_pct, setup.sm_mhz) for setup in first} == {(1, 100, 1410)}
+
+
+def test_a_chain_needs_no_new_start() -> None:
+    chain = [setup.residents for setup, _ in _steps(21)[15:]]
+    assert [len(residents) for residents in chain] == [6, 5, 4, 3, 2, 1]
+    for larger, smaller in pairwise(chain):
+        assert set(smaller) < set(larger)
+
+
+@pytest.mark.parametrize("name", ["T4", "A100"])
+def test_everything_fits_and_visits_are_counted(name: str) -> None:
+    seen: set[tuple[str, int]] = set()
+    for setup, number in _steps(900, name, clocks=True):
+        assert sum(memory_mib(one.workload) for one in setup.residents) <= gpu(name).memory_mib
+        assert setup.sm_mhz in gpu(name).clocks_mhz
+        assert number == 1 or (str(setup), number - 1) in seen
+        assert (str(setup), number) not in seen
+        seen.add((str(setup), number))
+
+
+def test_clocks_only_if_asked() -> None:
+    assert {setup.sm_mhz for setup, _ in _steps(600)} == {1410}
+    assert len({setup.sm_mhz for setup, _ in _steps(900, clocks=True)}) > 2
+
+
+def test_levels_are_far_apart() -> None:
+    assert budget.spread(8) == [4, 2, 6, 1, 5, 3, 7, 0]
+    for levels in range(1, 40):
+        assert sorted(budget.spread(levels)) == list(range(levels))
+
+
+def test_fifteen_minutes_give_three_hundred_points(tmp_path: Path) -> None:
+    device = Counting()
+    path = profile(device, tmp_path, budget_s=900.0)
+    table = store.read(path)
+    assert len(table) >= 300
+    assert 880 < device.spent_s <= 900
+    assert set(table["workload"]) == set(models())
+    assert table["co_runners"].str.count(r"\+").max() >= 4
+
+
+class Counting(EmulatedDevice):
+    """Adds up the time that passes on it over its restarts."""
+
+    spent_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(A100)
+
+    def advance(self, to_s: float) -> list[int]:
+        self.spent_s += to_s - self.read().time_s
+        return super().advance(to_s)
+
+
+def test_a_larger_budget_goes_on_from_a_smaller_one(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    small = record_for(emulated("A100"), 120.0, journal=journal)
+    kept = journal.read_bytes()
+    large = record_for(emulated("A100"), 200.0, journal=journal)
+    assert journal.read_bytes().startswith(kept)
+    assert len(large) > len(small)
+    assert store.as_csv(large) == store.as_csv(record_for(emulated("A100"), 200.0))
+    assert store.as_csv(record_for(emulated("A100"), 120.0, journal=journal)) == store.as_csv(small)
+
+
+def test_no_time_at_all_is_said() -> None:
+    with pytest.raises(InputError, match="found 20 s; expected time for idle power and one visit: 31 s"):
+        record_for(emulated("A100"), 20.0)
+
+
+def _start(out: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "heshare", "profile", "--device", "emulated:A100", "--budget", "15m"]
+    return subprocess.Popen([*command, "--out", str(out), *options], stdout=subprocess.DEVNULL)
+
+
+def _killed_after(out: Path, lines: int) -> bool:
+    """Start it and kill it as soon as its journal has so many lines; False if it was done before."""
+    journal = out / "A100" / "recording.jsonl"
+    process = _start(out)
+    try:
+        while process.poll() is None:
+            if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
+                break
+            time.sleep(0.0005)
+    finally:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def test_killed_at_any_moment_and_resumed_it_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    reference = _start(whole)
+    moments = np.random.default_rng(9).integers((1, 20, 60), (20, 60, 100))
+    killed = [_killed_after(broken, int(lines)) for lines in moments]
+    assert killed == [True, True, True]
+    assert not (broken / "A100" / "profile.csv").exists()
+    assert _start(broken).wait() == reference.wait() == 0
+    for name in ("profile.csv", "manifest.json", "recording.jsonl"):
+        assert (broken / "A100" / name).read_bytes() == (whole / "A100" / name).read_bytes()
