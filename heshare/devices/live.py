@@ -29,7 +29,7 @@ class NvmlDevice:
 
     Args:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
-        launcher: what starts workers.
+        launcher: what starts workers; it is closed with the device, if it can be.
         mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
         allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
         mps_clients: hold fewer tasks at once than the card would.
@@ -76,6 +76,7 @@ class NvmlDevice:
             if mps is not None:
                 ends.callback(mps.stop)
                 mps.start()
+            ends.callback(getattr(launcher, "close", _nothing))
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
             self._began_j = self._card.energy_j()
@@ -246,6 +247,10 @@ class NvmlDevice:
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
+
+
+def _nothing() -> None:
+    """The end of a launcher that keeps nothing."""
 
 
 def _describe(card: Card, mps_clients: int | None) -> Gpu:

@@ -39,7 +39,7 @@ def _nvml(name: str, clocks: bool) -> Device:
     which: int | str = int(name) if name.isdecimal() else name
     with Nvml() as nvml:
         mps = MpsSession(nvml.card(which).uuid())
-    launcher = import_module("heshare.devices.workers").ProcessLauncher(mps.environment)
+    launcher = import_module("heshare.devices.workers").ProcessLauncher(mps)
     return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
 
 

@@ -1,0 +1,49 @@
+"""A stand-in for `nvidia-cuda-mps-control`: a script that starts a real daemon process, obeys `quit`, or misbehaves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_SCRIPT = """#!{python} -SE
+import os, pathlib, signal, subprocess, sys, time
+mode = {mode!r}
+pipe, log = (pathlib.Path(os.environ[name]) for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"))
+note = pipe / "nvidia-cuda-mps-control.pid"
+ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True);" if mode == "deaf" else ""
+if sys.argv[1:] == ["-d"]:
+    (log / "control.log").write_text("Starting control daemon\\n" + mode + " daemon\\n")
+    if mode == "refuses":
+        sys.exit(1)
+    if mode == "hangs":
+        time.sleep(3600)
+    if mode != "mute":
+        code = "import signal, time;" + ignore + "time.sleep(3600)"
+        daemon = subprocess.Popen([sys.executable, "-SEc", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        if ignore:
+            daemon.stdout.readline()
+        note.write_text(str(daemon.pid) + "\\n")
+    os._exit(0)
+said = sys.stdin.read()
+if mode == "deaf":
+    time.sleep(3600)
+if said.startswith("quit"):
+    os.kill(int(note.read_text()), signal.SIGTERM)
+"""
+
+
+def install(folder: Path, mode: str = "obeys") -> Path:
+    """Write the script into `folder`, which belongs on the PATH.
+
+    Args:
+        folder: where to.
+        mode: `obeys`; `refuses` (exits with 1), `hangs` (never returns), `mute` (starts no daemon), or `deaf` (its
+            daemon hears neither `quit` nor SIGTERM).
+
+    Returns:
+        The script's path.
+    """
+    path = folder / "nvidia-cuda-mps-control"
+    path.write_text(_SCRIPT.format(python=sys.executable, mode=mode), encoding="utf-8")
+    path.chmod(0o755)
+    return path

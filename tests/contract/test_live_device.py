@@ -1,0 +1,60 @@
+"""The device contract on a live device: the real binding over the stand-in library, toy processes under a toy MPS."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pynvml
+import pytest
+
+from heshare.devices.live import NvmlDevice
+from heshare.devices.mps import MpsSession
+from heshare.errors import DeviceError
+from heshare.testing import fakemps
+from heshare.testing.devices import DeviceContract
+from heshare.testing.fake import FakeDevice
+from heshare.testing.fakenvml import FakeNvml, build, compiler
+from heshare.testing.toy import ToyDevice, toy_gpu
+from heshare.testing.workers import ToyLauncher
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    return build(tmp_path_factory.mktemp("fakenvml"))
+
+
+class TestNvmlDevice(DeviceContract):
+    iterations = 60.0
+    energy_rtol = 0.05
+    time_rtol = 0.1
+
+    @pytest.fixture
+    def device(self, library, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        fakemps.install(tmp_path)
+        fake = FakeNvml(library, pynvml)
+        fake.reset()
+        mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+        with NvmlDevice(
+            0, ToyLauncher(environment=mps.environment), mps=mps, allow_clocks=True, mps_clients=5
+        ) as device:
+            yield device
+        fake.close()
+        assert fake.get("samples") == 0
+
+    def test_advances_in_wall_time(self, device):
+        began_s, said_s = time.monotonic(), device.read().time_s
+        assert device.advance(said_s + 0.1) == []
+        assert time.monotonic() - began_s >= 0.1
+        with pytest.raises(DeviceError):
+            device.advance(float("inf"))
+
+
+class TestFakeDevice(DeviceContract):
+    @pytest.fixture
+    def device(self):
+        return FakeDevice(ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000))))
