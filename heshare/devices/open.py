@@ -27,7 +27,7 @@ def emulated(gpu: str, *, seed: int = 0) -> EmulatedDevice:
 
 def _replay(path: str) -> Device:
     # The table is read by a later stage, so it is named, not imported, here.
-    device: Device = import_module("heshare.devices.replay").open_replay(path)
+    device: Device = import_module("heshare.profiles.replayed").open_replay(path)
     return device
 
 
@@ -35,12 +35,12 @@ def _nvml(name: str, clocks: bool) -> Device:
     from heshare.devices.live import NvmlDevice
     from heshare.devices.mps import MpsSession
     from heshare.devices.nvml import Nvml
+    from heshare.devices.workers import ProcessLauncher
 
     which: int | str = int(name) if name.isdecimal() else name
     with Nvml() as nvml:
         mps = MpsSession(nvml.card(which).uuid())
-    launcher = import_module("heshare.devices.workers").ProcessLauncher(mps)
-    return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
+    return NvmlDevice(which, ProcessLauncher(mps), mps=mps, allow_clocks=clocks)
 
 
 def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:

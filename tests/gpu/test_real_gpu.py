@@ -1,0 +1,101 @@
+"""The first GPU of this machine, by `pytest -m gpu`: the contract with PyTorch workers, figures, `heshare doctor`."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from heshare.devices.faults import NvmlError
+from heshare.devices.live import NvmlDevice
+from heshare.devices.mps import MpsSession
+from heshare.devices.nvml import Nvml
+from heshare.devices.probe import has_sys_admin, probe
+from heshare.errors import DeviceError
+from heshare.testing.devices import DeviceContract
+from heshare.testing.workers import ToyLauncher
+from heshare.world.workload import Workload
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def uuid():
+    try:
+        with Nvml() as nvml:
+            return nvml.card(0).uuid()
+    except NvmlError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+class TestRealGpu(DeviceContract):
+    light = Workload("mobilenet", 4)
+    other = Workload("resnet50", 8)
+    iterations = 2000.0
+    energy_rtol = 0.6  # power moves while a window lasts; that energy is power times time is asked of windows below
+    time_rtol = 0.3
+    sets_clocks = bool(has_sys_admin())
+
+    @pytest.fixture
+    def device(self, uuid, state):
+        pytest.importorskip("torch", reason="the workers need the extra heshare[live]")
+        from heshare.devices.workers import ProcessLauncher
+
+        mps = MpsSession(uuid)
+        with NvmlDevice(uuid, ProcessLauncher(mps), mps=mps, allow_clocks=True, mps_clients=4) as device:
+            if device.sharing != "mps":
+                pytest.skip(f"shares need MPS: {mps.reason}")
+            yield device
+
+
+@pytest.fixture
+def idle(uuid, state):
+    with NvmlDevice(uuid, ToyLauncher()) as device:
+        yield device
+
+
+def test_its_figures_are_those_of_a_gpu(idle):
+    reading = idle.read()
+    assert idle.power_kind in ("instant", "average")
+    assert 5 < reading.power_w <= 1.2 * idle.gpu.tdp_w
+    assert 0 < reading.sm_mhz <= idle.gpu.max_mhz
+    assert 10 < reading.temperature_c < 100
+    assert 0 < idle.free_mib() <= idle.gpu.memory_mib
+    assert idle.provenance == "measured"
+
+
+def test_energy_is_mean_power_times_time(idle):
+    before = idle.read()
+    powers = []
+    while idle.read().time_s - before.time_s < 5.0:
+        powers.append(idle.read().power_w)
+        time.sleep(0.02)
+    after = idle.read()
+    mean_w = (after.energy_j - before.energy_j) / (after.time_s - before.time_s)
+    assert mean_w == pytest.approx(sum(powers) / len(powers), rel=0.15)
+
+
+def test_gpm_metrics_are_percentages_or_not_there(idle):
+    idle.read()
+    time.sleep(0.3)
+    reading = idle.read()
+    for value in (reading.sm_util_pct, reading.dram_util_pct):
+        assert math.isnan(value) or 0 <= value <= 100
+    assert idle.facts()["gpm"] == (not math.isnan(reading.sm_util_pct))
+
+
+def test_clocks_are_refused_unless_allowed(idle):
+    with pytest.raises(DeviceError, match="not allowed"):
+        idle.set_clock(idle.gpu.clocks_mhz[0])
+
+
+def test_the_doctor_knows_it(uuid, state):
+    found = probe()
+    assert found["gpus"][0]["uuid"] == uuid
+    assert found["gpus"][0]["catalogue"] is not None
