@@ -1,0 +1,210 @@
+"""A GPU in virtual time: what runs, how far it is, what energy it took; how fast it goes is for others to say."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heshare.devices.device import Progress, Reading
+from heshare.devices.model import Estimate
+from heshare.devices.noise import NoiseModel
+from heshare.errors import DeviceError
+from heshare.world.catalogue import memory_mib
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+_DONE = 1e-9
+_BOARD = "board"
+
+
+@dataclass(slots=True)
+class _Running:
+    resident: Resident
+    iterations: float
+    memory_mib: float
+    done: float = 0.0
+    time_s: float = math.inf
+
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self.iterations - self.done) * self.time_s
+
+
+class VirtualDevice(ABC):
+    """Residents and an energy account in virtual time; a subclass says what a set of residents does.
+
+    Args:
+        gpu: which GPU.
+        provenance: where its answers come from.
+        noise: repeat noise on what `read` reports; None is none. Progress and energy are never noisy.
+    """
+
+    def __init__(self, gpu: Gpu, *, provenance: str, noise: NoiseModel | None = None) -> None:
+        self.provenance = provenance
+        self._gpu = gpu
+        self._noise = self._seed_noise = noise
+        self._held: dict[str, float] | None = None
+        self._clock: int | None = None
+        self._now_s = 0.0
+        self._energy_j = 0.0
+        self._running: dict[int, _Running] = {}
+        self._settled: Estimate | None = None
+
+    @abstractmethod
+    def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
+        """What a set of residents does; asked only when somebody wants to know."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """What it is."""
+        return self._gpu
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Ask for an SM clock of the card's grid, MHz; None leaves the card to itself.
+
+        Raises:
+            InputError: the clock is not on the grid.
+        """
+        self._clock = None if sm_mhz is None else self._gpu.check_clock(sm_mhz)
+        self._settled = None
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task under an MPS limit; with `iterations=None` it runs until stopped.
+
+        Raises:
+            DeviceError: the id runs already, the memory does not fit, or there are too many clients.
+        """
+        needed_mib = memory_mib(workload)
+        free_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
+        if task_id in self._running:
+            raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
+        if len(self._running) >= self._gpu.mps_clients:
+            raise self._refusal(f"{self._gpu.mps_clients} MPS clients run already", "Wait for one to end.")
+        if needed_mib > free_mib:
+            raise self._refusal(f"{workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free", "Wait, or split.")
+        wanted = math.inf if iterations is None else float(iterations)
+        self._running[task_id] = _Running(Resident(workload, mps_pct), wanted, needed_mib)
+        self._settled = None
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task, finished or not; returns the iterations that it completed here.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        if task_id not in self._running:
+            raise self._refusal(f"no task {task_id} runs here", "Stop only what was started and has not completed.")
+        stopped = self._running.pop(task_id)
+        self._settled = None
+        return stopped.done
+
+    def restart(self, label: str) -> None:
+        """Set time, energy and progress to 0; what runs goes on, and repeat noise depends on `label` alone.
+
+        Until the next restart the noise of the board's power and of each task's time stays what it is at first: it is
+        noise from one recording to the next.
+        """
+        self._noise = None if self._seed_noise is None else self._seed_noise.of(label)
+        self._held = {}
+        self._now_s = self._energy_j = 0.0
+        for one in self._running.values():
+            one.done = 0.0
+
+    def read(self) -> Reading:
+        """What it does at this moment."""
+        state, noise = self._settle(), self._noise
+        time_cv, power_cv = (noise.time_cv, noise.power_cv) if noise else (0.0, 0.0)
+        residents = {
+            task: Progress(task, one.resident, one.done, one.time_s * self._factor(name, time_cv))
+            for name, (task, one) in zip(self._names(), self._running.items(), strict=True)
+        }
+        request = self._gpu.max_mhz if self._clock is None else self._clock
+        return Reading(
+            time_s=self._now_s,
+            requested_mhz=self._clock,
+            sm_mhz=state.sm_mhz,
+            power_w=state.power_w * self._factor(_BOARD, power_cv),
+            energy_j=self._energy_j,
+            residents=residents,
+            throttled=state.sm_mhz < request,
+            sm_util_pct=_whole(task.sm_util_pct for task in state.tasks),
+            dram_util_pct=_whole(task.dram_util_pct for task in state.tasks),
+            l2_util_pct=_whole(task.l2_util_pct for task in state.tasks),
+        )
+
+    def next_event_s(self) -> float:
+        """When the next task completes if nothing changes, s; `inf` if none will."""
+        self._settle()
+        return self._now_s + min((one.remaining_s for one in self._running.values()), default=math.inf)
+
+    def advance(self, to_s: float) -> list[int]:
+        """Go on to time `to_s`; returns the ids of tasks that completed by then, in order of completion.
+
+        Raises:
+            DeviceError: `to_s` is in the past.
+        """
+        if to_s < self._now_s:
+            raise self._refusal(f"time {to_s} s asked for at {self._now_s} s", "Time only goes forward.")
+        completed: list[int] = []
+        while (event_s := self.next_event_s()) <= to_s and self._running:
+            self._pass(event_s)
+            ended = [task for task, one in self._running.items() if self._ended(one)]
+            for task in ended:
+                del self._running[task]
+            completed += ended
+            self._settled = None
+        self._pass(to_s)
+        return completed
+
+    def _factor(self, what: str, spread: float) -> float:
+        """The noise of one reading: drawn anew, or held since the restart, whatever else is read in which order."""
+        if self._noise is None:
+            return 1.0
+        if self._held is None:
+            return self._noise.factor(spread)
+        if what not in self._held:
+            self._held[what] = self._noise.of(what).factor(spread)
+        return self._held[what]
+
+    def _names(self) -> list[str]:
+        """A name for each task that runs, by what it is and not by its id: equal ones are told apart by a number."""
+        if self._held is None:
+            return [""] * len(self._running)
+        seen: Counter[Resident] = Counter()
+        names = []
+        for one in self._running.values():
+            seen[one.resident] += 1
+            names.append(f"{one.resident}#{seen[one.resident]}")
+        return names
+
+    def _ended(self, one: _Running) -> bool:
+        left_s = one.remaining_s
+        return left_s <= _DONE * one.time_s or self._now_s + left_s <= self._now_s
+
+    def _pass(self, to_s: float) -> None:
+        """Let time pass with nothing changing."""
+        step_s, power_w = to_s - self._now_s, self._settle().power_w
+        for one in self._running.values():
+            one.done = min(one.iterations, one.done + step_s / one.time_s)
+        self._energy_j += power_w * step_s
+        self._now_s = to_s
+
+    def _settle(self) -> Estimate:
+        """The state that the present residents and clock lead to."""
+        if self._settled is None:
+            self._settled = self._estimate(self._clock, tuple(one.resident for one in self._running.values()))
+            for one, task in zip(self._running.values(), self._settled.tasks, strict=True):
+                one.time_s = task.time_s
+        return self._settled
+
+    def _refusal(self, found: str, action: str) -> DeviceError:
+        return DeviceError(f"{self._gpu.name} ({self.provenance}): {found}. {action}")
+
+
+def _whole(parts_pct: Iterable[float]) -> float:
+    """The GPU's utilisation from that of its tasks, %; NaN where one of them is not known."""
+    total_pct = sum(parts_pct)
+    return 100.0 if total_pct > 100.0 else total_pct
