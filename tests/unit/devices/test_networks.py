@@ -11,7 +11,9 @@ from heshare.devices import networks
 from heshare.errors import DeviceError, InputError
 from heshare.world.catalogue import models
 
-SMALL = ("resnet18", "densenet121", "mobilenet", "mobilenetv2", "transformer")
+QUICK = ("resnet18", "densenet121", "mobilenet", "mobilenetv2", "transformer")
+ALL = [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in networks.names()]
+SHAPES = {"bert_large": (2, 128, 1024), "gpt2": (2, 128, 50257), "transformer": (8, 37_000)}
 
 
 def test_every_model_of_table_iv_has_a_constructor() -> None:
@@ -35,12 +37,12 @@ def test_a_missing_library_names_the_extra(name: str, monkeypatch: pytest.Monkey
 
 def _built(name: str, batch_size: int, **how: Any) -> tuple[Any, networks.Network]:
     torch = pytest.importorskip("torch", reason="needs the extra `live`")
-    if name not in ("mobilenet", "transformer"):
-        pytest.importorskip("torchvision", reason="needs the extra `live`")
+    pytest.importorskip("torchvision", reason="needs the extra `live`")
+    pytest.importorskip("transformers", reason="needs the extra `live`")
     return torch, networks.build(name, batch_size, device="cpu", **how)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ALL)
 def test_a_network_has_the_size_and_the_work_of_the_catalogue(name: str) -> None:
     torch, network = _built(name, 2)
     counter = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode(display=False)
@@ -54,7 +56,7 @@ def test_a_network_has_the_size_and_the_work_of_the_catalogue(name: str) -> None
     rounding = 0.03 if name == "transformer" else 0.02
     assert network.params_m == pytest.approx(models()[name].params_m, rel=rounding)
     assert counter.get_total_flops() / 2e9 == pytest.approx(models()[name].gflops, rel=0.04)
-    assert tuple(answer.shape) == ((8, 37_000) if name == "transformer" else (2, 1000))
+    assert tuple(answer.shape) == SHAPES.get(name, (2, 1000))
     assert bool(answer.isfinite().all())
 
 
