@@ -1,0 +1,54 @@
+"""A rehearsal of a real recording: recorder, live device, MPS session, worker processes; only the card is played."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pynvml
+import pytest
+
+from heshare.devices.live import NvmlDevice
+from heshare.devices.mps import MpsSession
+from heshare.devices.workers import ProcessLauncher
+from heshare.profiles import store
+from heshare.profiles.protocol import Protocol
+from heshare.profiles.record import profile
+from heshare.testing import fakemps
+from heshare.testing.fakenvml import FakeNvml, build, compiler
+
+SPIN = (sys.executable, "-m", "heshare.testing.spin", "--ms", "5")
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    fakemps.install(tmp_path)
+    one = FakeNvml(build(tmp_path), pynvml)
+    one.reset()
+    yield one
+    one.close()
+
+
+def test_a_live_gpu_is_recorded_as_measured(fake, tmp_path):
+    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+    launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
+    protocol = Protocol(repeats=2, window_s=0.3, warmup_s=0.05, readings=2)
+    with NvmlDevice(0, launcher, mps=mps) as device:
+        path = profile(device, tmp_path / "out", budget_s=6.0, clocks=False, protocol=protocol, progress=False)
+    table = store.read(path)
+    assert path.parent.name == "H100"
+    assert len(table) >= 3
+    assert set(table["provenance"]) == {"measured"}
+    assert table["time_s"].between(0.004, 0.02).all()
+    assert table["power_w"].to_numpy() == pytest.approx(100.0)
+    assert table["sm_util_pct"].to_numpy() == pytest.approx(55.5)
+    assert table["l2_util_pct"].isna().all()
+    said = json.loads((path.parent / "manifest.json").read_text())["device"]
+    assert said["sharing"] == "mps"
+    assert said["power_kind"] == "instant"
+    assert fake.get("open") == 0
