@@ -15,6 +15,7 @@ import pandas as pd
 from heshare.errors import InputError
 from heshare.prediction.predictor import FloatArray, IntArray
 from heshare.profiles.columns import parse_co_runners
+from heshare.profiles.completing import complete
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -57,12 +58,14 @@ _EXACT = 2.0**20  # sums of multiples of 2**-20 are exact, so the order of co-ru
 class References:
     """Task features by GPU and workload, from the reference rows of profiles.
 
+    A utilisation that the card could not tell is the device model's, with a `StandInWarning`.
+
     Args:
         profiles: a table of the profile schema.
     """
 
     def __init__(self, profiles: pd.DataFrame) -> None:
-        alone = profiles[is_reference(profiles)]
+        alone = complete(profiles[is_reference(profiles)])
         self._curves: dict[tuple[str, str, str, str], tuple[FloatArray, FloatArray]] = {}
         keys = ["gpu", "workload", "precision", "engine"]
         for (gpu, workload, precision, engine), rows in alone.sort_values([*keys, "batch_size"]).groupby(keys):

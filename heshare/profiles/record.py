@@ -23,6 +23,7 @@ from heshare.profiles.measure import Bench
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.schema import check
 from heshare.profiles.visit import Setup, Visit, row
+from heshare.world.catalogue import gpu as find_gpu
 
 TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 
@@ -208,6 +209,7 @@ def _affordable(steps: Iterable[Step], log: Journal, protocol: Protocol, budget_
 
 def _run(device: Device, protocol: Protocol, log: Journal, steps: Iterable[Step]) -> Iterator[Step]:
     """Make the visits that the journal does not hold; every step is told when it is over."""
+    _check_catalogue(device)
     bench = Bench(device, protocol)
     try:
         if log.idle_w is None:
@@ -218,6 +220,19 @@ def _run(device: Device, protocol: Protocol, log: Journal, steps: Iterable[Step]
             yield setup, number
     finally:
         bench.leave()
+
+
+def _check_catalogue(device: Device) -> None:
+    """A table is checked against the catalogue when it is written: better to know before it is measured."""
+    card, top = find_gpu(device.gpu.name), device.gpu.max_mhz
+    if top != card.max_mhz:
+        raise InputError(
+            file="data/gpus.csv",
+            column=f"{card.name} clocks_mhz",
+            found=f"a top clock of {card.max_mhz} MHz, where the card offers {top} MHz",
+            expected="the clocks that the card offers",
+            action="Correct clocks_mhz of this GPU, or describe the variant under a name of its own.",
+        )
 
 
 def _table(device: Device, points: Sequence[Point], log: Journal) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +201,11 @@ def test_windows_hold_whole_iterations_of_slow_tasks(tmp_path: Path) -> None:
     assert visit["window_s"] == pytest.approx(3 * table["time_s"][0])
     assert visit["took_s"] == pytest.approx(visit["window_s"] + 0.1)
     assert visit["done"][0] == pytest.approx(3)
+
+
+def test_a_card_with_other_clocks_than_the_catalogue_is_refused_before_it_is_measured() -> None:
+    other = EmulatedDevice(replace(T4, clocks_mhz=(300, 1605)))
+    with pytest.raises(
+        InputError, match="T4 clocks_mhz: found a top clock of 1590 MHz, where the card offers 1605 MHz"
+    ):
+        record(other, _points(1), protocol=QUICK)
