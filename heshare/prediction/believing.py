@@ -8,7 +8,7 @@ from math import fsum
 import numpy as np
 import pandas as pd
 
-from heshare.prediction.features import Encoder, References, is_reference
+from heshare.prediction.features import Encoder, References, is_reference, residents_of
 from heshare.prediction.memory import Answer, Key, RecordPredictor
 from heshare.prediction.parts import Parts
 from heshare.prediction.physics import LEARNER, PhysicsModel, sets_of, sets_on
@@ -50,8 +50,10 @@ class PhysicsPredictor(RecordPredictor):
         samples = profiles[~is_reference(profiles)].reset_index(drop=True)
         rows = samples.iloc[split_rows(len(samples), rng=np.random.default_rng(seed))[0]]
         model = PhysicsModel(seed=seed, learner=learner)
+        members = list(map(residents_of, rows.itertuples(index=False)))
+        sets = sets_of(rows["gpu"].tolist(), members, rows["sm_mhz"].to_numpy(float), parts, references)
         time_s, power_w = rows["time_s"].to_numpy(float), rows["power_w"].to_numpy(float)
-        return cls(model.fit(sets_of(rows, parts, references), time_s, power_w), parts, references)
+        return cls(model.fit(sets, time_s, power_w), parts, references)
 
     def fresh(self) -> PhysicsPredictor:
         """The same predictor without its memory and its count of calls."""

@@ -226,13 +226,25 @@ def of_profiles(profiles: pd.DataFrame, references: References | None = None) ->
     Raises:
         InputError: the reference row of a workload is missing.
     """
-    references = references or References(profiles)
-    features = np.empty((len(profiles), len(FEATURES)))
-    for name, where in profiles.groupby("gpu", sort=True).indices.items():
-        encoder = Encoder(find_gpu(str(name)), references)
-        rows = profiles.iloc[where]
-        sets = [encoder.ids(residents) for residents in map(residents_of, rows.itertuples(index=False))]
-        features[where] = encoder.rows(pad(sets), rows["sm_mhz"].to_numpy(np.int64))[:, 0]
+    members = list(map(residents_of, profiles.itertuples(index=False)))
+    mhz = profiles["sm_mhz"].to_numpy(np.int64)
+    return of_sets(profiles["gpu"].tolist(), members, mhz, references or References(profiles))
+
+
+def of_sets(
+    gpus: Sequence[str], members: Sequence[tuple[Resident, ...]], sm_mhz: IntArray, references: References
+) -> FloatArray:
+    """Features of the first resident of each of m sets, on its GPU at its clock (MHz), shape (m, 14).
+
+    Raises:
+        InputError: the reference row of a workload is missing.
+    """
+    features = np.empty((len(gpus), len(FEATURES)))
+    for name in sorted(set(gpus)):
+        where = np.flatnonzero([one == name for one in gpus])
+        encoder = Encoder(find_gpu(name), references)
+        sets = [encoder.ids(members[row]) for row in where.tolist()]
+        features[where] = encoder.rows(pad(sets), sm_mhz[where])[:, 0]
     return features
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.model_selection import GroupKFold
 
 from heshare.errors import InputError
-from heshare.prediction.features import References, residents_of
+from heshare.prediction.features import References
 from heshare.prediction.parts import Parts
 from heshare.prediction.predictor import FloatArray
 from heshare.prediction.roofline import BUSY, DRAM, HOST, L2, MEMORY, REACHED, TIME, WORK, Roofline, Sets, State
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
 
 LEARNERS = ("none", "boosting", "monotone", "trees")
 """What learns the rest: nothing, gradient boosting, the same with monotone constraints, extremely random trees."""
@@ -170,31 +170,29 @@ def _quantile(values: FloatArray, level: float) -> float:
     return float(ordered[rank - 1]) if 0 < rank <= len(ordered) else float("inf")
 
 
-def sets_of(profiles: pd.DataFrame, parts: Parts, references: References) -> Sets:
-    """The sets of residents of every row of a profile table, the observed task first.
+def sets_of(
+    gpus: Sequence[str],
+    members: Sequence[tuple[Resident, ...]],
+    sm_mhz: FloatArray,
+    parts: Parts,
+    references: References,
+) -> Sets:
+    """Sets of residents, m of them, each on a GPU of its own at a clock (MHz).
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
-    tasks, shares, rows, gpus = [], [], [], []
-    known: dict[tuple[str, object], FloatArray] = {}
-    for number, cells in enumerate(profiles.itertuples(index=False)):
-        name = str(cells.gpu)
-        gpus.append(find_gpu(name))
-        for one in residents_of(cells):
-            if (name, one.workload) not in known:
-                known[name, one.workload] = parts.of(name, one.workload)
-            tasks.append(known[name, one.workload])
-            shares.append(one.mps_pct / 100)
-            rows.append(number)
-    top = np.array([gpu.max_mhz for gpu in gpus], dtype=float)
+    cards = {name: find_gpu(name) for name in dict.fromkeys(gpus)}
+    known = {(name, one.workload): None for name, some in zip(gpus, members, strict=True) for one in some}
+    tasks = {(name, workload): parts.of(name, workload) for name, workload in known}
+    row = np.repeat(np.arange(len(members)), list(map(len, members)))
     return Sets(
-        np.array(tasks),
-        np.array(shares),
-        np.array(rows, dtype=np.int64),
-        tuple(gpus),
-        profiles["sm_mhz"].to_numpy(float) / top,
-        np.array([references.idle_w[gpu.name] for gpu in gpus]),
+        np.array([tasks[name, one.workload] for name, some in zip(gpus, members, strict=True) for one in some]),
+        np.array([one.mps_pct / 100 for some in members for one in some]),
+        row,
+        tuple(cards[name] for name in gpus),
+        sm_mhz / np.array([cards[name].max_mhz for name in gpus]),
+        np.array([references.idle_w[name] for name in gpus]),
     )
 
 

@@ -167,7 +167,8 @@ def test_table_4_has_the_papers_workloads(results: Path) -> None:
 
 def test_table_5_is_complete_and_bounded(results: Path) -> None:
     frame = table(results, "table5_predictors")
-    assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF"}
+    assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "Physics"}
+    assert set(frame["data"]) == {"emulated", "published"}
     assert set(frame["split"]) == {"row", "workload", "gpu"}
     assert (frame["low_pct"] <= frame["mean_pct"] + 1e-9).all()
     assert (frame["mean_pct"] <= frame["high_pct"] + 1e-9).all()

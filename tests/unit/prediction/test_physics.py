@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 
 from heshare.errors import InputError
-from heshare.prediction.features import References, is_reference
+from heshare.prediction.features import is_reference
 from heshare.prediction.fitting import least_squares
 from heshare.prediction.forest import load_predictor
 from heshare.prediction.parts import PARTS, Parts
-from heshare.prediction.physics import PhysicsModel, Sets, calibrate, in_company, sets_of, sets_on
+from heshare.prediction.physics import PhysicsModel, Sets, calibrate, in_company, sets_on
 from heshare.prediction.roofline import Roofline
+from heshare.prediction.samples import of_profiles
 from heshare.profiles import store
 from heshare.world.catalogue import gpu, models
 from heshare.world.workload import Resident, Workload, parse_resident
@@ -123,9 +124,8 @@ def test_sets_can_be_picked() -> None:
 
 
 def test_a_new_workload_is_foreseen_within_ten_percent_and_intervals_cover(profiles: pd.DataFrame) -> None:
-    samples = profiles[~is_reference(profiles)].reset_index(drop=True)
-    sets = sets_of(samples, Parts(profiles), References(profiles))
-    time_s, power_w = samples["time_s"].to_numpy(), samples["power_w"].to_numpy()
+    found = of_profiles(profiles)
+    samples, sets, (time_s, power_w) = found.rows, found.sets(), found.truth.T
     new = samples["workload"].isin(["resnet50", "gpt2", "mobilenet"]).to_numpy()
     train, test = np.flatnonzero(~new), np.flatnonzero(new)
     known = sets.pick(train)

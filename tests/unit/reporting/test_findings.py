@@ -66,7 +66,7 @@ def test_poorest_and_best(sched_only: list[float], fails: list[str]) -> None:
 
 
 def test_prediction_errors_are_compared_with_the_right_rival() -> None:
-    errors = {"RF": 5.0, "MLP": 4.0, "LR": 30.0}
+    errors = {"RF": 5.0, "MLP": 4.0, "LR": 30.0, "Physics": 2.0}
     rows = [
         {"split": split, "technique": name, "quantity": quantity, "error": "relative", "mean_pct": value}
         for split in ("row", "workload", "gpu")
@@ -74,11 +74,16 @@ def test_prediction_errors_are_compared_with_the_right_rival() -> None:
         for name, value in errors.items()
     ]
     frame = pd.DataFrame(rows).assign(low_pct=lambda f: f["mean_pct"] - 1, high_pct=lambda f: f["mean_pct"] + 1)
-    frame["test_sets"] = 5
+    frame = frame.assign(test_sets=5, data="emulated")
     forest = findings.prediction_error(frame, "RF", "relative")
     assert (forest["measured"], forest["against"], forest["n"]) == (5.0, 4.0, 5)
     linear = findings.prediction_error(frame, "LR", "relative")
     assert (linear["measured"], linear["against"]) == (30.0, 5.0)
+    assert "published" not in linear["note"]
+    times = frame[(frame["quantity"] == "time") & (frame["split"] != "gpu")].assign(data="published", mean_pct=1.5)
+    both = findings.prediction_error(pd.concat([frame, times]), "RF", "relative")
+    assert "published V100 MPS times (not priced, time only): by row 1.50 %, by workload 1.50 %." in both["note"]
+    assert both["measured"] == 5.0
 
 
 def test_the_motivation_is_what_the_device_model_says() -> None:
