@@ -24,7 +24,7 @@ class MpsSession:
     """MPS for one GPU while a `with` lasts; without MPS on this machine, plain time-slicing, and `reason` says why.
 
     The daemon gets a private directory, so that it meets no other daemon, and only this GPU. It is ended at the end of
-    the `with`, at the end of the process, and by SIGTERM and SIGHUP; the process group goes if it does not listen.
+    the `with`, at the end of the process, and by SIGTERM and SIGHUP; what does not listen is killed.
 
     Args:
         gpu_uuid: the GPU.
@@ -103,6 +103,9 @@ class MpsSession:
                     break
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
+        for orphan in _of_session(self._root / "pipe"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
         if self.sharing == MPS:
@@ -147,7 +150,7 @@ class MpsSession:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 [CONTROL],
-                input=b"quit -t 2\n",
+                input=b"quit\n",
                 env=self._daemon_environment(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -199,6 +202,19 @@ class MpsSession:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _of_session(pipe: Path) -> list[int]:
+    """MPS processes that use these pipes: a server outlives a daemon that was killed."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in (process / "environ").read_bytes().split(b"\0")
+            if ours and (process / "comm").read_text().startswith("nvidia-cuda-mps"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
 
 
 def _alive(pid: int) -> bool:

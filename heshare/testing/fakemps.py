@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 _SCRIPT = """#!{python} -SE
-import os, pathlib, signal, subprocess, sys, time
+import os, pathlib, shutil, signal, subprocess, sys, time
 mode = {mode!r}
 pipe, log = (pathlib.Path(os.environ[name]) for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"))
 note = pipe / "nvidia-cuda-mps-control.pid"
@@ -23,6 +23,11 @@ if sys.argv[1:] == ["-d"]:
         if ignore:
             daemon.stdout.readline()
         note.write_text(str(daemon.pid) + "\\n")
+        if mode == "deaf":
+            server = pathlib.Path(sys.argv[0]).with_name("nvidia-cuda-mps-server")
+            shutil.copy(shutil.which("sleep"), server)
+            pid = subprocess.Popen([server, "3600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
+            server.with_suffix(".pid").write_text(str(pid))
     os._exit(0)
 said = sys.stdin.read()
 if mode == "deaf":
@@ -38,7 +43,7 @@ def install(folder: Path, mode: str = "obeys") -> Path:
     Args:
         folder: where to.
         mode: `obeys`; `refuses` (exits with 1), `hangs` (never returns), `mute` (starts no daemon), or `deaf` (its
-            daemon hears neither `quit` nor SIGTERM).
+            daemon hears neither `quit` nor SIGTERM, and has a server, whose id is in `nvidia-cuda-mps-server.pid`).
 
     Returns:
         The script's path.

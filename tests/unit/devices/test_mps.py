@@ -76,11 +76,12 @@ def test_an_exception_ends_the_daemon(mps_mode) -> None:
     assert gone(pids[0])
 
 
-def test_a_daemon_that_hears_nothing_is_killed(mps_mode) -> None:
-    mps_mode("deaf")
+def test_a_daemon_that_hears_nothing_is_killed_and_its_server_too(mps_mode) -> None:
+    server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
     with MpsSession(GPU, timeout_s=1.0) as session:
         pid = pid_of(session)
     assert gone(pid)
+    assert gone(int(server.read_text()))
 
 
 def test_without_mps_it_is_time_slicing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ from heshare.devices.mps import MpsSession
 session = MpsSession("GPU-1", required=True)
 session.start()
 pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
-print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), flush=True)
+print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
 if sys.argv[1] == "end":
     sys.exit(3)
 time.sleep(60)
