@@ -18,7 +18,8 @@ from heshare.profiles.columns import COLUMNS, NAMES, Column
 from heshare.profiles.schema import check
 
 ORDER = ["gpu", "workload", "batch_size", "precision", "engine", "co_runners", "mps_pct", "sm_mhz", "provenance"]
-_WHOLE = re.compile(r"^-?\d+$")
+_WHOLE = re.compile(r"-?[0-9]+")
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?\.[0-9]+")
 _UNITS = re.compile(r"_(ns|us|ms|s|min|h|mw|w|kw|mj|j|kj|wh|khz|mhz|ghz|hz|pct|percent|frac)$", re.IGNORECASE)
 
 
@@ -163,7 +164,7 @@ def _value(text: str, column: Column, file: Path, row: int) -> object:
         return text
     if column.kind is bool and text in ("True", "False"):
         return text == "True"
-    if column.kind is int and _WHOLE.match(text) and len(text) <= 15:
+    if column.kind is int and _WHOLE.fullmatch(text) and len(text) <= 15:
         return int(text)
     if column.kind is float:
         number = _number(text)
@@ -184,10 +185,7 @@ def _value(text: str, column: Column, file: Path, row: int) -> object:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text) if text.isascii() and not text.count("_") else math.nan
-    except ValueError:
-        return math.nan
+    return float(text) if _DECIMAL.fullmatch(text) else math.nan
 
 
 def _cell(value: object) -> str:

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from heshare.errors import InputError
 from heshare.profiles import store
@@ -209,40 +207,6 @@ def test_co_runners_have_one_spelling() -> None:
     assert [str(one) for one in parse_co_runners("bert_large:4@20+vgg19:8@50")] == ["bert_large:4@20", "vgg19:8@50"]
     with pytest.raises(InputError, match="in full and sorted"):
         parse_co_runners("vgg19:8")
-
-
-# Each way must be refused, or leave the cell as it is.
-WAYS = {
-    "negate": lambda text: text if float(text) == 0 else str(-float(text)),
-    "thousandfold": lambda text: text if float(text) == 0 else str(1000 * float(text)),
-    "empty": lambda text: "",
-    "nan": lambda text: "nan",
-    "unit": lambda text: text + " W",
-    "word": lambda text: "?",
-    "comma": lambda text: text + ",7",
-    "underscore": lambda text: "1_0",
-}
-NUMBERS = ("time_s", "power_w", "energy_j", "idle_w", "batch_size", "mps_pct", "sm_mhz", "sm_mhz_reached", "repeats")
-
-
-@settings(max_examples=150)
-@given(row=st.integers(0, 1), column=st.sampled_from(NAMES), way=st.sampled_from(sorted(WAYS)))
-def test_any_corrupted_cell_is_refused(tmp_path: Path, row: int, column: str, way: str) -> None:
-    rows = [list(ALONE), list(SHARED)]
-    assume(column in NUMBERS or way not in ("negate", "thousandfold"))
-    assume((column, way) != ("co_runners", "empty"))  # no co-runners is a setting like any other
-    at = NAMES.index(column)
-    corrupted = WAYS[way](rows[row][at])
-    unchanged = corrupted == rows[row][at]
-    rows[row][at] = corrupted
-    path = _write(tmp_path, *rows)
-    if unchanged:
-        assert len(store.read(path)) == 2
-        return
-    error = _refusal(path)
-    assert error.row == row + 2
-    if way != "comma":
-        assert error.column in (column, "energy_j", "power_w", "sm_mhz_reached")
 
 
 def test_the_committed_profiles_keep_the_schema(checkout: Path) -> None:
