@@ -6,7 +6,9 @@ model libraries are an extra of the package (`pip install 'heshare[live]'`) and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -112,6 +114,16 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
         module = module.half()
         inputs = tuple(one.half() if one.is_floating_point() else one for one in inputs)
     return Network(name, module, inputs, recipe.output)
+
+
+def preload() -> None:
+    """Import what building any network imports, without a CUDA context; what is missing is told when it is needed."""
+    for name in ("torch", "torchvision.models", "transformers.models.bert", "transformers.models.gpt2"):
+        with suppress(DeviceError):
+            library(name)
+    transformers = sys.modules.get("transformers")
+    for name in ("BertModel", "GPT2LMHeadModel") if transformers else ():
+        getattr(transformers, name, None)
 
 
 def names() -> tuple[str, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol
+from typing import Protocol
 
+from heshare.devices.runner.main import STANDBY, order
+from heshare.devices.spawn import Spawned, spawn
 from heshare.devices.worker import ProcessWorker
 from heshare.errors import DeviceError
 from heshare.files import PACKAGE
@@ -52,6 +54,8 @@ class ProcessLauncher:
         period_s: seconds from report to report.
         warmup: iterations of warm-up, at least.
         warmup_s: seconds of warm-up, at least.
+        spares: how many processes to keep on stand-by, which have imported PyTorch but have no CUDA context, so that
+            their share can still be set: a task then starts within a second or two instead of five or more.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class ProcessLauncher:
         period_s: float = 0.1,
         warmup: int = 5,
         warmup_s: float = 1.0,
+        spares: int = 0,
     ) -> None:
         self._sharing = sharing
         self._command = tuple(command)
@@ -76,6 +81,10 @@ class ProcessLauncher:
         self._grace_s = grace_s
         self._options = {"device": device, "period-s": period_s, "warmup": warmup, "warmup-s": warmup_s}
         self._workers: list[ProcessWorker] = []
+        self._spares: list[Spawned] = []
+        self._spare_count = spares
+        self._started = 0
+        self._failed = False
         self._own_dir: Path | None = None
 
     def start(
@@ -95,27 +104,17 @@ class ProcessLauncher:
         """
         name = f"task {task_id} ({workload}@{mps_pct})"
         arguments = self._arguments(name, workload, iterations)
-        environment = self._environment(name, mps_pct, gpu_uuid)
-        log = self._folder() / f"task-{task_id}-{workload.model}-{workload.batch_size}.log".replace(os.sep, "_")
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        try:
-            with log.open("ab") as output:
-                process = _spawn([*arguments, "--report-fd", str(writing)], environment, output, writing)
-        except OSError as error:
-            os.close(reading)
-            raise DeviceError(f"{name}: {arguments[0]} does not start: {error.strerror}. Check the command.") from error
-        finally:
-            os.close(writing)
+        spawned = self._spawn(name, arguments, self._share(name, mps_pct, gpu_uuid))
         worker = ProcessWorker(
-            process,
-            reading,
+            spawned.process,
+            spawned.pipe,
             name=name,
-            log=log,
+            log=spawned.log,
             iterations=iterations,
             start_timeout_s=self._start_timeout_s,
             grace_s=self._grace_s,
         )
+        self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
         if not self._hold:
             worker.go()
@@ -128,12 +127,13 @@ class ProcessLauncher:
 
     def close(self) -> None:
         """Stop every worker that is still there. May be repeated. The logs in a given `log_dir` stay."""
-        failed = False
+        while self._spares:
+            self._spares.pop().discard()
         while self._workers:
             worker = self._workers.pop()
             worker.stop()
-            failed = failed or worker.failure is not None
-        if self._own_dir is not None and not failed:
+            self._failed = self._failed or worker.failure is not None
+        if self._own_dir is not None and not self._failed:
             shutil.rmtree(self._own_dir, ignore_errors=True)
             self._own_dir = None
 
@@ -157,18 +157,44 @@ class ProcessLauncher:
             "iterations": "forever" if iterations is None else math.ceil(iterations),
             **self._options,
         }
-        return [*self._command, *(part for key, value in options.items() for part in (f"--{key}", str(value)))]
+        return [part for key, value in options.items() for part in (f"--{key}", str(value))]
 
-    def _environment(self, name: str, mps_pct: int, gpu_uuid: str) -> dict[str, str]:
+    def _share(self, name: str, mps_pct: int, gpu_uuid: str) -> dict[str, str]:
+        """What a worker's environment must hold before it has a CUDA context."""
         if self._sharing is not None:
-            share = self._sharing.environment(mps_pct)
-        elif mps_pct == 100:
-            share = {"CUDA_VISIBLE_DEVICES": gpu_uuid}
-        else:
+            return self._sharing.environment(mps_pct)
+        if mps_pct != 100:
             raise DeviceError(f"{name}: without MPS nothing enforces a share of {mps_pct} %. Ask for 100 %.")
+        return {"CUDA_VISIBLE_DEVICES": gpu_uuid}
+
+    def _spawn(self, name: str, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned:
+        """A process that runs this: one on stand-by if there is any, else a new one."""
+        try:
+            spawned = self._order(arguments, share) or self._new(arguments, share)
+            while len(self._spares) < self._spare_count:
+                self._spares.append(self._new([STANDBY], {}))
+        except OSError as error:
+            program = self._command[0]
+            raise DeviceError(f"{name}: {program} does not start: {error.strerror}. Check the command.") from error
+        return spawned
+
+    def _order(self, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned | None:
+        while self._spares:
+            spare = self._spares.pop(0)
+            if spare.alive and spare.process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    spare.process.stdin.write(order(arguments, share))
+                    return spare
+            spare.discard()
+        return None
+
+    def _new(self, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned:
+        self._started += 1
         path = os.pathsep.join(part for part in (str(PACKAGE.parent), os.environ.get("PYTHONPATH")) if part)
         # Nothing is downloaded, whatever a model library would like.
-        return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": path, **share}
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": path, **share}
+        log = self._folder() / f"worker-{os.getpid()}-{self._started}.log"
+        return spawn([*self._command, *arguments], environment, log)
 
     def _folder(self) -> Path:
         if self._log_dir is not None:
@@ -177,18 +203,3 @@ class ProcessLauncher:
         if self._own_dir is None:
             self._own_dir = Path(tempfile.mkdtemp(prefix="heshare-workers-"))
         return self._own_dir
-
-
-def _spawn(
-    arguments: list[str], environment: Mapping[str, str], output: IO[bytes], pipe: int
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        arguments,
-        bufsize=0,
-        env=environment,
-        pass_fds=(pipe,),
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )

@@ -71,7 +71,7 @@ def spin(arguments: Sequence[str]) -> int:
         kind, _, ms = model.partition(":")
         return Spin(float(ms if kind == "spin" else own.ms) / 1e3, own.fail_after, own.error)
 
-    return main(rest, make)
+    return main(rest, make, prepare=lambda: None)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from typing import Any
 
+from heshare.devices.networks import preload
 from heshare.devices.runner.loop import Stop, run, warm_up
 from heshare.devices.runner.messages import Channel, Message
 from heshare.devices.runner.program import Inference, Make, Program
@@ -19,17 +22,28 @@ from heshare.world.workload import PRECISIONS
 GO = b"g"
 """What the parent writes to the worker's standard input when a batch begins."""
 
+STANDBY = "--standby"
+"""The option of a worker that imports everything, makes no CUDA context, and waits for its order."""
+
 GRACE_S = 10.0
 """How long an iteration may go on after the parent has gone, s."""
 
 
-def main(arguments: Sequence[str], make: Make = Inference) -> int:
+def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[], None] = preload) -> int:
     """Run one worker; returns the exit code: 0 after the last word `end`, 1 after `failure`.
 
     Args:
         arguments: the command line.
         make: makes the program to run; a test's makes one that only counts.
+        prepare: what a worker on stand-by does before it knows its task.
     """
+    if STANDBY in arguments:
+        prepare()
+        given = _await_order()
+        if given is None:
+            return 0
+        os.environ.update(given["environment"])
+        arguments = [*(one for one in arguments if one != STANDBY), *given["arguments"]]
     asked = _parser().parse_args(arguments)
     channel = Channel(asked.report_fd)
     worker = _Worker(channel)
@@ -50,6 +64,23 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split()) or "no message"
     short = "out of GPU memory: " if name == "OutOfMemoryError" else ""
     return f"{short}{text}" if name == "DeviceError" else f"{short}{name}: {text}"
+
+
+def order(arguments: Sequence[str], environment: Mapping[str, str]) -> bytes:
+    """The line on its standard input that tells a worker on stand-by what to do, and in which environment."""
+    return json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode("ascii") + b"\n"
+
+
+def _await_order() -> dict[str, Any] | None:
+    """The order, or None when the parent has no use for this worker; not a byte more is read than the line."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(sys.stdin.fileno(), 1)
+        if not piece:
+            return None
+        line += piece
+    found: dict[str, Any] = json.loads(line)
+    return found
 
 
 class _Worker:

@@ -282,6 +282,52 @@ def _descriptors() -> list[str]:
     return sorted(f"{one.name} {one.readlink()}" for one in folder.iterdir() if one.exists())
 
 
+def test_a_spare_takes_the_order_with_its_environment(tmp_path: Path) -> None:
+    """The share is set after the start of the process, and before it has a CUDA context."""
+    before = _descriptors()
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
+    with ProcessLauncher(Clients(), spares=2, **how) as launcher:
+        workers = [launcher.start(n, Workload(f"spin:{n + 1}", 1), 30, 5, gpu_uuid=GPU) for n in range(4)]
+        for n, one in enumerate(workers):
+            until(one, lambda one=one: one.closed)  # type: ignore[misc]
+            assert (one.done, one.failure, one.title) == (5, None, f"spin of {n + 1} ms")
+        spares = [one.process.pid for one in launcher._spares]
+        assert len(spares) == 2
+        assert not set(spares) & {one.pid for one in workers}
+    assert all(map(gone, [*spares, *(one.pid for one in workers)]))
+    assert _descriptors() == before
+
+
+def test_the_order_changes_the_environment_of_a_process_that_runs(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from heshare.devices.runner.main import main\n"
+        "def make(*what):\n"
+        "    raise SystemExit(os.environ['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE'])\n"
+        "sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order')))\n"
+    )
+    command = (sys.executable, "-c", code)
+    with ProcessLauncher(Clients(), command=command, log_dir=tmp_path, spares=1) as launcher:
+        for share in (30, 60):
+            worker = launcher.start(1, Workload("resnet50", 1), share, None, gpu_uuid=GPU)
+            until(worker, lambda worker=worker: worker.failure)  # type: ignore[misc]
+            assert f"SystemExit: {share}" in str(worker.failure)
+            worker.stop()
+        assert "ready to take an order" in worker.log.read_text("utf-8")
+
+
+def test_a_spare_that_has_died_is_passed_over(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
+    with ProcessLauncher(Clients(), spares=1, **how) as launcher:
+        launcher.start(1, Workload("spin:1", 1), 100, 1, gpu_uuid=GPU)
+        dead = launcher._spares[0].process
+        dead.kill()
+        dead.wait()
+        worker = launcher.start(2, Workload("spin:1", 1), 100, 3, gpu_uuid=GPU)
+        until(worker, lambda: worker.finished)
+        assert worker.done == 3
+
+
 def test_two_hundred_workers_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     before = _descriptors()
     pids = []

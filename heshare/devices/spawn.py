@@ -1,0 +1,67 @@
+"""A worker's process, its pipe and its log, before it is known what it will run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A process that was started.
+
+    Attributes:
+        process: the process, leader of a session of its own.
+        pipe: the reading end of its report pipe, which never blocks.
+        log: the file that takes its standard output and error.
+    """
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.poll() is None
+
+    def discard(self) -> None:
+        """End a process that was never given a task, and give back what belongs to it."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.pipe)
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+
+
+def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Spawned:
+    """Start a worker with a report pipe; `--report-fd N` is appended to its arguments.
+
+    Raises:
+        OSError: the process or its log cannot be made; nothing is left behind.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*arguments, "--report-fd", str(writing)],
+                bufsize=0,
+                env=environment,
+                pass_fds=(writing,),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return Spawned(process, reading, log)
