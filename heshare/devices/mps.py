@@ -18,6 +18,7 @@ from heshare.errors import DeviceError
 CONTROL = "nvidia-cuda-mps-control"
 MPS, TIME_SLICE = "mps", "time-slice"
 _POLL_S = 0.02
+_PREFIX, _OWNER = "hs-mps-", "owner"
 
 
 class MpsSession:
@@ -55,9 +56,9 @@ class MpsSession:
         if program is None:
             self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
             return
-        # A short path: the pipes are sockets, whose paths may have about 100 characters.
-        base = None if len(tempfile.gettempdir()) < 60 else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="hs-mps-", dir=base))
+        self._sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
+        (self._folder / _OWNER).write_text(str(os.getpid()))
         self._off = at_end(self.stop)
         found = self._launch(program)
         if found:
@@ -141,6 +142,18 @@ class MpsSession:
                 f"({self.reason}). Ask for 100 %, or provide MPS."
             )
 
+    def _sweep(self) -> None:
+        """End the daemons of sessions whose process was killed before it could."""
+        for folder in sorted(_base().glob(f"{_PREFIX}*")):
+            try:
+                owner = int((folder / _OWNER).read_text())
+            except (OSError, ValueError):
+                continue
+            if not _alive(owner):
+                left = MpsSession(self.gpu_uuid, timeout_s=self._timeout_s)
+                left._folder = folder
+                left.stop()
+
     def _without(self, reason: str) -> None:
         if self._required:
             raise DeviceError(f"GPU {self.gpu_uuid}: no MPS: {reason}. Provide MPS, or share by time-slicing.")
@@ -202,6 +215,12 @@ class MpsSession:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _base() -> Path:
+    """Where sessions have their folders: a short path, since the pipes are sockets, whose paths have 107 characters."""
+    usual = tempfile.gettempdir()
+    return Path(usual if len(usual) < 60 else "/tmp")
 
 
 def _of_session(pipe: Path) -> list[int]:

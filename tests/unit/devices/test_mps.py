@@ -149,6 +149,26 @@ def test_no_daemon_outlives_its_process(mps_mode, how: str) -> None:
     assert gone(pid)
 
 
+def test_a_session_ends_what_a_killed_one_left(mps_mode) -> None:
+    mps_mode("obeys")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(root())},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        pid = int(process.stdout.readline())
+        with MpsSession(GPU, required=True):
+            assert not gone(pid, within_s=0.1)  # its process lives, so it is left alone
+        process.kill()
+    assert not gone(pid, within_s=0.1)
+    with MpsSession(GPU, required=True):
+        assert gone(pid)
+
+
 def test_duties_are_called_last_first_and_once() -> None:
     code = """
 from heshare.devices.cleanup import at_end
