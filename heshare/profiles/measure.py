@@ -143,7 +143,8 @@ class Bench:
     def _advance(self, now: Reading, by_s: float) -> Reading:
         ended = self._device.advance(max(now.time_s, now.time_s + by_s))
         reading = self._device.read()
-        lost = [str(one) for task, one in self._running.items() if task in ended or task not in reading.residents]
+        gone = {task for task in self._running if task in ended or task not in reading.residents}
+        lost = [str(self._running.pop(task)) for task in sorted(gone)]
         if lost:
             raise DeviceError(
                 f"{self._device.gpu.name} ({self._device.provenance}): {', '.join(lost)} ended while it was measured. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +15,8 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from heshare.devices.device import Device
-from heshare.errors import InputError
-from heshare.profiles import budget, design, manifest, store
+from heshare.errors import DeviceError, InputError
+from heshare.profiles import budget, design, enforced, manifest, store
 from heshare.profiles.budget import Step
 from heshare.profiles.design import Point
 from heshare.profiles.journal import Journal
@@ -99,8 +100,9 @@ def record_for(
         InputError: the journal belongs to another recording, or the budget is too short for a single visit.
     """
     protocol = protocol or Protocol()
-    log = Journal(journal, _identity(device, protocol, seed, f"budget, clocks={clocks}"))
-    steps = budget.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks)
+    turns = ", time-slice" if enforced.takes_turns(device) else ""
+    log = Journal(journal, _identity(device, protocol, seed, f"budget, clocks={clocks}{turns}"))
+    steps = enforced.steps(device, budget.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks))
     made: list[Setup] = []
     try:
         with _bar(device, round(budget_s), "s", progress) as bar:
@@ -162,7 +164,7 @@ def profile(
     journal = folder / JOURNAL if keep_journal else None
     if budget_s is None:
         drawn = design.samples(gpu, samples, rng=np.random.default_rng(stream), clocks=clocks)
-        points = design.references(gpu) + drawn
+        points = enforced.points(device, design.references(gpu) + drawn)
         table = record(device, points, protocol=protocol, seed=seed, journal=journal, progress=progress)
     else:
         table = record_for(
@@ -218,8 +220,12 @@ def _run(device: Device, protocol: Protocol, log: Journal, steps: Iterable[Step]
             if (str(setup), number) not in log.visits:
                 log.add(bench.visit(setup, number))
             yield setup, number
-    finally:
-        bench.leave()
+    except BaseException:
+        # What went wrong first is what the user has to know.
+        with suppress(DeviceError):
+            bench.leave()
+        raise
+    bench.leave()
 
 
 def _check_catalogue(device: Device) -> None:
