@@ -40,7 +40,7 @@ def _nvml(name: str, clocks: bool) -> Device:
     which: int | str = int(name) if name.isdecimal() else name
     with Nvml() as nvml:
         mps = MpsSession(nvml.card(which).uuid())
-    return NvmlDevice(which, ProcessLauncher(mps), mps=mps, allow_clocks=clocks)
+    return NvmlDevice(which, ProcessLauncher(mps, spares=3), mps=mps, allow_clocks=clocks)
 
 
 def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
