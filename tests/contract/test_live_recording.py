@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import islice
 
+import numpy as np
 import pynvml
 import pytest
 
 from heshare.devices.live import NvmlDevice
 from heshare.devices.mps import MpsSession
 from heshare.devices.workers import ProcessLauncher
-from heshare.profiles import store
+from heshare.profiles import budget, design, enforced, store
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.record import profile
 from heshare.testing import fakemps
@@ -52,3 +54,22 @@ def test_a_live_gpu_is_recorded_as_measured(fake, tmp_path):
     assert said["sharing"] == "mps"
     assert said["power_kind"] == "instant"
     assert fake.get("open") == 0
+
+
+def test_without_mps_only_whole_gpus_are_recorded(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
+    launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
+    protocol = Protocol(repeats=1, window_s=0.1, warmup_s=0.02, readings=1)
+    with NvmlDevice(0, launcher, mps=mps) as device:
+        steps = enforced.steps(device, budget.plan(device.gpu, rng=np.random.default_rng(0)))
+        first = list(islice(steps, 200))
+        assert len(set(first)) == len(first)
+        assert {one.mps_pct for setup, _ in first for one in setup.residents} == {100}
+        drawn = design.samples(device.gpu, 20, rng=np.random.default_rng(0))
+        assert {point.target.mps_pct for point in enforced.points(device, drawn)} == {100}
+        path = profile(device, tmp_path / "out", budget_s=2.0, clocks=False, protocol=protocol, progress=False)
+    assert set(store.read(path)["mps_pct"]) == {100}
+    said = json.loads((path.parent / "manifest.json").read_text())["device"]
+    assert said["sharing"] == "time-slice"
+    assert "not on the PATH" in said["sharing_reason"]
