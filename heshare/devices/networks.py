@@ -110,6 +110,8 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
     with torch.no_grad():
         _settle_norms(torch, module, inputs)
     module.eval()
+    if device == "cuda":
+        torch.cuda.empty_cache()  # the memory is shared with other tasks
     if precision == "fp16":
         module = module.half()
         inputs = tuple(one.half() if one.is_floating_point() else one for one in inputs)
