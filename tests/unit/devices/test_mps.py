@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from heshare.devices.cleanup import at_end
 from heshare.devices.mps import MpsSession
 from heshare.errors import DeviceError
 from heshare.files import root
@@ -169,28 +168,33 @@ def test_a_session_ends_what_a_killed_one_left(mps_mode) -> None:
         assert gone(pid)
 
 
+def said_by(code: str) -> list[str]:
+    environment = {**os.environ, "PYTHONPATH": str(root())}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.split()
+
+
 def test_duties_are_called_last_first_and_once() -> None:
     code = """
 from heshare.devices.cleanup import at_end
 at_end(lambda: print("first"))
 at_end(lambda: 1 / 0)
-off = at_end(lambda: print("called off"))
+off = at_end(lambda: print("off"))
 at_end(lambda: print("last"))
 off(); off()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(root())},
-    )
-    assert done.stdout.split() == ["last", "first"]
+    assert said_by(code) == ["last", "first"]
 
 
 def test_handlers_of_signals_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    off = at_end(lambda: None)
-    assert signal.getsignal(signal.SIGTERM) is not before
-    off()
-    assert signal.getsignal(signal.SIGTERM) is before
+    code = """
+import signal
+from heshare.devices.cleanup import at_end
+mine = lambda number, frame: None
+signal.signal(signal.SIGTERM, mine)
+off = at_end(lambda: None)
+print(signal.getsignal(signal.SIGTERM) is mine)
+off()
+print(signal.getsignal(signal.SIGTERM) is mine, signal.getsignal(signal.SIGHUP) is signal.SIG_DFL)
+"""
+    assert said_by(code) == ["False", "True", "True"]
