@@ -42,7 +42,7 @@ COLUMNS = (
     Column("dram_util_pct", float, "%", "memory bandwidth utilisation of the whole GPU; alone, the task's own"),
     Column("l2_util_pct", float, "%", "L2 cache utilisation of the whole GPU; alone, the task's own"),
     Column("idle_w", float, "W", "power of the board with nothing running (Table II's basic power)"),
-    Column("repeats", int, "", "windows measured"),
+    Column("repeats", int, "", "visits, one window each"),
     Column("throttled", bool, "", "whether a limit held the clock below the request in any window"),
 )
 NAMES = tuple(column.name for column in COLUMNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from heshare.errors import InputError
 from heshare.profiles import budget, store
 from heshare.profiles.record import profile, record_for
 from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.workload import Workload
 
 A100 = gpu("A100")
 
@@ -54,6 +56,27 @@ def test_everything_fits_and_visits_are_counted(name: str) -> None:
 def test_clocks_only_if_asked() -> None:
     assert {setup.sm_mhz for setup, _ in _steps(600)} == {1410}
     assert len({setup.sm_mhz for setup, _ in _steps(900, clocks=True)}) > 2
+
+
+def test_where_tasks_take_turns_every_share_is_whole(tmp_path: Path) -> None:
+    path = profile(Turns(A100), tmp_path, budget_s=300.0)
+    table = store.read(path)
+    assert set(table["mps_pct"]) == {100}
+    assert not table["co_runners"].str.contains("@[1-9]0(?!0)", regex=True).any()
+    assert json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))["device"]["sharing"] == "time-slice"
+
+
+class Turns(EmulatedDevice):
+    """A device without MPS."""
+
+    sharing = "time-slice"
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        assert mps_pct == 100
+        super().start(task_id, workload, mps_pct, iterations)
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        return {"sharing": self.sharing}
 
 
 def test_levels_are_far_apart() -> None:
