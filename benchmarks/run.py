@@ -1,4 +1,4 @@
-"""How fast the stages are: medians of repeats, into a JSON file.
+"""How fast the stages are: medians of repeats, into a JSON list of name, value, unit and n.
 
 Run it as `make bench`. Times depend on the machine, so no test compares them.
 """
@@ -16,10 +16,14 @@ from pathlib import Path
 
 import heshare
 from heshare.files import write_text
+from heshare.prediction.table import TablePredictor
+from heshare.world.catalogue import gpu
 from heshare.world.trace import stream_jobs
+from heshare.world.workload import Resident, Workload
 
 TRACE_ROWS = 20_000
 ESTIMATES = 500
+LOOKUPS = 1000
 
 
 def trace_file(folder: str) -> Path:
@@ -54,6 +58,36 @@ def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
     }
 
 
+def table_speeds() -> list[dict[str, object]]:
+    """A table of predictions against the forest that it was made with: rows a second, and the ratio for one answer.
+
+    The forest is asked for one row that it has not answered before, the table for the same row, which it holds.
+    """
+    card, alone = gpu("A100"), Resident(Workload("resnet50", 4), 50)
+    start_s = time.perf_counter()
+    built = TablePredictor.build(heshare.load_predictor(), [alone.workload], [card])
+    build_s = time.perf_counter() - start_s
+    table, forest = built.on(card), heshare.load_predictor()
+    keys = [(mhz, table.ids([alone])) for mhz in card.clocks_mhz]
+    start_s = time.perf_counter()
+    for key in keys * LOOKUPS:
+        _ = table.answers[key]
+    lookup_s = (time.perf_counter() - start_s) / (len(keys) * LOOKUPS)
+    calls_s = []
+    for mhz, ids in keys:
+        start_s = time.perf_counter()
+        found = forest.co_run([(alone,)], card, [mhz])
+        calls_s.append(time.perf_counter() - start_s)
+        assert table.answers[mhz, ids] == (found.time_s[0].tolist(), found.power_w[0])
+    ratio = statistics.median(calls_s) / lookup_s
+    return [
+        {"name": "table_rows_built", "value": built.rows / build_s, "unit": "rows/s", "n": built.rows},
+        {"name": "table_rows_looked_up", "value": 1 / lookup_s, "unit": "rows/s", "n": len(keys) * LOOKUPS},
+        {"name": "forest_call", "value": statistics.median(calls_s), "unit": "s", "n": len(keys)},
+        {"name": "table_vs_forest_speed", "value": ratio, "unit": "1", "n": len(keys)},
+    ]
+
+
 def timed_s(call: Callable[[], object], repeats: int) -> list[float]:
     """Wall time of each of `repeats` calls, after one that warms up, s."""
     call()
@@ -71,15 +105,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    results = {}
+    results = table_speeds()
     with tempfile.TemporaryDirectory() as folder:
         for name, (call, things) in cases(folder).items():
-            times_s = timed_s(call, arguments.repeats)
-            median_s = statistics.median(times_s)
-            results[name] = {"median_s": median_s, "per_thing_s": median_s / things, "repeats": arguments.repeats}
-            print(f"{name:15s} {median_s:9.4f} s {things / median_s:12.1f} per second")
-    machine = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
-    write_text(arguments.out, json.dumps({"machine": machine, "results": results}, indent=2, sort_keys=True) + "\n")
+            median_s = statistics.median(timed_s(call, arguments.repeats))
+            results.append({"name": name, "value": median_s / things, "unit": "s", "n": arguments.repeats})
+    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    for result in results:
+        print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")
+    write_text(arguments.out, json.dumps([{**one, "machine": machine} for one in results], indent=2) + "\n")
 
 
 if __name__ == "__main__":

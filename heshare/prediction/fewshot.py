@@ -1,53 +1,101 @@
-"""How well a new workload is foreseen, by how many quick measurements of it there are; and how sure the intervals are."""
+"""How well a new workload is foreseen, by how many quick measurements of it there are, and how sure that is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from heshare.prediction.compare import RESAMPLES, folds
-from heshare.prediction.physics import LEARNERS, PhysicsModel, calibrate, in_company
+from heshare.prediction.physics import LEARNER, LEARNERS, PhysicsModel, in_company, intervals, left_out
 from heshare.prediction.predictor import FloatArray, IntArray
 from heshare.prediction.samples import Samples
 
 POINTS = (0, 1, 3, 10)
 """Measurements of a new workload on a GPU, beyond its reference rows."""
-TRUST = 1.0
-"""Prior measurements that a correction is weighed against: with k measured points it counts k / (k + TRUST)."""
+LEVEL = 0.9
+"""Part of new rows that intervals are to cover."""
 _COLUMNS = ("data", "points", "quantity")
 
 
-def correction(gaps: FloatArray) -> float:
-    """What to add to the logarithm of a prediction, from gaps ln(measured / predicted) of k points, shape (k,).
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What came out for workloads that no training row shows.
 
-    Their median, shrunk towards nothing: few points say little. No points: 0.
+    Attributes:
+        test: numbers of their rows, (m,).
+        gaps: ln(true / predicted) of time and power by learner, each (m, 2).
+        trained: the same on training rows whose workload was left out, by the chosen learner, (n, 2).
+        train: numbers of those rows, (n,).
     """
-    return float(np.median(gaps)) * len(gaps) / (len(gaps) + TRUST) if len(gaps) else 0.0
+
+    test: IntArray
+    gaps: dict[str, FloatArray]
+    trained: FloatArray
+    train: IntArray
 
 
-def few_shot(samples: Samples, *, seed: int = 0, draws: int = 5, quick: bool = False) -> pd.DataFrame:
-    """Errors on workloads that no training row shows, by how many of their points were measured.
+def study(samples: Samples, *, seed: int = 0, quick: bool = False) -> tuple[Fold, ...]:
+    """Fit every learner on all workloads but some, in turn; `quick`: one fold."""
+    sets, truth = samples.sets(), samples.truth
+    workloads = samples.rows["workload"].to_numpy(str)
+    done = []
+    for train, test in folds("workload", samples.rows, seed, quick):
+        known, asked = sets.pick(train), sets.pick(test)
+        models: dict[str, PhysicsModel] = {}
+        for name in LEARNERS:
+            start = models["none"].roofline if models else None
+            models[name] = PhysicsModel(seed=seed, learner=name).fit(known, *truth[train].T, start=start, refit=False)
+        gaps = {name: np.log(truth[test] / np.column_stack(model.first(asked))) for name, model in models.items()}
+        trained = left_out(known, truth[train], workloads[train].tolist(), model=models[LEARNER], seed=seed)
+        done.append(Fold(test, gaps, trained, train))
+    return tuple(done)
 
-    Training rows are those of other workloads. A workload's own measured points are drawn at random on each GPU and
-    added twice over: the model is not trained again, but its predictions for that workload on that GPU are multiplied
-    by a `correction`, one for time and one for power, one each for tasks alone and in company where both were seen.
-    Measured points are not tested. No points means the reference rows alone, which every workload needs.
+
+def trust(gaps: FloatArray, cells: list[str]) -> float:
+    """How many measured points a correction of zero is worth: variance within cells over variance between them.
 
     Args:
-        samples: what to learn from and to test on.
-        seed: of learners, draws and intervals.
+        gaps: ln(true / predicted) of rows that were left out, (n,).
+        cells: the workload and GPU of each.
+    """
+    by_cell = pd.Series(gaps).groupby(cells)
+    within = float(by_cell.var().mean())
+    between = float(by_cell.mean().var()) - within * float((1 / by_cell.size()).mean())
+    return within / between if between > 1e-3 * within else 1e3
+
+
+def correction(gaps: FloatArray, prior: float) -> float:
+    """What to add to the logarithm of a prediction, from gaps ln(measured / predicted) of k measured points, (k,).
+
+    Their mean, shrunk towards nothing by a prior of so many points (see `trust`). No points: 0.
+    """
+    return float(gaps.sum()) / (len(gaps) + prior) if len(gaps) else 0.0
+
+
+def few_shot(samples: Samples, done: tuple[Fold, ...], *, seed: int = 0, draws: int = 10) -> pd.DataFrame:
+    """Errors on workloads that no training row shows, by how many of their points were measured.
+
+    No points means the reference rows alone, which every workload needs. Measured points are drawn at random for each
+    workload and GPU. The model is not trained again: its predictions for that workload on that GPU are multiplied by a
+    `correction`, one for time and one for power. Measured points are not tested.
+
+    Args:
+        samples: what was learned from and tested on.
+        done: as from `study`.
+        seed: of draws and intervals.
         draws: how often the measured points are drawn.
-        quick: one fold, for a smoke run.
 
     Returns:
         One row for each number of points and quantity (`time`, and `power` where it was recorded): columns data,
         points, quantity, mean_pct (mean of |predicted - true| / true), low_pct, high_pct (95 % bootstrap interval over
         workloads and GPUs), cells (workloads times GPUs).
     """
-    rng, lots = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
-    errors = pd.DataFrame(list(_errors(samples, seed, draws, quick, lots)))
+    lots, rng = (np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(2))
+    errors = pd.DataFrame(list(_errors(samples, done, draws, lots)))
     cells = errors.groupby([*_COLUMNS, "cell"], sort=False)["error_pct"].mean().reset_index()
     rows = []
     for key, group in cells.groupby(list(_COLUMNS), sort=False):
@@ -59,71 +107,58 @@ def few_shot(samples: Samples, *, seed: int = 0, draws: int = 5, quick: bool = F
 
 
 def _errors(
-    samples: Samples, seed: int, draws: int, quick: bool, rng: np.random.Generator
+    samples: Samples, done: tuple[Fold, ...], draws: int, rng: np.random.Generator
 ) -> Iterator[dict[str, object]]:
-    sets, truth = samples.sets(), samples.truth
-    recorded = 1 if np.isnan(truth[:, 1]).all() else 2
-    company = in_company(sets)
     names = (samples.rows["workload"] + " on " + samples.rows["gpu"]).to_numpy(str)
-    for train, test in folds("workload", samples.rows, seed, quick):
-        model = PhysicsModel(seed=seed).fit(sets.pick(train), *truth[train].T)
-        gaps = np.log(truth[test] / np.column_stack(model.first(sets.pick(test))))[:, :recorded]
-        for cell in dict.fromkeys(names[test].tolist()):
-            own = np.flatnonzero(names[test] == cell)
+    recorded = ("time",) if np.isnan(samples.truth[:, 1]).all() else ("time", "power")
+    for fold in done:
+        own = names[fold.test]
+        priors = [trust(fold.trained[:, at], names[fold.train].tolist()) for at in range(len(recorded))]
+        for cell in dict.fromkeys(own.tolist()):
+            gaps = fold.gaps[LEARNER][own == cell]
             for points in POINTS:
                 for _ in range(draws if points else 1):
-                    order = rng.permutation(len(own))
-                    left = _corrected(gaps[own], company[test][own], order[:points], order[max(POINTS) :])
-                    for quantity, error in zip(("time", "power"), left, strict=False):
+                    order = rng.permutation(len(gaps))
+                    for at, quantity in enumerate(recorded):
+                        shift = correction(gaps[order[:points], at], priors[at])
+                        left = np.expm1(shift - gaps[order[points:], at])
                         key = (samples.provenance, points, quantity)
-                        yield {**dict(zip(_COLUMNS, key, strict=True)), "cell": cell, "error_pct": error}
+                        error_pct = round(float(100 * np.abs(left).mean()), 4)
+                        yield {**dict(zip(_COLUMNS, key, strict=True)), "cell": cell, "error_pct": error_pct}
 
 
-def _corrected(gaps: FloatArray, company: IntArray, measured: IntArray, tested: IntArray) -> list[float]:
-    """Mean relative errors (%) of the tested rows of a cell, after correction by the measured ones."""
-    errors = []
-    for column in gaps.T:
-        shift = np.full(len(column), correction(column[measured]))
-        for kind in (False, True):
-            like = measured[company[measured] == kind]
-            if 0 < len(like) < len(measured):
-                shift[company == kind] = correction(column[like])
-        errors.append(round(float(100 * np.mean(np.abs(np.exp(shift - column)[tested] - 1))), 4))
-    return errors
-
-
-def learners(samples: Samples, *, seed: int = 0, level: float = 0.9, quick: bool = False) -> pd.DataFrame:
-    """Every learner of the residuals on workloads that no training row shows, and how often its intervals cover.
-
-    Intervals are conformal, from errors on training workloads left out inside the training rows.
+def learners(samples: Samples, done: tuple[Fold, ...]) -> pd.DataFrame:
+    """Every learner on workloads that no training row shows; for the chosen one, how often its intervals cover.
 
     Returns:
-        One row for each learner: columns data, learner, time_pct and power_pct (mean of |predicted - true| / true; NaN
-        where no power was recorded), level_pct, time_covered_pct, power_covered_pct, time_width_pct (mean half-width).
+        One row for each learner: columns data, learner, time_pct and power_pct (mean of |predicted - true| / true;
+        NaN: no power was recorded); for the chosen one also level_pct, time_covered_pct, power_covered_pct and
+        time_width_pct (mean half-width of its conformal intervals).
     """
-    sets, truth = samples.sets(), samples.truth
-    workloads = samples.rows["workload"].to_numpy(str)
+    company = in_company(samples.sets())
     rows = []
     for name in LEARNERS:
-        found = []
-        for train, test in folds("workload", samples.rows, seed, quick):
-            known, asked = sets.pick(train), sets.pick(test)
-            model = PhysicsModel(seed=seed, learner=name).fit(known, *truth[train].T)
-            widths = calibrate(known, *truth[train].T, _listed(workloads[train]), model=model, seed=seed, level=level)
-            half = np.column_stack([widths.time, widths.power])[in_company(asked).astype(int)]
-            gaps = np.log(np.column_stack(model.first(asked)) / truth[test])
-            found.append(np.column_stack([np.abs(np.expm1(gaps)), np.abs(gaps) <= half, np.expm1(half)]))
-        time, power, *covered, width, _ = (100 * np.concatenate(found).mean(axis=0)).round(2).tolist()
-        covered[1] = float("nan") if np.isnan(power) else covered[1]
-        rows.append((samples.provenance, name, time, power, 100 * level, *covered, width))
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "data", "learner", "time_pct", "power_pct", "level_pct", "time_covered_pct", "power_covered_pct",
-            "time_width_pct",
-        ],
-    )  # fmt: skip
+        gaps = np.concatenate([fold.gaps[name] for fold in done])
+        time, power = (100 * np.abs(np.expm1(-gaps)).mean(axis=0)).round(2).tolist()
+        row = {"data": samples.provenance, "learner": name, "time_pct": time, "power_pct": power}
+        if name == LEARNER:
+            row |= _coverage(done, company)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def _listed(names: Sequence[str]) -> list[str]:
-    return list(map(str, names))
+def _coverage(done: tuple[Fold, ...], company: NDArray[np.bool_]) -> dict[str, float]:
+    covered, widths = [], []
+    for fold in done:
+        found = intervals(fold.trained, company[fold.train], level=LEVEL)
+        half = np.column_stack([found.time, found.power])[company[fold.test].astype(int)]
+        covered.append(np.abs(fold.gaps[LEARNER]) <= half)
+        widths.append(np.expm1(half[:, 0]))
+    time, power = (100 * np.concatenate(covered).mean(axis=0)).round(2).tolist()
+    known = bool(np.isfinite(done[0].gaps[LEARNER][:, 1]).any())
+    return {
+        "level_pct": 100 * LEVEL,
+        "time_covered_pct": time,
+        "power_covered_pct": power if known else float("nan"),
+        "time_width_pct": round(float(100 * np.concatenate(widths).mean()), 2),
+    }

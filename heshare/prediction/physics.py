@@ -81,10 +81,14 @@ class PhysicsModel:
         self._models: tuple[Any, Any] = (None, None)
 
     def fit(
-        self, sets: Sets, time_s: FloatArray, power_w: FloatArray, *, start: Roofline | None = None
+        self, sets: Sets, time_s: FloatArray, power_w: FloatArray, *, start: Roofline | None = None, refit: bool = True
     ) -> PhysicsModel:
-        """Learn from the times (s) of every set's first resident and the GPU's power (W; NaN: unknown), each (m,)."""
-        self.roofline = Roofline.fit(sets, time_s, power_w, start)
+        """Learn from the times (s) of every set's first resident and the GPU's power (W; NaN: unknown), each (m,).
+
+        The search for the constants begins at `start`; with `refit=False` they are those of `start`, which was fitted
+        to the same rows.
+        """
+        self.roofline = Roofline.fit(sets, time_s, power_w, start) if refit or start is None else start
         state = self.roofline.run(sets)
         seen = _features(sets, state)[sets.starts]
         gaps = np.log(time_s / state.time_s[sets.starts]), np.log(power_w / state.power_w)
@@ -124,37 +128,35 @@ class PhysicsModel:
         return model.fit(seen[known], gap[known].round(9))
 
 
-def calibrate(
-    sets: Sets,
-    time_s: FloatArray,
-    power_w: FloatArray,
-    groups: Sequence[str],
-    *,
-    model: PhysicsModel,
-    seed: int,
-    level: float = 0.9,
-) -> Intervals:
-    """Conformal intervals from errors on training rows whose group was left out (cross-conformal, by group).
+def left_out(sets: Sets, truth: FloatArray, groups: Sequence[str], *, model: PhysicsModel, seed: int) -> FloatArray:
+    """Errors on training rows whose group was left out, ln(true / predicted) of time and power, shape (m, 2).
 
     Args:
         sets: the training rows.
-        time_s: their times, s, (m,).
-        power_w: their powers, W, (m,).
+        truth: their times (s) and powers (W; NaN: not recorded), (m, 2).
         groups: what is left out together, such as workloads, (m,).
         model: the model fitted to all of them; its constants begin each search.
         seed: of the learners.
+    """
+    gaps = np.full((len(truth), 2), np.nan)
+    names = np.asarray(groups, dtype=str)
+    for train, test in GroupKFold(min(_CALIBRATION_FOLDS, len(np.unique(names)))).split(names, groups=names):
+        other = PhysicsModel(seed=seed, learner=model.learner)
+        other.fit(sets.pick(train), *truth[train].T, start=model.roofline)
+        gaps[test] = np.log(truth[test] / np.column_stack(other.first(sets.pick(test))))
+    return gaps
+
+
+def intervals(gaps: FloatArray, company: NDArray[np.bool_], *, level: float = 0.9) -> Intervals:
+    """Conformal intervals from errors on rows that were left out (cross-conformal, by group).
+
+    Args:
+        gaps: as from `left_out`, (m, 2).
+        company: which rows have co-runners, (m,).
         level: part of new rows to cover.
     """
-    gaps = np.full((len(time_s), 2), np.nan)
-    names = np.asarray(groups, dtype=str)
-    folds = GroupKFold(min(_CALIBRATION_FOLDS, len(np.unique(names))))
-    for train, test in folds.split(names, groups=names):
-        other = PhysicsModel(seed=seed, learner=model.learner)
-        other.fit(sets.pick(train), time_s[train], power_w[train], start=model.roofline)
-        found_s, found_w = other.first(sets.pick(test))
-        gaps[test] = np.abs(np.column_stack([np.log(found_s / time_s[test]), np.log(found_w / power_w[test])]))
-    company = in_company(sets)
-    (a, b), (c, d) = [[_quantile(gaps[company == on, column], level) for on in (False, True)] for column in (0, 1)]
+    sizes = np.abs(gaps)
+    (a, b), (c, d) = [[_quantile(sizes[company == on, column], level) for on in (False, True)] for column in (0, 1)]
     return Intervals(level, (a, b), (c, d))
 
 

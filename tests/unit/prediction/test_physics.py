@@ -17,7 +17,7 @@ from heshare.prediction.features import is_reference
 from heshare.prediction.fitting import least_squares
 from heshare.prediction.forest import load_predictor
 from heshare.prediction.parts import PARTS, Parts
-from heshare.prediction.physics import PhysicsModel, Sets, calibrate, in_company, sets_on
+from heshare.prediction.physics import PhysicsModel, Sets, in_company, intervals, left_out, sets_on
 from heshare.prediction.roofline import Roofline
 from heshare.prediction.samples import of_profiles
 from heshare.profiles import store
@@ -135,7 +135,8 @@ def test_a_new_workload_is_foreseen_within_ten_percent_and_intervals_cover(profi
     assert gap_s.mean() < 0.10
     assert gap_w.mean() < 0.05
     groups = samples["workload"].iloc[train].tolist()
-    widths = calibrate(known, time_s[train], power_w[train], groups, model=model, seed=0)
+    gaps = left_out(known, found.truth[train], groups, model=model, seed=0)
+    widths = intervals(gaps, in_company(known))
     width = np.array(widths.time)[in_company(sets.pick(test)).astype(int)]
     covered = np.mean(np.abs(np.log(found_s / time_s[test])) <= width)
     assert 0.8 < covered <= 1
