@@ -116,7 +116,7 @@ def _errors(
         priors = [trust(fold.trained[:, at], names[fold.train].tolist()) for at in range(len(recorded))]
         for cell in dict.fromkeys(own.tolist()):
             gaps = fold.gaps[LEARNER][own == cell]
-            for points in POINTS:
+            for points in (one for one in POINTS if one < len(gaps)):
                 for _ in range(draws if points else 1):
                     order = rng.permutation(len(gaps))
                     for at, quantity in enumerate(recorded):

@@ -43,6 +43,10 @@ class Samples:
         """Times (s) and powers (W; NaN: not recorded), shape (m, 2)."""
         return self.rows[["time_s", "power_w"]].to_numpy(float)
 
+    def every(self, step: int) -> Samples:
+        """Every `step`-th observation, for a smoke run."""
+        return Samples(self.rows[::step].reset_index(drop=True), self.members[::step], self.references, self.provenance)
+
     def features(self) -> FloatArray:
         """Table II's features, shape (m, 14)."""
         gpus = self.rows["gpu"].tolist()
