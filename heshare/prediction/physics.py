@@ -23,7 +23,8 @@ from heshare.world.workload import Resident
 LEARNERS = ("none", "boosting", "monotone", "trees")
 """What learns the rest: nothing, gradient boosting, the same with monotone constraints, extremely random trees."""
 LEARNER = "trees"
-"""Chosen by cross-validation inside the training part, by workload (`heshare.prediction.beyond`)."""
+"""The best of the four on workloads left out (`heshare.prediction.fewshot.learners` compares them); its own error there
+is a little flattered by that."""
 # Name, and which way the time may go as the feature grows (0: either way).
 _FEATURES = (
     ("busy", 0), ("dram", 0), ("l2", 0), ("host", 0), ("memory", 0), ("reached", 0), ("clock asked", -1),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from heshare.prediction.fitting import least_squares
-from heshare.prediction.parts import OVERLAP, PARTS
+from heshare.prediction.parts import PARTS, joined
 from heshare.prediction.predictor import FloatArray, IntArray
 from heshare.world.gpu import Gpu
 
@@ -166,7 +166,7 @@ class Roofline:
     def _to_the_record(self, sets: Sets, state: State) -> State:
         """Times scaled so that a workload alone takes what the record says; power within the limit."""
         parts = sets.tasks
-        said = _joined(parts[:, HOST], parts[:, MEMORY] + parts[:, WORK] / parts[:, REACHED])
+        said = joined(parts[:, HOST], parts[:, MEMORY] + parts[:, WORK] / parts[:, REACHED])
         power_w = np.minimum(state.power_w, sets.limit_w)
         time_s = state.time_s * (parts[:, TIME] / said)
         return State(time_s, state.load, state.duty, state.bandwidth, state.active, power_w, state.clock)
@@ -178,14 +178,14 @@ class Roofline:
         each = clock[row]
         memory = parts[:, MEMORY] / np.maximum(1, knee / parts[:, REACHED]) * np.maximum(1, knee / each)
         gpu_s = memory + parts[:, WORK] / (each * np.minimum(1, sets.share / full) ** share)
-        alone = _joined(parts[:, HOST], gpu_s)
+        alone = joined(parts[:, HOST], gpu_s)
         load, there = parts[:, WORK] / each / alone, gpu_s / alone
         rate = parts[:, TIME] / alone
         bandwidth, cache = parts[:, DRAM] * rate, parts[:, L2] * rate
         crowding = np.maximum(1, _sums(load, sets))
         met = dram * bandwidth + duty * there + l2 * cache
         stretch = crowding[row] ** crowd * (1 + (_sums(met, sets)[row] - met) / crowding[row] ** dilution)
-        time_s = _joined(parts[:, HOST], gpu_s * stretch)
+        time_s = joined(parts[:, HOST], gpu_s * stretch)
         active = parts[:, WORK] / each / time_s
         own = parts[:, DYNAMIC] / (self._swing(sets, parts[:, REACHED]) * parts[:, BUSY])
         beside = _sums(active, sets) - np.maximum.reduceat(active, sets.starts) if len(active) else active
@@ -200,13 +200,6 @@ class Roofline:
         volts = np.where(clock > knee, 1 - (1 - clock) * (1 - floor) / (1 - knee), floor)
         swing: FloatArray = clock * volts * volts
         return swing
-
-
-def _joined(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:
-    longer = np.maximum(host_s, gpu_s)
-    ratio = np.minimum(host_s, gpu_s) / longer
-    joined: FloatArray = longer * (1 + ratio**OVERLAP) ** (1 / OVERLAP)
-    return joined
 
 
 def _sums(values: FloatArray, sets: Sets) -> FloatArray:

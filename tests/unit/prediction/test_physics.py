@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from heshare import files
 from heshare.errors import InputError
+from heshare.prediction import parts as parts_module
 from heshare.prediction.features import is_reference
 from heshare.prediction.fitting import least_squares
 from heshare.prediction.forest import load_predictor
-from heshare.prediction.parts import PARTS, Parts
+from heshare.prediction.parts import PARTS, Parts, joined
 from heshare.prediction.physics import PhysicsModel, Sets, in_company, intervals, left_out, sets_on
 from heshare.prediction.roofline import Roofline
 from heshare.prediction.samples import of_profiles
@@ -110,6 +112,24 @@ def test_parts_are_those_of_a_task_that_was_made_of_them() -> None:
     assert time_s[3] < between[0] < time_s[4]
     with pytest.raises(InputError, match="Record resnet50:64"):
         Parts(table).of("A100", Workload("resnet50", 64))
+
+
+def test_the_reference_rows_choose_the_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = store.read(files.data("profiles", "emulated", "A100"))
+    alone = table[is_reference(table)]
+
+    def unexplained(exponent: float) -> float:
+        monkeypatch.setattr(parts_module, "OVERLAP", exponent)
+        found = Parts(table)
+        gaps = []
+        for row in alone.itertuples():
+            part = dict(zip(PARTS, found.of("A100", Workload(row.workload, row.batch_size)), strict=True))
+            modelled = joined(part["host_s"], part["memory_s"] + part["work_s"] / part["clock"])
+            gaps.append(np.log(modelled / row.time_s))
+        return float(np.sqrt(np.mean(np.square(gaps))))
+
+    chosen = parts_module.OVERLAP
+    assert min((2.0, 4.0, 8.0, 16.0), key=unexplained) == chosen
 
 
 def test_sets_can_be_picked() -> None:
