@@ -1,4 +1,4 @@
-"""Tables III and IV: the GPUs and the workloads, as the catalogue has them."""
+"""Tables III to V in the paper's own shape: GPUs and workloads as the catalogue has them, errors of predictors."""
 
 from __future__ import annotations
 
@@ -49,3 +49,19 @@ def table_4(batch_size: int = 8) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def table_5(errors: pd.DataFrame) -> pd.DataFrame:
+    """Table V as the paper prints it: one row a technique, its absolute and relative errors side by side.
+
+    Args:
+        errors: as from `heshare.prediction.compare.table5`.
+
+    Returns:
+        Columns Model, then one for each kind of data, split and error, %; time and power together where both were
+        recorded.
+    """
+    whole = errors[(errors["quantity"] == "both") | (errors["data"] == "published")]
+    named = whole.assign(column=whole["data"] + ", by " + whole["split"] + ", " + whole["error"] + " (%)")
+    wide = named.pivot_table(index="technique", columns="column", values="mean_pct", sort=False)
+    return wide.round(2).rename_axis(None, axis=1).rename_axis("Model").reset_index()

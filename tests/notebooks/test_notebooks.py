@@ -166,7 +166,7 @@ def test_table_4_has_the_papers_workloads(results: Path) -> None:
 
 
 def test_table_5_is_complete_and_bounded(results: Path) -> None:
-    frame = table(results, "table5_predictors")
+    frame = table(results, "tableA5_errors")
     assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "Physics"}
     assert set(frame["data"]) == {"emulated", "published"}
     assert set(frame["split"]) == {"row", "workload", "gpu"}
@@ -174,6 +174,11 @@ def test_table_5_is_complete_and_bounded(results: Path) -> None:
     assert (frame["mean_pct"] <= frame["high_pct"] + 1e-9).all()
     forest = frame[(frame["technique"] == "RF") & (frame["split"] == "row")]
     assert forest["mean_pct"].between(0.1, 30).all()
+    wide = table(results, "table5_predictors").set_index("Model")
+    both = frame[frame["quantity"] == "both"].set_index(["data", "split", "technique", "error"])["mean_pct"]
+    assert wide.loc["MLP", "emulated, by workload, relative (%)"] == pytest.approx(
+        both["emulated", "workload", "MLP", "relative"], abs=0.006
+    )
 
 
 def test_the_emulated_gpus_match_what_was_left_out(results: Path) -> None:
