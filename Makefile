@@ -74,8 +74,7 @@ bench: $(ENV) ## how fast it is, into build/bench.json
 calibrate: $(ENV) ## fit the device model again; print its errors on points left out
 	$(PY) -m heshare calibrate
 
-live: $(ENV) ## the notebooks on this machine's NVIDIA GPU (changes its clocks, then restores them)
-	@echo "make live measures on a real NVIDIA GPU and needs the right to set its clocks."
+live: $(ENV) ## the notebooks on this machine's NVIDIA GPU; stops and says why where it cannot measure
 	$(PY) -m heshare notebook run --all --profile live --jobs 1 --out build/live
 
 notebook: $(ENV) ## open the notebooks in JupyterLab
