@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heshare.errors import InputError
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.policies.release import ReleasesPlan
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import fit_mask
 from heshare.scheduling.plan import Batch
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -45,11 +45,8 @@ class Random(ReleasesPlan):
         return [memory_batches(queue, gpu) for queue, gpu in zip(queues, self.cluster.gpus, strict=True)]
 
     def _draw(self, task: Task) -> int:
-        need_mib = memory_mib(task.workload)
-        fitting = [index for index, gpu in enumerate(self.cluster.gpus) if gpu.memory_mib >= need_mib]
-        if not fitting:
-            raise fits_nowhere(task, self.cluster)
-        return fitting[int(self.rng.integers(len(fitting)))]
+        fitting = np.flatnonzero(fit_mask([task], self.cluster)[0])
+        return int(fitting[self.rng.integers(len(fitting))])
 
 
 def memory_batches(tasks: Sequence[Task], gpu: Gpu) -> list[Batch]:
@@ -64,14 +61,3 @@ def memory_batches(tasks: Sequence[Task], gpu: Gpu) -> list[Batch]:
         groups[-1].append(task.id)
         free_mib -= need_mib
     return [Batch(tuple(group), (100,) * len(group)) for group in groups]
-
-
-def fits_nowhere(task: Task, cluster: Cluster) -> InputError:
-    """The error for a task whose memory no GPU of the cluster has."""
-    largest = max(gpu.memory_mib for gpu in cluster.gpus)
-    return InputError(
-        column="workload",
-        found=f"task {task.id}, {task.workload}, which needs {memory_mib(task.workload):.0f} MiB",
-        expected=f"at most {largest:.0f} MiB, the largest memory of {cluster}",
-        action="Use a smaller inference batch size or a GPU with more memory.",
-    )

@@ -101,7 +101,7 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
         task = tasks[int(lost[0])]
         raise InputError(
             column="tasks",
-            found=f"task {task.id} ({task.workload}) of {needs[lost[0]]:.0f} MiB, which fits no GPU of {cluster}",
+            found=f"task {task.id}, {task.workload}, which needs {needs[lost[0]]:.0f} MiB and fits no GPU of {cluster}",
             expected=f"at most {max(gpu.memory_mib for gpu in cluster.gpus):.0f} MiB",
             action="Give it a smaller inference batch size, or add a GPU with more memory.",
         )

@@ -92,7 +92,7 @@ def test_a_task_never_counts_where_it_does_not_fit() -> None:
 
 def test_a_task_that_fits_no_gpu_is_named() -> None:
     tasks = (Task(7, Workload("bert_large", 8), 10.0),)
-    with pytest.raises(InputError, match=r"task 7 \(bert_large:8\).*fits no GPU"):
+    with pytest.raises(InputError, match=r"task 7, bert_large:8, which needs.*fits no GPU"):
         fit_mask(tasks, Cluster((_small_gpu(100.0),)))
 
 
