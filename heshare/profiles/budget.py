@@ -7,6 +7,7 @@ from itertools import count, islice
 
 import numpy as np
 
+from heshare.profiles import paper
 from heshare.profiles.design import BATCH_SIZES, MPS_PCTS, shares
 from heshare.profiles.visit import Setup
 from heshare.world.catalogue import memory_mib, models
@@ -28,8 +29,8 @@ def plan(gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False) -> Iterato
     """Visits in the order of what they tell; take as many as there is time for.
 
     First every workload alone at 100 %: Table II's task features. Then chains: six workloads together, then five of
-    them, and so on down to one alone under its MPS percentage, each task observed each time. Then every workload alone
-    at half of the GPU. Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each
+    them, and so on down to one alone under its MPS percentage, each task observed each time; among the first of them the
+    settings of the paper's Figs. 3 and 4. Then every workload alone at half of the GPU. Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each
     level far from those before, and between them the first settings again, which tells how well they repeat. With
     `clocks`, every other round after the first runs below the top clock.
 
@@ -62,7 +63,9 @@ def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]
     for number in count():
         clock = grid[number // 2 % len(grid)] if clocks and number % 2 else top
         yield from _alone(gpu, sizes[number % len(sizes)], 100, top, rng)
-        for _ in range(CHAINS):
+        for chain in range(CHAINS):
+            if number == 0 and chain == CHAINS // 2:
+                yield from paper.setups(gpu, clocks=clocks)
             yield from _chain(gpu, clock, rng)
         yield from _alone(gpu, sizes[number % len(sizes)], pcts[number % len(pcts)], clock, rng)
         yield from _alone(gpu, FIRST_SIZE, 100, top, rng)

@@ -9,19 +9,12 @@ import numpy as np
 import pandas as pd
 
 from heshare.devices.model import co_run
+from heshare.profiles.paper import PAIRS
 from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
-PAIRS = (
-    ("mobilenet", "resnet18"),
-    ("resnet50", "mobilenetv2"),
-    ("resnet50", "vgg19"),
-    ("resnet152", "densenet201"),
-    ("bert_large", "resnet50"),
-    ("bert_large", "gpt2"),
-)
 
 
 def solo(gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int]) -> pd.DataFrame:

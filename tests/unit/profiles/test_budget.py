@@ -17,8 +17,9 @@ import pytest
 from heshare.devices.emulated import EmulatedDevice
 from heshare.devices.open import emulated
 from heshare.errors import InputError
-from heshare.profiles import budget, store
+from heshare.profiles import budget, paper, store
 from heshare.profiles.record import profile, record_for
+from heshare.profiles.visit import Setup
 from heshare.world.catalogue import gpu, memory_mib, models
 from heshare.world.workload import Workload
 
@@ -56,6 +57,20 @@ def test_everything_fits_and_visits_are_counted(name: str) -> None:
 def test_clocks_only_if_asked() -> None:
     assert {setup.sm_mhz for setup, _ in _steps(600)} == {1410}
     assert len({setup.sm_mhz for setup, _ in _steps(900, clocks=True)}) > 2
+
+
+@pytest.mark.parametrize("clocks", [False, True])
+def test_the_papers_figures_are_among_the_first_settings(clocks: bool) -> None:
+    early = [setup for setup, _ in _steps(100, clocks=clocks)]
+    pairs = {tuple(sorted(one.workload.model for one in setup.residents)) for setup in early if _is_figure_4(setup)}
+    assert pairs == {tuple(sorted(pair)) for pair in paper.PAIRS}
+    sweep = [setup for setup in early if str(setup).startswith(("resnet152:16@100/", "resnet152:32@100/"))]
+    assert len(sweep) == (12 if clocks else 2)
+    assert {1410} <= {setup.sm_mhz for setup in sweep}
+
+
+def _is_figure_4(setup: Setup) -> bool:
+    return len(setup.residents) == 2 and all(str(one).endswith(":8@100") for one in setup.residents)
 
 
 def test_where_tasks_take_turns_every_share_is_whole(tmp_path: Path) -> None:
