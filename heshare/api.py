@@ -7,8 +7,8 @@ unless told otherwise; the stages' own functions (named in each docstring) leave
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,11 @@ import pandas as pd
 from heshare.policies import registry
 from heshare.prediction.forest import load_predictor
 from heshare.prediction.predictor import Predictor
-from heshare.running.compare import compare as compare_policies
 from heshare.running.draw import draw
+from heshare.running.grid import Grid
 from heshare.running.result import Run
 from heshare.running.run import run as run_policy
+from heshare.running.sweep import sweep
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import Settings
@@ -113,8 +114,10 @@ def compare(
     arrivals: str = "at_once",
     n_jobs: int = 1,
     progress: bool = False,
+    cells: str | Path | None = None,
+    engine: Any = "joblib",
 ) -> pd.DataFrame:
-    """Policies side by side on the same task sets; see `heshare.running.compare.compare`.
+    """Policies side by side on the same task sets; see `heshare.running.sweep.sweep`, which takes whole grids.
 
     Args:
         tasks: a task set for every repetition, or how many tasks to draw anew in each.
@@ -126,21 +129,31 @@ def compare(
         arrivals: when tasks arrive.
         n_jobs: processes.
         progress: show a progress bar.
+        cells: a folder in which finished runs are kept and looked for; None keeps nothing.
+        engine: where runs run, see `heshare.running.engine.each`.
+
+    Returns:
+        The columns of `heshare.running.compare.compare`.
 
     Raises:
         InputError: an unknown policy, or an argument out of its range.
     """
-    drawn = partial(draw, tasks, load=load, arrivals=arrivals) if isinstance(tasks, int) else tasks
-    return compare_policies(
-        drawn,
-        _cluster(cluster),
-        list(policies or registry.policies()),
-        predictor=load_predictor,
-        seed=seed,
-        seeds=seeds,
+    found = sweep(
+        Grid(
+            policies=tuple(policies or registry.policies()),
+            clusters=(cluster,),
+            tasks=(tasks if isinstance(tasks, int) else tuple(tasks),),
+            loads=(load,),
+            arrivals=(arrivals,),
+            seeds=seeds,
+            seed=seed,
+        ),
+        folder=cells,
+        engine=engine,
         n_jobs=n_jobs,
         progress=progress,
     )
+    return found.loc[:, "repetition":]
 
 
 def policy_names() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class HeShareError(Exception):
@@ -41,6 +42,10 @@ class InputError(HeShareError, ValueError):
         self.action = action
         super().__init__(self._message())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its arguments have names, which plain exceptions lose on their way from another process.
+        return _again, (type(self), {name: getattr(self, name) for name in _PARTS})
+
     def _message(self) -> str:
         place = [
             part
@@ -53,6 +58,13 @@ class InputError(HeShareError, ValueError):
         ]
         where = f"{', '.join(place)}: " if place else ""
         return f"{where}found {self.found}; expected {self.expected}. {self.action}"
+
+
+_PARTS = ("found", "expected", "action", "file", "row", "column")
+
+
+def _again(kind: type[InputError], parts: dict[str, Any]) -> InputError:
+    return kind(**parts)
 
 
 class PlanError(InputError):

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 from tqdm.auto import tqdm
 
-from heshare.devices.device import Device
 from heshare.errors import InputError
-from heshare.policies.heshare import share_fronts
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make, title
-from heshare.prediction.predictor import Predictor
-from heshare.running.run import run
+from heshare.running.engine import LOCAL, each
+from heshare.running.repetition import DrawTasks, MakeDevices, MakePredictor, repetition
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-DrawTasks = Callable[..., Sequence[Task]]
-MakePredictor = Callable[[], Predictor]
-MakeDevices = Callable[[Cluster], Sequence[Device]]
 WALL_TIME = ("planning_s",)
 """Columns of a comparison that are wall time: they differ from run to run and are left out of recorded results."""
 
@@ -38,8 +33,12 @@ def compare(
     start_cost_s: float = 0.0,
     n_jobs: int = 1,
     progress: bool = False,
+    engine: Any = LOCAL,
 ) -> pd.DataFrame:
     """Run every policy on the same task set, once for each repetition.
+
+    For anything that text can describe, `heshare.running.sweep.sweep` does the same over whole grids, and keeps what
+    is finished.
 
     Within a repetition all policies get the same tasks and the same random stream, and those that plan the same front
     plan it once (each is charged for it). Repetitions are independent, by `SeedSequence.spawn`.
@@ -56,6 +55,7 @@ def compare(
         start_cost_s: see `run`.
         n_jobs: processes; the result does not depend on it. Functions must then be picklable.
         progress: show a progress bar over repetitions.
+        engine: where repetitions run, see `heshare.running.engine.each`.
 
     Returns:
         One row a repetition and policy: columns repetition, policy, title, then those of `Run.summary`. The last one,
@@ -72,14 +72,11 @@ def compare(
             action="Name the policies and the number of repetitions.",
         )
     makers = [_maker(policy) for policy in policies]
-    children = np.random.SeedSequence(seed).spawn(seeds)
-    jobs = (
-        delayed(_repetition)(number, child, tasks, cluster, makers, predictor, devices, start_cost_s)
-        for number, child in enumerate(children)
-    )
-    done = Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
-    rows = [row for rows in tqdm(done, total=seeds, desc="repetitions", disable=not progress) for row in rows]
-    return pd.DataFrame(rows)
+    about = (tasks, cluster, makers, predictor, devices, start_cost_s)
+    jobs = [(number, child, about) for number, child in enumerate(np.random.SeedSequence(seed).spawn(seeds))]
+    done = each(_repetition, jobs, engine=engine, n_jobs=n_jobs)
+    rows = dict(tqdm(done, total=seeds, desc="repetitions", disable=not progress))
+    return pd.DataFrame([row for number in range(seeds) for row in rows[number]])
 
 
 class _Named:
@@ -99,31 +96,10 @@ def _maker(policy: str | Callable[[], Policy]) -> Callable[[], Policy]:
     return policy
 
 
-def _repetition(
-    number: int,
-    seed: np.random.SeedSequence,
-    tasks: Sequence[Task] | DrawTasks,
-    cluster: Cluster,
-    makers: Sequence[Callable[[], Policy]],
-    predictor: MakePredictor,
-    devices: MakeDevices | None,
-    start_cost_s: float,
-) -> list[dict[str, float | int | str]]:
+def _repetition(job: tuple[int, np.random.SeedSequence, tuple[Any, ...]]) -> list[dict[str, float | int | str]]:
     """The rows of one repetition."""
-    of_tasks, of_policies = seed.spawn(2)
-    drawn = tasks(rng=np.random.default_rng(of_tasks)) if callable(tasks) else tasks
-    made = [maker() for maker in makers]
-    share_fronts(made)
-    rows = []
-    for policy in made:
-        result = run(
-            drawn,
-            cluster,
-            policy,
-            predictor=predictor(),
-            rng=np.random.default_rng(of_policies),
-            devices=None if devices is None else devices(cluster),
-            start_cost_s=start_cost_s,
-        )
-        rows.append({"repetition": number, "policy": policy.name, "title": title(policy.name), **result.summary()})
-    return rows
+    number, seed, about = job
+    return [
+        {"repetition": number, "policy": done.policy, "title": title(done.policy), **done.summary()}
+        for done in repetition(seed, *about)
+    ]

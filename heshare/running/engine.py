@@ -1,0 +1,126 @@
+"""Where the jobs of a sweep run: processes of this machine by joblib, or a Dask cluster, with the same results.
+
+A Slurm or Kubernetes cluster is one of Dask's: `dask_jobqueue.SLURMCluster` and `dask_kubernetes.operator.KubeCluster`
+are clusters that can be given here, as can a `distributed.Client` or a scheduler's address, `dask://host:8786`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from heshare.errors import InputError
+
+Job = TypeVar("Job")
+Found = TypeVar("Found")
+LOCAL = "joblib"
+"""The default engine: processes of this machine."""
+
+
+def check(engine: Any) -> None:
+    """Refuse what is no engine, before anything is computed.
+
+    Raises:
+        InputError: another text than `joblib`, `dask` or `dask://host:port`, an object that is neither a Dask client
+            nor a cluster, or Dask is not installed.
+    """
+    if engine == LOCAL:
+        return
+    good = engine == "dask" or (isinstance(engine, str) and engine.startswith("dask://") and len(engine) > 7)
+    if not (good or hasattr(engine, "submit") or hasattr(engine, "scheduler_address")):
+        raise InputError(
+            column="engine",
+            found=repr(engine),
+            expected="joblib, dask, dask://host:port, or a Dask client or cluster",
+            action="Choose one.",
+        )
+    _distributed()
+
+
+def each(
+    function: Callable[[Job], Found], jobs: Sequence[Job], *, engine: Any = LOCAL, n_jobs: int = 1
+) -> Iterator[tuple[int, Found]]:
+    """Call a function on every job, in whatever order they end.
+
+    Args:
+        function: a function of a module, or one that cloudpickle knows how to send.
+        jobs: its arguments.
+        engine: `joblib`; `dask` for a Dask cluster of `n_jobs` processes on this machine that ends with the sweep;
+            `dask://host:port` for a scheduler; or a `distributed.Client` or Dask cluster, which is left running.
+        n_jobs: processes of `joblib` and `dask`.
+
+    Yields:
+        The index of a job and what its call returned.
+
+    Raises:
+        InputError: no such engine.
+    """
+    check(engine)
+    if engine != LOCAL:
+        yield from _by_dask(function, jobs, engine, n_jobs)
+    elif n_jobs == 1 or len(jobs) == 1:
+        for index, job in enumerate(jobs):
+            yield index, function(job)
+    else:
+        # One job at a time for each process, so that whoever is stopped loses no more than it was at.
+        pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+        with closing(pool(delayed(_numbered)(function, index, job) for index, job in enumerate(jobs))) as done:
+            yield from done
+
+
+def _numbered(function: Callable[[Job], Found], index: int, job: Job) -> tuple[int, Found]:
+    return index, function(job)
+
+
+def _by_dask(
+    function: Callable[[Job], Found], jobs: Sequence[Job], engine: Any, n_jobs: int
+) -> Iterator[tuple[int, Found]]:
+    with _client(engine, n_jobs) as client:
+        futures = {client.submit(function, job, pure=False): index for index, job in enumerate(jobs)}
+        try:
+            for future in _distributed().as_completed(list(futures)):
+                yield futures.pop(future), future.result()
+                future.release()
+        finally:
+            client.cancel(list(futures))
+
+
+@contextmanager
+def _client(engine: Any, n_jobs: int) -> Iterator[Any]:
+    """A client of the cluster; what was opened here is closed here, what was given stays open."""
+    dask = _distributed()
+    if hasattr(engine, "submit"):
+        yield engine
+    elif engine == "dask":
+        options = {"n_workers": n_jobs, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+        with dask.LocalCluster(**options) as cluster, dask.Client(cluster) as client:
+            yield client
+    else:
+        address = f"tcp://{engine.removeprefix('dask://')}" if isinstance(engine, str) else engine
+        try:
+            client = dask.Client(address, timeout="30s")
+        except (OSError, ValueError) as error:
+            raise InputError(
+                column="engine",
+                found=f"{engine}, where no scheduler answers ({error})",
+                expected="the address of a running Dask scheduler",
+                action="Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
+            ) from None
+        with client:
+            yield client
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise InputError(
+            column="engine",
+            found="no Dask on this machine",
+            expected="the packages dask and distributed",
+            action="Install them: pip install 'heshare[dask]', or '.[dask]' in a checkout.",
+        ) from None
+    return distributed
