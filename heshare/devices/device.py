@@ -8,6 +8,7 @@ energy; whoever runs tasks on it computes energy from the timeline as well, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -126,6 +127,19 @@ class Restartable(Protocol):
 
     def restart(self, label: str) -> None:
         """Set time, energy and progress to 0; what runs goes on, and repeat noise depends on `label` alone."""
+        ...
+
+
+@runtime_checkable
+class StartsTogether(Protocol):
+    """A device that starts several tasks in the time of one: on a real one, each takes seconds to load."""
+
+    def start_together(self, tasks: Mapping[int, Resident]) -> None:
+        """Start tasks, by id, that run until stopped: all of them or none.
+
+        Raises:
+            DeviceError: as `Device.start`.
+        """
         ...
 
 

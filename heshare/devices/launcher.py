@@ -53,20 +53,31 @@ class Worker(Protocol):
         """Why it died, one line, or None."""
         ...
 
+    def go(self) -> None:
+        """Let one that was started with `hold` begin. May be repeated."""
+        ...
+
     def poll(self) -> None:
         """Take in what the process has said since; never blocks, never raises for what the process did."""
         ...
 
     def stop(self) -> float:
-        """End the process, whatever its state, and wait for its end; returns the iterations done. May be repeated."""
+        """End the task, whatever its state, and wait for its end; returns the iterations done. May be repeated."""
         ...
 
 
 class Launcher(Protocol):
-    """Starts workers."""
+    """Starts workers. One that keeps processes between tasks has `shed()`, which gives the memory they hold back."""
 
     def start(
-        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+        self,
+        task_id: int,
+        workload: Workload,
+        mps_pct: int,
+        iterations: float | None,
+        *,
+        gpu_uuid: str,
+        hold: bool = False,
     ) -> Worker:
         """Start one worker and return at once; it says `ready` later.
 
@@ -76,6 +87,7 @@ class Launcher(Protocol):
             mps_pct: its share of the SMs, %; set in its environment before it has a CUDA context.
             iterations: how many to do; None runs until it is stopped.
             gpu_uuid: the GPU, as NVML names it.
+            hold: wait, once ready, for the worker's `go` before the first iteration.
 
         Raises:
             DeviceError: the process cannot be started.

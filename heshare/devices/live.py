@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -130,11 +131,15 @@ class NvmlDevice:
             DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
                 nothing would enforce, or the worker did not come up.
         """
-        if self._mps is not None:
-            self._mps.check(mps_pct)
-        elif mps_pct != 100:
-            raise self._refusal(f"{mps_pct} % of the SMs asked for without MPS", "Ask for 100 %.")
-        self._tasks.start(task_id, Resident(workload, mps_pct), iterations, free_mib=self.free_mib())
+        self._start({task_id: Resident(workload, mps_pct)}, iterations)
+
+    def start_together(self, tasks: Mapping[int, Resident]) -> None:
+        """Start tasks that run until stopped, all of them or none, and wait until they work; they begin together.
+
+        Raises:
+            DeviceError: as `start`.
+        """
+        self._start(tasks, None)
 
     def stop(self, task_id: int) -> float:
         """Stop a task, finished, failed or not; returns the iterations that it completed here.
@@ -197,6 +202,14 @@ class NvmlDevice:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start(self, tasks: Mapping[int, Resident], iterations: float | None) -> None:
+        for one in tasks.values():
+            if self._mps is not None:
+                self._mps.check(one.mps_pct)
+            elif one.mps_pct != 100:
+                raise self._refusal(f"{one.mps_pct} % of the SMs asked for without MPS", "Ask for 100 %.")
+        self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

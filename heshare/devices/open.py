@@ -10,19 +10,32 @@ import numpy as np
 
 from heshare.devices.device import Device
 from heshare.devices.emulated import EmulatedDevice, NoiseModel
+from heshare.devices.noise import POWER_CV, TIME_CV
 from heshare.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
 
+SPARES = 6
+"""Workers on stand-by: as many as a recording starts at once."""
 
-def emulated(gpu: str, *, seed: int = 0) -> EmulatedDevice:
+MIB_OF_KEPT = 8192.0
+"""A worker is kept warm for so much memory of the card, MiB: its context takes about a sixteenth of that."""
+
+
+def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> EmulatedDevice:
     """An emulated GPU whose readings repeat as badly as real ones do.
+
+    Args:
+        gpu: a name of the catalogue.
+        seed: of the noise.
+        time_cv: its size, of a time over the time; by default the public record's.
+        power_cv: its size, of a power over the power.
 
     Raises:
         InputError: no such GPU.
     """
     card = find_gpu(gpu)
     rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
-    return EmulatedDevice(card, noise=NoiseModel(rng=rng))
+    return EmulatedDevice(card, noise=NoiseModel(rng=rng, time_cv=time_cv, power_cv=power_cv))
 
 
 def _replay(path: str) -> Device:
@@ -39,8 +52,10 @@ def _nvml(name: str, clocks: bool) -> Device:
 
     which: int | str = int(name) if name.isdecimal() else name
     with Nvml() as nvml:
-        mps = MpsSession(nvml.card(which).uuid())
-    return NvmlDevice(which, ProcessLauncher(mps, spares=3), mps=mps, allow_clocks=clocks)
+        card = nvml.card(which)
+        mps, memory_mib = MpsSession(card.uuid()), card.memory_mib()[0]
+    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_KEPT))
+    return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
 
 
 def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:

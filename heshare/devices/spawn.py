@@ -29,14 +29,24 @@ class Spawned:
         """Whether it runs."""
         return self.process.poll() is None
 
-    def discard(self) -> None:
-        """End a process that was never given a task, and give back what belongs to it."""
-        self.process.kill()
-        self.process.wait()
-        os.close(self.pipe)
+    def dismiss(self) -> None:
+        """Tell a process that has no task to go, without waiting for it; `discard` has to follow."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
+
+    def discard(self, patience_s: float = 0.0) -> None:
+        """End a process that has no task, and give back what belongs to it.
+
+        Args:
+            patience_s: how long it may take to go by itself, which is kinder to an MPS server than a kill, s.
+        """
+        self.dismiss()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience_s)
+        self.process.kill()
+        self.process.wait()
+        os.close(self.pipe)
 
 
 def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Spawned:

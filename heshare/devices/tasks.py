@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from heshare.devices.device import Progress
@@ -47,28 +48,39 @@ class Tasks:
     def __bool__(self) -> bool:
         return bool(self._running)
 
-    def start(self, task_id: int, resident: Resident, iterations: float | None, *, free_mib: float) -> None:
-        """Start a worker and wait for its first iteration.
+    def start(self, wanted: Mapping[int, Resident], iterations: float | None, *, free_mib: Callable[[], float]) -> None:
+        """Start workers at once, wait until each is ready, let them begin together; all of them or none.
+
+        Loading and warming up take seconds: together they take as long as the slowest, not as long as their sum.
 
         Args:
-            task_id: its id.
-            resident: its workload and share.
-            iterations: how many it is to do; None runs until stopped.
-            free_mib: memory that is free on the card now, MiB.
+            wanted: workload and share by id.
+            iterations: how many each is to do; None runs until stopped.
+            free_mib: says how much memory is free on the card, MiB.
 
         Raises:
-            DeviceError: the id runs already, there is no room, or the worker does not come up.
+            DeviceError: an id runs already, there is no room, or a worker does not come up.
         """
-        needed_mib = memory_mib(resident.workload)
-        self._check_room(task_id, resident, needed_mib, free_mib)
-        worker = self._launcher.start(task_id, resident.workload, resident.mps_pct, iterations, gpu_uuid=self._uuid)
+        self._check_room(wanted, free_mib)
+        hold = len(wanted) > 1
+        workers: dict[int, Worker] = {}
         try:
-            self._await(worker, task_id, resident)
+            for task, one in wanted.items():
+                workers[task] = self._launcher.start(
+                    task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid, hold=hold
+                )
+            if hold:
+                self._await(workers, wanted, lambda worker: worker.ready)
+                for worker in workers.values():
+                    worker.go()
+            self._await(workers, wanted, lambda worker: worker.finished or (worker.ready and worker.time_s > 0))
         except BaseException:
-            worker.stop()
+            for worker in workers.values():
+                worker.stop()
             raise
-        wanted = math.inf if iterations is None else float(iterations)
-        self._running[task_id] = _Running(resident, wanted, worker, needed_mib)
+        limit = math.inf if iterations is None else float(iterations)
+        for task, one in wanted.items():
+            self._running[task] = _Running(one, limit, workers[task], memory_mib(one.workload))
 
     def stop(self, task_id: int) -> float:
         """Stop a worker, finished, failed or not; returns its completed iterations.
@@ -121,29 +133,48 @@ class Tasks:
         """Seconds until the next completion at the present pace; `inf` where none will come."""
         return min((one.remaining_s for one in self._running.values()), default=math.inf)
 
-    def _check_room(self, task_id: int, resident: Resident, needed_mib: float, free_mib: float) -> None:
-        if task_id in self._running:
-            raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
-        if len(self._running) >= self._gpu.mps_clients:
-            raise self._refusal(f"{self._gpu.mps_clients} tasks run already", "Wait for one to end.")
+    def _check_room(self, wanted: Mapping[int, Resident], free_mib: Callable[[], float]) -> None:
+        for task in wanted:
+            if task in self._running:
+                raise self._refusal(f"task {task} runs here already", "Stop it first.")
+        if len(self._running) + len(wanted) > self._gpu.mps_clients:
+            found = f"{len(self._running)} tasks run already, of {self._gpu.mps_clients} that may"
+            raise self._refusal(found, "Wait for one to end.")
+        needed_mib = sum(memory_mib(one.workload) for one in wanted.values())
         room_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
-        free_mib = min(room_mib, free_mib)
-        if needed_mib > free_mib:
-            found = f"{resident.workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free"
-            raise self._refusal(found, "Wait, or split.")
+        left_mib = min(room_mib, free_mib())
+        if left_mib < needed_mib <= room_mib:
+            # Processes that are kept warm hold memory which tasks need more.
+            getattr(self._launcher, "shed", _nothing)()
+            left_mib = min(room_mib, free_mib())
+        if needed_mib > left_mib:
+            what = ", ".join(str(one.workload) for one in wanted.values())
+            raise self._refusal(f"{what} needs {needed_mib:.0f} MiB, {left_mib:.0f} are free", "Wait, or split.")
 
-    def _await(self, worker: Worker, task_id: int, resident: Resident) -> None:
-        until = time.monotonic() + self._timeout_s
+    def _await(
+        self, workers: Mapping[int, Worker], wanted: Mapping[int, Resident], reached: Callable[[Worker], bool]
+    ) -> None:
+        """Poll until every worker has come so far."""
+        until, waiting = time.monotonic() + self._timeout_s, dict(workers)
         while True:
-            worker.poll()
-            if worker.failure is not None:
-                raise self._refusal(f"task {task_id} ({resident}) failed: {worker.failure}", "See its log.")
-            if worker.finished or (worker.ready and worker.time_s > 0):
+            for task, worker in list(waiting.items()):
+                worker.poll()
+                if worker.failure is not None:
+                    raise self._refusal(f"task {task} ({wanted[task]}) failed: {worker.failure}", "See its log.")
+                if reached(worker):
+                    del waiting[task]
+            if not waiting:
                 return
             if time.monotonic() >= until:
-                found = f"task {task_id} ({resident}) did nothing within {self._timeout_s:g} s"
-                raise self._refusal(found, "See its log, or allow more time.")
+                late = ", ".join(f"task {task} ({wanted[task]})" for task in waiting)
+                raise self._refusal(
+                    f"{late} did nothing within {self._timeout_s:g} s", "See its log, or allow more time."
+                )
             time.sleep(_POLL_S)
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._gpu.name} ({self._uuid}): {found}. {action}")
+
+
+def _nothing() -> None:
+    """What a launcher without warm processes gives back."""

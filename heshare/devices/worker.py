@@ -8,15 +8,24 @@ import os
 import select
 import signal
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
 from time import monotonic
 
-from heshare.devices.runner.main import GO
+from heshare.devices.runner.main import GO, STOP
 from heshare.devices.runner.messages import LONGEST, Message, parse
+from heshare.devices.spawn import Spawned
 
 
 class ProcessWorker:
-    """One worker process, as `heshare.devices.launcher.Worker` asks; `ProcessLauncher.start` makes it.
+    """One task of a worker process, as `heshare.devices.launcher.Worker` asks; `ProcessLauncher.start` makes it.
+
+    Args:
+        spawned: the process.
+        name: of the task, for messages.
+        iterations: how many it is to do; None runs until it is stopped.
+        start_timeout_s: how long it may take to load and warm up, s.
+        grace_s: how long it may take to finish its iteration when it is stopped, s.
+        take_back: takes the process when the task is over and the process waits for another; None ends it.
 
     Attributes:
         log: the file with what the process wrote to its standard output and error.
@@ -28,29 +37,30 @@ class ProcessWorker:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
-        pipe: int,
+        spawned: Spawned,
         *,
         name: str,
-        log: Path,
         iterations: float | None,
         start_timeout_s: float,
         grace_s: float,
+        take_back: Callable[[Spawned], None] | None = None,
     ) -> None:
-        self.log = log
+        self.log = spawned.log
         self.at_s = math.nan
         self.title = ""
         self.ready = False
         self.finished = False
         self.failure: str | None = None
         self.time_s = math.nan
-        self._process = process
-        self._pipe: int | None = pipe
+        self._spawned, self._take_back = spawned, take_back
+        self._process = spawned.process
+        self._pipe: int | None = spawned.pipe
         self._name = name
         self._iterations = iterations
         self._count = 0
         self._ended = False
         self._silent = False
+        self._waits = False
         self._rest = b""
         self._until_s = monotonic() + start_timeout_s
         self._start_timeout_s = start_timeout_s
@@ -69,19 +79,19 @@ class ProcessWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether the process has been waited for and its pipe closed."""
+        """Whether the process has been waited for and its pipe closed, or has been given back."""
         return self._pipe is None
 
     def go(self) -> None:
         """Give the word to begin; the worker takes it up once it is ready. May be repeated."""
-        if self._released or self._process.stdin is None:
-            return
-        self._released = True
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(GO)
+        if not self._released:
+            self._released = True
+            self._tell(GO)
 
     def poll(self) -> None:
         """Take in what the process has said; never blocks. One that takes too long to get ready is ended here."""
+        if self.closed:
+            return
         gone = self._process.poll() is not None
         self._read()
         if gone:
@@ -93,8 +103,11 @@ class ProcessWorker:
             self._fail(f"was not ready after {self._start_timeout_s:g} s and was killed")
 
     def stop(self) -> float:
-        """Ask the process to stop after its iteration, kill it if it does not; returns the iterations done."""
-        if self._pipe is None:
+        """End the task after its iteration, and its process unless it is kept; returns the iterations done.
+
+        A process that does not listen is killed.
+        """
+        if self._pipe is None or self._given_back():
             return self.done
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
@@ -107,11 +120,28 @@ class ProcessWorker:
         self._close()
         return self.done
 
+    def _given_back(self) -> bool:
+        """End the task alone, and give the process back if it waits for another then."""
+        if self._take_back is None or self.failure is not None:
+            return False
+        self._tell(STOP)
+        self._listen_until_end(self._grace_s)
+        if not self._waits or self.failure is not None or not self._spawned.alive:
+            return False
+        self._pipe = None
+        self._take_back(self._spawned)
+        return True
+
+    def _tell(self, word: bytes) -> None:
+        if self._pipe is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(word)
+
     def _listen_until_end(self, patience_s: float) -> None:
-        """Read until the process has ended or patience has."""
+        """Read until the process has ended, waits for another task, or patience has ended."""
         until_s = monotonic() + patience_s
-        while self._process.poll() is None and monotonic() < until_s:
-            if self._pipe is None or self._ended or self._silent:
+        while self._process.poll() is None and not self._waits and monotonic() < until_s:
+            if self._pipe is None or self._silent or (self._ended and self._take_back is None):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(max(0.0, until_s - monotonic()))
                 return
@@ -143,6 +173,9 @@ class ProcessWorker:
         if message.kind == "failure":
             self._ended = True
             self._fail(message.text)
+            return
+        if message.kind == "waiting":
+            self._waits = True
             return
         self._count = max(self._count, message.done)
         self.at_s = message.at_s

@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from heshare.devices.runner.main import STANDBY, order
+from heshare.devices.runner.main import KEEP, STANDBY, order
 from heshare.devices.spawn import Spawned, spawn
 from heshare.devices.worker import ProcessWorker
 from heshare.errors import DeviceError
@@ -22,6 +23,9 @@ from heshare.world.workload import Workload
 
 RUNNER = (sys.executable, "-m", "heshare.devices.runner")
 """The command that runs a model of Table IV; a test's runs something that only counts."""
+
+
+_PATIENCE_S = 5.0
 
 
 class Sharing(Protocol):
@@ -56,6 +60,9 @@ class ProcessLauncher:
         warmup_s: seconds of warm-up, at least.
         spares: how many processes to keep on stand-by, which have imported PyTorch but have no CUDA context, so that
             their share can still be set: a task then starts within a second or two instead of five or more.
+        keep: how many processes to keep warm when their task is over. Each has its context, its share and its loaded
+            kernels, and takes another task of the same share without any of that; it also has some hundred MiB of the
+            card, which `shed` gives back.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class ProcessLauncher:
         warmup: int = 5,
         warmup_s: float = 1.0,
         spares: int = 0,
+        keep: int = 0,
     ) -> None:
         self._sharing = sharing
         self._command = tuple(command)
@@ -83,12 +91,22 @@ class ProcessLauncher:
         self._workers: list[ProcessWorker] = []
         self._spares: list[Spawned] = []
         self._spare_count = spares
+        self._kept: list[tuple[Mapping[str, str], Spawned]] = []
+        self._keep_count = keep
+        self._going: list[Spawned] = []
         self._started = 0
         self._failed = False
         self._own_dir: Path | None = None
 
     def start(
-        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+        self,
+        task_id: int,
+        workload: Workload,
+        mps_pct: int,
+        iterations: float | None,
+        *,
+        gpu_uuid: str,
+        hold: bool = False,
     ) -> ProcessWorker:
         """Start one worker and return at once; it says `ready` later.
 
@@ -98,27 +116,35 @@ class ProcessLauncher:
             mps_pct: its share of the SMs, %.
             iterations: how many to do, rounded up to whole ones; None runs until it is stopped.
             gpu_uuid: the GPU, as NVML names it.
+            hold: wait for the worker's `go` before the first iteration.
 
         Raises:
             DeviceError: another engine, a share that nothing would enforce, no iterations, or no process.
         """
         name = f"task {task_id} ({workload}@{mps_pct})"
         arguments = self._arguments(name, workload, iterations)
-        spawned = self._spawn(name, arguments, self._share(name, mps_pct, gpu_uuid))
+        share = self._share(name, mps_pct, gpu_uuid)
         worker = ProcessWorker(
-            spawned.process,
-            spawned.pipe,
+            self._spawn(name, arguments, share),
             name=name,
-            log=spawned.log,
             iterations=iterations,
             start_timeout_s=self._start_timeout_s,
             grace_s=self._grace_s,
+            take_back=partial(self._take_back, share) if self._keep_count else None,
         )
         self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
-        if not self._hold:
+        if not (self._hold or hold):
             worker.go()
         return worker
+
+    def shed(self) -> None:
+        """End the processes that are kept warm, and wait until the card has their memory back."""
+        for _, one in self._kept:
+            one.dismiss()
+        self._going += [one for _, one in self._kept]
+        self._kept.clear()
+        self._see_off(_PATIENCE_S)
 
     def release(self) -> None:
         """Let every worker that waits begin."""
@@ -133,6 +159,7 @@ class ProcessLauncher:
             worker = self._workers.pop()
             worker.stop()
             self._failed = self._failed or worker.failure is not None
+        self.shed()
         if self._own_dir is not None and not self._failed:
             shutil.rmtree(self._own_dir, ignore_errors=True)
             self._own_dir = None
@@ -157,7 +184,8 @@ class ProcessLauncher:
             "iterations": "forever" if iterations is None else math.ceil(iterations),
             **self._options,
         }
-        return [part for key, value in options.items() for part in (f"--{key}", str(value))]
+        words = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+        return [*words, KEEP] if self._keep_count else words
 
     def _share(self, name: str, mps_pct: int, gpu_uuid: str) -> dict[str, str]:
         """What a worker's environment must hold before it has a CUDA context."""
@@ -168,9 +196,14 @@ class ProcessLauncher:
         return {"CUDA_VISIBLE_DEVICES": gpu_uuid}
 
     def _spawn(self, name: str, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned:
-        """A process that runs this: one on stand-by if there is any, else a new one."""
+        """A process that runs this: a warm one of this share, else one on stand-by, else a new one."""
+        self._see_off(0.0)
         try:
-            spawned = self._order(arguments, share) or self._new(arguments, share)
+            spawned = (
+                self._order(self._warm(share), arguments, share)
+                or self._order(self._spares, arguments, share)
+                or self._new(arguments, share)
+            )
             while len(self._spares) < self._spare_count:
                 self._spares.append(self._new([STANDBY], {}))
         except OSError as error:
@@ -178,15 +211,38 @@ class ProcessLauncher:
             raise DeviceError(f"{name}: {program} does not start: {error.strerror}. Check the command.") from error
         return spawned
 
-    def _order(self, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned | None:
-        while self._spares:
-            spare = self._spares.pop(0)
-            if spare.alive and spare.process.stdin is not None:
+    def _order(self, candidates: list[Spawned], arguments: Sequence[str], share: Mapping[str, str]) -> Spawned | None:
+        """Give the order to the first candidate that takes it; what is taken or dead leaves the list."""
+        while candidates:
+            one = candidates.pop(0)
+            if one.alive and one.process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
-                    spare.process.stdin.write(order(arguments, share))
-                    return spare
-            spare.discard()
+                    one.process.stdin.write(order(arguments, share))
+                    return one
+            one.discard()
         return None
+
+    def _warm(self, share: Mapping[str, str]) -> list[Spawned]:
+        """Take the warm process of a share that was used last, if there is one."""
+        found = next((one for one in reversed(self._kept) if one[0] == share), None)
+        if found is None:
+            return []
+        self._kept.remove(found)
+        return [found[1]]
+
+    def _take_back(self, share: Mapping[str, str], spawned: Spawned) -> None:
+        """Keep a process that waits for another task; those that were used longest ago go."""
+        self._kept.append((share, spawned))
+        while len(self._kept) > self._keep_count:
+            leaving = self._kept.pop(0)[1]
+            leaving.dismiss()
+            self._going.append(leaving)
+
+    def _see_off(self, patience_s: float) -> None:
+        """Give back what belonged to dismissed processes; with patience, wait for each of them."""
+        for one in [one for one in self._going if patience_s or not one.alive]:
+            self._going.remove(one)
+            one.discard(patience_s)
 
     def _new(self, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned:
         self._started += 1

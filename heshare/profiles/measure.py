@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import TypeVar
 
-from heshare.devices.device import Device, Reading, Restartable
+from heshare.devices.device import Device, Reading, Restartable, StartsTogether
 from heshare.errors import DeviceError
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.visit import Setup, Visit
 from heshare.world.workload import Resident
 
 POLL_S = 0.5
+T = TypeVar("T")
 
 
 class Bench:
@@ -74,6 +77,14 @@ class Bench:
             throttled=any(one.throttled for one in seen),
         )
 
+    def alone(self, run: Callable[[], T]) -> tuple[T, float]:
+        """Have something run on the GPU with no task beside it; returns its answer and the time that it took, s."""
+        begin_s = self._begin("alone")
+        self._clear()
+        self._device.set_clock(None)
+        found = run()
+        return found, self._device.read().time_s - begin_s
+
     def leave(self) -> None:
         """Stop what runs and give the clock back to the card."""
         try:
@@ -99,10 +110,20 @@ class Bench:
             self._stop(task)
         top = self._device.gpu.max_mhz
         self._device.set_clock(None if setup.sm_mhz == top else setup.sm_mhz)
-        for one in rest:
-            self._device.start(self._next_id, one.workload, one.mps_pct)
-            self._running[self._next_id] = one
-            self._next_id += 1
+        self._start(rest)
+
+    def _start(self, residents: Sequence[Resident]) -> None:
+        """Start tasks, together where the device can."""
+        new = dict(enumerate(residents, start=self._next_id))
+        self._next_id += len(new)
+        if isinstance(self._device, StartsTogether):
+            if new:
+                self._device.start_together(new)
+                self._running |= new
+            return
+        for task, one in new.items():
+            self._device.start(task, one.workload, one.mps_pct)
+            self._running[task] = one
 
     def _cool(self) -> None:
         """Wait, with nothing running, until the GPU is cool enough or the time for that is over."""

@@ -43,6 +43,9 @@ class Spin:
     def settle(self) -> None:
         """Nothing is ever under way."""
 
+    def close(self) -> None:
+        """It holds no memory."""
+
     def _fail(self) -> None:
         if self._error == "killed":
             signal.raise_signal(signal.SIGKILL)

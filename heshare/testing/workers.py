@@ -19,6 +19,8 @@ if doom == "silent":
 if doom == "unborn":
     sys.exit("out of memory")
 print("ready", flush=True)
+if doom == "held":
+    sys.stdin.read(1)
 began_s, done = time.perf_counter(), 0
 while done < iterations:
     done += 1
@@ -36,7 +38,7 @@ class ToyWorker:
         self._wanted = math.inf if iterations is None else iterations
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _PROGRAM, repr(period_s), repr(self._wanted), doom],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if doom == "held" else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, **environment},
@@ -52,6 +54,11 @@ class ToyWorker:
         self.time_s = math.nan
         self.finished = False
         self.failure: str | None = None
+
+    def go(self) -> None:
+        """Let one that was held begin."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
 
     def poll(self) -> None:
         """Take in what the process has said since."""
@@ -69,6 +76,7 @@ class ToyWorker:
         if not self._stopped:
             self._process.kill()
             self._process.wait()
+            self.go()
             self._take()
             self._stopped = True
             for stream in (self._process.stdout, self._process.stderr):
@@ -110,11 +118,18 @@ class ToyLauncher:
         self.environments: list[dict[str, str]] = []
 
     def start(
-        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+        self,
+        task_id: int,
+        workload: Workload,
+        mps_pct: int,
+        iterations: float | None,
+        *,
+        gpu_uuid: str,
+        hold: bool = False,
     ) -> ToyWorker:
         """Start one worker and return at once."""
         extra = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if self._environment is None else self._environment(mps_pct)
         self.environments.append(extra)
-        worker = ToyWorker(self._period_s, iterations, self.doom, extra)
+        worker = ToyWorker(self._period_s, iterations, self.doom or ("held" if hold else ""), extra)
         self.started.append(worker)
         return worker

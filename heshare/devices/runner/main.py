@@ -5,25 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
 from heshare.devices.networks import preload
 from heshare.devices.runner.loop import Stop, run, warm_up
 from heshare.devices.runner.messages import Channel, Message
-from heshare.devices.runner.program import Inference, Make, Program
+from heshare.devices.runner.program import Inference, Make
 from heshare.world.workload import PRECISIONS
 
-GO = b"g"
+GO = b"go\n"
 """What the parent writes to the worker's standard input when a batch begins."""
+
+STOP = b"stop\n"
+"""What it writes to end the task after its iteration; a worker that is kept takes another order then."""
 
 STANDBY = "--standby"
 """The option of a worker that imports everything, makes no CUDA context, and waits for its order."""
+
+KEEP = "--keep"
+"""The option of a worker that takes another order when its task is over: its CUDA context and its share stay."""
 
 GRACE_S = 10.0
 """How long an iteration may go on after the parent has gone, s."""
@@ -37,32 +45,40 @@ def main(arguments: Sequence[str], make: Make = Inference, prepare: Callable[[],
         make: makes the program to run; a test's makes one that only counts.
         prepare: what a worker on stand-by does before it knows its task.
     """
+    own = [one for one in arguments if one != STANDBY]
+    worker = _Worker()
     if STANDBY in arguments:
+        worker.follow()
         prepare()
-        given = _await_order()
+        given = worker.next_order()
         if given is None:
             return 0
         os.environ.update(given["environment"])
-        arguments = [*(one for one in arguments if one != STANDBY), *given["arguments"]]
+        arguments = [*own, *given["arguments"]]
     asked = _parser().parse_args(arguments)
+    worker.heed()
+    worker.follow()
     channel = Channel(asked.report_fd)
-    worker = _Worker(channel)
-    worker.listen()
-    try:
-        program = make(asked.model, asked.batch_size, asked.precision, asked.device)
-        return worker.work(program, asked)
-    except BaseException as error:
-        # Told whatever it is, MemoryError too: a worker that dies in silence looks like a slow one.
-        traceback.print_exc()
-        channel.say(Message("failure", text=describe(error)))
-        return 1
+    while True:
+        code = worker.work(channel, make, asked)
+        if code or not worker.kept(asked):
+            return code
+        channel.say(Message("waiting", at_s=monotonic()))
+        given = worker.next_order()
+        if given is None:
+            return 0
+        asked = _parser().parse_args(["--report-fd", str(asked.report_fd), *given["arguments"]])
+
+
+_MEMORY = re.compile(r"CUDA error: out of memory|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED", re.IGNORECASE)
+"""What the libraries below PyTorch's allocator say, and a context that finds no room."""
 
 
 def describe(error: BaseException) -> str:
     """One line for what went wrong; running out of GPU memory is said first."""
     name = type(error).__name__
     text = " ".join(str(error).split()) or "no message"
-    short = "out of GPU memory: " if name == "OutOfMemoryError" else ""
+    short = "out of GPU memory: " if name == "OutOfMemoryError" or _MEMORY.search(text) else ""
     return f"{short}{text}" if name == "DeviceError" else f"{short}{name}: {text}"
 
 
@@ -71,64 +87,100 @@ def order(arguments: Sequence[str], environment: Mapping[str, str]) -> bytes:
     return json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode("ascii") + b"\n"
 
 
-def _await_order() -> dict[str, Any] | None:
-    """The order, or None when the parent has no use for this worker; not a byte more is read than the line."""
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(sys.stdin.fileno(), 1)
-        if not piece:
-            return None
-        line += piece
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
 class _Worker:
-    """The state that signals and the parent's pipe change while the program runs."""
+    """The state that signals and the parent's pipe change while programs run."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self) -> None:
         self._stop = Stop()
         self._go = threading.Event()
-        self._running = False
+        self._orders: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._channel: Channel | None = None
+        self._lock = threading.RLock()
+        self._followed = self._ordered = self._running = self._leaving = False
 
-    def listen(self) -> None:
-        """Follow the parent: SIGTERM, and its end of the standard input.
+    def follow(self) -> None:
+        """Follow the parent's end of the standard input, which is closed however the parent ends.
 
-        A pipe's end is closed however the parent ends. PR_SET_PDEATHSIG would follow the thread that started the
-        worker, not the process, and end workers whose parent is well.
+        PR_SET_PDEATHSIG would follow the thread that started the worker, not the process, and end workers whose parent
+        is well.
         """
-        signal.signal(signal.SIGTERM, self._terminate)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=self._follow, daemon=True).start()
+        if not self._followed:
+            self._followed = True
+            threading.Thread(target=self._follow, daemon=True).start()
 
-    def work(self, program: Program, asked: argparse.Namespace) -> int:
-        """Warm up, wait for the word to go, run, say the last word."""
-        time_s = warm_up(program, iterations=asked.warmup, least_s=asked.warmup_s)
-        self._channel.say(Message("ready", at_s=monotonic(), time_s=time_s, text=program.title))
-        self._go.wait()
-        self._running = True
-        last = run(program, self._channel.say, iterations=asked.iterations, stop=self._stop, period_s=asked.period_s)
-        self._channel.say(last)
+    def heed(self) -> None:
+        """From now on SIGTERM ends a task after its iteration; Ctrl-C in a terminal is the parent's business."""
+        signal.signal(signal.SIGTERM, lambda number, frame: self._end(leave=True))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._ordered = True
+
+    def next_order(self) -> dict[str, Any] | None:
+        """Wait for the next order; None when the parent has no use for this worker."""
+        return self._orders.get()
+
+    def kept(self, asked: argparse.Namespace) -> bool:
+        """Whether to wait for another order after this one."""
+        return bool(asked.keep) and not self._leaving
+
+    def work(self, channel: Channel, make: Make, asked: argparse.Namespace) -> int:
+        """Load, warm up, wait for the word to go, run, say the last word, give the memory back."""
+        self._channel = channel
+        try:
+            program = make(asked.model, asked.batch_size, asked.precision, asked.device)
+            time_s = warm_up(program, iterations=asked.warmup, least_s=asked.warmup_s)
+            channel.say(Message("ready", at_s=monotonic(), time_s=time_s, text=program.title))
+            self._go.wait()
+            self._running = True
+            last = run(program, channel.say, iterations=asked.iterations, stop=self._stop, period_s=asked.period_s)
+            channel.say(last)
+            if self.kept(asked):
+                program.close()
+        except BaseException as error:
+            # Told whatever it is, MemoryError too: a worker that dies in silence looks like a slow one.
+            traceback.print_exc()
+            channel.say(Message("failure", text=describe(error)))
+            return 1
+        with self._lock:
+            self._channel, self._running, self._stop = None, False, Stop()
+            self._go.clear()
         return 0
 
-    def _terminate(self, number: int, frame: object) -> None:
-        self._stop.asked = True
-        if not self._running:
-            # Nothing has been counted, and loading or warming up may take long yet.
-            self._channel.say(Message("end", at_s=monotonic()))
-            os._exit(0)
+    def _end(self, *, leave: bool = False) -> None:
+        """Stop after the iteration; what is still loading has counted nothing, and goes at once.
+
+        A task may have ended by itself meanwhile: its stop must not end the next one.
+        """
+        with self._lock:
+            self._leaving = self._leaving or leave
+            self._stop.asked = self._channel is not None
+            if self._running:
+                return
+            if self._channel is not None:
+                self._channel.say(Message("end", at_s=monotonic()))
+            if self._channel is not None or leave:
+                os._exit(0)
 
     def _follow(self) -> None:
-        while True:
-            said = os.read(sys.stdin.fileno(), 16)
-            if said:
-                self._go.set()
-                continue
-            self._stop.asked = True
-            if self._running:
-                threading.Event().wait(GRACE_S)
-            os._exit(1)
+        """Take the parent's words, line by line, in their order."""
+        rest = b""
+        while piece := os.read(sys.stdin.fileno(), 4096):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                self._take(line + b"\n")
+        if not self._ordered:
+            os._exit(0)
+        self._stop.asked = True
+        self._orders.put(None)
+        threading.Event().wait(GRACE_S if self._running or self._channel is None else 0.0)
+        os._exit(1)
+
+    def _take(self, line: bytes) -> None:
+        if line == GO:
+            self._go.set()
+        elif line == STOP:
+            self._end()
+        else:
+            self._orders.put(json.loads(line))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -138,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--iterations", type=_iterations, default=None, help="a number, or forever (the default)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(KEEP, action="store_true", help="take another order when the task is over")
     parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the JSON lines")
     parser.add_argument("--period-s", type=float, default=0.1, help="seconds from report to report")
     parser.add_argument("--warmup", type=int, default=5, help="iterations of warm-up, at least")

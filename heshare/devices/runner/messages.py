@@ -9,8 +9,8 @@ import select
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Kind = Literal["ready", "progress", "end", "failure"]
-KINDS = ("ready", "progress", "end", "failure")
+Kind = Literal["ready", "progress", "end", "failure", "waiting"]
+KINDS = ("ready", "progress", "end", "failure", "waiting")
 LONGEST = 4096
 """Bytes of the longest line: what a pipe takes in one piece (PIPE_BUF on Linux)."""
 
@@ -20,7 +20,8 @@ class Message:
     """One line.
 
     Attributes:
-        kind: `ready` after warm-up, `progress` about every 100 ms, then `end` or `failure`, once.
+        kind: `ready` after warm-up, `progress` about every 100 ms, then `end` or `failure`, once; `waiting` when a
+            worker that is kept has given its memory back and takes the next order.
         done: iterations completed, after warm-up.
         at_s: when the last of them was completed, s of the system's monotonic clock, which parent and child share.
         time_s: seconds per iteration: of the warm-up's last iterations in `ready`, since the last message in
@@ -87,7 +88,7 @@ class Channel:
     def say(self, message: Message) -> bool:
         """Write a message; whether it was written.
 
-        `ready`, `end` and `failure` wait for room; nobody is there to read them once the parent has gone.
+        All but `progress` wait for room; nobody is there to read them once the parent has gone.
         """
         line = message.line()
         patience_s = 0.0 if message.kind == "progress" else self._patience_s

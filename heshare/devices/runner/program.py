@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from heshare.devices.networks import build, library
+from heshare.devices.networks import Network, build, library
 from heshare.errors import DeviceError
 
 
@@ -26,6 +27,10 @@ class Program(Protocol):
 
     def settle(self) -> None:
         """Wait until every iteration that was begun is complete."""
+        ...
+
+    def close(self) -> None:
+        """Give its memory back; the process may run another program then."""
         ...
 
 
@@ -56,7 +61,7 @@ class Inference:
             )
         # Cores belong to all workers; on a GPU one thread launches the kernels.
         torch.set_num_threads(1)
-        self._network = build(model, batch_size, precision=precision, device=device)
+        self._network: Network | None = build(model, batch_size, precision=precision, device=device)
         self.lag = 1 if self._cuda else 0
         self._events: list[Any] = []
         where = torch.cuda.get_device_name() if self._cuda else "CPU"
@@ -64,6 +69,7 @@ class Inference:
 
     def step(self) -> None:
         """Queue a forward pass; on a GPU, wait for the one before."""
+        assert self._network is not None, "closed"
         with self._torch.inference_mode():
             self._network()
         if not self._cuda:
@@ -79,6 +85,14 @@ class Inference:
         if self._cuda:
             self._torch.cuda.synchronize()
             self._events.clear()
+
+    def close(self) -> None:
+        """Drop the network, and give the memory that PyTorch holds on the card to the others that share it."""
+        self._network = None
+        # Modules point at themselves in circles, and what is not collected is not given back.
+        gc.collect()
+        if self._cuda:
+            self._torch.cuda.empty_cache()
 
 
 Make = Callable[[str, int, str, str], Program]

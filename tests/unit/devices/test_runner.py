@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heshare.devices.runner.loop import Stop, run, warm_up
-from heshare.devices.runner.main import describe, main
+from heshare.devices.runner.main import GO, describe, main
 from heshare.devices.runner.messages import KINDS, LONGEST, Channel, Message, parse
 from heshare.devices.runner.program import Inference
 from heshare.errors import DeviceError
@@ -38,6 +38,9 @@ class Queue:
 
     def settle(self) -> None:
         self.complete = self.begun
+
+    def close(self) -> None:
+        self.begun = self.complete = 0
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def _runner(module: str, *options: str) -> tuple[list[Message], subprocess.Compl
     ) as process:
         os.close(writing)
         assert process.stdin is not None
-        process.stdin.write(b"g")
+        process.stdin.write(GO)
         process.stdin.flush()
         with open(reading, "rb") as stream:  # noqa: PTH123 (a descriptor)
             said = [parse(line) for line in stream]
