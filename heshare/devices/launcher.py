@@ -6,7 +6,7 @@ processes that only count; the package's own starts PyTorch (`heshare.devices.wo
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heshare.world.workload import Workload
 
@@ -53,10 +53,6 @@ class Worker(Protocol):
         """Why it died, one line, or None."""
         ...
 
-    def go(self) -> None:
-        """Let one that was started with `hold` begin. May be repeated."""
-        ...
-
     def poll(self) -> None:
         """Take in what the process has said since; never blocks, never raises for what the process did."""
         ...
@@ -70,14 +66,7 @@ class Launcher(Protocol):
     """Starts workers. One that keeps processes between tasks has `shed()`, which gives the memory they hold back."""
 
     def start(
-        self,
-        task_id: int,
-        workload: Workload,
-        mps_pct: int,
-        iterations: float | None,
-        *,
-        gpu_uuid: str,
-        hold: bool = False,
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> Worker:
         """Start one worker and return at once; it says `ready` later.
 
@@ -87,7 +76,29 @@ class Launcher(Protocol):
             mps_pct: its share of the SMs, %; set in its environment before it has a CUDA context.
             iterations: how many to do; None runs until it is stopped.
             gpu_uuid: the GPU, as NVML names it.
-            hold: wait, once ready, for the worker's `go` before the first iteration.
+
+        Raises:
+            DeviceError: the process cannot be started.
+        """
+        ...
+
+
+class HeldWorker(Worker, Protocol):
+    """A worker that waits, once ready, before its first iteration."""
+
+    def go(self) -> None:
+        """Let it begin. May be repeated."""
+        ...
+
+
+@runtime_checkable
+class HoldingLauncher(Protocol):
+    """A launcher whose workers can begin together."""
+
+    def start_held(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> HeldWorker:
+        """As `Launcher.start`; the worker waits for `go`.
 
         Raises:
             DeviceError: the process cannot be started.

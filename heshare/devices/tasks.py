@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from heshare.devices.device import Progress
-from heshare.devices.launcher import Launcher, Worker
+from heshare.devices.launcher import HeldWorker, HoldingLauncher, Launcher, Worker
 from heshare.errors import DeviceError
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
@@ -62,21 +62,23 @@ class Tasks:
             DeviceError: an id runs already, there is no room, or a worker does not come up.
         """
         self._check_room(wanted, free_mib)
-        hold = len(wanted) > 1
         workers: dict[int, Worker] = {}
+        held: dict[int, HeldWorker] = {}
+        launcher, together = self._launcher, len(wanted) > 1
         try:
             for task, one in wanted.items():
-                workers[task] = self._launcher.start(
-                    task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid, hold=hold
-                )
-            if hold:
-                self._await(workers, wanted, lambda worker: worker.ready)
-                for worker in workers.values():
-                    worker.go()
+                how = (task, one.workload, one.mps_pct, iterations)
+                if together and isinstance(launcher, HoldingLauncher):
+                    workers[task] = held[task] = launcher.start_held(*how, gpu_uuid=self._uuid)
+                else:
+                    workers[task] = self._launcher.start(*how, gpu_uuid=self._uuid)
+            self._await(held, wanted, lambda worker: worker.ready)
+            for worker in held.values():
+                worker.go()
             self._await(workers, wanted, lambda worker: worker.finished or (worker.ready and worker.time_s > 0))
         except BaseException:
-            for worker in workers.values():
-                worker.stop()
+            for started in workers.values():
+                started.stop()
             raise
         limit = math.inf if iterations is None else float(iterations)
         for task, one in wanted.items():

@@ -99,14 +99,7 @@ class ProcessLauncher:
         self._own_dir: Path | None = None
 
     def start(
-        self,
-        task_id: int,
-        workload: Workload,
-        mps_pct: int,
-        iterations: float | None,
-        *,
-        gpu_uuid: str,
-        hold: bool = False,
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> ProcessWorker:
         """Start one worker and return at once; it says `ready` later.
 
@@ -116,10 +109,22 @@ class ProcessLauncher:
             mps_pct: its share of the SMs, %.
             iterations: how many to do, rounded up to whole ones; None runs until it is stopped.
             gpu_uuid: the GPU, as NVML names it.
-            hold: wait for the worker's `go` before the first iteration.
 
         Raises:
             DeviceError: another engine, a share that nothing would enforce, no iterations, or no process.
+        """
+        worker = self.start_held(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+        if not self._hold:
+            worker.go()
+        return worker
+
+    def start_held(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> ProcessWorker:
+        """As `start`; the worker waits for its `go`, or for `release`, before its first iteration.
+
+        Raises:
+            DeviceError: as `start`.
         """
         name = f"task {task_id} ({workload}@{mps_pct})"
         arguments = self._arguments(name, workload, iterations)
@@ -134,8 +139,6 @@ class ProcessLauncher:
         )
         self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
-        if not (self._hold or hold):
-            worker.go()
         return worker
 
     def shed(self) -> None:

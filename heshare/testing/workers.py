@@ -118,18 +118,20 @@ class ToyLauncher:
         self.environments: list[dict[str, str]] = []
 
     def start(
-        self,
-        task_id: int,
-        workload: Workload,
-        mps_pct: int,
-        iterations: float | None,
-        *,
-        gpu_uuid: str,
-        hold: bool = False,
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> ToyWorker:
         """Start one worker and return at once."""
+        return self._start(mps_pct, iterations, gpu_uuid, self.doom)
+
+    def start_held(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> ToyWorker:
+        """Start one that waits, once ready, for its `go`."""
+        return self._start(mps_pct, iterations, gpu_uuid, self.doom or "held")
+
+    def _start(self, mps_pct: int, iterations: float | None, gpu_uuid: str, doom: str) -> ToyWorker:
         extra = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if self._environment is None else self._environment(mps_pct)
         self.environments.append(extra)
-        worker = ToyWorker(self._period_s, iterations, self.doom or ("held" if hold else ""), extra)
+        worker = ToyWorker(self._period_s, iterations, doom, extra)
         self.started.append(worker)
         return worker
