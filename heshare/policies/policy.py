@@ -20,11 +20,16 @@ from heshare.world.task import Task
 
 
 class Kind(Enum):
-    """What an event is. At equal times they are handled in this order."""
+    """What an event is. At equal times they are handled in this order; a failure is told as soon as it is found.
+
+    Only a run on real GPUs has failures, and there the executor's `Guarded` policy answers them: to the policy that it
+    guards, a task that is to be tried again arrives anew.
+    """
 
     COMPLETION = 0
     ARRIVAL = 1
     TICK = 2
+    FAILURE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +37,20 @@ class Event:
     """Something that happened.
 
     Attributes:
-        kind: completion, arrival or tick.
+        kind: completion, arrival, tick or failure.
         time_s: when, s.
-        tasks: ids of the tasks that arrived or completed, in order; empty for a tick.
-        gpu: the GPU's index for completions, else None.
+        tasks: ids of the tasks that arrived, completed or failed, in order; empty for a tick.
+        gpu: the GPU's index for completions and failures, else None.
+        alone: which of the failed tasks should have a GPU to themselves when they are tried again.
+        lost: whether the GPU failed for good.
     """
 
     kind: Kind
     time_s: float
     tasks: tuple[int, ...] = ()
     gpu: int | None = None
+    alone: tuple[int, ...] = ()
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +222,10 @@ class Borrowed:
 
     planning_s: float
     predictor_calls: int
+
+    def __add__(self, other: Borrowed) -> Borrowed:
+        """Both together."""
+        return Borrowed(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
 
 
 @runtime_checkable

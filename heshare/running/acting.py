@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from heshare.devices.failing import Failed
 from heshare.errors import InputError, PolicyError
 from heshare.policies.policy import Action, Kind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.state import Job, Slot, State
@@ -53,6 +54,15 @@ class Hands:
         self._close(job, slot, now_s, job.left, "completed")
         job.left = 0.0
         job.state = State.DONE
+
+    def fail(self, job: Job, slot: Slot, now_s: float, failed: Failed) -> bool:
+        """A job has failed on a GPU: close its books; whether it waits to be tried again."""
+        self._close(job, slot, now_s, 0.0, f"failed: {failed.kind}", failed)
+        again = self._loop.observer.again(failed)
+        job.state = State.WAITING if again else State.FAILED
+        if again:
+            self.wait(job)
+        return again
 
     def _start(self, action: Start, now_s: float) -> None:
         job, slot = self._job(action, action.task), self._slot(action, action.gpu)
@@ -133,11 +143,15 @@ class Hands:
             self._refuse(action, f"it is {now_s:g} s", "Wait for a time ahead.")
         self._loop.plan_tick(action.until_s)
 
-    def _close(self, job: Job, slot: Slot, now_s: float, done: float, outcome: str) -> None:
+    def _close(
+        self, job: Job, slot: Slot, now_s: float, done: float, outcome: str, failed: Failed | None = None
+    ) -> None:
         slot.leave(job)
-        self._loop.recorder.intervals.append(
-            Interval(job.task.id, slot.index, job.since_s, now_s, job.mps_pct, job.workload.batch_size, done, outcome)
+        interval = Interval(
+            job.task.id, slot.index, job.since_s, now_s, job.mps_pct, job.workload.batch_size, done, outcome
         )
+        self._loop.recorder.intervals.append(interval)
+        self._loop.observer.closed(interval, failed)
         job.gpu = -1
 
     def _check_room(self, action: Start | Migrate, job: Job, slot: Slot) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import groupby
 from time import perf_counter
@@ -20,6 +21,7 @@ from heshare.errors import DeviceError, PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock
+from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
 from heshare.running.timeline import Recorder
 from heshare.world.cluster import Cluster
@@ -41,7 +43,8 @@ class Loop:
         clock: the time that the devices share.
         max_time_s: give up when the run reaches this time, s.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-        on_done: called with the number of tasks that have just completed.
+        on_done: called with the number of tasks that have just completed, or failed for good.
+        observer: hears of decisions and results before they count.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Loop:
         max_time_s: float = math.inf,
         start_cost_s: float = 0.0,
         on_done: Callable[[int], object] = lambda done: None,
+        observer: Observer | None = None,
     ) -> None:
         self.policy = policy
         self.clock = clock
@@ -68,6 +72,7 @@ class Loop:
         self.planning_s = 0.0
         self.events = 0
         self.ticks_planned = 0
+        self.observer = observer or Observer()
         self.hands = Hands(self, start_cost_s)
         self._on_done = on_done
         self._max_time_s = max_time_s
@@ -92,6 +97,9 @@ class Loop:
         while self.unfinished or self.untold:
             if not self._heap:
                 raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
+            for index in self.observer.wait(self._heap[0][0]):
+                slot = self.slots[index]
+                self.plan(self.clock.now_s(), _LOOK, self._look, slot, slot.version)
             time_s, _, _, what, about = heappop(self._heap)
             if time_s > self._max_time_s:
                 raise self.stranded(f"the run reached its limit of {self._max_time_s:g} s")
@@ -119,6 +127,10 @@ class Loop:
         if done:
             self._complete(slot, done, now_s)
             self._tell_later(slot, tuple(done), now_s)
+        failure = self._fail(slot, now_s)
+        if failure is not None:
+            self.untold.update(failure.tasks)
+            self.plan(now_s, _LOOK, self._tell_failure, failure)
 
     def finish_now(self, job: Job, slot: Slot, now_s: float) -> None:
         """A job was stopped with nothing left to do: it has completed, and the policy is told next."""
@@ -139,7 +151,9 @@ class Loop:
     def stranded(self, why: str) -> PolicyError:
         """The error for a run that cannot end, naming each unfinished task with its state."""
         groups = {
-            state: [job.task.id for job in self.jobs if job.state is state] for state in State if state != State.DONE
+            state: [job.task.id for job in self.jobs if job.state is state]
+            for state in State
+            if state not in (State.DONE, State.FAILED)
         }
         lists = "; ".join(f"{_some(ids)} {state.value}" for state, ids in groups.items() if ids)
         never = _some([job.task.id for job in self.jobs if not job.starts])
@@ -173,6 +187,24 @@ class Loop:
         self.untold.difference_update(ids)
         self._tell(Event(Kind.COMPLETION, now_s, ids, slot.index))
 
+    def _fail(self, slot: Slot, now_s: float) -> Event | None:
+        """Take the tasks that failed on a GPU off its books; what the policy is to be told."""
+        if slot.fallible is None:
+            return None
+        failed, lost = slot.fallible.take_failed(), bool(slot.fallible.lost) and not slot.told_lost
+        if not (failed or lost):
+            return None
+        slot.told_lost = slot.told_lost or lost
+        final = [one for one in failed if not self.hands.fail(self.jobs[one.task_id], slot, now_s, one)]
+        self.unfinished -= len(final)
+        self._on_done(len(final))
+        ids, alone = ([one.task_id for one in failed], [one.task_id for one in failed if one.alone])
+        return Event(Kind.FAILURE, now_s, tuple(ids), slot.index, tuple(alone), lost)
+
+    def _tell_failure(self, now_s: float, failure: Event) -> None:
+        self.untold.difference_update(failure.tasks)
+        self._tell(replace(failure, time_s=now_s))
+
     def _look(self, now_s: float, slot: Slot, version: int) -> None:
         if version != slot.version:
             return
@@ -181,10 +213,14 @@ class Loop:
         slot.listed = True
         self._touched.append(slot)
         if done:
-            self._fruitless = 0
             self._complete(slot, done, now_s)
+        failure = self._fail(slot, now_s)
+        if done:
+            self._fruitless = 0
             self._tell(Event(Kind.COMPLETION, now_s, tuple(done), slot.index))
-        else:
+        if failure is not None:
+            self._tell(replace(failure, time_s=self.clock.now_s()))
+        elif not done:
             self._check_progress(slot, now_s)
             self.settle(now_s)
 
@@ -233,6 +269,7 @@ class Loop:
         actions = list(self.policy.decide(event, view))
         self.planning_s += perf_counter() - before
         self.events += 1
+        self.observer.decided(event, actions)
         now_s = self.clock.now_s()
         for action in actions:
             self.hands.act(action, now_s)

@@ -17,6 +17,7 @@ from heshare.policies.policy import Borrows, Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
+from heshare.running.observer import Observer
 from heshare.running.result import Run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -34,6 +35,7 @@ def run(
     max_time_s: float = math.inf,
     start_cost_s: float = 0.0,
     progress: bool = False,
+    observer: Observer | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
@@ -49,6 +51,7 @@ def run(
         start_cost_s: time that a task holds its memory and does nothing whenever it starts or resumes on a GPU
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
+        observer: hears of decisions and results before they count, as the executor's journal does.
 
     Returns:
         The run: per-task times, energies, timeline.
@@ -77,6 +80,7 @@ def run(
             max_time_s=max_time_s,
             start_cost_s=start_cost_s,
             on_done=bar.update,
+            observer=observer,
         )
         try:
             end_s = loop.run()
@@ -109,6 +113,9 @@ def _abandon(loop: Loop) -> None:
     for slot in loop.slots:
         # The failure that led here is the one to report; a device that fails again on the way out is not.
         with suppress(Exception):
+            stop_all = getattr(slot.device, "stop_all", None)
+            if stop_all is not None:
+                stop_all()
             for task in list(slot.device.read().residents):
                 slot.device.stop(task)
 

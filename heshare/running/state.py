@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, overload
 
 from heshare.devices.device import Device, Reading
+from heshare.devices.failing import Fallible
 from heshare.policies.policy import GpuView, Running
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
@@ -27,6 +28,7 @@ class State(Enum):
     LOADING = "loads on a GPU"
     RUNNING = "runs already"
     DONE = "has completed"
+    FAILED = "has failed"
 
 
 class Job:
@@ -113,18 +115,22 @@ class Slot:
         free_mib: device memory that is free, MiB.
         version: counts looks; a planned look of an older version is void.
         listed: whether it is on the loop's list of GPUs to look at again.
+        fallible: the device, if tasks can fail on it without the run failing.
+        told_lost: whether the loss of the GPU has been found.
     """
 
     __slots__ = (
         "_clock",
         "_view",
         "device",
+        "fallible",
         "free_mib",
         "index",
         "jobs",
         "listed",
         "looked_s",
         "reading",
+        "told_lost",
         "version",
     )
 
@@ -137,6 +143,8 @@ class Slot:
         self.free_mib = device.gpu.memory_mib
         self.version = 0
         self.listed = False
+        self.fallible = device if isinstance(device, Fallible) else None
+        self.told_lost = False
         self._clock = clock
         self._view: GpuView | None = None
 

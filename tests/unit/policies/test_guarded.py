@@ -1,0 +1,145 @@
+"""A guarded policy in virtual time, on devices where tasks fail at set moments; the answers are worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.failing import Failed
+from heshare.errors import PolicyError
+from heshare.policies.guarded import Guarded
+from heshare.policies.policy import Kind, Start
+from heshare.policies.registry import make
+from heshare.running.observer import Observer
+from heshare.running.run import run
+from heshare.testing.toy import Told, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+
+
+class Failing(ToyDevice):
+    """A toy on which the tasks of `doom` fail at a moment, or the GPU is lost."""
+
+    def __init__(self, gpu, doom=(), lost_s=None):
+        super().__init__(gpu)
+        self._doom = sorted(doom)
+        self._lost_s = lost_s
+        self._failed = []
+        self.lost = ""
+
+    def next_event_s(self):
+        moments = [when for when, task, _ in self._doom if task in self._residents]
+        if self._lost_s is not None and not self.lost:
+            moments.append(self._lost_s)
+        return min([super().next_event_s(), *[max(when, self._now_s) for when in moments]])
+
+    def advance(self, to_s):
+        done = super().advance(to_s)
+        for one in [one for one in self._doom if one[0] <= to_s and one[1] in self._residents]:
+            self._doom.remove(one)
+            self.stop(one[1])
+            self._failed.append(one[2])
+        if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
+            self.lost = "fell off the bus"
+            for task in list(self._residents):
+                self.stop(task)
+                self._failed.append(Failed(task, "lost", "lost", charged=False))
+        return done
+
+    def take_failed(self):
+        failed, self._failed = self._failed, []
+        return failed
+
+
+class Again(Observer):
+    def __init__(self, times=9):
+        self.left = times
+        self.heard = []
+
+    def again(self, failed):
+        self.left -= 1
+        return self.left >= 0
+
+    def decided(self, event, actions):
+        self.heard.append((event.time_s, event.kind, event.tasks, tuple(actions)))
+
+
+def tasks(*iterations):
+    return [Task(index, Workload("mobilenet", 1), float(count)) for index, count in enumerate(iterations)]
+
+
+def go(devices, policy, todo, observer=None):
+    observer = observer or Again()
+    cluster = Cluster(tuple(device.gpu for device in devices))
+    done = run(
+        todo, cluster, Guarded(policy), predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices,
+        observer=observer,
+    )  # fmt: skip
+    return done, observer
+
+
+def all_on_first(event, view):
+    return [Start(task.id, 0) for task in view.waiting]
+
+
+def test_a_task_that_failed_is_tried_again_from_the_beginning():
+    done, observer = go([Failing(GPU, [(3.0, 0, Failed(0, "crash", "x"))])], Told(all_on_first), tasks(10.0))
+    assert [(each.start_s, each.end_s, each.outcome) for each in done.record.intervals] == [
+        (0.0, 3.0, "failed: crash"),
+        (3.0, 13.0, "completed"),
+    ]
+    assert [kind for _, kind, *_ in observer.heard] == [Kind.ARRIVAL, Kind.FAILURE, Kind.COMPLETION]
+
+
+def test_a_task_that_failed_for_good_ends_the_run():
+    device = Failing(GPU, [(3.0, 0, Failed(0, "crash", "x"))])
+    done, _ = go([device], Told(all_on_first), tasks(10.0, 4.0), Again(times=0))
+    assert [each.outcome for each in done.record.intervals if each.task == 0] == ["failed: crash"]
+    assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
+
+
+def test_a_suspect_waits_until_nothing_else_does_and_runs_alone():
+    device = Failing(GPU, [(2.0, 0, Failed(0, "crash", "x", alone=True)), (2.0, 1, Failed(1, "shared", "x", False))])
+    done, _ = go([device], Told(all_on_first), tasks(10.0, 10.0))
+    attempts = [(each.task, each.start_s, each.end_s) for each in done.record.intervals if each.outcome == "completed"]
+    assert attempts == [(1, 2.0, 12.0), (0, 12.0, 22.0)]
+
+
+def test_nobody_is_started_beside_a_suspect():
+    device = Failing(GPU, [(2.0, 0, Failed(0, "crash", "x", alone=True))])
+    late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
+    done, _ = go([device], Told(all_on_first), late)
+    attempts = [(each.task, each.start_s, each.end_s) for each in done.record.intervals if each.outcome == "completed"]
+    assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
+
+
+def test_what_waits_for_a_lost_gpu_is_planned_again_on_the_others():
+    devices = [Failing(GPU, lost_s=5.0), Failing(GPU)]
+    done, _ = go(devices, make("random"), tasks(*[8.0] * 6))
+    completed = [each for each in done.record.intervals if each.outcome == "completed"]
+    assert sorted(each.task for each in completed) == list(range(6))
+    assert all(each.gpu == 1 for each in completed if each.end_s > 5.0)
+    assert {each.outcome for each in done.record.intervals if each.gpu == 0} <= {"failed: lost", "completed"}
+
+
+def test_when_every_gpu_is_lost_the_run_ends_with_one_message():
+    with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
+        go([Failing(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only"])
+def test_without_failures_a_guard_changes_nothing(name):
+    heard = []
+    for wrap in (Guarded, lambda policy: policy):
+        observer = Again()
+        cluster = Cluster.parse("2xT4,1xA100")
+        todo = [Task(index, Workload("resnet50", 4), 1e3 + 100 * index) for index in range(12)]
+        run(
+            todo, cluster, wrap(make(name)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
+            devices=[ToyDevice(gpu) for gpu in cluster.gpus], observer=observer,
+        )  # fmt: skip
+        heard.append(observer.heard)
+    assert heard[0] == heard[1]
