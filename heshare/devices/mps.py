@@ -112,6 +112,10 @@ class MpsSession:
         if self.sharing == MPS:
             self.sharing, self.reason = TIME_SLICE, "the session has ended"
 
+    def alive(self) -> bool:
+        """Whether what clients need is there: the daemon runs, or they share by time-slicing and need none."""
+        return self.sharing != MPS or self._pid() is not None
+
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
         """What a client's environment must hold before it has a CUDA context.
 
