@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heshare.scheduling.objectives import BoolArray, Instance, IntArray
-from heshare.scheduling.sharing import NOBODY, Batches, Sharing, batches
+from heshare.scheduling.sharing import NOBODY, Batches, Sharing, batches, distinct_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +46,23 @@ def distinct_lines(schemes: IntArray, world: Instance) -> tuple[Lines, IntArray]
     Returns:
         The queues, and the queue's index of each GPU of each scheme, `NOBODY` where a GPU has none, shape (p, k).
     """
-    known: dict[tuple[int, ...], int] = {}
-    which = np.full((len(schemes), world.k), NOBODY)
-    for row, scheme in enumerate(schemes):
-        for gpu in range(world.k):
-            order = world.order[gpu]
-            queue = order[scheme[order] == gpu]
-            if len(queue):
-                which[row, gpu] = known.setdefault((int(world.kind_of[gpu]), *queue.tolist()), len(known))
-    return _lines(list(known)), which
-
-
-def _lines(keys: Sequence[tuple[int, ...]]) -> Lines:
-    length = np.array([len(key) - 1 for key in keys])
-    tasks = np.full((len(keys), int(length.max())), NOBODY)
-    for row, key in enumerate(keys):
-        tasks[row, : len(key) - 1] = key[1:]
-    return Lines(np.array([key[0] for key in keys]), tasks, length)
+    p, n = schemes.shape
+    kind = world.kind_of[schemes]
+    place = np.argsort(world.order_of_kind, axis=1)[kind, np.arange(n)]
+    # Every queue as one stretch of a long row: by scheme, then GPU, then SPT.
+    order = np.lexsort((place.ravel(), schemes.ravel(), np.repeat(np.arange(p), n)))
+    task, owner = order % n, (order // n) * world.k + schemes.ravel()[order]
+    begin = np.flatnonzero(np.diff(owner, prepend=-1))
+    length = np.diff(begin, append=len(owner))
+    table = np.full((len(begin), int(length.max()) + 1), NOBODY)
+    table[:, 0] = kind.ravel()[order[begin]]
+    table[np.repeat(np.arange(len(begin)), length), np.arange(len(task)) - np.repeat(begin, length) + 1] = task
+    first, inverse = distinct_rows(table)
+    seen = np.argsort(first)
+    which = np.full((p, world.k), NOBODY)
+    which.ravel()[owner[begin]] = np.argsort(seen)[inverse]
+    kept = first[seen]
+    return Lines(table[kept, 0], table[kept, 1:], length[kept]), which
 
 
 def split_for_jct(lines: Lines, sharing: Sharing) -> Split:

@@ -10,7 +10,7 @@ from heshare.scheduling.batching import Split
 from heshare.scheduling.objectives import FloatArray, Instance, IntArray
 from heshare.scheduling.pareto import non_dominated, thin
 from heshare.scheduling.settings import Settings
-from heshare.scheduling.sharing import NOBODY, Batches, Executions, Sharing, distinct_rows
+from heshare.scheduling.sharing import DEFAULT_CLOCK, NOBODY, Batches, Executions, Sharing, distinct_rows
 
 
 def mps_percentages(split: Split, sharing: Sharing, settings: Settings) -> IntArray:
@@ -20,6 +20,8 @@ def mps_percentages(split: Split, sharing: Sharing, settings: Settings) -> IntAr
     serves `settings.mps_goal` best; of equal ones the largest. A task alone keeps 100 %: a limit can only slow it.
     """
     asked, behind = split.batches, split.behind
+    if settings.mps_goal == "none":
+        return asked.mps_pct.copy()
     table = np.concatenate((asked.kind[:, None], asked.tasks), axis=1)
     if settings.mps_goal == "queue":
         table = np.concatenate((behind[:, None], table), axis=1)
@@ -54,8 +56,10 @@ def _first_least(score: FloatArray) -> IntArray:
 def clock_candidates(world: Instance, settings: Settings) -> IntArray:
     """SM clocks to try on each type of GPU, MHz, ascending, evenly spaced over its grid, shape (kinds, c).
 
-    A grid with fewer clocks repeats some of them.
+    A grid with fewer clocks repeats some of them. Without a choice, the one candidate is the card's own clock.
     """
+    if settings.clock_scope == "none":
+        return np.full((len(world.kinds), 1), DEFAULT_CLOCK)
     rows = []
     for gpu in world.kinds:
         last = len(gpu.clocks_mhz) - 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.scheduling import operators
-from heshare.scheduling.objectives import FloatArray, Instance, IntArray, segments, totals
-from heshare.scheduling.pareto import non_dominated, thin
+from heshare.scheduling.engines import Readable, engine
+from heshare.scheduling.objectives import FloatArray, Instance, IntArray, totals
+from heshare.scheduling.operators import initialise, tournament
+from heshare.scheduling.pareto import significant, thin
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
@@ -32,16 +33,34 @@ class Schemes:
 
 @dataclass(frozen=True, slots=True)
 class _Population:
-    """Individuals with what selection needs: schemes (p, n), segments (p, k, 2), objectives, front, crowding."""
+    """Individuals with what selection needs: schemes (p, n), segments (p, k, 2), objectives, raw and rounded (p, 2)."""
 
     gpus: IntArray
     parts: FloatArray
     objectives: FloatArray
-    rank: IntArray
-    distance: FloatArray
+    rounded: FloatArray
+
+    def take(self, rows: IntArray) -> _Population:
+        return _Population(self.gpus[rows], self.parts[rows], self.objectives[rows], self.rounded[rows])
 
 
-def search(world: Instance, settings: Settings, rng: np.random.Generator, progress: Progress | None = None) -> Schemes:
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """Non-dominated schemes in order of energy, with their objectives, raw and rounded."""
+
+    gpus: IntArray
+    objectives: FloatArray
+    rounded: FloatArray
+
+
+def search(
+    world: Instance,
+    settings: Settings,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+    *,
+    compiled: bool | None = None,
+) -> Schemes:
     """Run the genetic algorithm; every generation evaluates `population` schemes, the initial ones included.
 
     Args:
@@ -49,25 +68,38 @@ def search(world: Instance, settings: Settings, rng: np.random.Generator, progre
         settings: population, generations and the reading of the operators.
         rng: the only source of chance.
         progress: called with (generations done, generations in all); the search stops early when it returns False.
+        compiled: which form of the operators runs, see `engines.engine`; the bytes are the same.
     """
-    alike = operators.resource_distance(world)
-    population = _select(_evaluated(operators.initialise(world, settings, rng), world), settings.population)
-    archive = _archived(None, population, settings.archive)
-    done = 1
-    while done < settings.generations and (progress is None or progress(done, settings.generations) is not False):
-        offspring = _evaluated(_offspring(population, alike, world, settings, rng), world)
-        archive = _archived(archive, offspring, settings.archive)
-        population = _select(_joined(population, offspring), settings.population)
-        done += 1
-    if progress is not None:
-        progress(done, settings.generations)
-    return Schemes(*archive, evaluations=done * settings.population)
+    for done, schemes in enumerate(evolve(world, settings, rng, compiled=compiled), start=1):
+        found = schemes
+        if progress is not None and progress(done, settings.generations) is False:
+            break
+    return found
 
 
-def _evaluated(gpus: IntArray, world: Instance) -> _Population:
-    parts = segments(gpus, world)
-    nothing = np.zeros(len(gpus))
-    return _Population(gpus, parts, totals(parts, world.n), nothing.astype(np.int64), nothing)
+def evolve(
+    world: Instance, settings: Settings, rng: np.random.Generator, *, compiled: bool | None = None
+) -> Iterator[Schemes]:
+    """`search`, one generation at a time: what is found so far, after each."""
+    steps = engine(world, settings, compiled)
+    offspring = _evaluated(initialise(world, settings, rng), steps)
+    archive = _archived(None, offspring, settings.archive, steps)
+    population, rank, distance = _selected(offspring, settings.population, steps)
+    yield Schemes(archive.gpus, archive.objectives, settings.population)
+    for done in range(2, settings.generations + 1):
+        pairs = (settings.population + 1) // 2
+        parents = tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
+        children = steps.cross(population.gpus, population.parts, parents, rng)
+        offspring = _evaluated(steps.mutate(children, rng)[: settings.population], steps)
+        archive = _archived(archive, offspring, settings.archive, steps)
+        population, rank, distance = _selected(_joined(population, offspring), settings.population, steps)
+        yield Schemes(archive.gpus, archive.objectives, done * settings.population)
+
+
+def _evaluated(gpus: IntArray, steps: Readable) -> _Population:
+    parts = steps.segments(gpus)
+    objectives = totals(parts, gpus.shape[1])
+    return _Population(gpus, parts, objectives, significant(objectives))
 
 
 def _joined(one: _Population, other: _Population) -> _Population:
@@ -75,34 +107,25 @@ def _joined(one: _Population, other: _Population) -> _Population:
         np.concatenate((one.gpus, other.gpus)),
         np.concatenate((one.parts, other.parts)),
         np.concatenate((one.objectives, other.objectives)),
-        np.concatenate((one.rank, other.rank)),
-        np.concatenate((one.distance, other.distance)),
+        np.concatenate((one.rounded, other.rounded)),
     )
 
 
-def _select(population: _Population, count: int) -> _Population:
-    kept, rank, distance = operators.environmental_selection(population.objectives, count)
-    return _Population(population.gpus[kept], population.parts[kept], population.objectives[kept], rank, distance)
+def _selected(population: _Population, count: int, steps: Readable) -> tuple[_Population, IntArray, FloatArray]:
+    kept, rank, distance = steps.select(population.objectives, population.rounded, count)
+    return population.take(kept), rank, distance
 
 
-def _offspring(
-    population: _Population, alike: FloatArray, world: Instance, settings: Settings, rng: np.random.Generator
-) -> IntArray:
-    """Tournament, elitism selection, priority mutation: `population` new schemes from half as many children."""
-    pairs = (settings.population + 1) // 2
-    one, other = operators.tournament(population.rank, population.distance, 2 * pairs, rng).reshape(2, pairs)
-    scores = operators.segment_scores(population.gpus, population.parts, world, settings)
-    child = operators.elitism_selection(
-        (population.gpus[one], population.gpus[other]), (scores[one], scores[other]), world, rng
-    )
-    return operators.priority_mutation(child, alike, world, settings, rng)[: settings.population]
-
-
-def _archived(archive: tuple[IntArray, FloatArray] | None, new: _Population, limit: int) -> tuple[IntArray, FloatArray]:
+def _archived(archive: _Archive | None, new: _Population, limit: int, steps: Readable) -> _Archive:
     """The archive with the new schemes that no other dominates, thinned to `limit`, in order of energy."""
-    gpus, objectives = (new.gpus, new.objectives)
-    if archive is not None:
-        gpus, objectives = np.concatenate((archive[0], gpus)), np.concatenate((archive[1], objectives))
-    kept = np.flatnonzero(non_dominated(objectives))
+    old = archive or _Archive(new.gpus[:0], new.objectives[:0], new.rounded[:0])
+    kept = np.flatnonzero(steps.non_dominated(np.concatenate((old.rounded, new.rounded))))
+    if archive is not None and len(kept) and kept[-1] < len(old.gpus):
+        return archive  # what is there is in order and within the limit already
+    objectives = np.concatenate((old.objectives, new.objectives))
     kept = kept[thin(objectives[kept], limit)]
-    return gpus[kept], objectives[kept]
+    return _Archive(
+        np.concatenate((old.gpus, new.gpus))[kept],
+        objectives[kept],
+        np.concatenate((old.rounded, new.rounded))[kept],
+    )

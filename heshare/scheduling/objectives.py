@@ -61,7 +61,23 @@ class Instance:
     @cached_property
     def kind_of(self) -> IntArray:
         """Index in `kinds` of each GPU, shape (k,)."""
-        return np.array([self.kinds.index(gpu) for gpu in self.cluster.gpus], dtype=np.int64)
+        index = {gpu: kind for kind, gpu in enumerate(self.kinds)}
+        return np.array([index[gpu] for gpu in self.cluster.gpus], dtype=np.int64)
+
+    @cached_property
+    def first_of_kind(self) -> IntArray:
+        """The first GPU of each type, shape (kinds,)."""
+        return np.unique(self.kind_of, return_index=True)[1]
+
+    @cached_property
+    def order_of_kind(self) -> IntArray:
+        """SPT order on each type of GPU: the tasks by time alone, ties by index, shape (kinds, n)."""
+        return np.argsort(significant(self.time_s[:, self.first_of_kind]).T, axis=1, kind="stable")
+
+    @cached_property
+    def options(self) -> tuple[IntArray, IntArray]:
+        """The GPUs that each task fits, first in each row, shape (n, k), and how many they are, shape (n,)."""
+        return np.argsort(~self.fits, axis=1, kind="stable"), self.fits.sum(axis=1)
 
     @cached_property
     def order(self) -> IntArray:

@@ -24,11 +24,14 @@ def average_ranks(world: Instance) -> FloatArray:
 
 def anywhere(fits: BoolArray, count: int, rng: np.random.Generator) -> IntArray:
     """`count` schemes that put every task on a GPU drawn uniformly from those it fits, shape (count, n)."""
-    return cast(IntArray, np.where(fits, rng.random((count, *fits.shape)), -1.0).argmax(axis=2))
+    # One scheme at a time: all at once would not fit into memory on a large cluster.
+    return np.array([np.where(fits, rng.random(fits.shape), -1.0).argmax(axis=1) for _ in range(count)])
 
 
 def initialise(world: Instance, settings: Settings, rng: np.random.Generator) -> IntArray:
-    """Multi-objective initialisation (Section III-B 2a): every task on a GPU with the least average rank.
+    """The initial population; by default multi-objective initialisation (Section III-B 2a).
+
+    That puts every task on a GPU with the least average rank.
 
     Equal ranks are drawn anew for each individual. The rule alone gives nearly equal individuals, so all but the
     first are then mutated at random, each at its own rate.
@@ -36,6 +39,8 @@ def initialise(world: Instance, settings: Settings, rng: np.random.Generator) ->
     Returns:
         Schemes, shape (population, n).
     """
+    if settings.initialisation == "random":
+        return anywhere(world.fits, settings.population, rng)
     rank, count = average_ranks(world), settings.population
     seeds = anywhere(rank == rank.min(axis=1, keepdims=True), count, rng)
     rate = settings.seed_mutation * rng.random((count, 1))
@@ -120,6 +125,19 @@ def elitism_selection(
     return np.where(take_first, first, second)
 
 
+def uniform_crossover(parents: tuple[IntArray, IntArray], rng: np.random.Generator) -> IntArray:
+    """One child a pair, every task where it is in either parent, with equal chance, shape (p, n)."""
+    return cast(IntArray, np.where(rng.random(parents[0].shape) < 0.5, *parents))
+
+
+def random_reset(schemes: IntArray, world: Instance, rate: float, rng: np.random.Generator) -> IntArray:
+    """Every task, with chance `rate`, to a GPU drawn uniformly from those it fits, shape (p, n)."""
+    options, count = world.options
+    drawn = (rng.random(schemes.shape) * count).astype(np.int64)
+    moved = rng.random(schemes.shape) < rate
+    return cast(IntArray, np.where(moved, options[np.arange(world.n), drawn], schemes))
+
+
 def added_jct(line: Queues, child: IntArray, task: IntArray, now: IntArray, world: Instance) -> FloatArray:
     """By how much a task on each GPU raises the sum of JCTs, s: its own wait and time and the delay of those behind.
 
@@ -165,20 +183,19 @@ def targets(
     return np.where(least, added, np.inf).argmin(axis=1), added.argmin(axis=1)
 
 
-def resource_distance(world: Instance) -> FloatArray:
-    """How unlike two tasks use each type of GPU (log time, power, memory), shape (kinds, n, n)."""
-    first = [int(np.flatnonzero(world.kind_of == kind)[0]) for kind in range(len(world.kinds))]
-    fits = world.fits[:, first]
-    time_s = np.where(fits, world.time_s[:, first], 1.0)
-    power_w = np.where(fits, world.energy_j[:, first], 0.0) / time_s
+def resource_use(world: Instance) -> FloatArray:
+    """How each task uses each type of GPU: log time, power over TDP, memory over the card's, shape (kinds, n, 3)."""
+    fits = world.fits[:, world.first_of_kind]
+    time_s = np.where(fits, world.time_s[:, world.first_of_kind], 1.0)
+    power_w = np.where(fits, world.energy_j[:, world.first_of_kind], 0.0) / time_s
     tdp_w = np.array([gpu.tdp_w for gpu in world.kinds])
     size_mib = np.array([gpu.memory_mib for gpu in world.kinds])
     use = np.stack((np.log(time_s), power_w / tdp_w, world.needs_mib[:, None] / size_mib), axis=2)
-    return cast(FloatArray, np.abs(use[:, None] - use[None]).sum(axis=3).transpose(2, 0, 1))
+    return np.ascontiguousarray(use.transpose(1, 0, 2))
 
 
 def recover(
-    schemes: IntArray, moved: BoolArray, target: IntArray, alike: FloatArray, world: Instance, settings: Settings
+    schemes: IntArray, moved: BoolArray, target: IntArray, use: FloatArray, world: Instance, settings: Settings
 ) -> IntArray:
     """Migration with task recovery (Section III-B 2c): an overloaded target sends back what is most like the newcomer.
 
@@ -190,7 +207,7 @@ def recover(
         schemes: before the migration, shape (p, n); not changed.
         moved: which tasks migrate, shape (p, n).
         target: the GPU that each of the q moved tasks goes to, shape (q,).
-        alike: `resource_distance` of the task set.
+        use: `resource_use` of the task set; tasks are alike when the sum of the differences is small.
         world: the task set on its cluster.
         settings: says when a GPU is overloaded.
 
@@ -201,16 +218,21 @@ def recover(
     after[moved] = target
     child, task = np.nonzero(moved)
     source = schemes[moved]
+    if not settings.recovery:
+        return after
     busy_s = sum_by_gpu(after, world.time_s[np.arange(after.shape[1]), after], world.k)
-    over = (busy_s > settings.overload * busy_s.mean(axis=1, keepdims=True))[child, target] & (source != target)
+    mean_s = np.cumsum(busy_s, axis=1)[:, -1:] / world.k
+    over = (busy_s > settings.overload * mean_s)[child, target] & (source != target)
     child, task, source, gpu = child[over], task[over], source[over], target[over]
     if not len(task):
         return after
     may_go = (schemes[child] == gpu[:, None]) & ~moved[child] & world.fits[:, source].T
-    distance = np.where(may_go, alike[world.kind_of[gpu], task], np.inf)
+    kind = world.kind_of[gpu]
+    apart = np.abs(use[kind, task][:, None] - use[kind]).sum(axis=2)
+    distance = np.where(may_go, apart, np.inf)
     order = np.argsort(distance, axis=1, kind="stable")
     time_s = np.where(np.take_along_axis(may_go, order, axis=1), world.time_s[order, gpu[:, None]], 0.0)
-    freed_s = np.cumsum(time_s, axis=1) - time_s
+    freed_s = np.concatenate((np.zeros((len(task), 1)), np.cumsum(time_s, axis=1)[:, :-1]), axis=1)
     leaves = (freed_s < world.time_s[task, gpu][:, None]) & (time_s > 0)
     question, position = np.nonzero(leaves)
     after[child[question], order[question, position]] = source[question]
@@ -218,10 +240,10 @@ def recover(
 
 
 def priority_mutation(
-    schemes: IntArray, alike: FloatArray, world: Instance, settings: Settings, rng: np.random.Generator
+    schemes: IntArray, use: FloatArray, world: Instance, settings: Settings, rng: np.random.Generator
 ) -> IntArray:
     """Priority mutation (Section III-B 2c): two offspring of each scheme, one for energy, one for JCT, (2p, n)."""
     moved = rng.random(schemes.shape) < settings.mutation_rate
     line = queues(schemes, world)
     both = targets(schemes, moved, line, world, settings)
-    return np.concatenate([recover(schemes, moved, target, alike, world, settings) for target in both])
+    return np.concatenate([recover(schemes, moved, target, use, world, settings) for target in both])

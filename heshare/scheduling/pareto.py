@@ -29,9 +29,14 @@ def significant(values: FloatArray, digits: int = 10) -> FloatArray:
 
 def non_dominated(objectives: FloatArray) -> BoolArray:
     """Which of m points no other dominates, shape (m, 2) -> (m,); of equal points only the first counts."""
-    if len(objectives) == 0:
+    return dominance(significant(objectives))
+
+
+def dominance(rounded: FloatArray) -> BoolArray:
+    """`non_dominated` of objectives that `significant` has rounded already, shape (m, 2) -> (m,)."""
+    if len(rounded) == 0:
         return np.zeros(0, dtype=bool)
-    return cast(BoolArray, moocore.is_nondominated(significant(objectives)))
+    return cast(BoolArray, moocore.is_nondominated(rounded))
 
 
 def ranks(objectives: FloatArray) -> IntArray:

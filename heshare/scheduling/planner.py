@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batching import Split, distinct_lines, split_all, split_for_jct, split_for_memory
+from heshare.scheduling.batching import Lines, Split, distinct_lines, split_all, split_for_jct, split_for_memory
 from heshare.scheduling.configuration import clock_candidates, clock_curves, combine, mps_percentages
 from heshare.scheduling.genetic import Progress, Schemes, search
 from heshare.scheduling.objectives import FloatArray, Instance, IntArray, fit_mask, instance
@@ -110,7 +110,7 @@ def configure(
     chosen = thin(schemes.objectives, settings.solutions)
     lines, which = distinct_lines(schemes.gpus[chosen], world)
     sharing = Sharing(world, predictor)
-    split = split_for_jct(lines, sharing)
+    split = _split(lines, sharing, settings)
     pct = mps_percentages(split, sharing, settings)
     clocks_mhz = clock_candidates(world, settings)
     curves = clock_curves(split, pct, clocks_mhz, sharing, settings)
@@ -134,6 +134,12 @@ def configure(
             row = which[index - len(owner)]
             plans.append(_plan(row, clock, sequential, sequential.batches.mps_pct, world, value))
     return tuple(plans), everything[front]
+
+
+def _split(lines: Lines, sharing: Sharing, settings: Settings) -> Split:
+    if settings.batching == "jct":
+        return split_for_jct(lines, sharing)
+    return split_for_memory(lines, sharing.world) if settings.batching == "memory" else split_all(lines)
 
 
 def _plan(

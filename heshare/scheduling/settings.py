@@ -13,6 +13,10 @@ class Settings:
     """How HeShare plans. The defaults are the reading that works; `literal()` is the paper's word.
 
     Attributes:
+        initialisation: `rank` is multi-objective initialisation, `random` puts every task anywhere it fits.
+        crossover: `elitism` is elitism selection; `uniform` takes each task's GPU from either parent by chance.
+        mutation: `priority` is priority mutation; `reset` sends a task anywhere it fits by chance.
+        recovery: whether task recovery follows a migration; only `priority` mutation has it.
         population: individuals of the genetic algorithm (the paper states 50 for the algorithms it compares with).
         generations: generations, the initial population being the first; 50 x 500 is 25,000 evaluations.
         mutation_rate: chance that a task of an offspring migrates; 1.0 reads "for each task" literally.
@@ -25,11 +29,14 @@ class Settings:
         overload: task recovery begins when a GPU's busy time passes this many times its share of the work.
         archive: largest number of non-dominated schemes that stage 1 keeps.
         solutions: largest number of stage 1 schemes that stage 2 configures; by default all that the archive holds.
+        batching: where queues are split: `jct` weighs each task (Algorithm 1, line 5), `memory` splits only where
+            memory and the MPS clients end, `single` makes every task a batch, so that nothing shares.
         mps_pcts: MPS percentages to choose from.
         mps_goal: what a percentage minimises: the sum of the JCTs of the `batch`, of the whole `queue` (the batch
-            and those who wait for it), or the task's `own` JCT (Algorithm 1, line 8, literally).
+            and those who wait for it), or the task's `own` JCT (Algorithm 1, line 8, literally). `none`: all get 100.
         clocks: SM clocks tried for each GPU, evenly spaced over its grid with both ends.
-        clock_scope: `gpu` chooses a clock for each GPU, `plan` the same step of the grid for all (line 12 literally).
+        clock_scope: `gpu` chooses a clock for each GPU, `plan` the same step of the grid for all (line 12 literally),
+            `none` leaves every card to itself.
         piecewise: whether the energy and JCT of a plan count that whoever is left of a batch speeds up when a task
             ends, as on a device. False is Eq. 13 literally: everybody runs as if all stayed until the end. Batches
             and MPS percentages are chosen by Eq. 13 in either case: the split rule weighs only the next task, and
@@ -41,6 +48,10 @@ class Settings:
         InputError: a value is out of its range.
     """
 
+    initialisation: Literal["rank", "random"] = "rank"
+    crossover: Literal["elitism", "uniform"] = "elitism"
+    mutation: Literal["priority", "reset"] = "priority"
+    recovery: bool = True
     population: int = 50
     generations: int = 500
     mutation_rate: float = 0.1
@@ -50,10 +61,11 @@ class Settings:
     overload: float = 2.0
     archive: int = 200
     solutions: int = 200
+    batching: Literal["jct", "memory", "single"] = "jct"
     mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
-    mps_goal: Literal["batch", "queue", "own"] = "batch"
+    mps_goal: Literal["batch", "queue", "own", "none"] = "batch"
     clocks: int = 12
-    clock_scope: Literal["gpu", "plan"] = "gpu"
+    clock_scope: Literal["gpu", "plan", "none"] = "gpu"
     piecewise: bool = True
     merge: int = 100
     front: int = 100
@@ -87,10 +99,14 @@ class Settings:
 
 
 _CHOICES = {
+    "initialisation": ("rank", "random"),
+    "crossover": ("elitism", "uniform"),
+    "mutation": ("priority", "reset"),
+    "batching": ("jct", "memory", "single"),
     "segments": ("normalised", "totals"),
     "targets": ("load-aware", "static"),
-    "mps_goal": ("batch", "queue", "own"),
-    "clock_scope": ("gpu", "plan"),
+    "mps_goal": ("batch", "queue", "own", "none"),
+    "clock_scope": ("gpu", "plan", "none"),
 }
 _LEAST = {
     "population": 2,

@@ -166,28 +166,28 @@ def test_the_target_for_energy_has_the_least_energy(world: Instance, rng: np.ran
 
 def test_an_overloaded_target_sends_back_the_most_similar_task() -> None:
     world = table([[10.0, 10.0], [10.5, 10.5], [50.0, 50.0], [1.0, 1.0]], np.full((4, 2), 100.0), "2xT4")
-    alike = operators.resource_distance(world)
+    use = operators.resource_use(world)
     schemes, moved = np.array([[0, 1, 1, 0]]), np.array([[True, False, False, False]])
-    calm = operators.recover(schemes, moved, np.array([1]), alike, world, replace(SETTINGS, overload=9.0))
+    calm = operators.recover(schemes, moved, np.array([1]), use, world, replace(SETTINGS, overload=9.0))
     assert calm.tolist() == [[1, 1, 1, 0]]
-    full = operators.recover(schemes, moved, np.array([1]), alike, world, replace(SETTINGS, overload=1.0))
+    full = operators.recover(schemes, moved, np.array([1]), use, world, replace(SETTINGS, overload=1.0))
     assert full.tolist() == [[1, 0, 1, 0]]  # task 1 frees the 10 s that task 0 brings
     assert schemes.tolist() == [[0, 1, 1, 0]]
 
 
 def test_several_small_tasks_make_room_for_a_long_one() -> None:
     world = table([[30.0] * 2, [10.0] * 2, [10.0] * 2, [10.0] * 2, [90.0] * 2], np.full((5, 2), 100.0), "2xT4")
-    alike = np.abs(np.arange(5)[:, None] - np.arange(5))[None].astype(float)
+    use = np.stack((np.arange(5.0), np.zeros(5), np.zeros(5)), axis=1)[None]
     schemes, moved = np.array([[0, 1, 1, 1, 1]]), np.array([[True] + [False] * 4])
-    after = operators.recover(schemes, moved, np.array([1]), alike, world, replace(SETTINGS, overload=1.0))
+    after = operators.recover(schemes, moved, np.array([1]), use, world, replace(SETTINGS, overload=1.0))
     assert after.tolist() == [[1, 0, 0, 0, 1]]
 
 
 def test_mutation_makes_two_offspring_with_different_preferences(world: Instance, rng: np.random.Generator) -> None:
     schemes = rng.integers(4, size=(10, 20))
-    alike = operators.resource_distance(world)
+    use = operators.resource_use(world)
     every = replace(SETTINGS, mutation_rate=1.0, targets="static", overload=1e9)
-    both = objectives(operators.priority_mutation(schemes, alike, world, every, rng), world)
+    both = objectives(operators.priority_mutation(schemes, use, world, every, rng), world)
     assert both.shape == (20, 2)
     np.testing.assert_allclose(both[:10, 0], world.best_j.sum())
     assert (both[:10, 0] < both[10:, 0]).all()
@@ -195,11 +195,11 @@ def test_mutation_makes_two_offspring_with_different_preferences(world: Instance
 
 def test_operators_never_place_a_task_where_it_does_not_fit(rng: np.random.Generator) -> None:
     world = masked(rng)
-    alike = operators.resource_distance(world)
+    use = operators.resource_use(world)
     schemes = operators.initialise(world, SETTINGS, rng)
     for rate, kind in ((0.3, "load-aware"), (1.0, "static")):
         settings = replace(SETTINGS, mutation_rate=rate, targets=kind, overload=1.0)  # type: ignore[arg-type]
         scores = operators.segment_scores(schemes, segments(schemes, world), world, settings)
         child = operators.elitism_selection((schemes[:25], schemes[25:]), (scores[:25], scores[25:]), world, rng)
-        schemes = operators.priority_mutation(child, alike, world, settings, rng)
+        schemes = operators.priority_mutation(child, use, world, settings, rng)
         assert world.fits[np.arange(12), schemes].all()

@@ -179,3 +179,13 @@ def test_a_task_that_fits_no_gpu_stops_the_planner() -> None:
     for call in (plan, sched_only):
         with pytest.raises(InputError, match="task 3"):
             call(tasks, CLUSTER, Toy(), rng=np.random.default_rng(1), settings=QUICK)
+
+
+@pytest.mark.parametrize("batching", ["memory", "single"])
+def test_batches_can_be_left_to_memory_or_switched_off(batching: str) -> None:
+    front = front_of(replace(QUICK, batching=batching, mps_goal="none", clock_scope="none"))  # type: ignore[arg-type]
+    batches = [batch for one in front.plans for queue in one.queues for batch in queue]
+    assert {batch.sm_mhz for batch in batches} == {None}
+    assert {pct for batch in batches for pct in batch.mps_pct} == {100}
+    sizes = {len(batch.tasks) for batch in batches}
+    assert (sizes == {1}) if batching == "single" else (max(sizes) > 2)
