@@ -1,15 +1,21 @@
-/* A stand-in for libnvidia-ml.so.1: one card whose figures can be set and whose functions can be made to fail.
+/* A stand-in for libnvidia-ml.so.1: a card or a few whose figures can be set and whose functions can be made to fail.
  *
  * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
- * Energy is power times wall time. Nothing here is NVIDIA's code.
+ * Energy is power times wall time. Cards share all figures but their locked clock and whether they are lost. With
+ * FAKENVML_STATE=path in the environment the figures live in that file, so that several processes see one machine.
+ * Nothing here is NVIDIA's code.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define SUCCESS 0
@@ -18,12 +24,14 @@
 #define NOT_SUPPORTED 3
 #define NO_PERMISSION 4
 #define NOT_FOUND 6
+#define GPU_IS_LOST 15
+#define CARDS 4
 #define INSUFFICIENT_SIZE 7
 #define UUID "GPU-00000000-1111-2222-3333-444444444444"
 #define POWER_INSTANT 186
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-typedef struct { const char *name; double value, first; } figure_t;
+typedef struct { const char *name; double own, first; } figure_t; /* own: a process's own, never shared */
 
 /* The figures of the card: an H100 as its owner would see it. */
 static figure_t figures[] = {
@@ -32,7 +40,9 @@ static figure_t figures[] = {
     {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
-    {"value_type", 0, 1}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"open", 0, 0}, {"samples", 0, 0}, {"calls", 0, 0},
+    {"value_type", 0, 1}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0},
+    {"locked3_mhz", 0, 0}, {"lost0", 0, 0}, {"lost1", 0, 0}, {"lost2", 0, 0}, {"lost3", 0, 0}, {"began_s", 0, 0},
+    {"open", 1, 0}, {"samples", 1, 0}, {"calls", 1, 0},
 };
 
 typedef struct { char name[64]; int code, times, called; } fault_t;
@@ -40,10 +50,10 @@ typedef struct { char name[64]; int code, times, called; } fault_t;
 static fault_t faults[64];
 static size_t fault_count;
 static char card_name[96];
-static double began_s;
 static int ready;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int handle; /* its address is the handle of the only card */
+static int handles[CARDS]; /* the address of one is a card's handle */
+static double own_values[COUNT(figures)], *shared_values = own_values;
 
 static double now_s(void) {
     struct timespec t;
@@ -57,7 +67,20 @@ static figure_t *figure(const char *name) {
     return NULL;
 }
 
-static double get(const char *name) { return figure(name)->value; }
+static double *place(const figure_t *one) {
+    size_t i = (size_t)(one - figures);
+    return one->own > 0 ? &own_values[i] : &shared_values[i];
+}
+
+static double *value(const char *name) { return place(figure(name)); }
+static double get(const char *name) { return *value(name); }
+
+static double *of_card(const void *device, const char *const names[CARDS]) {
+    return value(names[(const int *)device - handles]);
+}
+
+static const char *const LOCKED[CARDS] = {"locked_mhz", "locked1_mhz", "locked2_mhz", "locked3_mhz"};
+static const char *const LOST[CARDS] = {"lost0", "lost1", "lost2", "lost3"};
 
 static fault_t *fault_of(const char *name) {
     for (size_t i = 0; i < fault_count; i++)
@@ -82,7 +105,7 @@ static void from_environment(void) {
         *equals = '\0';
         if (strncmp(part, "set:", 4) == 0) {
             figure_t *one = figure(part + 4);
-            if (one != NULL) one->value = atof(equals + 1);
+            if (one != NULL) *place(one) = atof(equals + 1);
         } else {
             fault_t *one = fault_of(part);
             if (one != NULL) { one->code = atoi(equals + 1); one->times = -1; }
@@ -90,20 +113,43 @@ static void from_environment(void) {
     }
 }
 
+/* Use the file named in the environment for the figures; whether it holds some already. */
+static int from_file(void) {
+    const char *path = getenv("FAKENVML_STATE");
+    if (path == NULL) return 0;
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct stat about;
+    if (file < 0 || fstat(file, &about) != 0) abort();
+    int there = about.st_size >= (off_t)sizeof own_values;
+    if (!there && ftruncate(file, sizeof own_values) != 0) abort();
+    void *at = mmap(NULL, sizeof own_values, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (at == MAP_FAILED) abort();
+    shared_values = at;
+    return there;
+}
+
 static void reset_all(void) {
-    for (size_t i = 0; i < COUNT(figures); i++) figures[i].value = figures[i].first;
+    for (size_t i = 0; i < COUNT(figures); i++) *place(&figures[i]) = figures[i].first;
     fault_count = 0;
-    strcpy(card_name, "NVIDIA H100 80GB HBM3");
-    began_s = now_s();
+    *value("began_s") = now_s();
     from_environment();
+    ready = 1;
+}
+
+static void begin(void) {
+    if (ready) return;
+    strcpy(card_name, "NVIDIA H100 80GB HBM3");
+    if (!from_file()) reset_all();
+    else from_environment();
     ready = 1;
 }
 
 /* What a function begins with: it is counted, and fails if it is told to. */
 static int enter(const char *name) {
     pthread_mutex_lock(&lock);
-    if (!ready) reset_all();
-    figure("calls")->value += 1;
+    begin();
+    *value("calls") += 1;
     fault_t *one = fault_of(name);
     int code = SUCCESS;
     if (one != NULL) {
@@ -119,7 +165,11 @@ static int enter(const char *name) {
 }
 
 #define BEGIN() do { int code_ = enter(__func__); if (code_ != SUCCESS) return code_; } while (0)
-#define CARD(device) do { if ((device) != (void *)&handle) return INVALID_ARGUMENT; } while (0)
+#define CARD(device) do { \
+        const int *card_ = (const int *)(device); \
+        if (card_ < handles || card_ >= handles + CARDS) return INVALID_ARGUMENT; \
+        if (*of_card(card_, LOST) > 0) return GPU_IS_LOST; \
+    } while (0)
 
 static int text_out(char *out, unsigned size, const char *text) {
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
@@ -136,9 +186,11 @@ static int number_out(void *device, unsigned *out, double value) {
 /* For the tests. */
 EXPORT void fakenvml_reset(void) {
     pthread_mutex_lock(&lock);
-    double open = ready ? get("open") : 0;
+    begin();
+    double before = get("open");
     reset_all();
-    figure("open")->value = open;
+    strcpy(card_name, "NVIDIA H100 80GB HBM3");
+    *value("open") = before;
     pthread_mutex_unlock(&lock);
 }
 
@@ -151,21 +203,25 @@ EXPORT int fakenvml_fail(const char *name, int code, int times) {
     return 0;
 }
 
-EXPORT int fakenvml_set(const char *name, double value) {
+EXPORT int fakenvml_set(const char *name, double to) {
     if (!ready) fakenvml_reset();
     figure_t *one = figure(name);
     if (one == NULL) return 1;
-    one->value = value;
+    *place(one) = to;
     return 0;
 }
 
-EXPORT double fakenvml_get(const char *name) { return figure(name) == NULL ? -1 : get(name); }
+EXPORT double fakenvml_get(const char *name) {
+    begin();
+    return figure(name) == NULL ? -1 : get(name);
+}
+
 EXPORT int fakenvml_called(const char *name) { fault_t *one = fault_of(name); return one == NULL ? 0 : one->called; }
 EXPORT void fakenvml_name(const char *name) { snprintf(card_name, sizeof card_name, "%s", name); }
 
 /* NVML. */
-EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; BEGIN(); figure("open")->value += 1; return SUCCESS; }
-EXPORT int nvmlShutdown(void) { BEGIN(); figure("open")->value -= 1; return SUCCESS; }
+EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; BEGIN(); *value("open") += 1; return SUCCESS; }
+EXPORT int nvmlShutdown(void) { BEGIN(); *value("open") -= 1; return SUCCESS; }
 EXPORT const char *nvmlErrorString(int code) { (void)code; return "an error of the stand-in"; }
 
 EXPORT int nvmlSystemGetDriverVersion(char *out, unsigned size) { BEGIN(); return text_out(out, size, "999.99.99"); }
@@ -173,15 +229,18 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *out) { BEGIN(); *out = (unsigned)get(
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
     BEGIN();
-    if (index >= (unsigned)get("count")) return INVALID_ARGUMENT;
-    *out = &handle;
+    if (index >= (unsigned)get("count") || index >= CARDS) return INVALID_ARGUMENT;
+    *out = &handles[index];
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
     BEGIN();
-    if (strcmp(uuid, UUID) != 0) return NOT_FOUND;
-    *out = &handle;
+    size_t length = strlen(UUID);
+    if (strlen(uuid) != length || strncmp(uuid, UUID, length - 1) != 0) return NOT_FOUND;
+    int index = uuid[length - 1] - UUID[length - 1];
+    if (index < 0 || index >= CARDS || index >= (int)get("count")) return NOT_FOUND;
+    *out = &handles[index];
     return SUCCESS;
 }
 
@@ -194,7 +253,9 @@ EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned size) {
 EXPORT int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
     BEGIN();
     CARD(device);
-    return text_out(out, size, UUID);
+    int code = text_out(out, size, UUID);
+    if (code == SUCCESS) out[strlen(UUID) - 1] += (char)((const int *)device - handles);
+    return code;
 }
 
 EXPORT int nvmlDeviceGetNumGpuCores(void *device, unsigned *out) { BEGIN(); return number_out(device, out, get("cores")); }
@@ -234,7 +295,8 @@ EXPORT int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned memory_mh
 
 EXPORT int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *out) {
     BEGIN();
-    double locked = get("locked_mhz"), free_mhz = get("sm_mhz");
+    CARD(device);
+    double locked = *of_card(device, LOCKED), free_mhz = get("sm_mhz");
     return number_out(device, out, type == 2 ? get("memory_mhz") : locked > 0 && locked < free_mhz ? locked : free_mhz);
 }
 
@@ -283,7 +345,7 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long 
     BEGIN();
     CARD(device);
     double counted = get("energy_mj");
-    *out = (unsigned long long)(counted <= 0 ? 0 : counted + get("power_mw") * (now_s() - began_s));
+    *out = (unsigned long long)(counted <= 0 ? 0 : counted + get("power_mw") * (now_s() - get("began_s")));
     return SUCCESS;
 }
 
@@ -328,7 +390,7 @@ EXPORT int nvmlDeviceSetGpuLockedClocks(void *device, unsigned least, unsigned m
     CARD(device);
     if (get("may_lock") <= 0) return NO_PERMISSION;
     if (least > most) return INVALID_ARGUMENT;
-    figure("locked_mhz")->value = most;
+    *of_card(device, LOCKED) = most;
     return SUCCESS;
 }
 
@@ -336,7 +398,7 @@ EXPORT int nvmlDeviceResetGpuLockedClocks(void *device) {
     BEGIN();
     CARD(device);
     if (get("may_lock") <= 0) return NO_PERMISSION;
-    figure("locked_mhz")->value = 0;
+    *of_card(device, LOCKED) = 0;
     return SUCCESS;
 }
 
@@ -349,8 +411,8 @@ EXPORT int nvmlGpmQueryDeviceSupport(void *device, support_t *out) {
     return SUCCESS;
 }
 
-EXPORT int nvmlGpmSampleAlloc(void **out) { BEGIN(); figure("samples")->value += 1; *out = malloc(16); return SUCCESS; }
-EXPORT int nvmlGpmSampleFree(void *sample) { BEGIN(); figure("samples")->value -= 1; free(sample); return SUCCESS; }
+EXPORT int nvmlGpmSampleAlloc(void **out) { BEGIN(); *value("samples") += 1; *out = malloc(16); return SUCCESS; }
+EXPORT int nvmlGpmSampleFree(void *sample) { BEGIN(); *value("samples") -= 1; free(sample); return SUCCESS; }
 EXPORT int nvmlGpmSampleGet(void *device, void *sample) { BEGIN(); CARD(device); return sample == NULL ? INVALID_ARGUMENT : SUCCESS; }
 
 typedef struct { unsigned id; int code; double value; const char *info[3]; } metric_t;
