@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from heshare.policies.policy import Borrowed, Policy, Traits
+from heshare.policies.fronts import NOTHING, Planner
+from heshare.policies.policy import Policy, Traits
 from heshare.policies.registry import register
 from heshare.policies.release import ReleasesPlan
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling import planner
-from heshare.scheduling.pareto import Front
 from heshare.scheduling.plan import Batch
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 Choice = Literal["trade-off", "en-opt", "jct-opt"]
-NOTHING = Borrowed(0.0, 0)
-
-
-class Planner:
-    """Plans a task set, and remembers: the same question with the same random state gets the same front at once.
-
-    Sister policies that differ only in the plan they choose from the front share one. It belongs to one belief:
-    whoever shares a planner uses the same predictor, or equal ones.
-
-    Args:
-        settings: how to plan.
-    """
-
-    def __init__(self, settings: Settings = planner.DEFAULTS) -> None:
-        self.settings = settings
-        self._known: dict[tuple[object, ...], tuple[Front, dict[str, Any], Borrowed]] = {}
-
-    def front(
-        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
-    ) -> tuple[Front, Borrowed]:
-        """The front, and what was not spent again because it was known. `rng` moves on as if it had been planned."""
-        question = (tuple(tasks), cluster, repr(rng.bit_generator.state))
-        if question in self._known:
-            front, after, cost = self._known[question]
-            rng.bit_generator.state = after
-            return front, cost
-        began_s, calls = perf_counter(), predictor.calls
-        front = planner.plan(tasks, cluster, predictor, rng=rng, settings=self.settings)
-        cost = Borrowed(perf_counter() - began_s, predictor.calls - calls)
-        self._known[question] = front, dict(rng.bit_generator.state), cost
-        return front, NOTHING
 
 
 class HeShare(ReleasesPlan):
@@ -77,9 +45,7 @@ class HeShare(ReleasesPlan):
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """The batches of the chosen plan."""
         front, cost = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
-        self.borrowed = Borrowed(
-            self.borrowed.planning_s + cost.planning_s, self.borrowed.predictor_calls + cost.predictor_calls
-        )
+        self.borrowed = self.borrowed + cost
         chosen = {"trade-off": front.trade_off, "en-opt": front.en_opt, "jct-opt": front.jct_opt}[self.choice]
         return chosen.queues
 
@@ -122,8 +88,10 @@ def jct_opt() -> HeShare:
 
 
 def share_fronts(policies: Iterable[Policy]) -> None:
-    """Let the HeShare policies among `policies` that plan with equal settings plan each front only once."""
-    common: dict[Settings, Planner] = {}
+    """Let those among `policies` that plan with equal settings plan each front, and search each scheme, only once."""
+    common: dict[object, Planner] = {}
     for policy in policies:
-        if isinstance(policy, HeShare):
-            policy.planner = common.setdefault(policy.planner.settings, policy.planner)
+        for holder in (policy, getattr(policy, "placement", None)):
+            planner = getattr(holder, "planner", None)
+            if isinstance(planner, Planner):
+                cast(Any, holder).planner = common.setdefault(planner.kind, planner)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from heshare.policies.placement import RandomPlacement
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.policies.release import ReleasesPlan
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import fit_mask
 from heshare.scheduling.plan import Batch
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -32,21 +32,16 @@ class Random(ReleasesPlan):
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Forget every draw."""
         super().reset(cluster, predictor, rng)
-        self._drawn: dict[int, int] = {}
+        self._placement = RandomPlacement()
+        self._placement.reset(cluster, predictor, rng)
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Draw for the newcomers, leave the others where they are, and form batches."""
-        for task in tasks:
-            if task.id not in self._drawn:
-                self._drawn[task.id] = self._draw(task)
+        drawn = self._placement.place(tasks)
         queues: list[list[Task]] = [[] for _ in self.cluster.gpus]
         for task in tasks:
-            queues[self._drawn[task.id]].append(task)
+            queues[drawn[task.id]].append(task)
         return [memory_batches(queue, gpu) for queue, gpu in zip(queues, self.cluster.gpus, strict=True)]
-
-    def _draw(self, task: Task) -> int:
-        fitting = np.flatnonzero(fit_mask([task], self.cluster)[0])
-        return int(fitting[self.rng.integers(len(fitting))])
 
 
 def memory_batches(tasks: Sequence[Task], gpu: Gpu) -> list[Batch]:

@@ -9,7 +9,7 @@ from heshare.testing.toy import Told
 
 
 class TestRegisteredPolicies(PolicyContract):
-    @pytest.fixture(params=list(policies()))
+    @pytest.fixture(params=list(policies(variants=True)))
     def policy(self, request):
         return make(request.param)
 
