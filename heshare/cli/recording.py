@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ def profile(
     budget: Annotated[str | None, typer.Option(help="Time to spend, such as 15m: most informative first.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Visits to each sample; a budget's plan has its own.")] = 5,
     clocks: Annotated[bool, typer.Option("--clocks", help="Set the SM clock of a real GPU as well.")] = False,
+    kernels: Annotated[bool, typer.Option(help="Trace each workload's kernels on a real GPU as well.")] = True,
     accept: Annotated[Path | None, typer.Option(help="Take a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -34,6 +36,7 @@ def profile(
     if device is None or out is None:
         raise typer.BadParameter("Say what to record with --device, and where to with --out.")
     from heshare.devices.open import opened
+    from heshare.profiles.kernel_trace import tracer
     from heshare.profiles.protocol import Protocol
     from heshare.profiles.record import profile as record
 
@@ -45,8 +48,12 @@ def profile(
         f"--repeats {repeats}",
         f"--seed {seed}",
         *(["--clocks"] if clocks else []),
+        *([] if kernels else ["--no-kernels"]),
     ]
-    with opened(device, seed=seed, clocks=clocks) as gpu:
+    with opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
+        trace = tracer(gpu) if kernels else None
+        if trace is not None:
+            ends.callback(trace.close)
         path = record(
             gpu,
             out,
@@ -56,6 +63,7 @@ def profile(
             seed=seed,
             protocol=Protocol(repeats=repeats),
             command=" ".join(["heshare profile", *options]),
+            trace=trace,
             progress=not json,
         )
     _tell("profile", path, json)

@@ -18,6 +18,8 @@ SAMPLES = 1000
 """Training samples over all GPUs (Section III-A)."""
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """Inference batch sizes that are measured."""
+TRACED_SIZE = 8
+"""The inference batch size of the kernel traces."""
 BATCH_WEIGHTS = (1, 1, 2, 2, 1, 1)
 """How often each is drawn: tasks mostly use 4 and 8."""
 MPS_PCTS = tuple(range(10, 101, 10))
@@ -67,6 +69,11 @@ def references(gpu: Gpu, workloads: Iterable[Workload] | None = None) -> list[Po
     """
     chosen = workloads if workloads is not None else (Workload(name, size) for name in models() for size in BATCH_SIZES)
     return [Point(Resident(workload), (), gpu.max_mhz) for workload in chosen if memory_mib(workload) <= gpu.memory_mib]
+
+
+def traced(gpu: Gpu) -> list[Workload]:
+    """The workloads whose kernels are traced: every model of Table IV once, at the size that tasks mostly use."""
+    return [one for one in (Workload(name, TRACED_SIZE) for name in models()) if memory_mib(one) <= gpu.memory_mib]
 
 
 def samples(gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = True) -> list[Point]:

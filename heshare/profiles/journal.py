@@ -1,4 +1,4 @@
-"""The recorder's journal: each visit goes to disk as soon as it is over, whole or not at all."""
+"""The recorder's journal: each visit and each kernel trace goes to disk as soon as it is over, whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from heshare.errors import InputError
+from heshare.profiles.kernels import KernelRow
 from heshare.profiles.visit import Visit
+from heshare.world.workload import Workload
 
 
 class Journal:
-    """Visits so far, in memory and (with a path) on disk, a line of JSON and its checksum each.
+    """Visits and kernel traces so far, in memory and (with a path) on disk, a line of JSON and its checksum each.
 
     The file is locked while the journal is open. A last line that a crash tore is dropped; the visit is made again.
 
@@ -26,6 +29,8 @@ class Journal:
 
     Attributes:
         visits: by setting and number, in the order in which they were made.
+        kernels: rows of the kernel traces, by workload.
+        kernels_s: the device's time that each trace took, s.
         idle_w: power with nothing running, W, or None as long as it is not known.
         idle_s: the device's time that finding it took, s.
         spent_s: the device's time that everything in the journal took, s.
@@ -36,6 +41,8 @@ class Journal:
 
     def __init__(self, path: str | Path | None, identity: Mapping[str, Any]) -> None:
         self.visits: dict[tuple[str, int], Visit] = {}
+        self.kernels: dict[str, tuple[KernelRow, ...]] = {}
+        self.kernels_s: dict[str, float] = {}
         self.idle_w: float | None = None
         self.idle_s = self.spent_s = 0.0
         self._path = None if path is None else Path(path)
@@ -53,6 +60,11 @@ class Journal:
         self._write({"visit": visit.as_dict()})
         self._keep(visit)
 
+    def add_kernels(self, workload: Workload, rows: Sequence[KernelRow], took_s: float) -> None:
+        """Keep a kernel trace."""
+        self._write({"traced": str(workload), "rows": [astuple(row) for row in rows], "took_s": took_s})
+        self._keep_kernels(str(workload), tuple(rows), took_s)
+
     def close(self) -> None:
         """Let the file go; may be repeated."""
         if self._handle is not None:
@@ -61,6 +73,10 @@ class Journal:
 
     def _keep_idle(self, idle_w: float, took_s: float) -> None:
         self.idle_w, self.idle_s = idle_w, took_s
+        self.spent_s += took_s
+
+    def _keep_kernels(self, workload: str, rows: tuple[KernelRow, ...], took_s: float) -> None:
+        self.kernels[workload], self.kernels_s[workload] = rows, took_s
         self.spent_s += took_s
 
     def _keep(self, visit: Visit) -> None:
@@ -140,6 +156,12 @@ class Journal:
         try:
             if entry is not None and "idle_w" in entry:
                 self._keep_idle(float(entry["idle_w"]), float(entry["took_s"]))
+                return
+            if entry is not None and "traced" in entry:
+                rows = tuple(KernelRow(*cells) for cells in entry["rows"])
+                if entry["traced"] in self.kernels:
+                    raise _foreign(path, number, f"the kernels of {entry['traced']} a second time")
+                self._keep_kernels(str(entry["traced"]), rows, float(entry["took_s"]))
                 return
             visit = Visit.from_dict((entry or {})["visit"])
         except (KeyError, TypeError, ValueError):

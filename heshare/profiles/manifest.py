@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +20,10 @@ import pandas as pd
 from heshare import __version__, files
 from heshare.devices.device import Described, Device
 from heshare.errors import InputError
+from heshare.profiles import kernels
 from heshare.profiles.protocol import Protocol
 
-NAME = "manifest.json"
+NAME, KERNELS = "manifest.json", "kernels.csv"
 
 
 def write(
@@ -32,6 +34,7 @@ def write(
     *,
     command: str = "",
     journal: str | Path | None = None,
+    kernels_left_out: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the manifest of a table that was just recorded.
 
@@ -42,6 +45,7 @@ def write(
         protocol: how.
         command: what was asked for.
         journal: the file of single visits beside it, if it is kept.
+        kernels_left_out: workloads whose kernels could not be traced, and why; None where none were asked for.
 
     Returns:
         The manifest's path.
@@ -63,6 +67,9 @@ def write(
     }
     if journal is not None:
         said["visits"] = _visits(Path(journal))
+    kernels_path = table_path.with_name(KERNELS)
+    if kernels_path.is_file() or kernels_left_out:
+        said["kernels"] = {**_kernels(kernels_path), "left_out": dict(kernels_left_out or {})}
     if device.provenance == "measured":
         now = datetime.now(UTC).isoformat(timespec="seconds")
         said |= {"recorded": now, "python": platform.python_version(), "system": platform.platform()}
@@ -80,16 +87,31 @@ def verify(table_path: str | Path) -> None:
     if not path.is_file():
         return
     said = _read(path)
-    if said["table"] != table_path.name:
+    part = next((one for one in (said, said.get("kernels", {})) if one.get("table") == table_path.name), None)
+    if part is None:
         return
     found = checksum(table_path)
-    if found != said["sha256"]:
+    if found != part["sha256"]:
         raise InputError(
             file=table_path,
             found=f"a table that was changed after it was recorded (SHA-256 {found[:12]}...)",
-            expected=f"the recorded table ({said['sha256'][:12]}...), as {NAME} says",
+            expected=f"the recorded table ({part['sha256'][:12]}...), as {NAME} says",
             action=f"Restore or record it again; or, if the change is meant, heshare profile --accept {table_path}",
         )
+
+
+def note_kernels(path: str | Path) -> None:
+    """Take a table of kernels that has just been traced into the manifest beside it, if there is one.
+
+    Raises:
+        InputError: the manifest cannot be read.
+    """
+    path = Path(path)
+    beside = path.with_name(NAME)
+    if path.name == KERNELS and beside.is_file():
+        said = _read(beside)
+        left_out = said.get("kernels", {}).get("left_out", {})
+        files.write_text(beside, _text({**said, "kernels": {**_kernels(path), "left_out": left_out}}))
 
 
 def accept(table_path: str | Path) -> Path:
@@ -134,6 +156,19 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
     assert isinstance(said, dict)
     return said
+
+
+def _kernels(path: Path) -> dict[str, Any]:
+    """What a manifest says of a table of kernels; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    rows = kernels.read(path)
+    return {
+        "table": path.name,
+        "sha256": checksum(path),
+        "rows": len(rows),
+        "workloads": len({row.setting for row in rows}),
+    }
 
 
 def _visits(journal: Path) -> dict[str, Any]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
 from heshare.devices.device import Device
-from heshare.errors import DeviceError, InputError
-from heshare.profiles import budget, design, enforced, manifest, store
-from heshare.profiles.budget import Step
+from heshare.errors import InputError
+from heshare.profiles import budget, design, enforced, kernels, manifest, store
 from heshare.profiles.design import Point
 from heshare.profiles.journal import Journal
-from heshare.profiles.measure import Bench
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.schema import check
+from heshare.profiles.session import Item, Kernels, Session, Trace, repeated, with_kernels
 from heshare.profiles.visit import Setup, Visit, row
 from heshare.world.catalogue import gpu as find_gpu
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Workload
 
 TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 
@@ -36,6 +36,7 @@ def record(
     protocol: Protocol | None = None,
     seed: int = 0,
     journal: str | Path | None = None,
+    traced: Kernels | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Measure every point on a device, in random order, and again as often as the protocol says.
@@ -46,6 +47,7 @@ def record(
         protocol: how to measure.
         seed: of the order.
         journal: a file that takes each visit as it is made; visits that it already holds are not made again.
+        traced: kernel traces to take as well; they are put into it. None leaves them out.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -57,14 +59,16 @@ def record(
     """
     protocol = protocol or Protocol()
     setups = list(dict.fromkeys(map(Setup.of, points)))
-    steps = list(_repeated(setups, protocol.repeats, np.random.default_rng(seed)))
+    steps: list[Item] = list(repeated(setups, protocol.repeats, np.random.default_rng(seed)))
+    steps += [] if traced is None else traced.workloads
+    _check_catalogue(device)
     log = Journal(journal, _identity(device, protocol, seed, "\n".join(map(str, setups))))
     try:
         bar = tqdm(
             total=len(steps), unit="visit", desc=f"profile {device.gpu.name}", disable=None if progress else True
         )
         with bar:
-            for _ in _run(device, protocol, log, steps):
+            for _ in Session(device, protocol, log, traced).run(steps):
                 bar.update()
         return _table(device, points, log)
     finally:
@@ -79,6 +83,7 @@ def record_for(
     seed: int = 0,
     clocks: bool = False,
     journal: str | Path | None = None,
+    traced: Kernels | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Measure as many settings of `budget.plan` as fit into a time, the most informative ones first.
@@ -90,6 +95,7 @@ def record_for(
         seed: of the plan.
         clocks: whether to set the SM clock.
         journal: a file that takes each visit as it is made; visits that it already holds are not made again.
+        traced: kernel traces to take as well; they are put into it. None leaves them out.
         progress: show the time that is left on a terminal.
 
     Returns:
@@ -105,9 +111,12 @@ def record_for(
     steps = enforced.steps(device, budget.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks))
     made: list[Setup] = []
     try:
+        _check_catalogue(device)
+        session = Session(device, protocol, log, traced)
         with _bar(device, round(budget_s), "s", progress) as bar:
-            for setup, _ in _run(device, protocol, log, _affordable(steps, log, protocol, budget_s)):
-                made.append(setup)
+            for item in session.run(session.affordable(with_kernels(steps, traced), budget_s)):
+                if not isinstance(item, Workload):
+                    made.append(item[0])
                 bar.update(round(log.spent_s) - bar.n)
         if not made:
             raise InputError(
@@ -132,6 +141,7 @@ def profile(
     protocol: Protocol | None = None,
     command: str = "",
     keep_journal: bool = True,
+    trace: Trace | None = None,
     progress: bool = True,
 ) -> Path:
     """Record a GPU's profile: the reference rows and `samples` settings, or what a time budget allows.
@@ -149,6 +159,8 @@ def profile(
         protocol: how to measure.
         command: what was asked for, for the manifest.
         keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
+        trace: what traces a workload's kernels (`kernel_trace.tracer`): one trace of each workload goes into
+            `kernels.csv` beside the table. None leaves them out.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -162,17 +174,27 @@ def profile(
     stream = np.random.SeedSequence([seed, *gpu.name.encode()])
     folder = Path(out) / gpu.name
     journal = folder / JOURNAL if keep_journal else None
+    traced = None if trace is None else _traced(trace, gpu, folder / manifest.KERNELS)
+    how: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "traced": traced}
     if budget_s is None:
         drawn = design.samples(gpu, samples, rng=np.random.default_rng(stream), clocks=clocks)
         points = enforced.points(device, design.references(gpu) + drawn)
-        table = record(device, points, protocol=protocol, seed=seed, journal=journal, progress=progress)
+        table = record(device, points, progress=progress, **how)
     else:
-        table = record_for(
-            device, budget_s, protocol=protocol, seed=seed, clocks=clocks, journal=journal, progress=progress
-        )
+        table = record_for(device, budget_s, clocks=clocks, progress=progress, **how)
     path = store.write(table, folder / TABLE)
-    manifest.write(path, table, device, protocol, command=command, journal=journal)
+    left_out = None
+    if traced is not None:
+        traced.write(folder / manifest.KERNELS)
+        left_out = traced.left_out
+    manifest.write(path, table, device, protocol, command=command, journal=journal, kernels_left_out=left_out)
     return path
+
+
+def _traced(trace: Trace, gpu: Gpu, path: Path) -> Kernels:
+    """The kernel traces of a recording: each workload of the design that fits, but for those in the table already."""
+    there = kernels.read(path) if path.exists() else ()
+    return Kernels(trace, design.traced(gpu), frozenset(row.setting for row in there))
 
 
 def _bar(device: Device, total: int, unit: str, progress: bool) -> tqdm[NoReturn]:
@@ -187,45 +209,6 @@ def _identity(device: Device, protocol: Protocol, seed: int, plan: str) -> dict[
         "design": hashlib.sha256(plan.encode()).hexdigest()[:16],
         **asdict(protocol),
     }
-
-
-def _repeated(setups: Sequence[Setup], repeats: int, rng: np.random.Generator) -> Iterator[Step]:
-    for number in range(1, repeats + 1):
-        yield from ((setups[at], number) for at in rng.permutation(len(setups)))
-
-
-def _affordable(steps: Iterable[Step], log: Journal, protocol: Protocol, budget_s: float) -> Iterator[Step]:
-    """Steps as long as there is time for the next one, by what the last visit to as many tasks took.
-
-    What is in the journal counts as if it had been made now, so an interrupted recording ends where another would.
-    """
-    spent_s, last_s = log.idle_s, dict[int, float]()
-    for setup, number in steps:
-        tasks = len(setup.residents)
-        if spent_s + max(protocol.visit_s, last_s.get(tasks, 0.0)) > budget_s:
-            return
-        yield setup, number
-        last_s[tasks] = log.visits[str(setup), number].took_s
-        spent_s += last_s[tasks]
-
-
-def _run(device: Device, protocol: Protocol, log: Journal, steps: Iterable[Step]) -> Iterator[Step]:
-    """Make the visits that the journal does not hold; every step is told when it is over."""
-    _check_catalogue(device)
-    bench = Bench(device, protocol)
-    try:
-        if log.idle_w is None:
-            log.add_idle(*bench.idle())
-        for setup, number in steps:
-            if (str(setup), number) not in log.visits:
-                log.add(bench.visit(setup, number))
-            yield setup, number
-    except BaseException:
-        # What went wrong first is what the user has to know.
-        with suppress(DeviceError):
-            bench.leave()
-        raise
-    bench.leave()
 
 
 def _check_catalogue(device: Device) -> None:

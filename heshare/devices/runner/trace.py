@@ -1,20 +1,26 @@
 """Kernel traces: `python -m heshare.devices.runner.trace --model resnet50 --batch-size 8 --out FOLDER`.
 
-Runs a model of Table IV alone and writes what PyTorch's profiler saw of the GPU, one file an iteration.
+Runs a model of Table IV alone and writes what PyTorch's profiler saw of the GPU, one file an iteration. With `--serve`
+it imports PyTorch and takes one such command line after the other, as JSON lines, from its standard input.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from heshare.devices.networks import library
+from heshare.devices.networks import library, preload
 from heshare.devices.runner.loop import warm_up
 from heshare.devices.runner.program import Inference
 from heshare.errors import HeShareError
 from heshare.world.workload import PRECISIONS
+
+Run = Callable[..., list[Path]]
+"""(model, inference batch size, precision, *, device, repeats, out) -> the traces."""
 
 
 def trace(model: str, batch_size: int, precision: str, *, device: str, repeats: int, out: Path) -> list[Path]:
@@ -38,11 +44,55 @@ def trace(model: str, batch_size: int, precision: str, *, device: str, repeats: 
         if number:
             written.append(out / f"iteration-{number}.json")
             seen.export_chrome_trace(str(written[-1]))
+    program.close()
     return written
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Trace one workload; returns 0, or 1 after a line on the standard error that says what went wrong."""
+SERVE = "--serve"
+"""The option of a tracer that takes command lines from its standard input."""
+
+
+def main(arguments: Sequence[str], run: Run = trace, prepare: Callable[[], None] = preload) -> int:
+    """Trace one workload, or with `--serve` one after the other; returns 0, or 1 after a line that says what was wrong.
+
+    Args:
+        arguments: the command line.
+        run: what traces; a test's needs no GPU.
+        prepare: what a tracer does before it takes its first command line.
+    """
+    if list(arguments) == [SERVE]:
+        return _serve(run, prepare)
+    failure = _one(arguments, run)
+    if failure:
+        sys.stderr.write(failure + "\n")
+    return 1 if failure else 0
+
+
+def _serve(run: Run, prepare: Callable[[], None]) -> int:
+    """Answer each command line with `{"failure": ""}` or what went wrong, on what was the standard output.
+
+    What libraries print goes to the standard error, so that it is not taken for an answer.
+    """
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        prepare()
+        for line in sys.stdin:
+            answers.write(json.dumps({"failure": _one(json.loads(line), run)}) + "\n")
+            answers.flush()
+    return 0
+
+
+def _one(arguments: Sequence[str], run: Run) -> str:
+    """Trace one workload; nothing, or one line that says what went wrong."""
+    asked = _parser().parse_args(arguments)
+    try:
+        run(asked.model, asked.batch_size, asked.precision, device=asked.device, repeats=asked.repeats, out=asked.out)
+    except (HeShareError, RuntimeError, OSError) as error:
+        return " ".join(f"{error}".split()) or type(error).__name__
+    return ""
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="heshare.devices.runner.trace", description="Kernels of a workload.")
     parser.add_argument("--model", required=True, help="a name of Table IV")
     parser.add_argument("--batch-size", type=int, required=True, help="inference batch size, samples")
@@ -50,13 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--repeats", type=int, default=5, help="iterations to trace")
     parser.add_argument("--out", type=Path, required=True, help="an existing folder for the traces")
-    asked = parser.parse_args(arguments)
-    try:
-        trace(asked.model, asked.batch_size, asked.precision, device=asked.device, repeats=asked.repeats, out=asked.out)
-    except (HeShareError, RuntimeError, OSError) as error:
-        sys.stderr.write(" ".join(f"{error}".split()) + "\n")
-        return 1
-    return 0
+    return parser
 
 
 if __name__ == "__main__":
