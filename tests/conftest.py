@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from heshare.devices.constants import Constants, default
+from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.noise import NoiseModel
+from heshare.profiles.record import profile
+from heshare.world.catalogue import gpu
 
 # The same examples on every machine and in every run; a slow machine is no failure.
 settings.register_profile(
@@ -28,3 +35,26 @@ def checkout() -> Path:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240601)
+
+
+@pytest.fixture(scope="session")
+def made_up_h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a made-up recording that says it was measured: an H100 whose truth is not the shipped model's."""
+    folder = tmp_path_factory.mktemp("measured")
+    noise = NoiseModel(np.random.default_rng(3), time_cv=0.02, power_cv=0.01)
+    device = _MadeUp(gpu("H100"), noise=noise, constants=_other_truth())
+    return profile(device, folder, budget_s=3600.0, clocks=False, command="made up for tests", progress=False).parent
+
+
+class _MadeUp(EmulatedDevice):
+    provenance = "measured"
+
+
+def _other_truth() -> Constants:
+    known = default()
+    timing = {
+        cell: replace(one, work_per_sample_s=1.4 * one.work_per_sample_s, host_s=0.7 * one.host_s)
+        for cell, one in known.timing.items()
+        if cell[0] == "H100"
+    }
+    return replace(known, timing=timing).with_power("H100", dynamic_w=520.0)

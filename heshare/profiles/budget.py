@@ -29,10 +29,11 @@ def plan(gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False) -> Iterato
     """Visits in the order of what they tell; take as many as there is time for.
 
     First every workload alone at 100 %: Table II's task features. Then chains: six workloads together, then five of
-    them, and so on down to one alone under its MPS percentage, each task observed each time; among the first of them the
-    settings of the paper's Figs. 3 and 4. Then every workload alone at half of the GPU. Then rounds of the same with other inference batch sizes, MPS percentages and workloads, each
-    level far from those before, and between them the first settings again, which tells how well they repeat. With
-    `clocks`, every other round after the first runs below the top clock.
+    them, and so on down to one alone under its MPS percentage, each task observed each time; among them the settings of
+    the paper's Figs. 3 and 4. Then every workload alone at half of the GPU. Then rounds of the same with other
+    inference batch sizes, MPS percentages and workloads, each level far from those before, and between them the first
+    settings again, which tells how well they repeat. With `clocks`, every other round after the first runs below the
+    top clock.
 
     Args:
         gpu: the GPU.

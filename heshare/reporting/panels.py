@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
 from heshare.reporting import plots
 from heshare.reporting.style import look
@@ -55,7 +56,10 @@ def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> list[Line2D]:
 def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
     """Fig. 4: mean time of each pair alone and together, a panel for each GPU, all on one scale."""
     drawn: list[Artist] = []
+    every = list(frame["pair"].unique())
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
+        # A pair that this GPU has not stays a gap: the panels share the axis.
+        part = part.set_index("pair").reindex(every).rename_axis("pair").reset_index()
         both = part.melt(id_vars="pair", value_vars=["alone_s", "together_s"], var_name="how", value_name="time_s")
         both["how"] = both["how"].map({"alone_s": "alone", "together_s": "together"})
         both["time_ms"] = 1e3 * both["time_s"]
@@ -140,6 +144,62 @@ def measured_over_modelled(ax: Axes, points: pd.DataFrame) -> list[Artist]:
     drawn = plots.against(ax, points.assign(kind=kinds), actual="measured", predicted="modelled", series="kind")
     ax.set(xlabel="Measured (s)", ylabel="Modelled (s)")
     ax.legend(loc="upper left", title="Left out", markerscale=1.6)
+    return drawn
+
+
+def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> list[Artist]:
+    """Mean error of each form on settings left out of the fit, a panel for time and one for power.
+
+    Args:
+        axes: where to draw, two.
+        errors: columns gpu, form, quantity, fitted_pct and shipped_pct, as from `profiles.halves.errors`.
+    """
+    names = list(dict.fromkeys(errors["form"]))
+    drawn: list[Artist] = []
+    for ax, (quantity, part) in zip(axes, errors.groupby("quantity", sort=False), strict=True):
+        gpus = list(dict.fromkeys(part["gpu"]))
+        for place, gpu in enumerate(gpus):
+            rows, how = part[part["gpu"] == gpu], look(gpu)
+            at = [names.index(name) + 0.6 * ((place + 0.5) / len(gpus) - 0.5) for name in rows["form"]]
+            for column, face, what in (
+                ("fitted_pct", how.colour, "half fitted"),
+                ("shipped_pct", "white", "as shipped"),
+            ):
+                drawn += ax.plot(rows[column], at, **_points(gpu, face), label=f"{gpu}, {what}")
+        ax.set_yticks(range(len(names)), names)
+        ax.set(ylim=(len(names) - 0.5, -0.5), xscale="log", xlabel=f"Error of {quantity} (%)")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.grid(axis="x")
+    figure = axes[0].get_figure()
+    if figure is not None:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return drawn
+
+
+def _points(gpu: str, face: str) -> dict[str, Any]:
+    """How one GPU's points are drawn, filled with `face`."""
+    how = look(gpu)
+    return {"marker": how.marker, "markerfacecolor": face, "color": how.colour, "linestyle": ""}
+
+
+def activity_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
+    """Power against SM activity, a panel for each GPU; alone filled, together open; the line is idle power."""
+    drawn: list[Artist] = []
+    for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
+        how = look(str(gpu))
+        for alone, face in ((True, how.colour), (False, "white")):
+            rows = part[(part["together"] == 1) == alone]
+            style = {**_points(str(gpu), face), "markersize": 2.5, "markeredgewidth": 0.4}
+            name = "alone" if alone else "together"
+            drawn += ax.plot(rows["activity_pct"], rows["power_w"], **style, label=name)
+        drawn.append(ax.axhline(float(part["idle_w"].mean()), color="#999999", linewidth=0.8, label="idle"))
+        told = " and ".join(sorted(set(part["told_by"])))
+        ax.set(xlabel=f"SM activity (%),\nby the {told}", xlim=(0, 105))
+        ax.set_title(str(gpu), fontsize=7)
+    axes[0].set_ylim(0, 1.05 * float(frame["power_w"].max()))
+    axes[0].set_ylabel("Board power (W)")
+    axes[0].legend(loc="upper left")
     return drawn
 
 

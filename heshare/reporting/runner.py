@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from heshare import files
 from heshare.errors import HeShareError, InputError
+from heshare.profiles import recordings
 from heshare.reporting import parameters as params
 from heshare.reporting.execute import Done, NotebookError, execute
 from heshare.reporting.parameters import Notebook
@@ -48,7 +49,8 @@ def prepare(
     """Each notebook with the parameters of this run: its defaults, then the profile's, then those given.
 
     Raises:
-        InputError: a given parameter is unknown to a chosen notebook or mistyped; nothing has run yet.
+        InputError: a given parameter is unknown to a chosen notebook or mistyped, or names a recorded GPU that is not
+            there; nothing has run yet.
     """
     folder_for(profile)
     runs = []
@@ -60,7 +62,9 @@ def prepare(
                 raise InputError(
                     column=name, found=f"-p {name}=...", expected=f"--{name.split('_')[0]}", action="Use that option."
                 )
-        runs.append((notebook, {**params.check(notebook, sizes), **params.check(notebook, given), "profile": profile}))
+        values = {**params.check(notebook, sizes), **params.check(notebook, given), "profile": profile}
+        recordings.read(str(values.get("source", recordings.EMULATED)))
+        runs.append((notebook, values))
     return runs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 
@@ -90,8 +90,19 @@ _FIXED = {
 }
 
 
+MEASURED = " (measured)"
+"""What marks a recorded GPU's name in a figure."""
+
+
 def look(name: str, index: int = 0) -> Look:
-    """The look of a GPU or policy, the same in every figure; `index` chooses one for any other name."""
+    """The look of a GPU or policy, the same in every figure; `index` chooses one for any other name.
+
+    A measured GPU has the colour and dash of the emulated one, but its own hatch and marker.
+    """
+    if name.endswith(MEASURED):
+        plain = look(name.removesuffix(MEASURED), index)
+        return replace(plain, hatch=plain.hatch + "oo", marker="*")
+    name = name.removesuffix(" (emulated)")
     return _LOOKS[_FIXED.get(name, index) % len(_LOOKS)]
 
 

@@ -32,6 +32,7 @@ HOST_PER_LAYER_S = 0.095e-3
 
 BANDWIDTH = {"T4": 0.7, "V100": 0.85, "V100-SXM2": 0.85, "A100": 0.85}
 """Share of the peak bandwidth that unfused operators reach: 0.7 from ResNet-50 on a T4, with and without TensorRT."""
+_BANDWIDTH = 0.85
 
 LANGUAGE = Prior(fill=0.3)
 """Prior of a language model: as the eager image models, but for its memory traffic."""
@@ -47,7 +48,7 @@ def memory_s(workload: str, gpu: str, *, fused: bool) -> float | None:
     if workload not in traffic():
         return None
     moved_mb = traffic()[workload][0 if fused else 1]
-    return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH[gpu])
+    return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH.get(gpu, _BANDWIDTH))
 
 
 def card(gpu: str, power: Mapping[str, Power]) -> Card:
