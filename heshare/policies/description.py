@@ -108,5 +108,15 @@ _READERS: dict[type, Callable[[str], Value]] = {
 _KINDS = {bool: "yes or no", int: "a whole number", float: "a number", str: "a word", tuple: "whole numbers with /"}
 
 
+def check(column: str, value: object, good: bool, expected: str) -> None:
+    """Refuse a parameter that is out of its range.
+
+    Raises:
+        InputError: `good` is false.
+    """
+    if not good:
+        raise InputError(column=column, found=str(value), expected=expected, action="Correct the parameter.")
+
+
 def _bad(found: str, expected: str, action: str) -> InputError:
     return InputError(column="policy", found=found, expected=expected, action=action)

@@ -1,4 +1,4 @@
-"""Planning once what several systems ask alike, and charging it to each of them."""
+"""Planning once what several systems ask alike, and charging it to each of them; with parts of it taken away."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from heshare.policies.description import check
 from heshare.policies.policy import Borrowed
 from heshare.prediction.predictor import Predictor
+from heshare.prediction.truth import DevicePredictor
 from heshare.scheduling import planner
-from heshare.scheduling.genetic import search
-from heshare.scheduling.objectives import instance
+from heshare.scheduling.genetic import Schemes, search
+from heshare.scheduling.objectives import fit_mask, instance, objectives
 from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
@@ -30,16 +32,25 @@ class Planner:
 
     Args:
         settings: how to plan.
+        placement: `heshare` searches for schemes; `random` draws one as `RandomPlacement` does, and configures that.
+        belief: `predictor` plans with the predictor that it is given, `device` with the emulated device itself.
+
+    Raises:
+        InputError: another placement or belief.
     """
 
-    def __init__(self, settings: Settings = planner.DEFAULTS) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Settings = planner.DEFAULTS, *, placement: str = "heshare", belief: str = "predictor"
+    ) -> None:
+        check("placement", placement, placement in ("heshare", "random"), "heshare or random")
+        check("belief", belief, belief in ("predictor", "device"), "predictor or device")
+        self.settings, self.placement, self.belief = settings, placement, belief
         self._known: dict[tuple[object, ...], tuple[Any, dict[str, Any], Borrowed]] = {}
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Planners of one kind give the same answers to the same questions."""
-        return type(self), self.settings
+        return self.settings, self.placement, self.belief
 
     def front(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
@@ -54,7 +65,15 @@ class Planner:
         return self._once("stage 1", (tasks, cluster, predictor, rng), self._search)
 
     def _plan(self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> Front:
-        return planner.plan(tasks, cluster, predictor, rng=rng, settings=self.settings)
+        if self.placement == "heshare":
+            return planner.plan(tasks, cluster, predictor, rng=rng, settings=self.settings)
+        before, world = predictor.calls, instance(tasks, cluster, predictor)
+        drawn = draw_gpus(tasks, cluster, rng)
+        scheme = np.array([[drawn[task.id] for task in tasks]])
+        plans, values = planner.configure(
+            Schemes(scheme, objectives(scheme, world), 1), world, predictor, self.settings
+        )
+        return Front(plans, values, predictor.calls - before)
 
     def _search(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
@@ -75,8 +94,23 @@ class Planner:
             found, after, cost = self._known[question]
             rng.bit_generator.state = after
             return found, cost
-        began_s, calls = perf_counter(), predictor.calls
-        found = answer(*asked)
-        cost = Borrowed(perf_counter() - began_s, predictor.calls - calls)
+        believed = DevicePredictor() if self.belief == "device" else predictor
+        began_s, calls = perf_counter(), believed.calls
+        found = answer(tasks, cluster, believed, rng)
+        cost = Borrowed(perf_counter() - began_s, believed.calls - calls)
         self._known[question] = found, dict(rng.bit_generator.state), cost
-        return found, NOTHING
+        # Whoever watches the predictor does not see what was asked of the device.
+        return found, Borrowed(0.0, cost.predictor_calls) if self.belief == "device" else NOTHING
+
+
+def draw_gpus(tasks: Sequence[Task], cluster: Cluster, rng: np.random.Generator) -> dict[int, int]:
+    """A GPU for each task, drawn uniformly among those whose memory holds it, in the order of the tasks.
+
+    Raises:
+        InputError: a task fits no GPU.
+    """
+    drawn = {}
+    for task in tasks:
+        fitting = np.flatnonzero(fit_mask([task], cluster)[0])
+        drawn[task.id] = int(fitting[rng.integers(len(fitting))])
+    return drawn

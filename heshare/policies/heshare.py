@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from heshare.policies.description import Value
 from heshare.policies.fronts import NOTHING, Planner
 from heshare.policies.policy import Policy, Traits
 from heshare.policies.registry import register
@@ -26,16 +29,20 @@ class HeShare(ReleasesPlan):
 
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
-        planner: where its fronts come from; shared by policies that plan alike.
+        planner: where its fronts come from, with or without parts of HeShare; shared by policies that plan alike.
     """
-
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(self, choice: Choice = "trade-off", *, planner: Planner | None = None) -> None:
         self.name = f"heshare:{choice}"
         self.choice = choice
         self.planner = planner or Planner()
         self.borrowed = NOTHING
+        settings = self.planner.settings
+        self.traits = Traits(
+            frequency=settings.clock_scope != "none",
+            multi_task=settings.batching != "single",
+            heterogeneous=self.planner.placement == "heshare",
+        )
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Forget every plan, and what was borrowed."""
@@ -69,22 +76,54 @@ class SchedOnly(ReleasesPlan):
         return planner.sched_only(tasks, self.cluster, self.predictor, rng=self.rng, settings=self._settings).queues
 
 
-@register("heshare:trade-off", title="Trade-off")
-def trade_off() -> HeShare:
-    """HeShare's Trade-off."""
-    return HeShare("trade-off")
+PARAMETERS: Mapping[str, Value] = MappingProxyType(
+    {
+        **{each.name: getattr(Settings(), each.name) for each in fields(Settings)},
+        "placement": "heshare",
+        "belief": "predictor",
+    }
+)
+"""What a description such as `heshare:trade-off(clocks=6)` may change: all settings, and the planner's two."""
+
+ABLATIONS: Mapping[str, tuple[str, Mapping[str, Value]]] = MappingProxyType(
+    {
+        "random-placement": ("random placement", {"placement": "random"}),
+        "no-mps": ("everybody at 100 %", {"mps_goal": "none"}),
+        "no-clock": ("the card's own clock", {"clock_scope": "none"}),
+        "no-batches": ("one task at a time", {"batching": "single"}),
+        "true-predictor": ("a predictor never wrong", {"belief": "device"}),
+    }
+)
+"""Trade-off with one part taken away: the name after the slash, what it means, and the parameters that do it."""
 
 
-@register("heshare:en-opt", title="En-opt")
-def en_opt() -> HeShare:
-    """HeShare's En-opt."""
-    return HeShare("en-opt")
+def _heshare(choice: Choice, **changed: Any) -> HeShare:
+    planned = {key: changed.pop(key) for key in ("placement", "belief") if key in changed}
+    return HeShare(choice, planner=Planner(Settings(**changed), **planned))
 
 
-@register("heshare:jct-opt", title="JCT-opt")
-def jct_opt() -> HeShare:
-    """HeShare's JCT-opt."""
-    return HeShare("jct-opt")
+@register("heshare:trade-off", title="Trade-off", parameters=PARAMETERS)
+def trade_off(**changed: Value) -> HeShare:
+    """HeShare's Trade-off, with some of `PARAMETERS` changed."""
+    return _heshare("trade-off", **changed)
+
+
+@register("heshare:en-opt", title="En-opt", parameters=PARAMETERS)
+def en_opt(**changed: Value) -> HeShare:
+    """HeShare's En-opt, with some of `PARAMETERS` changed."""
+    return _heshare("en-opt", **changed)
+
+
+@register("heshare:jct-opt", title="JCT-opt", parameters=PARAMETERS)
+def jct_opt(**changed: Value) -> HeShare:
+    """HeShare's JCT-opt, with some of `PARAMETERS` changed."""
+    return _heshare("jct-opt", **changed)
+
+
+for _name, (_meaning, _preset) in ABLATIONS.items():
+    register(f"heshare:trade-off/{_name}", title=f"Trade-off, {_meaning}", parameters=PARAMETERS, preset=_preset)(
+        trade_off
+    )
 
 
 def share_fronts(policies: Iterable[Policy]) -> None:

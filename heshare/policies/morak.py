@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from heshare.policies.description import check
 from heshare.policies.policy import Action, GpuView, Migrate, SetClock, Start, Traits
-from heshare.policies.queues import RunsQueues, check
+from heshare.policies.queues import RunsQueues
 from heshare.policies.registry import register
 from heshare.prediction.predictor import FloatArray, Predictor
 from heshare.world.catalogue import memory_mib

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heshare.policies.description import check
 from heshare.policies.policy import Action, GpuView, SetClock, Traits
-from heshare.policies.queues import RunsQueues, check
+from heshare.policies.queues import RunsQueues
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.world.cluster import Cluster

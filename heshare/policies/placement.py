@@ -13,10 +13,9 @@ import numpy as np
 
 from heshare.errors import InputError
 from heshare.policies.beliefs import Beliefs
-from heshare.policies.fronts import NOTHING, Planner
+from heshare.policies.fronts import NOTHING, Planner, draw_gpus
 from heshare.policies.policy import Borrowed
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import fit_mask
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -59,10 +58,8 @@ class RandomPlacement:
         Raises:
             InputError: a task fits no GPU.
         """
-        for task in tasks:
-            if task.id not in self._drawn:
-                fitting = np.flatnonzero(fit_mask([task], self._cluster)[0])
-                self._drawn[task.id] = int(fitting[self._rng.integers(len(fitting))])
+        new = [task for task in tasks if task.id not in self._drawn]
+        self._drawn.update(draw_gpus(new, self._cluster, self._rng))
         return {task.id: self._drawn[task.id] for task in tasks}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heshare.errors import InputError
 from heshare.policies.beliefs import Beliefs
 from heshare.policies.placement import placement
 from heshare.policies.policy import Action, Borrowed, Event, GpuView, Kind, Start, View
@@ -121,13 +120,3 @@ class RunsQueues(ABC):
     def need_mib(self, task: Task, gpu: GpuView) -> float:
         """Device memory that a task takes when it starts, MiB."""
         return memory_mib(task.workload)
-
-
-def check(column: str, value: object, good: bool, expected: str) -> None:
-    """Refuse a parameter that is out of its range.
-
-    Raises:
-        InputError: `good` is false.
-    """
-    if not good:
-        raise InputError(column=column, found=str(value), expected=expected, action="Correct the parameter.")

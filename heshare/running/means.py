@@ -106,7 +106,7 @@ def sources(names: Iterable[str]) -> dict[str, str]:
 
 def home(policy: str) -> str:
     """The module that registers a policy."""
-    entry = registry.policies().get(policy.partition("(")[0])
+    entry = registry.policies(variants=True).get(policy.partition("(")[0])
     return "" if entry is None else entry.factory.__module__
 
 
