@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heshare.devices.launcher import Launcher, Worker
+from heshare.devices.launcher import HoldingLauncher, Launcher, Worker
+from heshare.devices.processes import MARK
 from heshare.errors import DeviceError
 from heshare.world.jobfile import JobSpec
 from heshare.world.workload import Workload
@@ -135,6 +136,7 @@ class JobLauncher:
         share: what a client's environment must hold for an MPS percentage.
         outputs: the folder for their outputs, a file an attempt.
         models: what starts workloads of Table IV.
+        enforced: whether shares are enforced now; without MPS a job has the whole GPU, and takes turns.
         token: marks every process of this run in its environment.
         grace_s: how long a command may take to end after SIGTERM, s.
 
@@ -149,10 +151,12 @@ class JobLauncher:
         outputs: Path,
         models: Launcher,
         *,
+        enforced: Callable[[], bool] = lambda: True,
         token: str = "",
         grace_s: float = 5.0,
     ) -> None:
         self._jobs, self._share, self._outputs, self._models = jobs, share, outputs, models
+        self._enforced = enforced
         self._token, self._grace_s = token, grace_s
         self._attempts = {task: job.attempts for task, job in jobs.items()}
         self.started_s = math.nan
@@ -171,8 +175,12 @@ class JobLauncher:
         """
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
+        mps_pct = mps_pct if self._enforced() else 100
+        worker: Worker
         if not job.spec.command:
-            worker: Worker = self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+            models = self._models
+            start = models.start_held if isinstance(models, HoldingLauncher) else models.start
+            worker = start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
         else:
             worker = self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
         self.started_s = time.monotonic()
@@ -189,7 +197,7 @@ class JobLauncher:
         own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
         environment = {**os.environ, **dict(job.spec.environment), **self._share(mps_pct), **own}
         if self._token:
-            environment["HESHARE_RUN"] = self._token
+            environment[MARK] = self._token
         return CommandWorker(
             job.key,
             job.spec.command,

@@ -56,8 +56,8 @@ class MpsSession:
         if program is None:
             self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
             return
-        self._sweep()
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
+        sweep(timeout_s=self._timeout_s)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
         (self._folder / _OWNER).write_text(str(os.getpid()))
         self._off = at_end(self.stop)
         found = self._launch(program)
@@ -146,18 +146,6 @@ class MpsSession:
                 f"({self.reason}). Ask for 100 %, or provide MPS."
             )
 
-    def _sweep(self) -> None:
-        """End the daemons of sessions whose process was killed before it could."""
-        for folder in sorted(_base().glob(f"{_PREFIX}*")):
-            try:
-                owner = int((folder / _OWNER).read_text())
-            except (OSError, ValueError):
-                continue
-            if not _alive(owner):
-                left = MpsSession(self.gpu_uuid, timeout_s=self._timeout_s)
-                left._folder = folder
-                left.stop()
-
     def _without(self, reason: str) -> None:
         if self._required:
             raise DeviceError(f"GPU {self.gpu_uuid}: no MPS: {reason}. Provide MPS, or share by time-slicing.")
@@ -219,6 +207,19 @@ class MpsSession:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def sweep(*, timeout_s: float = 10.0) -> None:
+    """End the daemons of sessions whose process was killed before it could, and remove their directories."""
+    for folder in sorted(_base().glob(f"{_PREFIX}*")):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            owner = (folder / _OWNER).read_text().strip() or owner
+        # A directory without an owner's note belongs to whom its name says; it may be in the making.
+        if owner.isdecimal() and not _alive(int(owner)):
+            left = MpsSession("", timeout_s=timeout_s)
+            left._folder = folder
+            left.stop()
 
 
 def _base() -> Path:

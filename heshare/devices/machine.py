@@ -1,0 +1,210 @@
+"""The GPUs of a live run, taken and given back: locks, note and watchdog first, MPS and clocks after them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import FrameType
+from uuid import uuid4
+
+from heshare.devices import watchdog
+from heshare.devices.command import Assigned, JobLauncher
+from heshare.devices.executing import JobDevice
+from heshare.devices.launcher import Launcher, Worker
+from heshare.devices.live import NvmlDevice
+from heshare.devices.locks import GpuLock
+from heshare.devices.meter import Patience
+from heshare.devices.mps import MPS, MpsSession
+from heshare.devices.nvml import Nvml
+from heshare.devices.processes import MARK, alive
+from heshare.devices.workers import ProcessLauncher
+from heshare.errors import DeviceError, InputError
+from heshare.world.workload import Workload
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+Models = Callable[[MpsSession, Path], Launcher]
+
+
+class Interrupted(BaseException):
+    """A signal asks the run to end in order.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+def chosen(text: str) -> list[str]:
+    """The UUIDs of the GPUs that `nvml`, `nvml:0` or `nvml:0,nvml:GPU-...` names, in order.
+
+    Raises:
+        InputError: another form, or a GPU twice.
+        DeviceError: no such GPU, or no NVML.
+    """
+    names = [part.strip() for part in text.split(",")]
+    with Nvml() as nvml:
+        if names == ["nvml"]:
+            uuids = [nvml.card(index).uuid() for index in range(nvml.count())]
+        else:
+            which = [name.removeprefix("nvml:") for name in names if name.startswith("nvml:") and name != "nvml:"]
+            if len(which) != len(names):
+                raise _unclear(repr(text))
+            uuids = [nvml.card(int(one) if one.isdecimal() else one).uuid() for one in which]
+    if not uuids or len(set(uuids)) < len(uuids):
+        raise _unclear("no GPU" if not uuids else "a GPU twice")
+    return uuids
+
+
+class Machine:
+    """The GPUs of one run, as job devices; a `with` gives everything back, whatever ends it.
+
+    Signals that would end the process raise `Interrupted` while the `with` lasts, and wait while it gives back.
+
+    Args:
+        uuids: the GPUs.
+        jobs: the jobs by task id.
+        folder: the run's folder; outputs go to its `outputs`.
+        now_s: the time that all devices share, s.
+        allow_clocks: let policies lock clocks.
+        patience: how long to wait for what.
+        models: makes what starts workloads of Table IV under an MPS session; by default PyTorch workers.
+
+    Attributes:
+        devices: one for each GPU, in order; there once the `with` has begun.
+        token: the mark of the run's processes.
+    """
+
+    def __init__(
+        self,
+        uuids: Sequence[str],
+        jobs: Mapping[int, Assigned],
+        folder: Path,
+        now_s: Callable[[], float],
+        *,
+        allow_clocks: bool = False,
+        patience: Patience | None = None,
+        models: Models | None = None,
+    ) -> None:
+        self.devices: list[JobDevice] = []
+        self.token = uuid4().hex
+        self._uuids, self._jobs, self._folder, self._now_s = uuids, jobs, folder, now_s
+        self._clocks, self._patience, self._models = allow_clocks, patience, models or _workers
+        self._before: dict[int, object] = {}
+        self._ends = ExitStack()
+
+    def __enter__(self) -> Machine:
+        with ExitStack() as ends:
+            self._listen()
+            ends.callback(self._deafen)
+            self._open(ends)
+            self._listen()  # an open card has put its own handlers in the place of these
+            self._ends = ends.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        self._ends.close()
+
+    def counters_j(self) -> list[float | None]:
+        """Each card's energy since its driver was loaded, J; None where it does not tell."""
+        found: list[float | None] = []
+        with Nvml() as nvml:
+            for uuid in self._uuids:
+                try:
+                    found.append(nvml.card(uuid).energy_j())
+                except DeviceError:
+                    found.append(None)
+        return found
+
+    def _open(self, ends: ExitStack) -> None:
+        locks = [GpuLock(uuid) for uuid in self._uuids]
+        for lock in locks:
+            ends.callback(lock.close)
+        sweep()
+        note = watchdog.here(self._folder, self.token)
+        note.write()
+        ends.callback(note.path.unlink, missing_ok=True)
+        dog = watchdog.Watchdog(note, [lock.descriptor for lock in locks])
+        ends.callback(dog.dismiss)
+        os.environ[MARK] = self.token
+        ends.callback(os.environ.pop, MARK, None)
+        for uuid in self._uuids:
+            self.devices.append(self._device(uuid, ends))
+
+    def _device(self, uuid: str, ends: ExitStack) -> JobDevice:
+        mps = MpsSession(uuid)
+        gauge = ends.enter_context(NvmlDevice(uuid, _Nothing(), mps=mps, allow_clocks=self._clocks))
+        outputs = self._folder / "outputs"
+        launcher = JobLauncher(
+            self._jobs,
+            lambda mps_pct: mps.environment(mps_pct if mps.sharing == MPS else 100),
+            outputs,
+            self._models(mps, outputs),
+            enforced=lambda: mps.sharing == MPS,
+            token=self.token,
+        )
+        ends.callback(launcher.close)
+        device = JobDevice(
+            gauge, launcher, self._jobs, self._now_s, mps=mps, clocks=self._clocks, patience=self._patience
+        )
+        if mps.sharing != MPS:
+            device.meter.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
+        ends.callback(device.stop_all)
+        return device
+
+    def _listen(self) -> None:
+        for number in SIGNALS:
+            self._before.setdefault(number, signal.getsignal(number))
+            signal.signal(number, _interrupt)
+
+    def _deafen(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def sweep() -> list[dict[str, object]]:
+    """Put in order what runs that were killed left, if their watchdog could not; what it did."""
+    done = []
+    for path in watchdog.notes():
+        with suppress(DeviceError):
+            note = watchdog.RunNote.read(path)
+            if not alive(note.pid, note.started):
+                done.append(watchdog.put_in_order(note))
+    return done
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Once is enough: a second signal must not tear apart what the first one has begun.
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def _workers(mps: MpsSession, outputs: Path) -> Launcher:
+    return ProcessLauncher(mps, log_dir=outputs)
+
+
+def _unclear(found: str) -> InputError:
+    return InputError(
+        column="--devices",
+        found=found,
+        expected="nvml for every GPU, or nvml:INDEX or nvml:UUID, each once, with commas between them",
+        action="`heshare doctor` lists the GPUs of this machine.",
+    )
+
+
+class _Nothing:
+    """A launcher for a card that only tells and is set: jobs are started by others."""
+
+    def start(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> Worker:
+        """Refuse."""
+        raise DeviceError(f"Task {task_id} was to be started on the card itself. Start it on the job device.")
