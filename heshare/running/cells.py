@@ -86,7 +86,8 @@ class Cells:
         content = f'{{"key":"{name}","cell":{canonical(description)},"row":{_encode(row)}}}\n'
         path = self.path(name)
         # Whoever holds the cell's lock is alone with its name: what an earlier attempt left half written goes.
-        for torn in path.parent.glob(f".{name}-*"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for torn in [one for one in path.parent.iterdir() if one.name.startswith(f".{name}-")]:
             torn.unlink(missing_ok=True)
         files.write_text(path, f"{_digest(content)}\n{content}")
 

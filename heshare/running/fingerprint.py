@@ -43,12 +43,13 @@ def hash_of(paths: Iterable[str | Path]) -> str:
 
 
 def source(module: str) -> str:
-    """SHA-256 of a module's source; empty for a module of this package, which `code` covers.
+    """SHA-256 of a module's source; empty for one that `code` covers.
 
     Raises:
         InputError: there is no such module, or it has no file, so that a change of it would go unnoticed.
     """
-    if module.partition(".")[0] == "heshare":
+    package, stage = [*module.split("."), ""][:2]
+    if package == "heshare" and (stage in _STAGES or f"{stage}.py" in _BASE):
         return ""
     file = _file(module)
     if file is None or not Path(file).is_file():
