@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,9 @@ def profile(
     repeats: Annotated[int, typer.Option(min=1, help="Visits to each sample; a budget's plan has its own.")] = 5,
     clocks: Annotated[bool, typer.Option("--clocks", help="Set the SM clock of a real GPU as well.")] = False,
     kernels: Annotated[bool, typer.Option(help="Trace each workload's kernels on a real GPU as well.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and what it will take; measure nothing.")
+    ] = False,
     accept: Annotated[Path | None, typer.Option(help="Take a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -32,6 +36,9 @@ def profile(
 
     if accept is not None:
         _tell("manifest", manifest.accept(accept), json)
+        return
+    if device is not None and dry_run:
+        _plan(device, samples, budget, repeats, clocks, kernels, seed, json)
         return
     if device is None or out is None:
         raise typer.BadParameter("Say what to record with --device, and where to with --out.")
@@ -67,6 +74,40 @@ def profile(
             progress=not json,
         )
     _tell("profile", path, json)
+
+
+def _plan(
+    device: str, samples: int, budget: str | None, repeats: int, clocks: bool, kernels: bool, seed: int, json: bool
+) -> None:
+    """Print the visits in their order, with the minute and the points so far."""
+    from heshare.devices.open import opened
+    from heshare.profiles.forecast import FREE, Costs, forecast
+    from heshare.profiles.protocol import Protocol
+    from heshare.profiles.record import items
+
+    protocol, spend_s = Protocol(repeats=repeats), None if budget is None else seconds(budget)
+    with opened(device, seed=seed, clocks=clocks) as gpu:
+        live = gpu.provenance == "measured"
+        plan = items(
+            gpu, samples, spend_s, clocks=clocks or not live, seed=seed, repeats=repeats, kernels=kernels and live
+        )
+        planned = forecast(plan, protocol, spend_s, costs=Costs() if live else FREE)
+        name = f"{gpu.gpu.name} ({gpu.provenance})"
+    points, whole_s = sum(one.points for one in planned), planned[-1].begin_s + planned[-1].took_s if planned else 0.0
+    if json:
+        emit_json({"gpu": name, "points": points, "minutes": whole_s / 60, "plan": [asdict(one) for one in planned]})
+        return
+    typer.echo("minute  points  what")
+    so_far = 0
+    for one in planned:
+        so_far += one.points
+        typer.echo(f"{one.begin_s / 60:6.1f}  {so_far:6d}  {one.what}")
+    starting = (
+        "nothing takes time to start"
+        if not live
+        else f"about {sum(one.start_s for one in planned) / 60:.1f} min of it to start and stop tasks, an assumption"
+    )
+    typer.echo(f"{name}: {points} points in {whole_s / 60:.1f} min ({starting})")
 
 
 def seconds(text: str) -> float:

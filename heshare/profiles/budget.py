@@ -16,7 +16,7 @@ from heshare.world.workload import Resident, Workload
 
 FIRST_SIZE = 8
 """The inference batch size that is measured first; tasks mostly use 4 and 8."""
-TOGETHER = 6
+TOGETHER = 7
 """Tasks of the largest set of a chain; its subsets follow without a new start, which takes a real task seconds."""
 CHAINS = 20
 """Chains between two rounds of tasks alone."""
@@ -28,7 +28,7 @@ Step = tuple[Setup, int]
 def plan(gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False) -> Iterator[Step]:
     """Visits in the order of what they tell; take as many as there is time for.
 
-    First every workload alone at 100 %: Table II's task features. Then chains: six workloads together, then five of
+    First every workload alone at 100 %: Table II's task features. Then chains: seven workloads together, then six of
     them, and so on down to one alone under its MPS percentage, each task observed each time; among them the settings of
     the paper's Figs. 3 and 4. Then every workload alone at half of the GPU. Then rounds of the same with other
     inference batch sizes, MPS percentages and workloads, each level far from those before, and between them the first
@@ -65,7 +65,7 @@ def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]
         clock = grid[number // 2 % len(grid)] if clocks and number % 2 else top
         yield from _alone(gpu, sizes[number % len(sizes)], 100, top, rng)
         for chain in range(CHAINS):
-            if number == 0 and chain == CHAINS // 2:
+            if number == 0 and chain == CHAINS // 3:
                 yield from paper.setups(gpu, clocks=clocks)
             yield from _chain(gpu, clock, rng)
         yield from _alone(gpu, sizes[number % len(sizes)], pcts[number % len(pcts)], clock, rng)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -114,7 +114,9 @@ def record_for(
         _check_catalogue(device)
         session = Session(device, protocol, log, traced)
         with _bar(device, round(budget_s), "s", progress) as bar:
-            for item in session.run(session.affordable(with_kernels(steps, traced), budget_s)):
+            for item in session.run(
+                session.affordable(with_kernels(steps, () if traced is None else traced.workloads), budget_s)
+            ):
                 if not isinstance(item, Workload):
                     made.append(item[0])
                 bar.update(round(log.spent_s) - bar.n)
@@ -171,13 +173,12 @@ def profile(
         InputError: the journal in the folder belongs to another recording.
     """
     protocol, gpu = protocol or Protocol(), device.gpu
-    stream = np.random.SeedSequence([seed, *gpu.name.encode()])
     folder = Path(out) / gpu.name
     journal = folder / JOURNAL if keep_journal else None
     traced = None if trace is None else _traced(trace, gpu, folder / manifest.KERNELS)
     how: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "traced": traced}
     if budget_s is None:
-        drawn = design.samples(gpu, samples, rng=np.random.default_rng(stream), clocks=clocks)
+        drawn = design.samples(gpu, samples, rng=np.random.default_rng(_stream(seed, gpu)), clocks=clocks)
         points = enforced.points(device, design.references(gpu) + drawn)
         table = record(device, points, progress=progress, **how)
     else:
@@ -189,6 +190,42 @@ def profile(
         left_out = traced.left_out
     manifest.write(path, table, device, protocol, command=command, journal=journal, kernels_left_out=left_out)
     return path
+
+
+def items(
+    device: Device,
+    samples: int,
+    budget_s: float | None,
+    *,
+    clocks: bool,
+    seed: int,
+    repeats: int,
+    kernels: bool,
+) -> Iterator[Item]:
+    """What `profile` with the same arguments does, in its order; endless with a budget, which is not looked at here.
+
+    Args:
+        device: what would be recorded; it is only asked what it is.
+        samples: training samples beside the reference rows.
+        budget_s: the time to spend, s; None is all references and samples.
+        clocks: whether the SM clock is set.
+        seed: of the design and of the order.
+        repeats: visits to each sample without a budget.
+        kernels: whether kernels are traced.
+    """
+    gpu, rng = device.gpu, np.random.default_rng(seed)
+    traced = design.traced(gpu) if kernels else []
+    if budget_s is not None:
+        yield from with_kernels(enforced.steps(device, budget.plan(gpu, rng=rng, clocks=clocks)), traced)
+        return
+    drawn = design.samples(gpu, samples, rng=np.random.default_rng(_stream(seed, gpu)), clocks=clocks)
+    setups = dict.fromkeys(map(Setup.of, enforced.points(device, design.references(gpu) + drawn)))
+    yield from repeated(list(setups), repeats, rng)
+    yield from traced
+
+
+def _stream(seed: int, gpu: Gpu) -> np.random.SeedSequence:
+    return np.random.SeedSequence([seed, *gpu.name.encode()])
 
 
 def _traced(trace: Trace, gpu: Gpu, path: Path) -> Kernels:

@@ -148,9 +148,9 @@ def repeated(setups: Sequence[Setup], repeats: int, rng: np.random.Generator) ->
         yield from ((setups[at], number) for at in rng.permutation(len(setups)))
 
 
-def with_kernels(steps: Iterable[Step], traced: Kernels | None) -> Iterator[Item]:
+def with_kernels(steps: Iterable[Step], traced: Iterable[Workload]) -> Iterator[Item]:
     """A plan with the kernel traces before the first tasks that share the GPU, when each has been seen alone."""
-    waiting = [] if traced is None else list(traced.workloads)
+    waiting = list(traced)
     for step in steps:
         if len(step[0].residents) > 1:
             yield from waiting

@@ -37,8 +37,8 @@ def test_every_workload_alone_comes_first() -> None:
 
 
 def test_a_chain_needs_no_new_start() -> None:
-    chain = [setup.residents for setup, _ in _steps(21)[15:]]
-    assert [len(residents) for residents in chain] == [6, 5, 4, 3, 2, 1]
+    chain = [setup.residents for setup, _ in _steps(22)[15:]]
+    assert [len(residents) for residents in chain] == [7, 6, 5, 4, 3, 2, 1]
     for larger, smaller in pairwise(chain):
         assert set(smaller) < set(larger)
 
