@@ -140,7 +140,7 @@ def completions(least: FloatArray, after: FloatArray) -> FloatArray:
         least: cost of the GPU's own queue of every set, shape (2**n, f).
         after: cost of serving a set with the GPUs after it, shape (2**n, f).
     """
-    result = least + after[0]
+    result: FloatArray = least + after[0]
     for whole in range(len(least)):
         own = whole
         while own:
