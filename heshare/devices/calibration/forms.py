@@ -1,7 +1,7 @@
 """The device model's forms fitted to one GPU's own record, whatever the shipped constants say of it.
 
 The shipped constants come from the public record of other people's measurements. Here the same forms are fitted to
-settings of one GPU: times alone by workload, then what co-runners do to them, then power.
+settings of one GPU: times alone by workload, then what co-runners do to them, then power, then all of it at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from scipy.optimize import least_squares, nnls
 
 from heshare.devices.calibration import cells, fill
 from heshare.devices.calibration.data import FloatArray, Rows
+from heshare.devices.calibration.joint import refine
 from heshare.devices.calibration.times import Card, Prior
 from heshare.devices.calibration.times import fit as fit_times
 from heshare.devices.constants import Constants, Contention, Power, Timing, default
@@ -75,7 +76,22 @@ def fit(gpu: Gpu, settings: Sequence[Setting], idle_w: float) -> Constants:
         constants = replace(constants, contention={gpu.name: contention})
     if len(scenes) >= LEAST_ROWS:
         power = _power(power, scenes, gpu.max_mhz)
-    return replace(constants, power={gpu.name: power})
+    constants = replace(constants, power={gpu.name: power})
+    return _refined(gpu, settings, constants) if len(crowded) >= LEAST_ROWS else constants
+
+
+def _refined(gpu: Gpu, settings: Sequence[Setting], constants: Constants) -> Constants:
+    """All constants at once, from the single fits."""
+    seen = [one for one in settings if covers(constants, gpu, one.residents)]
+    mhz, time_s, power_w = np.array([(one.sm_mhz, one.time_s, one.power_w) for one in seen]).T
+    timing = {(engine, model): one for (_, engine, model), one in constants.timing.items()}
+    priors = {cell: _prior(gpu, *cell) for cell in timing}
+    shared = (constants.contention[gpu.name], constants.power[gpu.name])
+    refined, contention, power = refine(
+        [one.residents for one in seen], mhz, (time_s, power_w), timing, priors, *shared, gpu.max_mhz
+    )
+    found = {(gpu.name, *cell): one for cell, one in refined.items()}
+    return replace(constants, timing=found, contention={gpu.name: contention}, power={gpu.name: power})
 
 
 def covers(constants: Constants, gpu: Gpu, residents: Sequence[Resident]) -> bool:

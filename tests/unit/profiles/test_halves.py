@@ -53,18 +53,17 @@ def test_a_workload_that_was_observed_once_is_fitted(measured: pd.DataFrame) -> 
 
 
 def test_fitted_forms_find_a_truth_that_the_shipped_model_misses(measured: pd.DataFrame) -> None:
-    found = halves.errors(halves.points(measured, splits=2)).set_index(["form", "quantity"])
+    found = halves.errors(halves.points(measured, splits=1)).set_index(["form", "quantity"])
     assert set(found["provenance"]) == {"measured"}
     assert "clock" not in {form for form, _ in found.index}, "none was recorded"
-    better = found["fitted_pct"] < 0.6 * found["shipped_pct"]
-    assert better.all()
+    assert (found["fitted_pct"] < 0.3 * found["shipped_pct"]).all()
     assert found.loc[("pairs", "time"), "shipped_pct"] > 15
 
 
 def test_where_the_shipped_model_is_the_truth_its_error_is_the_noise(a100: pd.DataFrame) -> None:
     found = halves.errors(halves.points(a100, splits=1))
     assert (found["shipped_pct"] < 1).all()
-    assert (found["fitted_pct"] < 15).all()
+    assert (found["fitted_pct"] < 3).all()
     assert list(found["form"]) == [*halves.FORMS, *halves.FORMS]
     assert (found["fitted_pct"] <= found["fitted_p90_pct"] * 1.5).all()
 
