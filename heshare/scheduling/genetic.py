@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heshare.scheduling.archive import Archive
 from heshare.scheduling.engines import Readable, engine
 from heshare.scheduling.objectives import FloatArray, Instance, IntArray, totals
 from heshare.scheduling.operators import initialise, tournament
-from heshare.scheduling.pareto import significant, thin
+from heshare.scheduling.pareto import significant
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
@@ -44,15 +45,6 @@ class _Population:
         return _Population(self.gpus[rows], self.parts[rows], self.objectives[rows], self.rounded[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class _Archive:
-    """Non-dominated schemes in order of energy, with their objectives, raw and rounded."""
-
-    gpus: IntArray
-    objectives: FloatArray
-    rounded: FloatArray
-
-
 def search(
     world: Instance,
     settings: Settings,
@@ -83,7 +75,7 @@ def evolve(
     """`search`, one generation at a time: what is found so far, after each."""
     steps = engine(world, settings, compiled)
     offspring = _evaluated(initialise(world, settings, rng), steps)
-    archive = _archived(None, offspring, settings.archive, steps)
+    archive = _archived(Archive.empty(world.n), offspring, settings.archive, steps)
     population, rank, distance = _selected(offspring, settings.population, steps)
     yield Schemes(archive.gpus, archive.objectives, settings.population)
     for done in range(2, settings.generations + 1):
@@ -116,16 +108,5 @@ def _selected(population: _Population, count: int, steps: Readable) -> tuple[_Po
     return population.take(kept), rank, distance
 
 
-def _archived(archive: _Archive | None, new: _Population, limit: int, steps: Readable) -> _Archive:
-    """The archive with the new schemes that no other dominates, thinned to `limit`, in order of energy."""
-    old = archive or _Archive(new.gpus[:0], new.objectives[:0], new.rounded[:0])
-    kept = np.flatnonzero(steps.non_dominated(np.concatenate((old.rounded, new.rounded))))
-    if archive is not None and len(kept) and kept[-1] < len(old.gpus):
-        return archive  # what is there is in order and within the limit already
-    objectives = np.concatenate((old.objectives, new.objectives))
-    kept = kept[thin(objectives[kept], limit)]
-    return _Archive(
-        np.concatenate((old.gpus, new.gpus))[kept],
-        objectives[kept],
-        np.concatenate((old.rounded, new.rounded))[kept],
-    )
+def _archived(archive: Archive, new: _Population, limit: int, steps: Readable) -> Archive:
+    return archive.with_new(new.gpus, new.objectives, new.rounded, limit=limit, non_dominated=steps.non_dominated)
