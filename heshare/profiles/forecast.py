@@ -66,8 +66,11 @@ class Pool:
 
     def arrange(self, wanted: Iterable[Resident]) -> float:
         """Have exactly these tasks run; returns the seconds that it takes."""
-        rest = list(wanted)
-        kept = [one for one in self._running if one in rest and rest.remove(one) is None]
+        rest, kept = list(wanted), list[Resident]()
+        for one in self._running:
+            if one in rest:
+                rest.remove(one)
+                kept.append(one)
         if rest:
             rest, kept = rest + kept, []
         took_s = self._stop(kept)

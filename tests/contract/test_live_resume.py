@@ -1,0 +1,147 @@
+"""A recording with real worker and tracer processes, killed and resumed: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from heshare.files import PACKAGE
+from heshare.profiles import kernels, manifest, store
+from heshare.profiles.visit import Visit
+from heshare.testing import fakemps
+from heshare.testing.fakenvml import build, compiler
+from heshare.world.catalogue import models
+
+BUDGET_S = 16.0
+
+RECORD = """
+import sys
+from pathlib import Path
+import pynvml
+from heshare.devices.live import NvmlDevice
+from heshare.devices.mps import MpsSession
+from heshare.devices.workers import ProcessLauncher
+from heshare.profiles import session
+from heshare.profiles.kernel_trace import tracer
+from heshare.profiles.protocol import Protocol
+from heshare.profiles.record import profile
+from heshare.testing.fakenvml import FakeNvml
+
+library, folder, budget_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+session.TRACE_S = 0.5
+FakeNvml(library, pynvml).reset()
+mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
+spin = (sys.executable, "-m", "heshare.testing.spin", "--ms", "5")
+launcher = ProcessLauncher(mps, command=spin, period_s=0.02, warmup=1, warmup_s=0.0, log_dir=folder, keep=8)
+protocol = Protocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
+with NvmlDevice(0, launcher, mps=mps) as device:
+    trace = tracer(device, command=(sys.executable, str(folder / "tracer.py")))
+    profile(device, folder / "out", budget_s=budget_s, clocks=False, protocol=protocol, trace=trace, progress=False)
+"""
+
+TRACER = """
+import json, sys
+from pathlib import Path
+from heshare.devices.runner.trace import main
+
+def run(model, batch_size, precision, *, device, repeats, out):
+    kernel = {"cat": "kernel", "ph": "X", "name": model, "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}
+    print("noise that is no answer")
+    for number in range(repeats):
+        (out / f"iteration-{number}.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    with Path(__file__).with_name("traced").open("a") as log:
+        log.write(model + "\\n")
+
+sys.exit(main(sys.argv[1:], run, lambda: None))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    return build(tmp_path_factory.mktemp("fakenvml"))
+
+
+def _start(library: Path, folder: Path, mark: str) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "HESHARE_MARK": mark,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(PACKAGE.parent),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    return subprocess.Popen([sys.executable, "-c", RECORD, str(library), str(folder), str(BUDGET_S)], env=environment)
+
+
+def _killed_at(process: subprocess.Popen[bytes], journal: Path, lines: int) -> bool:
+    """Kill it as soon as its journal has so many lines; False if it ended before."""
+    while process.poll() is None:
+        if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    return process.wait() == -signal.SIGKILL
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that come from this recording."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"HESHARE_MARK={mark}".encode() in (one / "environ").read_bytes().split(b"\0"):
+                found.append(int(one.name))
+        except OSError:
+            continue
+    return found
+
+
+def _entries(content: bytes) -> list[dict[str, object]]:
+    return [json.loads(line.rpartition(b"\t")[0]) for line in content.splitlines()]
+
+
+def test_killed_among_visits_and_among_traces_nothing_is_lost_or_doubled(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    fakemps.install(tmp_path / "bin")
+    (tmp_path / "tracer.py").write_text(TRACER, encoding="utf-8")
+    folder, mark = tmp_path / "out" / "H100", uuid.uuid4().hex
+    journal, kept = folder / "recording.jsonl", b""
+    for lines in (6, 22):
+        assert _killed_at(_start(library, tmp_path, mark), journal, lines)
+        now = journal.read_bytes()
+        now = now[: now.rfind(b"\n") + 1]
+        assert now.startswith(kept)
+        kept = now
+        assert not (folder / "profile.csv").exists()
+    assert _start(library, tmp_path, mark).wait() == 0
+    content = journal.read_bytes()
+    assert content.startswith(kept)
+
+    entries = _entries(content)
+    visits = [Visit.from_dict(one["visit"]) for one in entries if "visit" in one]  # type: ignore[arg-type]
+    assert len({(one.setup, one.number) for one in visits}) == len(visits) > 15
+    traced = [one["traced"] for one in entries if "traced" in one]
+    assert sorted(map(str, traced)) == sorted(f"{model}:8" for model in models())
+    done = (tmp_path / "traced").read_text("utf-8").split()
+    assert set(done) == set(models())
+    assert len(done) <= len(traced) + 1  # the one under way when it was killed among the traces
+    took_s = [float(one["took_s"]) for one in entries if "took_s" in one]  # type: ignore[arg-type]
+    assert sum(took_s) + sum(one.took_s for one in visits[:-1]) < BUDGET_S
+
+    table = store.read(folder / "profile.csv")
+    tasks = {(one.setup, part) for one in visits for part in one.setup.split("/")[0].split("+")}
+    assert len(table) == len(tasks)
+    assert len(kernels.read(folder / "kernels.csv")) == len(models())
+    manifest.verify(folder / "kernels.csv")
+    limit_s = time.monotonic() + 15
+    while _marked(mark):
+        assert time.monotonic() < limit_s, "processes are left"
+        time.sleep(0.05)
