@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli import estimating, machine, notebooks, planning, recording
+from heshare.cli import comparing, estimating, machine, notebooks, planning, recording
 from heshare.errors import HeShareError
 
 
@@ -51,7 +51,7 @@ def _heshare(
     """Energy-aware sharing of heterogeneous GPUs: predict, plan, run, and regenerate the paper's results."""
 
 
-app.command("compare")(planning.compare)
+app.command("compare")(comparing.compare)
 app.command("plan")(planning.plan)
 app.command("run")(planning.run)
 app.command("profile")(recording.profile)

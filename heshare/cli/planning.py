@@ -1,4 +1,4 @@
-"""`heshare plan`, `run` and `compare`: from a task set to a plan, a run, and policies side by side."""
+"""`heshare plan` and `run`: from a task set to a plan, and a run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
-
-_SHOWN = ("title", "energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 
 
 def plan(
@@ -101,6 +99,9 @@ def run(
     profiles: Profiles = None,
     seed: Seed = 0,
     out: Out = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a task set under a policy on emulated GPUs: JCT, both energy accounts, and the timeline with --out."""
@@ -118,6 +119,10 @@ def run(
 
         files.write_text(out / "tasks.csv", to_csv(done.to_frame()))
         files.write_text(out / "timeline.csv", to_csv(done.timeline))
+    if timeline is not None:
+        from heshare.running.trace_events import write_trace
+
+        write_trace(done, timeline)
     if json:
         emit(done.to_frame(), True, **summary)
         return
@@ -125,46 +130,6 @@ def run(
 
     for name, value in summary.items():
         typer.echo(f"{name}: {cell(value)}")
-
-
-def compare(
-    policy: Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. All unless given.")] = None,
-    cluster: ClusterText = PAPER_CLUSTER,
-    tasks: TasksText = "60",
-    load: Load = "mixed",
-    arrivals: Arrivals = "at_once",
-    trace: Trace = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 3,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    json: Json = False,
-) -> None:
-    """Put policies side by side on the same task sets; medians over the repetitions."""
-    from heshare.policies.registry import policies
-    from heshare.running.compare import compare as compare_policies
-    from heshare.world.cluster import Cluster
-
-    frame = compare_policies(
-        _drawer(int(tasks), load, arrivals, trace) if _is_count(tasks) else _from_file(tasks, trace),
-        Cluster.parse(cluster),
-        policy or list(policies()),
-        predictor=_predictor(profiles),
-        seed=seed,
-        seeds=seeds,
-        n_jobs=jobs,
-        progress=not json,
-    )
-    if json:
-        emit(frame, True)
-        return
-    numbers = [*_SHOWN[1:], "predictor_calls", "planning_s"]
-    medians = frame.groupby("title", sort=False)[numbers].median().reset_index()
-    emit(medians.rename(columns={"title": "policy"}), False, repetitions=seeds, provenance=_joined(frame))
-
-
-def _joined(frame: pd.DataFrame) -> str:
-    return "+".join(sorted(frame["provenance"].unique()))
 
 
 def _rng(seed: int, stream: int) -> Any:

@@ -28,7 +28,7 @@ class Grid:
     """Every combination of its lists, each repeated `seeds` times; repetition i draws alike in all of them.
 
     Attributes:
-        policies: names of the registry, with parameters where they have some.
+        policies: of the registry, with parameters where they have some: `random`, `morak(cap=0.7,k=3)`.
         clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs need not be those of the catalogue.
         tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
         loads: which models are drawn: `low`, `medium`, `high`, `mixed`.

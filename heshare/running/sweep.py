@@ -52,12 +52,13 @@ def sweep(
     """
     labels: list[dict[str, Any]] = []
     bundles: list[list[dict[str, Any]]] = []
-    own = {policy: _own_source(policy) for policy in grid.policies}
+    names = [registry.canonical(policy) for policy in grid.policies]
+    own = {policy: _own_source(policy) for policy in names}
     for world, what in grid.worlds():
         for number in range(grid.seeds):
             cell = {**what, "seed": grid.seed, "repetition": number}
-            bundles.append([{**cell, "policy": policy, "policy_source": own[policy]} for policy in grid.policies])
-            labels += [world] * len(grid.policies)
+            bundles.append([{**cell, "policy": policy, "policy_source": own[policy]} for policy in names])
+            labels += [world] * len(names)
     rows = run_cells(compute, bundles, folder=folder, engine=engine, n_jobs=n_jobs, progress=progress, again=again)
     return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
 

@@ -108,6 +108,61 @@ def test_compare_puts_policies_side_by_side() -> None:
     assert "Random" in table.stdout
 
 
+TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testing.toy:toy_devices'\n"
+
+
+def test_compare_runs_a_grid_and_goes_on_with_it(tmp_path: Path) -> None:
+    grid, cells = tmp_path / "grid.yaml", tmp_path / "cells"
+    grid.write_text(f"policies: [random, sched-only]\nclusters: [1xT4, 2xT4]\ntasks: 3\nseeds: 2\n{TOYS}")
+    words = ["compare", "--grid", str(grid), "--cells", str(cells), "--out"]
+    said = ask(*words, str(tmp_path / "one"))
+    rows = said["rows"]
+    assert isinstance(rows, list)
+    assert [row["cluster"] for row in rows] == ["1xT4"] * 4 + ["2xT4"] * 4
+    kept = {path: path.read_bytes() for path in cells.glob("??/*.json")}
+    assert len(kept) == 8
+    assert ask(*words, str(tmp_path / "two")) == said, "wall time included: nothing was run again"
+    anew = RUN.invoke(app, [*words, str(tmp_path / "three"), "--no-resume"])
+    assert anew.exit_code == 0, anew.output
+    assert {path: path.read_bytes() for path in cells.glob("??/*.json")} != kept
+    assert "2xT4" in anew.stdout
+    for name in ("runs.csv", "medians.csv"):
+        assert len({(tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three")}) == 1
+
+
+def test_compare_takes_lists_of_everything() -> None:
+    words = ("--policy", "random", "--cluster", "1xT4", "--cluster", "1xA100", "--load", "low", "--load", "high")
+    done = RUN.invoke(app, ["compare", *words, "--tasks", "2", "--tasks", "3", "--seeds", "1"])
+    assert done.exit_code == 0, done.output
+    for word in ("cluster", "tasks", "load", "1xA100", "high", "policy"):
+        assert word in done.stdout
+    assert "arrivals" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--grid", "nowhere.yaml"), "nowhere.yaml: found no grid"),
+        (("--grid", "nowhere.yaml", "--load", "low"), "found a grid and loads"),
+        (("--engine", "spark"), "found 'spark'"),
+        (("--load", "hihg"), "found 'hihg'"),
+        (("--policy", "randm"), "found 'randm'"),
+    ],
+)
+def test_a_bad_comparison_is_one_message(words: tuple[str, ...], message: str) -> None:
+    done = RUN.invoke(app, ["compare", *words])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_run_writes_a_timeline_for_perfetto(tmp_path: Path) -> None:
+    said = ask("run", *SMALL, "--policy", "random", "--timeline", str(tmp_path / "run.json"))
+    found = json.loads((tmp_path / "run.json").read_text())
+    assert found["otherData"]["makespan_s"] == said["makespan_s"]
+    assert sum(event["ph"] == "X" for event in found["traceEvents"]) == 4
+
+
 def test_profile_records_an_emulated_gpu(tmp_path: Path) -> None:
     said = ask("profile", "--device", "emulated:T4", "--out", str(tmp_path), "--samples", "3")
     path = Path(str(said["profile"]))
