@@ -10,7 +10,7 @@ from heshare.devices.command import Assigned, JobLauncher
 from heshare.devices.device import Reading
 from heshare.devices.failing import Failed
 from heshare.devices.meter import Gauge, Meter, Patience
-from heshare.devices.mps import MPS, MpsSession
+from heshare.devices.mps import MPS, TIME_SLICE, MpsSession
 from heshare.devices.residents import Attempt, Occupant, release_together
 from heshare.errors import DeviceError
 from heshare.world.workload import Resident, Workload
@@ -67,6 +67,11 @@ class JobDevice:
     def lost(self) -> str:
         """Why the GPU can no longer be used; empty as long as it can."""
         return self.meter.lost
+
+    @property
+    def sharing(self) -> str:
+        """`mps` or `time-slice`: how jobs share it."""
+        return TIME_SLICE if self._mps is None else self._mps.sharing
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Ask for a clock; one that will not set is noted, and the run goes on at the card's own.

@@ -141,6 +141,7 @@ class Machine:
     def _device(self, uuid: str, ends: ExitStack) -> JobDevice:
         mps = MpsSession(uuid)
         gauge = ends.enter_context(NvmlDevice(uuid, _Nothing(), mps=mps, allow_clocks=self._clocks))
+        refusal = _try_clock(gauge) if self._clocks else "not allowed"
         outputs = self._folder / "outputs"
         launcher = JobLauncher(
             self._jobs,
@@ -152,8 +153,10 @@ class Machine:
         )
         ends.callback(launcher.close)
         device = JobDevice(
-            gauge, launcher, self._jobs, self._now_s, mps=mps, clocks=self._clocks, patience=self._patience
+            gauge, launcher, self._jobs, self._now_s, mps=mps, clocks=refusal == "", patience=self._patience
         )
+        if self._clocks and refusal:
+            device.meter.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
         if mps.sharing != MPS:
             device.meter.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         ends.callback(device.stop_all)
@@ -178,6 +181,16 @@ def sweep() -> list[dict[str, object]]:
             if not alive(note.pid, note.started):
                 done.append(watchdog.put_in_order(note))
     return done
+
+
+def _try_clock(gauge: NvmlDevice) -> str:
+    """Why clocks cannot be set here; empty if they can. Only the driver knows, and only when it is asked to."""
+    try:
+        gauge.set_clock(gauge.gpu.max_mhz)
+        gauge.set_clock(None)
+    except DeviceError as error:
+        return str(error)
+    return ""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
