@@ -57,7 +57,7 @@ class NvmlDevice:
         mps_clients: int | None = None,
         start_timeout_s: float = 180.0,
     ) -> None:
-        self._mps, self._allow_clocks = mps, allow_clocks
+        self._mps, self._allow_clocks, self._launcher = mps, allow_clocks, launcher
         self._requested_mhz: int | None = None
         with ExitStack() as ends:
             nvml = ends.enter_context(Nvml())
@@ -132,6 +132,14 @@ class NvmlDevice:
                 nothing would enforce, or the worker did not come up.
         """
         self._start({task_id: Resident(workload, mps_pct)}, iterations)
+
+    def stand_by(self) -> None:
+        """Have worker processes import what they need before the first task is started, where the launcher can.
+
+        Raises:
+            DeviceError: a process does not start.
+        """
+        getattr(self._launcher, "stand_by", _nothing)()
 
     def start_together(self, tasks: Mapping[int, Resident]) -> None:
         """Start tasks that run until stopped, all of them or none, and wait until they work; they begin together.

@@ -14,7 +14,7 @@ from heshare.devices.noise import POWER_CV, TIME_CV
 from heshare.errors import InputError
 from heshare.world.catalogue import gpu as find_gpu
 
-SPARES = 6
+SPARES = 7
 """Workers on stand-by: as many as a recording starts at once."""
 
 MIB_OF_KEPT = 8192.0

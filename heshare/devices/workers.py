@@ -141,6 +141,18 @@ class ProcessLauncher:
         self._workers = [one for one in self._workers if not one.closed] + [worker]
         return worker
 
+    def stand_by(self) -> None:
+        """Have as many processes on stand-by as `spares` says, so that they import while something else is measured.
+
+        Raises:
+            DeviceError: a process does not start.
+        """
+        try:
+            while len(self._spares) < self._spare_count:
+                self._spares.append(self._new([STANDBY], {}))
+        except OSError as error:
+            raise DeviceError(f"{self._command[0]} does not start: {error.strerror}. Check the command.") from error
+
     def shed(self) -> None:
         """End the processes that are kept warm, and wait until the card has their memory back."""
         for _, one in self._kept:
@@ -205,10 +217,9 @@ class ProcessLauncher:
             spawned = (
                 self._order(self._warm(share), arguments, share)
                 or self._order(self._spares, arguments, share)
-                or self._new(arguments, share)
+                or self._fresh(arguments, share)
             )
-            while len(self._spares) < self._spare_count:
-                self._spares.append(self._new([STANDBY], {}))
+            self.stand_by()
         except OSError as error:
             program = self._command[0]
             raise DeviceError(f"{name}: {program} does not start: {error.strerror}. Check the command.") from error
@@ -224,6 +235,13 @@ class ProcessLauncher:
                     return one
             one.discard()
         return None
+
+    def _fresh(self, arguments: Sequence[str], share: Mapping[str, str]) -> Spawned:
+        """A new process; one that will be kept imports first what any model needs, not each model's in its turn."""
+        if not self._keep_count:
+            return self._new(arguments, share)
+        one = self._new([STANDBY], {})
+        return self._order([one], arguments, share) or self._new(arguments, share)
 
     def _warm(self, share: Mapping[str, str]) -> list[Spawned]:
         """Take the warm process of a share that was used last, if there is one."""

@@ -84,6 +84,7 @@ class Session:
             DeviceError: the device refuses a setting.
         """
         log = self._log
+        getattr(self._device, "stand_by", _nothing)()
         try:
             if log.idle_w is None:
                 log.add_idle(*self._bench.idle())

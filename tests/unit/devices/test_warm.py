@@ -216,3 +216,19 @@ def test_warm_processes_make_room_for_tasks(fake: FakeNvml) -> None:
     with NvmlDevice(0, Warm()) as device:
         device.start(0, Workload("mobilenet", 4), 100)
         assert set(device.read().residents) == {0}
+
+
+def test_processes_stand_by_before_the_first_task(
+    fake: FakeNvml, launcher: Callable[..., ProcessLauncher], tmp_path: Path
+) -> None:
+    one = launcher(spares=3)
+    with NvmlDevice(0, one) as device:
+        device.stand_by()
+        assert len(one._spares) == 3
+        spares = {spare.process.pid for spare in one._spares}
+        device.stand_by()
+        assert {spare.process.pid for spare in one._spares} == spares
+    assert all(map(_gone, spares))
+    missing = ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path, spares=1)
+    with NvmlDevice(0, missing) as device, pytest.raises(DeviceError, match="does not start"):
+        device.stand_by()
