@@ -155,6 +155,8 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> list[Artist]:
         errors: columns gpu, form, quantity, fitted_pct and shipped_pct, as from `profiles.halves.errors`.
     """
     names = list(dict.fromkeys(errors["form"]))
+    sizes = np.log10(errors[["fitted_pct", "shipped_pct"]].to_numpy(float))
+    ends = (10 ** np.floor(sizes.min()), 10 ** np.ceil(sizes.max()))
     drawn: list[Artist] = []
     for ax, (quantity, part) in zip(axes, errors.groupby("quantity", sort=False), strict=True):
         gpus = list(dict.fromkeys(part["gpu"]))
@@ -167,7 +169,7 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> list[Artist]:
             ):
                 drawn += ax.plot(rows[column], at, **_points(gpu, face), label=f"{gpu}, {what}")
         ax.set_yticks(range(len(names)), names)
-        ax.set(ylim=(len(names) - 0.5, -0.5), xscale="log", xlabel=f"Error of {quantity} (%)")
+        ax.set(ylim=(len(names) - 0.5, -0.5), xscale="log", xlim=ends, xlabel=f"Error of {quantity} (%)")
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid(axis="x")
