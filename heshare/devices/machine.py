@@ -129,10 +129,10 @@ class Machine:
             ends.callback(lock.close)
         sweep()
         note = watchdog.here(self._folder, self.token)
-        note.write()
-        ends.callback(note.path.unlink, missing_ok=True)
         dog = watchdog.Watchdog(note, [lock.descriptor for lock in locks])
         ends.callback(dog.dismiss)
+        note.write()
+        ends.callback(note.path.unlink, missing_ok=True)
         os.environ[MARK] = self.token
         ends.callback(os.environ.pop, MARK, None)
         for uuid in self._uuids:

@@ -43,18 +43,21 @@ class RunNote:
     started: int
     folder: str
 
+    def said(self) -> dict[str, str | int]:
+        """What it says."""
+        return {"token": self.token, "pid": self.pid, "started": self.started, "folder": self.folder}
+
     def write(self) -> None:
         """Put it on disk, whole and synced.
 
         Raises:
             DeviceError: the folder cannot be written.
         """
-        said = {"token": self.token, "pid": self.pid, "started": self.started, "folder": self.folder}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             part = self.path.with_suffix(f".{os.getpid()}.part")
             with part.open("w", encoding="utf-8") as stream:
-                json.dump(said, stream)
+                json.dump(self.said(), stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             part.replace(self.path)
@@ -65,6 +68,12 @@ class RunNote:
             ) from error
 
     @classmethod
+    def parse(cls, path: Path, text: str) -> RunNote:
+        """What a text says."""
+        said = json.loads(text)
+        return cls(path, str(said["token"]), int(said["pid"]), int(said["started"]), str(said["folder"]))
+
+    @classmethod
     def read(cls, path: Path) -> RunNote:
         """Read a note.
 
@@ -72,8 +81,7 @@ class RunNote:
             DeviceError: it is none.
         """
         try:
-            said = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path, str(said["token"]), int(said["pid"]), int(said["started"]), str(said["folder"]))
+            return cls.parse(path, path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DeviceError(f"{path}: not a note of a run ({error!r}). Delete it.") from error
 
@@ -82,7 +90,7 @@ class Watchdog:
     """The watchdog of a run, seen from the run.
 
     Args:
-        note: the run's note, already written.
+        note: the run's note. It need not be on disk: whoever is killed before it is has changed nothing.
         inherit: file descriptors that it keeps open, the locks of the run's GPUs.
     """
 
@@ -90,7 +98,7 @@ class Watchdog:
         path = os.pathsep.join(part for part in (str(PACKAGE.parent), os.environ.get("PYTHONPATH")) if part)
         environment = {key: value for key, value in os.environ.items() if key != MARK}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.devices.watchdog", str(note.path)],
+            [sys.executable, "-m", "heshare.devices.watchdog", json.dumps(note.said()), str(note.path)],
             env={**environment, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -155,11 +163,11 @@ def here(folder: Path, token: str) -> RunNote:
     return RunNote(state_folder() / f"run-{token}.json", token, os.getpid(), started_at(os.getpid()), str(folder))
 
 
-def main(path: str) -> int:
+def main(said: str, path: str) -> int:
     """Watch; returns the exit code: 0 if the run or the watchdog has put everything in order."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    note = RunNote.read(Path(path))
+    note = RunNote.parse(Path(path), said)
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     if sys.stdin.buffer.read() == _DONE:
@@ -174,4 +182,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
