@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from heshare.devices.runner.program import Inference
 from heshare.errors import HeShareError
 from heshare.world.workload import PRECISIONS
 
+PAUSE_S = 0.05
+"""Between the two iterations of a profiling session, s: longer than any gap between two kernels of one."""
+
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+"""The profiler's categories of what occupies the GPU."""
+
 Run = Callable[..., list[Path]]
 """(model, inference batch size, precision, *, device, repeats, out) -> the traces."""
 
@@ -27,7 +34,7 @@ def trace(model: str, batch_size: int, precision: str, *, device: str, repeats: 
     """Profile some iterations after a warm-up; returns the files `OUT/iteration-N.json` (Chrome's trace format).
 
     Only the GPU's side is profiled: profiling the host would slow it and stretch the gaps between kernels. The first
-    profiled iteration starts the profiler up and is thrown away.
+    session starts the profiler up and is thrown away, and so is the first iteration of each.
 
     Raises:
         DeviceError: PyTorch is missing, or there is no GPU.
@@ -39,13 +46,32 @@ def trace(model: str, batch_size: int, precision: str, *, device: str, repeats: 
     written: list[Path] = []
     for number in range(repeats + 1):
         with profiler.profile(activities=[activity]) as seen:
-            program.step()
-            program.settle()
+            for last in (False, True):
+                program.step()
+                program.settle()
+                time.sleep(0.0 if last else PAUSE_S)
         if number:
             written.append(out / f"iteration-{number}.json")
             seen.export_chrome_trace(str(written[-1]))
+            if device == "cuda":
+                keep_last(written[-1])
     program.close()
     return written
+
+
+def keep_last(path: Path) -> None:
+    """Leave only what ran on the GPU after the pause: PyTorch's profiler can lose kernels at the start of a session.
+
+    Raises:
+        RuntimeError: nothing ran before the pause or after it.
+    """
+    said = json.loads(path.read_text("utf-8"))
+    ran = sorted((one for one in said["traceEvents"] if one.get("cat") in ON_GPU), key=lambda one: float(one["ts"]))
+    ends = [float(one["ts"]) + float(one["dur"]) for one in ran]
+    late = [at for at in range(1, len(ran)) if float(ran[at]["ts"]) - max(ends[:at]) > 1e6 * PAUSE_S / 2]
+    if len(late) != 1:
+        raise RuntimeError(f"{len(late) + 1} iterations in a trace of 2: the profiler lost the rest. Trace it again.")
+    path.write_text(json.dumps({"traceEvents": ran[late[0] :]}), encoding="utf-8")
 
 
 SERVE = "--serve"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heshare.devices.runner.trace import keep_last
 from heshare.errors import DeviceError, InputError
 from heshare.profiles import kernel_trace, kernels
 from heshare.profiles.kernels import COLUMNS, Event, KernelRow, parse_trace, summarise
@@ -271,3 +272,19 @@ def test_only_a_live_gpu_has_kernels(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert kernel_trace.main(["--device", "emulated:A100", "--out", str(tmp_path)]) == 2
     assert "Name a live GPU" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_iterations_the_last_is_kept_whole(tmp_path: Path) -> None:
+    """The first may have lost its beginning, as it has here."""
+
+    def kernel(ts: float) -> dict[str, Any]:
+        return {"cat": "kernel", "ph": "X", "name": "k", "ts": ts, "dur": 5.0}
+
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel(10.0), kernel(60_000.0), kernel(60_010.0), {"cat": "x"}]}))
+    keep_last(path)
+    assert [one.start_us for one in parse_trace(path)] == [60_000.0, 60_010.0]
+    for lost in ([], [kernel(60_000.0), kernel(60_010.0)]):
+        path.write_text(json.dumps({"traceEvents": lost}))
+        with pytest.raises(RuntimeError, match="the profiler lost"):
+            keep_last(path)
