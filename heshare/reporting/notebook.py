@@ -55,6 +55,20 @@ class Context:
         """`smoke`, `paper` or `live`."""
         return str(self.parameters["profile"])
 
+    @property
+    def cells(self) -> Path:
+        """Where finished runs are kept between runs of a notebook: its parameter `cells_dir`, if it has one and says.
+
+        Otherwise the checkout's `build/cells`; for outputs outside the checkout, a folder beside them.
+        """
+        given = str(self.parameters.get("cells_dir", ""))
+        if given:
+            return Path(given)
+        out = self.out.resolve()
+        return (
+            files.root() / "build" / "cells" if out.is_relative_to(files.root()) else out.parent / f"{out.name}.cells"
+        )
+
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Random numbers of this notebook's seed; each `stream` is independent of the others."""
         return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))

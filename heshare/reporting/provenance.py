@@ -16,7 +16,7 @@ from heshare.errors import InputError
 
 KINDS = ("emulated", "measured", "published")
 _PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", "moocore")
-_PLACES = frozenset({"out_dir"})
+_PLACES = frozenset({"out_dir", "cells_dir"})
 
 
 def sha256(path: str | Path) -> str:

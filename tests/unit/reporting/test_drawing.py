@@ -35,6 +35,14 @@ def context(out: Path) -> notebook.Context:
     return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out)
 
 
+def test_runs_are_kept_in_build_unless_told_otherwise(tmp_path: Path) -> None:
+    assert context(root() / "figures").cells == root() / "build/cells"
+    assert context(tmp_path / "figures").cells == tmp_path / "figures.cells", "another folder starts from nothing"
+    told = context(tmp_path)
+    told.parameters["cells_dir"] = str(tmp_path / "there")
+    assert told.cells == tmp_path / "there"
+
+
 def test_bars_have_the_frames_heights_and_a_gap_where_it_has_none(ax: Axes) -> None:
     drawn = plots.bars(ax, FRAME, group="group", series="gpu", value="value", low="low", high="high")
     heights = [[bar.get_height() for bar in container] for container in drawn]
