@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, hstack
 
 from heshare.scheduling.costs import BatchCosts
 from heshare.scheduling.enumeration import Possible, possible
@@ -21,7 +20,7 @@ from heshare.scheduling.objectives import FloatArray, IntArray
 from heshare.scheduling.pareto import non_dominated
 from heshare.scheduling.pricing import Pricer, Queues, no_queues
 
-COLUMNS = 4000
+COLUMNS = 3000
 """Columns at which those that are too dear are dropped."""
 DRAWN = 0.7
 """How far prices are drawn towards those of the best bound."""
@@ -58,7 +57,8 @@ class Bound:
             objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
         """
         ratios: FloatArray = objectives @ self.weights.T / self.values
-        return 100.0 * (ratios.min(axis=1) - 1.0)
+        gaps: FloatArray = 100.0 * (ratios.min(axis=1) - 1.0)
+        return gaps
 
     def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
         """How far the best of m points is from the bound of each weight, %, shape (f,)."""
@@ -85,7 +85,8 @@ def along(objectives: FloatArray, count: int = 5) -> FloatArray:
     span = np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), front.max(axis=0))
     angle = np.pi / 2 * (np.arange(count) + 0.5) / count
     weights = np.stack((np.cos(angle) / span[0], np.sin(angle) / span[1]), axis=1)
-    return weights / weights[:, :1]
+    per_joule: FloatArray = weights / weights[:, :1]
+    return per_joule
 
 
 def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
@@ -107,8 +108,8 @@ def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e
         master = _Master(batches, gpus, (per_j, per_s / world.n))
         value, relaxed, rounds, columns = master.solve(columns, tolerance, iterations)
         found.append((value * (1 - ROUNDING), relaxed, rounds))
-    values, relaxed, rounds = zip(*found, strict=True)
-    return Bound(weights, np.array(values), np.array(relaxed), np.array(rounds))
+    values, limits, counts = map(np.array, zip(*found, strict=True))
+    return Bound(weights, values, limits, counts)
 
 
 class _Master:
@@ -133,7 +134,9 @@ class _Master:
         centre, alone = self._guess()
         best, new = self._price(centre)
         columns = columns.together(*new)
-        for rounds in range(1, iterations + 1):
+        rounds, relaxed = 0, np.inf
+        while rounds < iterations:
+            rounds += 1
             relaxed, own, columns = self._relaxation(columns, PENALTY * alone)
             if relaxed - best <= tolerance * relaxed:
                 break
@@ -165,14 +168,17 @@ class _Master:
         """
         cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
-        matrix = csr_array(np.concatenate((-columns.holds.T, kinds)))
-        unserved = csr_array(np.concatenate((-np.eye(self._n), np.zeros((len(kinds), self._n)))))
+        served = np.concatenate((columns.holds, np.eye(self._n))).T
+        used = np.concatenate((kinds, np.zeros((len(kinds), self._n))), axis=1)
         limits = np.concatenate((-np.ones(self._n), self._gpus))
-        solved = linprog(np.concatenate((cost, penalty)), hstack((matrix, unserved)), limits, method="highs-ds")
+        every = np.concatenate((cost, penalty))
+        solved = linprog(
+            every, A_ub=np.concatenate((-served, used)), b_ub=limits, method="highs-ds", options={"presolve": False}
+        )
         if not solved.success:
             raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
         prices, rent = -solved.ineqlin.marginals[: self._n], solved.ineqlin.marginals[self._n :]
         if len(columns) > COLUMNS:
             reduced = cost - columns.holds @ prices - rent[columns.kind]
             columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: COLUMNS // 2]))
-        return float(solved.fun), prices, columns
+        return float(solved.fun or 0.0), prices, columns
