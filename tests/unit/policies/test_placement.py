@@ -1,0 +1,124 @@
+"""Placements: the same draws and schemes for every system, and groups by sensitivity."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.policies.beliefs import Beliefs
+from heshare.policies.fronts import Planner
+from heshare.policies.heshare import HeShare, share_fronts
+from heshare.policies.placement import PLACEMENTS, HeSharePlacement, RandomPlacement, SensitivityPlacement, placement
+from heshare.policies.registry import make
+from heshare.prediction.truth import DevicePredictor
+from heshare.running.run import run
+from heshare.scheduling.settings import Settings
+from heshare.testing.policies import placement as placed
+from heshare.testing.toy import ToyPredictor, toy_gpu
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+MIXED = Cluster.parse("2xT4,V100,A100")
+MODELS = ("resnet50", "mobilenet", "bert_large", "vgg19", "densenet121", "gpt2")
+TASKS = tuple(Task(index, Workload(MODELS[index % 6], 4), 1_000.0 * (1 + index)) for index in range(12))
+QUICK = Settings(population=6, generations=5)
+
+
+def ready(made, cluster=MIXED, seed=0, predictor=None):
+    made.reset(cluster, predictor or DevicePredictor(), np.random.default_rng(seed))
+    return made
+
+
+def go(policy, seed=0, tasks=TASKS):
+    return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
+
+
+def test_random_morak_mu_serve_and_random_heshare_draw_alike():
+    names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
+    found = [placed(go(make(name), seed=3)) for name in names]
+    assert all(one == found[0] for one in found)
+
+
+def test_a_draw_stays_when_others_arrive():
+    made = ready(RandomPlacement())
+    first = made.place(TASKS[:5])
+    assert {task: made.place(TASKS)[task] for task in first} == first
+
+
+def test_the_trade_off_placement_is_the_scheme_of_trade_off():
+    trade_off, morak = HeShare(planner=Planner(QUICK)), make("morak(placement=trade-off)")
+    morak.placement.planner = trade_off.planner
+    assert placed(go(trade_off)) == placed(go(morak))
+    assert morak.borrowed.predictor_calls > 0
+
+
+def test_stage_1_is_searched_once_for_all_and_charged_to_each():
+    moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
+    for one in moraks:
+        one.placement.planner = Planner(QUICK)
+    share_fronts(moraks)
+    assert moraks[0].placement.planner is moraks[1].placement.planner
+    first, second = (go(one) for one in moraks)
+    assert placed(first) == placed(second)
+    assert moraks[0].borrowed.predictor_calls == 0 < moraks[1].borrowed.predictor_calls
+
+
+def test_a_planner_of_another_kind_is_not_shared():
+    plain, drawn, sure = (make(f"heshare:trade-off{end}") for end in ("", "/random-placement", "/true-predictor"))
+    share_fronts([plain, drawn, sure])
+    assert len({id(one.planner) for one in (plain, drawn, sure)}) == 3
+
+
+def test_heshare_plans_anew_for_whoever_waits():
+    made = ready(HeSharePlacement(planner=Planner(QUICK)))
+    assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
+    assert set(made.place(TASKS[2:])) == set(range(2, 12))
+
+
+def test_groups_of_equal_load_along_the_sensitivity():
+    # All alike in sensitivity, so by id; the middle of the third lies at 4.5 of 10 seconds.
+    cluster = Cluster((toy_gpu(),) * 2)
+    tasks = [Task(index, Workload("resnet18", 4), 1.0 + index) for index in range(4)]
+    assert ready(SensitivityPlacement(), cluster, predictor=ToyPredictor()).place(tasks) == {0: 0, 1: 0, 2: 0, 3: 1}
+
+
+def test_a_group_is_contiguous_in_sensitivity_and_stays_on_the_drawn_type():
+    made = ready(SensitivityPlacement(), Cluster.parse("4xT4,2xA100"))
+    drawn = ready(RandomPlacement(), Cluster.parse("4xT4,2xA100")).place(TASKS)
+    where = made.place(TASKS)
+    assert all((where[task] < 4) == (drawn[task] < 4) for task in where)
+    beliefs, kinds = Beliefs(DevicePredictor()), ((gpu("T4"), range(4)), (gpu("A100"), range(4, 6)))
+    for kind, here in kinds:
+        spans = []
+        for index in here:
+            found = [beliefs.sensitivity(task.workload, kind) for task in TASKS if where[task.id] == index]
+            spans += [(min(found), max(found))] if found else []
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
+    assert Beliefs(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu()) == pytest.approx(1.0)
+    assert Beliefs(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu(clocks_mhz=(1000,))) == 0.0
+    beliefs, a100 = Beliefs(DevicePredictor()), gpu("A100")
+    found = {model: beliefs.sensitivity(Workload(model, 8), a100) for model in MODELS}
+    assert all(-1e-9 <= value <= 1 + 1e-9 for value in found.values())
+    assert len(Counter(round(value, 3) for value in found.values())) > 3
+
+
+def test_the_least_clock_meets_the_limit_and_the_one_below_does_not():
+    beliefs, a100 = Beliefs(DevicePredictor(), 1.5), gpu("A100")
+    for model in MODELS:
+        workload = Workload(model, 8)
+        at = beliefs.least_clock(workload, a100)
+        curve, limit_s = beliefs.curve_s(workload, a100), beliefs.limit_s(workload, a100)
+        assert curve[at] <= limit_s * (1 + 1e-9)
+        assert at == 0 or curve[at - 1] > limit_s
+
+
+def test_unknown_placements_name_the_known_ones():
+    with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
+        placement("best")
