@@ -115,11 +115,14 @@ class JobDevice:
 
     def stop_all(self) -> None:
         """End every job, all at once."""
+        self._account()
         for one in self._on.values():
             one.end(Failed(one.task_id, "lost", "the run ended", charged=False))
         for one in list(self._on.values()):
             if one.ending is not None:
                 one.ending.join()
+        self._account()
+        for one in list(self._on.values()):
             self._leave(one)
 
     def read(self) -> Reading:
@@ -174,8 +177,16 @@ class JobDevice:
         return [one.descriptor for one in self._on.values() if one.descriptor >= 0]
 
     def shares_j(self) -> dict[int, float]:
-        """Energy so far of each job on it, J."""
-        return {task: one.energy_j for task, one in self._on.items()}
+        """Energy so far of each job on it, and of those that left it unheard, J."""
+        return {
+            **{task: one.energy_j for task, one in self.attempts.items()},
+            **{task: one.energy_j for task, one in self._on.items()},
+        }
+
+    @property
+    def running(self) -> int:
+        """How many jobs are on it."""
+        return len(self._on)
 
     def _try(self, one: Occupant) -> None:
         """Start its process if its memory is free; else wait for that."""

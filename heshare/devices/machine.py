@@ -94,7 +94,7 @@ class Machine:
         self.devices: list[JobDevice] = []
         self.token = uuid4().hex
         self._uuids, self._jobs, self._folder, self._now_s = uuids, jobs, folder, now_s
-        self._clocks, self._patience, self._models = allow_clocks, patience, models or _workers
+        self._clocks, self._patience, self._models = allow_clocks, patience or Patience(), models or _workers
         self._before: dict[int, object] = {}
         self._ends = ExitStack()
 
@@ -150,6 +150,7 @@ class Machine:
             self._models(mps, outputs),
             enforced=lambda: mps.sharing == MPS,
             token=self.token,
+            grace_s=self._patience.grace_s,
         )
         ends.callback(launcher.close)
         device = JobDevice(

@@ -51,12 +51,14 @@ class Patience:
         memory_s: for memory that somebody else holds.
         nvml_s: for NVML calls that fail again and again; then the GPU counts as lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
+        grace_s: for a command to end after SIGTERM.
     """
 
     look_s: float = 1.0
     memory_s: float = 60.0
     nvml_s: float = 30.0
     shared_s: float = 2.0
+    grace_s: float = 5.0
 
 
 class Meter:

@@ -56,7 +56,7 @@ class Attendant(Observer):
             "event": event.kind.name.lower(),
             "jobs": [self._jobs[task].key for task in event.tasks],
             "gpu": event.gpu,
-            "actions": [self._words(action) for action in actions],
+            "actions": [in_words(action, self._key) for action in actions],
         }
         if event.tasks or actions:
             self._ledger.add({"decision": said})
@@ -146,18 +146,20 @@ class Attendant(Observer):
         side[job.key] = side.get(job.key, 0) + 1
         return side[job.key] <= (job.spec.retries if failed.charged else FREE_ATTEMPTS)
 
-    def _words(self, action: Action) -> list[Any]:
-        if isinstance(action, Start | Migrate):
-            kind = "start" if isinstance(action, Start) else "migrate"
-            return [kind, self._key(action.task), action.gpu, action.mps_pct, action.batch_size]
-        if isinstance(action, SetClock):
-            return ["clock", action.gpu, action.sm_mhz]
-        if isinstance(action, Pause):
-            return ["pause", self._key(action.task)]
-        return ["wait", action.until_s] if isinstance(action, Wait) else [str(action)]
-
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
+
+
+def in_words(action: Action, key: Callable[[int], str]) -> list[Any]:
+    """An action as a journal writes it, with jobs by their keys."""
+    if isinstance(action, Start | Migrate):
+        kind = "start" if isinstance(action, Start) else "migrate"
+        return [kind, key(action.task), action.gpu, action.mps_pct, action.batch_size]
+    if isinstance(action, SetClock):
+        return ["clock", action.gpu, action.sm_mhz]
+    if isinstance(action, Pause):
+        return ["pause", key(action.task)]
+    return ["wait", action.until_s] if isinstance(action, Wait) else [str(action)]
 
 
 class Progress:
@@ -186,7 +188,7 @@ class Progress:
         if self._stream is None or (now_s < self._next_s and not last):
             return
         self._next_s = now_s + self._every_s
-        running = sum(len(device.shares_j()) for device in devices)
+        running = sum(device.running for device in devices)
         power_w = sum(device.meter.latest.power_w for device in devices if not device.lost)
         energy_j = sum(device.meter.latest.energy_j for device in devices)
         text = (

@@ -141,7 +141,7 @@ def drill(kills: int, seed: int, machine: Path, most_s: float = 1.6) -> dict[str
             done += killed
             wrong = left_behind(machine) if killed else _traces(machine)
             faults += [f"kill {done}: {one}" for one in wrong]
-            told["restored"] = int(told["restored"]) + (killed and not wrong)  # type: ignore[operator, arg-type]
+            told["restored"] = int(told["restored"]) + (killed and not wrong)  # type: ignore[arg-type]
         counted = _counted(folder)
         told["runs"] = int(told["runs"]) + 1  # type: ignore[arg-type]
         told["lost"] = int(told["lost"]) + sum(number == 0 for number in counted.values())  # type: ignore[arg-type]

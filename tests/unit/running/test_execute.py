@@ -1,0 +1,241 @@
+"""The executor over the doubles, with real processes: what befalls jobs, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from heshare.devices.locks import GpuInUseError, GpuLock
+from heshare.devices.workers import ProcessLauncher
+from heshare.errors import DeviceError, InputError
+from heshare.running import ledger
+from heshare.running.outcome import outcome
+from heshare.testing.drill import UUID
+
+
+def entry(name, *command, count=1, like="resnet50:8", **more):
+    lines = [f"  - name: {name}", f"    command: [{', '.join(map(repr, command))}]", f"    like: {like}"]
+    lines += ["    iterations: 100", f"    count: {count}", *[f"    {key}: {value}" for key, value in more.items()]]
+    return "\n".join(lines) + "\n"
+
+
+def later(after_s, action):
+    timer = threading.Timer(after_s, action)
+    timer.start()
+    return timer
+
+
+def by_job(result):
+    return result.jobs.set_index("job").to_dict("index")
+
+
+def test_jobs_end_well_fail_are_tried_again_and_time_out(doubles):
+    flaky = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then echo CUDA out of memory; exit 1; fi'
+    result = doubles.run(
+        "jobs:\n"
+        + entry("say", "printf", "%s|", "$HOME; ls", "a b")
+        + entry("copies", "sh", "-c", "echo $HESHARE_JOB $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; sleep 0.2", count=3)
+        + entry("bad", "sh", "-c", "echo dying; exit 3", retries=1)
+        + entry("flaky", "sh", "-c", flaky, retries=1)
+        + entry("hangs", "sh", "-c", "trap '' TERM; sleep 60 & wait; wait", timeout_s=0.3)
+    )
+    jobs = by_job(result)
+    outputs = doubles.folder / "run" / "outputs"
+    assert (outputs / "say.1.log").read_text() == "$HOME; ls|a b|"
+    assert (outputs / "copies-2.1.log").read_text() == "copies-2 100\n"
+    assert {name: job["outcome"] for name, job in jobs.items()} == {
+        "say": "completed", "copies-0": "completed", "copies-1": "completed", "copies-2": "completed",
+        "bad": "failed", "flaky": "completed", "hangs": "failed",
+    }  # fmt: skip
+    assert (jobs["bad"]["attempts"], jobs["bad"]["exit_code"]) == (2, 3)
+    assert "dying" in jobs["bad"]["reason"]
+    assert jobs["flaky"]["attempts"] == 2
+    assert "longer than its 0.3 s" in jobs["hangs"]["reason"]
+    assert not result.complete
+    assert doubles.traces() == []
+
+
+def test_every_joule_is_counted_once(doubles):
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=4) + entry("b", "sh", "-c", "sleep 0.3; exit 1"))
+    samples = [one["sample"] for one in ledger.read(doubles.folder / "run") if "sample" in one]
+    counted_j = samples[-1]["gpus"][0]["energy_j"]
+    totals = result.totals
+    # What the card was opened with before its first account belongs to nobody.
+    assert totals["energy_j"] == pytest.approx(counted_j, abs=0.35 * counted_j)
+    assert totals["energy_j"] == totals["completed_j"] + totals["lost_j"] + totals["idle_j"]
+    assert totals["lost_j"] == by_job(result)["b"]["lost_j"] > 0
+    assert totals["completed_j"] == pytest.approx(result.jobs["energy_j"].sum())
+
+
+def test_a_run_that_ended_early_goes_on(doubles):
+    text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
+    ended = later(0.9, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(BaseException, match="SIGTERM"):
+        doubles.run(text, clocks=True)
+    ended.join()
+    assert doubles.traces() == []
+    before = outcome(ledger.read(doubles.folder / "run"))
+    assert before.history.over == dict.fromkeys(("quick-0", "quick-1", "quick-2"), "completed")
+    result = doubles.resume()
+    assert result.complete
+    assert {name: job["attempts"] for name, job in by_job(result).items()} == {
+        "quick-0": 1, "quick-1": 1, "quick-2": 1, "long-0": 2, "long-1": 2,
+    }  # fmt: skip
+    assert result.totals["sessions"] == 2
+    assert result.totals["lost_j"] > 0
+    assert doubles.resume().totals == result.totals
+    assert doubles.traces() == []
+
+
+def test_a_gpu_that_vanishes_leaves_its_jobs_to_the_others(doubles):
+    gone = later(0.6, lambda: doubles.fake.set("lost0", 1))
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
+    gone.join()
+    assert result.complete
+    assert set(result.jobs["gpu"]) == {1}
+    assert any("lost" in note for note in result.notes)
+    doubles.fake.set("lost0", 0)
+    assert doubles.traces() == []
+
+
+def test_a_second_run_is_refused_with_the_first_ones_name(doubles):
+    lock = GpuLock(UUID)
+    with pytest.raises(GpuInUseError, match=rf"another run has it: process {os.getpid()}: .*pytest"):
+        doubles.run("jobs:\n" + entry("a", "true"))
+    lock.close()
+    assert doubles.traces() == []
+    assert doubles.resume().complete
+
+
+def test_when_the_mps_server_goes_down_all_its_clients_run_again(doubles):
+    def end_the_daemon():
+        (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+    down = later(0.7, end_the_daemon)
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.9", count=3))
+    down.join()
+    assert result.complete
+    assert list(result.jobs["attempts"]) == [2, 2, 2]
+    assert any("went down" in note for note in result.notes)
+    assert doubles.traces() == []
+
+
+def test_a_suspect_runs_alone_and_its_neighbours_are_not_charged(doubles):
+    once = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then sleep {}; exit 1; fi; sleep 0.1'
+    result = doubles.run(
+        "jobs:\n"
+        + entry("culprit", "sh", "-c", once.format(0.2), retries=1)
+        + entry("victim", "sh", "-c", once.format(0.4), count=2)
+    )
+    assert result.complete
+    ends = [one["end"] for one in ledger.read(doubles.folder / "run") if "end" in one]
+    last = {end["job"]: end for end in ends}
+    assert all(last["culprit"]["start_s"] >= last[f"victim-{index}"]["end_s"] for index in range(2))
+    assert {(end["job"], end["charged"]) for end in ends if end["outcome"] == "failed: shared"} == {
+        ("victim-0", False), ("victim-1", False),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("clocks", [False, True])
+def test_clocks_that_may_not_be_set_are_left_alone_and_the_report_says_so(doubles, clocks):
+    if clocks:
+        doubles.fake.set("may_lock", 0)
+    result = doubles.run("jobs:\n" + entry("a", "true"), clocks=clocks)
+    assert result.complete
+    assert list(result.gpus["planned_mhz"]) == ["1980 (the card's own)"]
+    assert any("clocks cannot be set" in note for note in result.notes) is clocks
+    assert "Clocks were left to the cards" in (doubles.folder / "run" / "report.txt").read_text()
+    assert doubles.fake.called("nvmlDeviceSetGpuLockedClocks") == clocks
+
+
+def test_nvml_that_fails_now_and_then_is_borne_with(doubles):
+    hurt = later(0.5, lambda: doubles.fake.fail("nvmlDeviceGetTotalEnergyConsumption", 999, times=3))
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
+    hurt.join()
+    assert result.complete
+    assert any("no answer" in note for note in result.notes)
+
+
+def test_memory_that_somebody_else_holds_is_waited_for(doubles):
+    doubles.fake.set("free_mib", 500)
+    back = later(0.6, lambda: doubles.fake.set("free_mib", 80_900))
+    result = doubles.run("jobs:\n" + entry("a", "true", retries=9))
+    back.join()
+    assert result.complete
+    ends = [one["end"] for one in ledger.read(doubles.folder / "run") if "end" in one]
+    assert ends[-1]["start_s"] > 0.2
+    assert all("MiB wanted" in end["reason"] for end in ends[:-1])
+
+
+def full_disk(monkeypatch, times):
+    """The journal meets a full disk so many times; other files do not."""
+    write, left = os.write, [times]
+
+    def refuse(handle, data):
+        if b'"end"' in data and left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr("os.write", refuse)
+
+
+def test_a_disk_that_is_full_for_a_moment_is_waited_for(doubles, monkeypatch):
+    full_disk(monkeypatch, 2)
+    assert doubles.run("jobs:\n" + entry("a", "true", count=2), full_s=2.0).complete
+    assert doubles.traces() == []
+
+
+def test_a_disk_that_stays_full_ends_the_run_in_order(doubles, monkeypatch):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 10**6)
+        with pytest.raises(DeviceError, match=r"No space left.*--resume"):
+            doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=2), full_s=0.1)
+    assert doubles.traces() == []
+    assert doubles.resume().complete
+
+
+@pytest.mark.parametrize(
+    "text", ["jobs: []", "jobs: [{name: a, command: [no-such-program], like: low, iterations: 1}]"]
+)
+def test_a_bad_file_starts_nothing(doubles, text):
+    with pytest.raises(InputError):
+        doubles.run(text)
+    assert not (doubles.folder / "run").exists()
+    assert doubles.fake.get("calls") == 0
+
+
+def test_a_folder_with_a_run_in_it_is_not_begun_anew(doubles):
+    doubles.run("jobs:\n" + entry("a", "true"))
+    with pytest.raises(InputError, match="--resume"):
+        doubles.run("jobs:\n" + entry("a", "true"))
+    with pytest.raises(InputError, match="no journal"):
+        doubles.resume("elsewhere")
+
+
+def test_a_batch_of_workloads_begins_together(doubles):
+    command = (sys.executable, "-m", "heshare.testing.spin", "--ms", "5", "--load-s", "0.2")
+    text = "jobs:\n" + "".join(
+        f"  - {{name: {name}, workload: '{name}:8', iterations: 40}}\n" for name in ("resnet50", "mobilenet")
+    )
+    result = doubles.run(
+        text, models=lambda mps, outputs: ProcessLauncher(mps, command=command, log_dir=outputs, warmup_s=0.05)
+    )
+    assert result.complete
+    ends_s = [one["end"]["end_s"] for one in ledger.read(doubles.folder / "run") if "end" in one]
+    assert max(ends_s) - min(ends_s) < 0.4
+    assert doubles.traces() == []
+
+
+def test_time_passes_for_arrivals(doubles):
+    began_s = time.monotonic()
+    result = doubles.run("jobs:\n" + entry("now", "true") + entry("later", "true", arrival_s=1.0))
+    assert time.monotonic() - began_s > 1.0
+    assert by_job(result)["later"]["waiting_s"] < 0.8
