@@ -214,13 +214,14 @@ def fill_menus(
     room = 64 + 8 * m
     value, clock, mps_pct = np.empty((room, 3)), np.empty(room, dtype=np.int64), np.zeros((room, width), dtype=np.int64)
     one, which, perm = np.empty((most, 3)), np.empty((most, 2), dtype=np.int64), np.empty(width, dtype=np.int64)
+    alike, work = np.empty(width, dtype=np.int64), np.empty((3, width))
     used = 0
     for row in range(m):
         kept = 0
         if size[row] > 0:
             kept = menu_of(
                 tasks[row], size[row], workload, iterations, time_s, power_w, first, count, states, sizes, binomials,
-                one, which, perm,
+                one, which, perm, alike, work,
             )  # fmt: skip
         if used + kept > len(value):
             value, clock, mps_pct = (

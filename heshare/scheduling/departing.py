@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 NOBODY = -1
 TIED = 1 + 1e-12
 """Tasks whose ends differ by less end together."""
@@ -25,8 +26,18 @@ if TYPE_CHECKING:
     def compiled(function: _F) -> _F:
         """Compile with numba, kept on disk, in strict IEEE arithmetic."""
         ...
+
+    def inlined(function: _F) -> _F:
+        """The same, put into its callers, so that the many arrays of an argument are not copied for each call."""
+        ...
+
+    def bare(function: _F) -> _F:
+        """The same for what makes no array: nothing is counted, where counting who uses an array would take longest."""
+        ...
 else:
     compiled = njit(cache=True, fastmath=False)
+    bare = njit(cache=True, fastmath=False, _nrt=False)
+    inlined = njit(cache=True, fastmath=False, _nrt=False, inline="always")
 
 
 def run_states(
@@ -63,7 +74,7 @@ def run_states(
     return energy_j, spent_s, end_s
 
 
-@compiled
+@bare
 def run_one(
     time_s: FloatArray,
     power_w: FloatArray,
@@ -102,7 +113,7 @@ def run_one(
     return energy_j, spent_s, end_s
 
 
-@compiled
+@bare
 def number_of(workload: IntArray, size: int, sizes: IntArray, binomials: IntArray) -> int:
     """The number of a multiset of ascending workload indices among all multisets."""
     at = int(sizes[size])
@@ -111,7 +122,7 @@ def number_of(workload: IntArray, size: int, sizes: IntArray, binomials: IntArra
     return at
 
 
-@compiled
+@bare
 def menu_of(
     task: IntArray,
     size: int,
@@ -127,6 +138,8 @@ def menu_of(
     value: FloatArray,
     which: IntArray,
     perm: IntArray,
+    alike: IntArray,
+    work: FloatArray,
 ) -> int:
     """The non-dominated options of one set: fills `value` (o, 3), `which` (o, 2), `perm`; returns how many.
 
@@ -145,6 +158,8 @@ def menu_of(
         value: out: E_B in J, sum of times in s, tau_B in s.
         which: out: variant and clock.
         perm: out: the members' positions by workload, shape (w,).
+        alike: scratch, shape (w,).
+        work: scratch, shape (3, w).
     """
     for i in range(size):
         at = i
@@ -152,20 +167,18 @@ def menu_of(
             perm[at] = perm[at - 1]
             at -= 1
         perm[at] = i
-    kinds, work = np.empty(size, dtype=np.int64), np.empty(size)
     for i in range(size):
-        kinds[i], work[i] = workload[task[perm[i]]], iterations[task[perm[i]]]
-    number = number_of(kinds, size, sizes, binomials)
-    left, need_s = np.empty(size), np.empty(size)
+        alike[i], work[0, i] = workload[task[perm[i]]], iterations[task[perm[i]]]
+    number = number_of(alike, size, sizes, binomials)
     kept = 0
     for variant in range(begin[number], begin[number] + count[number]):
         for clock in range(time_s.shape[1]):
-            energy_j, spent_s, end_s = run_one(time_s, power_w, states[variant], clock, work, size, left, need_s)
+            energy_j, spent_s, end_s = run_one(time_s, power_w, states[variant], clock, work[0], size, work[1], work[2])
             kept = _keep(value, which, kept, energy_j, spent_s, end_s, variant, clock)
     return kept
 
 
-@compiled
+@bare
 def _keep(
     value: FloatArray,
     which: IntArray,
@@ -184,8 +197,8 @@ def _keep(
     for i in range(kept):
         if not (energy_j <= value[i, 0] and spent_s <= value[i, 1] and end_s <= value[i, 2]):
             if stays != i:
-                value[stays] = value[i]
-                which[stays] = which[i]
+                value[stays, 0], value[stays, 1], value[stays, 2] = value[i, 0], value[i, 1], value[i, 2]
+                which[stays, 0], which[stays, 1] = which[i, 0], which[i, 1]
             stays += 1
     value[stays, 0], value[stays, 1], value[stays, 2] = energy_j, spent_s, end_s
     which[stays, 0], which[stays, 1] = variant, clock
