@@ -65,9 +65,15 @@ def draw(name: str) -> Callable[..., Any]:
 
 
 @overload
-def hook(name: str, *, needed: Literal[True]) -> Callable[..., Any]: ...
+def hook(name: str, *, needed: Literal[True]) -> Callable[..., Any]:
+    """A name that must be `module:function`."""
+
+
 @overload
-def hook(name: str, *, needed: bool = False) -> Callable[..., Any] | None: ...
+def hook(name: str, *, needed: bool = False) -> Callable[..., Any] | None:
+    """A name that may be a default's."""
+
+
 def hook(name: str, *, needed: bool = False) -> Callable[..., Any] | None:
     """The function of `module:function`; None for a default's name.
 
