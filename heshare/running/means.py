@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from heshare.errors import InputError
 from heshare.policies import registry
@@ -51,7 +51,7 @@ def predictor(name: str) -> MakePredictor:
             expected=", ".join((*forest.KINDS, TRUTH, "profile:PATH")) + " or module:function",
             action="Choose one.",
         )
-    return hook(name, needed=True)
+    return _function(name)
 
 
 def devices(name: str) -> MakeDevices | None:
@@ -64,33 +64,24 @@ def draw(name: str) -> Callable[..., Any]:
     return hook(name) or recipe
 
 
-@overload
-def hook(name: str, *, needed: Literal[True]) -> Callable[..., Any]:
-    """A name that must be `module:function`."""
-
-
-@overload
-def hook(name: str, *, needed: bool = False) -> Callable[..., Any] | None:
-    """A name that may be a default's."""
-
-
-def hook(name: str, *, needed: bool = False) -> Callable[..., Any] | None:
+def hook(name: str) -> Callable[..., Any] | None:
     """The function of `module:function`; None for a default's name.
 
     Raises:
         InputError: no such module or function.
     """
-    if name in (EMULATED, RECIPE) and not needed:
-        return None
+    return None if name in (EMULATED, RECIPE) else _function(name)
+
+
+def _function(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     try:
-        found = getattr(import_module(module), function)
+        found: Callable[..., Any] = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             column="grid", found=f"{name!r} ({error})", expected="module:function", action="Name one that exists."
         ) from None
-    made: Callable[..., Any] = found
-    return made
+    return found
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:
