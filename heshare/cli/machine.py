@@ -54,13 +54,17 @@ def _yes(value: bool | None) -> str:
 
 
 def restore(json: Json = False) -> None:
-    """Give back the clocks that an interrupted run left locked."""
-    from heshare.devices import saved
+    """Put in order what an interrupted run left: its processes, its MPS daemons, the clocks that it locked."""
+    from heshare.devices import machine, saved
 
-    done = saved.restore()
+    runs = machine.sweep()
+    done = sorted({uuid for run in runs for uuid in run.restored} | set(saved.restore()))
     if json:
-        emit_json({"restored": done})
-    elif done:
+        emit_json({"restored": done, "runs": [{"folder": run.folder, "processes_ended": run.ended} for run in runs]})
+        return
+    for run in runs:
+        typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
+    if done:
         typer.echo(f"Clocks left to the card again: {', '.join(done)}")
-    else:
+    elif not runs:
         typer.echo("Nothing is saved: no GPU settings were changed by HeShare, so there is nothing to restore.")

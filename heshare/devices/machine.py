@@ -173,7 +173,7 @@ class Machine:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
 
-def sweep() -> list[dict[str, object]]:
+def sweep() -> list[watchdog.Ordered]:
     """Put in order what runs that were killed left, if their watchdog could not; what it did."""
     done = []
     for path in watchdog.notes():

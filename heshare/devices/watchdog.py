@@ -136,11 +136,23 @@ def notes() -> list[Path]:
     return sorted(state_folder().glob("run-*.json"))
 
 
-def put_in_order(note: RunNote) -> dict[str, object]:
-    """End what a killed run left running, its jobs first, then its MPS daemons; give its clocks back; forget it.
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """What was done for a run that was killed.
 
-    Returns:
-        How many processes were ended, and the UUIDs of the GPUs whose clocks were given back.
+    Attributes:
+        folder: of the run.
+        ended: how many processes were ended.
+        restored: the UUIDs of the GPUs whose clocks were given back.
+    """
+
+    folder: str
+    ended: int
+    restored: tuple[str, ...]
+
+
+def put_in_order(note: RunNote) -> Ordered:
+    """End what a killed run left running, its jobs first, then its MPS daemons; give its clocks back; forget it.
 
     Raises:
         DeviceError: the run still goes on, or a card refuses; the note stays.
@@ -153,7 +165,7 @@ def put_in_order(note: RunNote) -> dict[str, object]:
     mps.sweep()
     restored = saved.restore(of_pid=note.pid)
     note.path.unlink(missing_ok=True)
-    return {"folder": note.folder, "ended": ended, "restored": restored}
+    return Ordered(note.folder, ended, tuple(restored))
 
 
 def here(folder: Path, token: str) -> RunNote:
