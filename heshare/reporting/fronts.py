@@ -41,7 +41,7 @@ ABLATIONS: Mapping[str, dict[str, Any]] = {
     "no MPS percentages": {"mps_goal": "none"},
     "own JCT for MPS (literal)": {"mps_goal": "own"},
     "no clocks": {"clock_scope": "none"},
-    "one clock for the plan (literal)": {"clock_scope": "plan"},
+    "one clock for all (literal)": {"clock_scope": "plan"},
 }
 """Settings of each ablation by its name; one part of the paper replaced at a time."""
 
@@ -266,7 +266,7 @@ def ablation_bars(ax: Axes, table: pd.DataFrame) -> None:
     value = table["hypervolume"].to_numpy(float)
     spread = np.stack((value - table["low"], table["high"] - value))
     literal = table["system"].str.contains("literal").to_numpy(bool)
-    for chosen, index, label in ((~literal, 1, "part replaced"), (literal, 0, "the paper's words literally")):
+    for chosen, index, label in ((~literal, 1, "replaced"), (literal, 0, "the paper's words literally")):
         how = style.look("", index)
         ax.errorbar(
             value[chosen],
