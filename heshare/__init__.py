@@ -16,6 +16,7 @@ _WHERE = {
     "estimate": "heshare.devices.estimate",
     "load_predictor": "heshare.prediction.forest",
     "plan": "heshare.api",
+    "optimise": "heshare.api",
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",

@@ -21,6 +21,8 @@ from heshare.running.grid import Grid
 from heshare.running.result import Run
 from heshare.running.run import run as run_policy
 from heshare.running.sweep import sweep
+from heshare.scheduling.effort import Effort
+from heshare.scheduling.improved import optimise as optimise_tasks
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import Settings
@@ -76,6 +78,34 @@ def plan(
     """
     rng = np.random.default_rng(seed)
     return plan_tasks(tasks, _cluster(cluster), predictor or load_predictor(), rng=rng, settings=settings or Settings())
+
+
+def optimise(
+    tasks: Sequence[Task],
+    cluster: Cluster | str,
+    *,
+    seed: int = 0,
+    budget_s: float | None = None,
+    predictor: Predictor | None = None,
+    effort: Effort | None = None,
+) -> Front:
+    """A better Pareto front than `plan`'s, by the improved scheduler; see `heshare.scheduling.improved.optimise`.
+
+    Args:
+        tasks: the task set.
+        cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
+        seed: of the search.
+        budget_s: search for so many seconds, s; without one it does `effort.rounds` rounds, and the same seed gives
+            the same front.
+        predictor: what the scheduler believes; the trained forest unless given.
+        effort: how hard to search, and what a batch may choose from.
+
+    Raises:
+        InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
+    """
+    rng = np.random.default_rng(seed)
+    believed = predictor or load_predictor()
+    return optimise_tasks(tasks, _cluster(cluster), believed, rng=rng, effort=effort or Effort(), budget_s=budget_s)
 
 
 def run(

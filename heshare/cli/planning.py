@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.prediction.predictor import Predictor
+    from heshare.scheduling.pareto import Front
+    from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
 
@@ -38,16 +40,19 @@ def plan(
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
+    improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
+    budget_s: Annotated[
+        float | None, typer.Option("--budget", min=0, help="With --improved: seconds to search.")
+    ] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper."""
-    from heshare.scheduling.planner import plan as plan_tasks
     from heshare.world.cluster import Cluster
 
     gpus = Cluster.parse(cluster)
     drawn = _tasks(tasks, seed, load, arrivals, trace)
-    front = plan_tasks(drawn, gpus, _predictor(profiles)(), rng=_rng(seed, 1))
+    front = _front(drawn, gpus, _predictor(profiles)(), _rng(seed, 1), improved, budget_s)
     frame = front.to_frame()
     if out is not None:
         from heshare import files
@@ -63,6 +68,25 @@ def plan(
         return
     named = frame[frame["choice"] != ""].reset_index(drop=True)
     emit(named[["choice", "energy_j", "jct_s"]], False, plans=len(front), predictor_rows=front.predictor_rows)
+
+
+def _front(
+    tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, rng: Any, improved: bool, budget_s: float | None
+) -> Front:
+    from heshare.errors import InputError
+    from heshare.scheduling.improved import optimise
+    from heshare.scheduling.planner import plan as plan_tasks
+
+    if improved:
+        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s)
+    if budget_s is not None:
+        raise InputError(
+            column="--budget",
+            found="a budget without --improved",
+            expected="both",
+            action="Add --improved: HeShare as published searches a fixed number of generations.",
+        )
+    return plan_tasks(tasks, gpus, predictor, rng=rng)
 
 
 def _batches(plan: Any) -> pd.DataFrame:

@@ -36,6 +36,7 @@ class Freedom:
     Attributes:
         width: the most tasks of a batch.
         variants: the most vectors of MPS percentages of a set, 100 % for all being one; 1 leaves MPS limits alone.
+        limited: sets of up to so many tasks have MPS percentages to choose from, larger ones run at 100 % each.
         clocks: SM clocks tried, evenly spaced over each GPU's grid with both ends.
         mps_pcts: MPS percentages tried in sets of two.
         coarse: MPS percentages tried in larger sets.
@@ -46,12 +47,13 @@ class Freedom:
 
     width: int = 3
     variants: int = 4
+    limited: int = 2
     clocks: int = 12
     mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
     coarse: tuple[int, ...] = (50, 100)
 
     def __post_init__(self) -> None:
-        for name, least, most in (("width", 1, 8), ("variants", 1, 1000), ("clocks", 1, 1000)):
+        for name, least, most in (("width", 1, 8), ("variants", 1, 1000), ("limited", 1, 8), ("clocks", 1, 1000)):
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InputError(
@@ -140,6 +142,7 @@ class BatchCosts:
                 mps_pcts=freedom.mps_pcts,
                 coarse=freedom.coarse,
                 variants=freedom.variants,
+                limited=freedom.limited,
             )
             for kind, gpu in enumerate(world.kinds)
         )

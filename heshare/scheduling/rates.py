@@ -67,6 +67,7 @@ class Rates:
         mps_pcts: percentages of sets of two; larger sets get `coarse` ones.
         coarse: percentages tried in larger sets.
         variants: the most variants of a set, one of them 100 % for all.
+        limited: the most members of a set with more than that one.
     """
 
     def __init__(
@@ -80,10 +81,11 @@ class Rates:
         mps_pcts: tuple[int, ...],
         coarse: tuple[int, ...],
         variants: int,
+        limited: int,
     ) -> None:
         self.gpu, self.width = gpu, width
         self._workloads, self._predictor = workloads, predictor
-        self._pcts, self._coarse, self._most = mps_pcts, coarse, variants
+        self._pcts, self._coarse, self._most, self._limited = mps_pcts, coarse, variants, limited
         self._clocks_mhz = clocks_mhz
         self._sizes = sizes(len(workloads), width)
         self._binomials = binomials(len(workloads), width)
@@ -179,7 +181,7 @@ class Rates:
         """The percentage vectors that each multiset keeps, from 100 % for all on."""
         size = sets.shape[1]
         full = (100,) * size
-        if size == 1 or self._most == 1:
+        if size == 1 or size > self._limited or self._most == 1:
             return [[full]] * len(sets)
         shares = self._pcts if size == 2 else self._coarse
         tried = [full, *(one for one in product(reversed(shares), repeat=size) if one != full)]

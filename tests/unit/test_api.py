@@ -27,6 +27,14 @@ def test_five_lines_from_task_set_to_front() -> None:
     assert np.array_equal(hs.plan(tasks, "1xT4,1xA100", seed=0).objectives, front.objectives)
 
 
+def test_optimise_is_not_worse_than_plan() -> None:
+    tasks = hs.task_set(5, seed=1)
+    front, better = hs.plan(tasks, "1xT4,1xA100", seed=0), hs.optimise(tasks, "1xT4,1xA100", seed=0)
+    assert better.en_opt.energy_j <= front.en_opt.energy_j
+    assert better.jct_opt.jct_s <= front.jct_opt.jct_s
+    assert np.array_equal(hs.optimise(tasks, "1xT4,1xA100", seed=0).objectives, better.objectives)
+
+
 def test_iterations_are_the_duration_over_the_time_alone_on_an_a100() -> None:
     from heshare.world.taskset import helios_durations_s
 

@@ -212,6 +212,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "clock off the grid": (["estimate", "A100", "resnet50:16", "--sm-mhz", "1"], ["1 MHz", "nearest"]),
     "no gpu at all": (["plan", "--cluster", "0xT4"], ["zero GPUs", "at least one"]),
     "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
+    "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
     "no tasks": (["plan", "--tasks", "0"], ["0", "at least 1"]),
     "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
     "unknown policy": (["run", "--policy", "heshare"], ["'heshare'", "heshare:trade-off"]),

@@ -20,7 +20,7 @@ from heshare.world.workload import Workload
 
 def costs_of(tasks: tuple[Task, ...], cluster: str = "1xT4,1xA100", freedom: Freedom | None = None) -> BatchCosts:
     toy = Toy(demand=DEMANDS)
-    return BatchCosts(instance(tasks, Cluster.parse(cluster), toy), toy, freedom or Freedom(clocks=4))
+    return BatchCosts(instance(tasks, Cluster.parse(cluster), toy), toy, freedom or Freedom(clocks=4, limited=3))
 
 
 def every_set(n: int, width: int) -> np.ndarray:
@@ -82,7 +82,7 @@ def test_asking_early_or_late_gives_the_same_menus() -> None:
 
 def test_after_warming_nothing_is_asked() -> None:
     tasks, toy = mixed_tasks(6), Toy(demand=DEMANDS)
-    costs = BatchCosts(instance(tasks, Cluster.parse("1xT4"), toy), toy, Freedom(clocks=3))
+    costs = BatchCosts(instance(tasks, Cluster.parse("1xT4"), toy), toy, Freedom(clocks=3, limited=3))
     costs.warm()
     before = toy.calls
     costs.options(0, every_set(6, 3))
