@@ -36,13 +36,13 @@ class Bound:
 
     Attributes:
         weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
-        values: proven lower bounds of the weighted sums, shape (f,).
+        least: proven lower bounds of the weighted sums, shape (f,).
         relaxed: the linear program's value where it was solved to the end; otherwise above the bound, shape (f,).
         iterations: rounds of column generation, shape (f,).
     """
 
     weights: FloatArray
-    values: FloatArray
+    least: FloatArray
     relaxed: FloatArray
     iterations: IntArray
 
@@ -56,21 +56,21 @@ class Bound:
         Args:
             objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
         """
-        ratios: FloatArray = objectives @ self.weights.T / self.values
+        ratios: FloatArray = objectives @ self.weights.T / self.least
         gaps: FloatArray = 100.0 * (ratios.min(axis=1) - 1.0)
         return gaps
 
     def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
         """How far the best of m points is from the bound of each weight, %, shape (f,)."""
-        least: FloatArray = (objectives @ self.weights.T).min(axis=0)
-        return 100.0 * (least / self.values - 1.0)
+        best: FloatArray = (objectives @ self.weights.T).min(axis=0)
+        return 100.0 * (best / self.least - 1.0)
 
     def envelope_s(self, energy_j: FloatArray) -> FloatArray:
         """The least average JCT that the bound allows at each energy, s; infinite below the least energy."""
         per_j, per_s = self.weights.T
         tilted = per_s > 0
-        lines = (self.values[tilted] - np.outer(energy_j, per_j[tilted])) / per_s[tilted]
-        floor = np.max(self.values[~tilted] / per_j[~tilted], initial=0.0)
+        lines = (self.least[tilted] - np.outer(energy_j, per_j[tilted])) / per_s[tilted]
+        floor = np.max(self.least[~tilted] / per_j[~tilted], initial=0.0)
         return np.where(energy_j < floor, np.inf, lines.max(axis=1, initial=0.0))
 
 

@@ -1,0 +1,55 @@
+"""How near the optimum HeShare+ is: exact fronts of small task sets, the proven bound of large ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+import heshare
+from heshare.reporting.optimum import against_exact, improved
+from heshare.scheduling.bound import along, lower_bound
+from heshare.scheduling.costs import BatchCosts
+from heshare.scheduling.objectives import instance
+from heshare.world.cluster import Cluster
+
+EXACT = "1xT4,1xV100,1xA100"
+LARGE = "4xT4,2xV100,2xA100"
+SIZES = (8, 9, 10, 11, 12, 13)
+
+
+def exact(instances: int = 30) -> list[dict[str, Any]]:
+    """Exact fronts: medians of the hypervolume, the mean gap, over instances of 8 to 13 tasks on 3 GPUs."""
+    predictor, rows = heshare.load_predictor(), []
+    for seed in range(instances):
+        tasks = heshare.task_set(SIZES[seed % len(SIZES)], seed=seed)
+        rng = np.random.default_rng(seed)
+        rows.append(against_exact(tasks, Cluster.parse(EXACT), predictor, rng=rng)[0])
+    shares = [row["hypervolume"] for row in rows]
+    gaps = [row["gap_pct"] for row in rows]
+    return [
+        {"name": "hv_plus_vs_exact", "value": statistics.median(shares), "unit": "1", "n": instances},
+        {"name": "hv_plus_vs_exact_least", "value": min(shares), "unit": "1", "n": instances},
+        {"name": "gap_exact_pct", "value": statistics.fmean(gaps), "unit": "%", "n": instances},
+        {"name": "gap_exact_pct_largest", "value": max(gaps), "unit": "%", "n": instances},
+    ]
+
+
+def bound(seeds: int = 10) -> list[dict[str, Any]]:
+    """60 tasks on 8 GPUs: the median over seeds of the largest gap at five points along the front."""
+    predictor, cluster = heshare.load_predictor(), Cluster.parse(LARGE)
+    gaps, seconds = [], []
+    for seed in range(seeds):
+        costs = BatchCosts(instance(heshare.task_set(60, seed=seed), cluster, predictor), predictor)
+        front = improved(costs, np.random.default_rng(seed))
+        weights, start_s = along(front), time.perf_counter()
+        found = lower_bound(costs, weights)
+        seconds.append((time.perf_counter() - start_s) / len(weights))
+        gaps.append(float(found.gaps_along_pct(front).max()))
+    return [
+        {"name": "gap_bound_pct", "value": statistics.median(gaps), "unit": "%", "n": seeds},
+        {"name": "gap_bound_pct_largest", "value": max(gaps), "unit": "%", "n": seeds},
+        {"name": "bound_per_weight", "value": statistics.median(seconds), "unit": "s", "n": seeds},
+    ]
