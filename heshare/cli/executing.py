@@ -40,6 +40,7 @@ def live(
     """Run or go on with jobs on real GPUs; the exit code is 0 only if every job has completed."""
     from heshare.cli.planning import _predictor
     from heshare.devices.machine import Interrupted
+    from heshare.prediction.late import LatePredictor
     from heshare.running import execute
     from heshare.running.attendant import terminal
 
@@ -47,7 +48,7 @@ def live(
     folder = resume
     try:
         if resume is not None:
-            result = execute.resume(resume, predictor=_predictor(profiles)(), ways=ways)
+            result = execute.resume(resume, predictor=LatePredictor(_predictor(profiles)), ways=ways)
         else:
             assert jobs is not None
             folder = out or Path(f"{jobs.stem}-run")
@@ -56,7 +57,7 @@ def live(
                 folder,
                 policy=policy,
                 devices=devices,
-                predictor=_predictor(profiles)(),
+                predictor=LatePredictor(_predictor(profiles)),
                 seed=seed,
                 allow_clocks=allow_clocks,
                 ways=ways,

@@ -197,7 +197,7 @@ class JobDevice:
                 reason = (
                     f"{one.job.spec.memory_mib:.0f} MiB wanted, {room_mib:.0f} free for {now_s - one.asked_s:.0f} s"
                 )
-                one.fate = Failed(one.task_id, "memory", reason, alone=True)
+                one.fate = Failed(one.task_id, "memory", reason, charged=False)
             return
         try:
             worker = self._launcher.start(
@@ -207,7 +207,7 @@ class JobDevice:
             one.number = self._launcher.attempt(one.task_id)
             one.fate = Failed(one.task_id, "start", str(error))
             return
-        one.started(worker, now_s, self._launcher.attempt(one.task_id))
+        one.started(worker, self._now_s(), self._launcher.attempt(one.task_id))
 
     def _room_mib(self, newcomer: Occupant) -> float:
         """Memory that neither our jobs nor anybody else needs, MiB."""

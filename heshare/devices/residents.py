@@ -26,6 +26,7 @@ class Attempt:
 
     Attributes:
         number: from 1.
+        began_s: when its process had been started, s; NaN if it never was.
         energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML cannot tell
             the energy of one client, so this is an attribution, not a measurement.
         exit_code: of its process, None where that does not apply.
@@ -35,6 +36,7 @@ class Attempt:
     """
 
     number: int
+    began_s: float
     energy_j: float
     exit_code: int | None
     log: str
@@ -127,7 +129,9 @@ class Occupant:
         """What is known of it, now that it is over."""
         log: Path | None = getattr(self.worker, "log", None)
         code: int | None = getattr(self.worker, "exit_code", None)
-        return Attempt(self.number, self.energy_j, code, str(log or ""), sm_mhz, tuple(sorted(self.limits)))
+        return Attempt(
+            self.number, self.began_s, self.energy_j, code, str(log or ""), sm_mhz, tuple(sorted(self.limits))
+        )
 
     def forget_descriptor(self) -> None:
         """Close what told of its process's end."""

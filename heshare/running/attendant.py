@@ -53,6 +53,7 @@ class Attendant(Observer):
         """Journal a decision, and all results before it, before anything of it is done."""
         said = {
             "t": event.time_s,
+            "decided_s": self._now_s(),
             "event": event.kind.name.lower(),
             "jobs": [self._jobs[task].key for task in event.tasks],
             "gpu": event.gpu,
@@ -75,6 +76,7 @@ class Attendant(Observer):
                     "outcome": interval.outcome,
                     "start_s": interval.start_s,
                     "end_s": interval.end_s,
+                    "began_s": None if math.isnan(attempt.began_s) else attempt.began_s,
                     "mps_pct": interval.mps_pct,
                     "iterations": interval.iterations,
                     "attempt": attempt.number,
