@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import search
+
 import heshare
 from heshare.files import write_text
 from heshare.prediction.table import TablePredictor
@@ -105,12 +107,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=10, help="task sets that the searches are compared on")
     arguments = parser.parse_args()
     results = table_speeds()
     with tempfile.TemporaryDirectory() as folder:
         for name, (call, things) in cases(folder).items():
             median_s = statistics.median(timed_s(call, arguments.repeats))
             results.append({"name": name, "value": median_s / things, "unit": "s", "n": arguments.repeats})
+    results += search.results(arguments.seeds)
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     for result in results:
         print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")
