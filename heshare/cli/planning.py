@@ -44,6 +44,9 @@ def plan(
     budget_s: Annotated[
         float | None, typer.Option("--budget", min=0, help="With --improved: seconds to search.")
     ] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="With --improved: prove a lower bound, and print each plan's gap to it.")
+    ] = False,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -52,8 +55,11 @@ def plan(
 
     gpus = Cluster.parse(cluster)
     drawn = _tasks(tasks, seed, load, arrivals, trace)
-    front = _front(drawn, gpus, _predictor(profiles)(), _rng(seed, 1), improved, budget_s)
+    predictor = _predictor(profiles)()
+    front = _front(drawn, gpus, predictor, _rng(seed, 1), improved, budget_s)
     frame = front.to_frame()
+    if bound:
+        frame["gap_pct"] = _gaps_pct(front, drawn, gpus, predictor, improved)
     if out is not None:
         from heshare import files
         from heshare.reporting.tables import to_csv
@@ -67,7 +73,26 @@ def plan(
         emit(frame, True, cluster=str(gpus), tasks=len(drawn), predictor_rows=front.predictor_rows)
         return
     named = frame[frame["choice"] != ""].reset_index(drop=True)
-    emit(named[["choice", "energy_j", "jct_s"]], False, plans=len(front), predictor_rows=front.predictor_rows)
+    shown = ["choice", "energy_j", "jct_s", *(["gap_pct"] if bound else [])]
+    emit(named[shown], False, plans=len(front), predictor_rows=front.predictor_rows)
+
+
+def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, improved: bool) -> Any:
+    """How far each plan is from the proven bound, %; the bound's freedom is that of the improved search."""
+    from heshare.errors import InputError
+    from heshare.scheduling.bound import along, lower_bound
+    from heshare.scheduling.costs import BatchCosts
+    from heshare.scheduling.objectives import instance
+
+    if not improved:
+        raise InputError(
+            column="--bound",
+            found="--bound without --improved",
+            expected="both",
+            action="Add --improved: the bound holds for the batches and clocks that it may choose.",
+        )
+    costs = BatchCosts(instance(tasks, gpus, predictor), predictor)
+    return lower_bound(costs, along(front.objectives)).gap_pct(front.objectives)
 
 
 def _front(

@@ -77,6 +77,12 @@ def test_estimate_takes_clock_precision_and_engine() -> None:
         assert ask(*base, *words)["tasks"] != default["tasks"]
 
 
+def test_plan_prints_each_plan_s_gap_to_the_bound() -> None:
+    found = ask("plan", *SMALL, "--improved", "--bound")
+    gaps = [row["gap_pct"] for row in found["rows"]]  # type: ignore[attr-defined]
+    assert all(0 < gap < 10 for gap in gaps)
+
+
 def test_plan_names_the_three_plans_and_writes_what_it_planned(tmp_path: Path) -> None:
     said = ask("plan", *SMALL, "--out", str(tmp_path / "out"))
     rows = said["rows"]
@@ -212,6 +218,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "clock off the grid": (["estimate", "A100", "resnet50:16", "--sm-mhz", "1"], ["1 MHz", "nearest"]),
     "no gpu at all": (["plan", "--cluster", "0xT4"], ["zero GPUs", "at least one"]),
     "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
+    "a bound alone": (["plan", "--tasks", "2", "--bound"], ["--bound", "--improved"]),
     "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
     "no tasks": (["plan", "--tasks", "0"], ["0", "at least 1"]),
     "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
