@@ -47,6 +47,10 @@ class Ledger:
         self._handle = self._open(folder)
         try:
             self.entries = self._load()
+            if run is not None and self.entries and not any("decision" in entry for entry in self.entries):
+                # Nothing was decided, so nothing was started: a run that was refused may be begun anew.
+                os.ftruncate(self._handle, 0)
+                self.entries = []
             if run is not None and self.entries:
                 action = f"Go on with it: heshare run --resume {folder}; or choose another folder with --out."
                 raise _unfit(self.path, "the journal of a run", action)

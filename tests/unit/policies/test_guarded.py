@@ -143,3 +143,14 @@ def test_without_failures_a_guard_changes_nothing(name):
         )  # fmt: skip
         heard.append(observer.heard)
     assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_every_policy_gets_through_failures_without_knowing_of_them(name):
+    crashes = [(3.0, task, Failed(task, "crash", "x", alone=task == 1)) for task in range(6)]
+    shared = [(11.0, task, Failed(task, "shared", "x", charged=False)) for task in range(6)]
+    devices = [Failing(GPU, lost_s=7.0), Failing(GPU, crashes), Failing(GPU, shared)]
+    todo = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
+    done, _ = go(devices, make(name), todo, Again(1000))
+    assert sorted(each.task for each in done.record.intervals if each.outcome == "completed") == list(range(12))
+    assert sum(each.outcome.startswith("failed") for each in done.record.intervals) > 3

@@ -216,6 +216,12 @@ def test_a_folder_with_a_run_in_it_is_not_begun_anew(doubles):
     doubles.run("jobs:\n" + entry("a", "true"))
     with pytest.raises(InputError, match="--resume"):
         doubles.run("jobs:\n" + entry("a", "true"))
+    # A run that was refused before it decided anything is no run.
+    lock = GpuLock(UUID)
+    with pytest.raises(GpuInUseError):
+        doubles.run("jobs:\n" + entry("a", "true"), into="other")
+    lock.close()
+    assert doubles.run("jobs:\n" + entry("b", "true"), into="other").complete
     with pytest.raises(InputError, match="no journal"):
         doubles.resume("elsewhere")
 
