@@ -36,6 +36,7 @@ class Archive:
 
     def __init__(self, costs: BatchCosts, effort: Effort) -> None:
         self._costs, self._effort = costs, effort
+        self._labels, self._most = effort.limits(costs.world.k)
         self._known: dict[Queue, _Known] = {}
         self._seen: set[tuple[Queue, ...]] = set()
         self._points = np.zeros((0, 2))
@@ -100,14 +101,14 @@ class Archive:
                 here = _part(options, row, row + len(queue[1]) * width)
                 row += len(queue[1]) * width
                 front = queue_front(
-                    len(queue[1]), width, here.begin, here.energy_j, here.spent_s, here.end_s, self._effort.labels
+                    len(queue[1]), width, here.begin, here.energy_j, here.spent_s, here.end_s, self._labels
                 )
                 self._known[queue] = _Known(front, here)
 
     def _merge(self, queues: tuple[Queue, ...]) -> None:
         used = [gpu for gpu, queue in enumerate(queues) if queue[1]]
         fronts = [self._known[queues[gpu]].front for gpu in used]
-        energy_j, jct_s, chosen = merge([(front.energy_j, front.jct_s) for front in fronts], self._effort.merge)
+        energy_j, jct_s, chosen = merge([(front.energy_j, front.jct_s) for front in fronts], self._most)
         points = np.full((len(energy_j), len(queues)), NOBODY)
         points[:, used] = chosen
         joined = np.concatenate((self._points, np.stack((energy_j, jct_s), axis=1)))

@@ -39,12 +39,17 @@ class Effort:
     kick: int = 4
     all_gpus: int = 40
     targets: int = 6
-    sweeps: int = 3
+    sweeps: int = 1
     swaps: int = 200
     labels: int = 64
     merge: int = 128
     front: int = 100
     freedom: Freedom = FREEDOM
+
+    def limits(self, k: int) -> tuple[int, int]:
+        """Labels and partial plans to keep on k GPUs: the more GPUs add up, the fewer points each has to bring."""
+        few = k > self.all_gpus
+        return (min(self.labels, 16), min(self.merge, 48)) if few else (self.labels, self.merge)
 
     def __post_init__(self) -> None:
         for field in fields(self):
