@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import executor
 import optimum
 import search
 
@@ -110,7 +111,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=10, help="task sets that the searches are compared on")
     arguments = parser.parse_args()
-    results = table_speeds() + optimum.exact() + optimum.bound()
+    results = executor.results() + table_speeds() + optimum.exact() + optimum.bound()
     with tempfile.TemporaryDirectory() as folder:
         for name, (call, things) in cases(folder).items():
             median_s = statistics.median(timed_s(call, arguments.repeats))

@@ -165,8 +165,9 @@ class Machine:
 
     def _listen(self) -> None:
         for number in SIGNALS:
-            self._before.setdefault(number, signal.getsignal(number))
-            signal.signal(number, _interrupt)
+            before = self._before.setdefault(number, signal.getsignal(number))
+            # What was told to be ignored, as `nohup` does with SIGHUP, stays so.
+            signal.signal(number, signal.SIG_IGN if before == signal.SIG_IGN else _interrupt)
 
     def _deafen(self) -> None:
         for number, handler in self._before.items():
