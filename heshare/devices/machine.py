@@ -124,9 +124,10 @@ class Machine:
         return found
 
     def _open(self, ends: ExitStack) -> None:
-        locks = [GpuLock(uuid) for uuid in self._uuids]
-        for lock in locks:
-            ends.callback(lock.close)
+        locks = []
+        for uuid in self._uuids:
+            locks.append(GpuLock(uuid))
+            ends.callback(locks[-1].close)
         sweep()
         note = watchdog.here(self._folder, self.token)
         dog = watchdog.Watchdog(note, [lock.descriptor for lock in locks])
