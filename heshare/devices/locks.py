@@ -14,7 +14,7 @@ from pathlib import Path
 from heshare.devices.processes import alive, started_at
 from heshare.errors import DeviceError
 
-_CLEANING_S = 20.0
+_CLEANING_S, _DYING_S = 20.0, 0.2
 
 
 class GpuInUseError(DeviceError):
@@ -44,19 +44,20 @@ class GpuLock:
                 f"GPU {uuid}: its lock {self.path} cannot be opened ({error.strerror}). Run as the user who made it, "
                 "or set HESHARE_LOCKS to a folder that all runs on this machine share."
             ) from error
-        until = time.monotonic() + _CLEANING_S
+        began_s = time.monotonic()
         while not self._take():
             said = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
-            # A run that was killed leaves its GPU to its watchdog for a moment.
-            if not _dead(said) or time.monotonic() > until:
+            # A run that was killed leaves its GPU to its watchdog for a while, and takes a moment to die itself.
+            if time.monotonic() - began_s > (_CLEANING_S if _dead(said) else _DYING_S):
                 os.close(self.descriptor)
                 raise GpuInUseError(
                     f"GPU {uuid}: another run has it: {said or 'a process that has not said its name yet'}. "
                     "Wait for it to end, end it, or use other GPUs."
                 )
             time.sleep(0.05)
+        command = " ".join(shlex.join(sys.orig_argv).split())
         os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, f"process {os.getpid()}: {shlex.join(sys.orig_argv)}"[:4000].encode(), 0)
+        os.pwrite(self.descriptor, f"process {os.getpid()}: {command}"[:4000].encode(), 0)
 
     def _take(self) -> bool:
         try:
