@@ -22,6 +22,7 @@ class Effort:
         all_gpus: on clusters of up to so many GPUs every GPU is tried for every task; on larger ones a sample.
         targets: GPUs sampled for a task.
         sweeps: samples for each local search.
+        passes: times that all tasks are tried on one sample.
         swaps: task sets of up to so many tasks are searched by exchanges too.
         labels: about how many partial plans of a queue are kept for its front.
         merge: about how many partial plans of some queues are kept for the front of a cluster.
@@ -40,6 +41,7 @@ class Effort:
     all_gpus: int = 40
     targets: int = 6
     sweeps: int = 1
+    passes: int = 2
     swaps: int = 200
     labels: int = 64
     merge: int = 128

@@ -176,11 +176,12 @@ class Search:
         if kick:
             some = rng.permutation(n)[: effort.kick]
             disturb(self._menus, queues, some, rng.integers(k, size=len(some)), costs.fits, weight)
-        total = np.inf
+        total, passes = np.inf, n * n if self._whole else effort.passes
         for _ in range(1 if self._whole else effort.sweeps):
             order = rng.permutation(n)
             targets = np.broadcast_to(np.arange(k), (n, k)) if self._whole else self._sampled(n)
-            total = descend(self._menus, queues, order, np.ascontiguousarray(targets), costs.fits, self._swaps, weight)
+            wide = np.ascontiguousarray(targets)
+            total = descend(self._menus, queues, order, wide, costs.fits, self._swaps, passes, weight)
         if self._refilled():
             return self._local_optimum(queues.gpu, weight)
         return queues.gpu, total

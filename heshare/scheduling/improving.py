@@ -208,7 +208,7 @@ def exchanged(m: Menus, q: Queues, one: int, other: int, weight: float) -> bool:
 
 @compiled
 def descend(
-    m: Menus, q: Queues, order: IntArray, targets: IntArray, fits: BoolArray, swaps: bool, weight: float
+    m: Menus, q: Queues, order: IntArray, targets: IntArray, fits: BoolArray, swaps: bool, passes: int, weight: float
 ) -> float:
     """Relocate and swap until no move saves anything: a local optimum. Returns what it costs.
 
@@ -219,13 +219,15 @@ def descend(
         targets: GPUs to try for each of them, shape (t, s).
         fits: whether a task fits a type, shape (n, kinds).
         swaps: whether tasks are exchanged too.
+        passes: stop after so many, even if the last one still moved tasks.
         weight: weight of the sum of JCTs against energy, J / s.
     """
     changed = np.zeros(len(q.kind) + 1, dtype=np.int64)
     relocated, swapped = np.full(len(q.gpu), -1), np.full(len(q.gpu), -1)
     drop, rise = np.zeros(len(q.gpu)), np.zeros((len(q.gpu), targets.shape[1]))
     moves = 1
-    while moves:
+    while moves and passes > 0:
+        passes -= 1
         moves = relocate(m, q, order, targets, fits, relocated, changed, drop, rise, weight)
         if swaps and not moves:
             moves = swap(m, q, order, fits, swapped, changed, drop, rise, weight)

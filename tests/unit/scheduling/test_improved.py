@@ -93,7 +93,7 @@ def test_no_single_move_improves_a_local_optimum(rng: np.random.Generator) -> No
     costs, m = world(8)
     queues = queued(costs, m, rng.integers(3, size=8), 1.0)
     targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (8, 3)))
-    total = descend(m, queues, np.arange(8), targets, costs.fits, True, 1.0)
+    total = descend(m, queues, np.arange(8), targets, costs.fits, True, 100, 1.0)
     for task, gpu in product(range(8), range(3)):
         moved = queues.gpu.copy()
         moved[task] = gpu
