@@ -237,14 +237,15 @@ class JobDevice:
             if one.worker is not None:
                 one.worker.stop()
             self._leave(one)
-            self._failed.append(self._judge(fate))
+            self._failed.append(self._judge(one, fate))
 
-    def _judge(self, fate: Failed) -> Failed:
+    def _judge(self, one: Occupant, fate: Failed) -> Failed:
         """One of several failures close together is taken for a failure of what they share; the first is suspect."""
         now_s, (first_s, first) = self._now_s(), self._first_failure
         if fate.kind not in ("crash", "memory") or self._mps is None or self._mps.sharing != MPS:
             return fate
-        if first != fate.task_id and now_s - first_s <= self._patience.shared_s:
+        # What was started after the first failure has failed on its own.
+        if first != fate.task_id and one.began_s <= first_s and now_s - first_s <= self._patience.shared_s:
             reason = f"failed with its neighbours on {self.uuid}: {fate.reason}"
             return Failed(fate.task_id, "shared", reason, charged=False)
         self._first_failure = (now_s, fate.task_id)

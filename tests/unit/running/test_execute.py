@@ -12,6 +12,7 @@ import time
 import pytest
 
 from heshare.devices.locks import GpuInUseError, GpuLock
+from heshare.devices.meter import Patience
 from heshare.devices.workers import ProcessLauncher
 from heshare.errors import DeviceError, InputError
 from heshare.running import ledger
@@ -43,7 +44,8 @@ def test_jobs_end_well_fail_are_tried_again_and_time_out(doubles):
         + entry("copies", "sh", "-c", "echo $HESHARE_JOB $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; sleep 0.2", count=3)
         + entry("bad", "sh", "-c", "echo dying; exit 3", retries=1)
         + entry("flaky", "sh", "-c", flaky, retries=1)
-        + entry("hangs", "sh", "-c", "trap '' TERM; sleep 60 & wait; wait", timeout_s=0.3)
+        + entry("hangs", "sh", "-c", "trap '' TERM; sleep 60 & wait; wait", timeout_s=0.3),
+        patience=Patience(look_s=0.1, grace_s=0.5, shared_s=0.0),  # failures at one moment are each their own here
     )
     jobs = by_job(result)
     outputs = doubles.folder / "run" / "outputs"
@@ -141,6 +143,13 @@ def test_a_suspect_runs_alone_and_its_neighbours_are_not_charged(doubles):
     assert {(end["job"], end["charged"]) for end in ends if end["outcome"] == "failed: shared"} == {
         ("victim-0", False), ("victim-1", False),
     }  # fmt: skip
+
+
+def test_jobs_that_always_fail_together_are_not_tried_for_ever(doubles):
+    result = doubles.run("jobs:\n" + entry("x", "false", count=3, retries=1))
+    assert list(result.jobs["outcome"]) == ["failed"] * 3
+    # One attempt may have been free, as a neighbour's victim.
+    assert all(attempts in (2, 3) for attempts in result.jobs["attempts"])
 
 
 @pytest.mark.parametrize("clocks", [False, True])
