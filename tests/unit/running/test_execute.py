@@ -32,6 +32,19 @@ def later(after_s, action):
     return timer
 
 
+def once_started(doubles, count, action):
+    """Do something once so many jobs have been started."""
+    outputs = doubles.folder / "run" / "outputs"
+
+    def wait():
+        while not outputs.exists() or len(list(outputs.iterdir())) < count:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        action()
+
+    return later(0.0, wait)
+
+
 def by_job(result):
     return result.jobs.set_index("job").to_dict("index")
 
@@ -77,7 +90,14 @@ def test_every_joule_is_counted_once(doubles):
 
 def test_a_run_that_ended_early_goes_on(doubles):
     text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
-    ended = later(0.9, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    journal = doubles.folder / "run" / ledger.NAME
+
+    def end_when_the_quick_ones_are_done():
+        while not journal.exists() or journal.read_bytes().count(b'"completed"') < 3:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = later(0.0, end_when_the_quick_ones_are_done)
     with pytest.raises(BaseException, match="SIGTERM"):
         doubles.run(text, clocks=True)
     ended.join()
@@ -96,7 +116,7 @@ def test_a_run_that_ended_early_goes_on(doubles):
 
 
 def test_a_gpu_that_vanishes_leaves_its_jobs_to_the_others(doubles):
-    gone = later(0.6, lambda: doubles.fake.set("lost0", 1))
+    gone = once_started(doubles, 6, lambda: doubles.fake.set("lost0", 1))
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
     gone.join()
     assert result.complete
@@ -120,7 +140,7 @@ def test_when_the_mps_server_goes_down_all_its_clients_run_again(doubles):
         (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")
         os.kill(int(note.read_text()), signal.SIGKILL)
 
-    down = later(0.7, end_the_daemon)
+    down = once_started(doubles, 3, end_the_daemon)
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.9", count=3))
     down.join()
     assert result.complete
@@ -165,7 +185,8 @@ def test_clocks_that_may_not_be_set_are_left_alone_and_the_report_says_so(double
 
 
 def test_nvml_that_fails_now_and_then_is_borne_with(doubles):
-    hurt = later(0.5, lambda: doubles.fake.fail("nvmlDeviceGetTotalEnergyConsumption", 999, times=3))
+    call = "nvmlDeviceGetTotalEnergyConsumption"
+    hurt = once_started(doubles, 2, lambda: doubles.fake.fail(call, 999, times=3))
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
     hurt.join()
     assert result.complete
