@@ -21,7 +21,7 @@ from heshare.testing.workers import ToyLauncher
 from heshare.world.cluster import Cluster
 from heshare.world.jobfile import read_jobs
 
-SCALE_S = 4.0
+SCALE_S = 3.0
 MODELS = ("resnet50", "mobilenet", "vgg16", "gpt2", "resnet18", "densenet121", "resnet101", "bert_large")
 
 
