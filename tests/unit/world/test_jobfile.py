@@ -101,7 +101,11 @@ BAD = [
     (ENTRY + ENTRY.removeprefix("jobs:\n"), 6, "the name 'a' again"),
     (ENTRY + "    arrival_s: -1", 6, "arrival_s"),
     (ENTRY + "    precision: fp64", 6, "'fp64'"),
-    ("jobs:\n" + "".join(f"  - {{name: {n}, workload: gpt2:4, iterations: 5, count: 6e4}}\n" for n in "ab"), 2, "120000"),
+    (
+        "jobs:\n" + "".join(f"  - {{name: {n}, workload: gpt2:4, iterations: 5, count: 6e4}}\n" for n in "ab"),
+        2,
+        "120000",
+    ),
     ("jobs: [{name: a, workload: resnet50:8, like: low, iterations: 5}]", 1, "beside a workload"),
     ("jobs: [{name: a, workload: resnet50:8, environment: {A: 1}, iterations: 5}]", 1, "an environment"),
     ("jobs: [{name: a, workload: resnet50:8, directory: ., iterations: 5}]", 1, "a directory"),
