@@ -19,7 +19,7 @@ from heshare.devices.locks import GpuLock
 from heshare.devices.meter import Patience
 from heshare.devices.mps import MPS, MpsSession
 from heshare.devices.nvml import Nvml
-from heshare.devices.processes import MARK, alive
+from heshare.devices.processes import MARK, alive, end_marked
 from heshare.devices.workers import ProcessLauncher
 from heshare.errors import DeviceError, InputError
 from heshare.world.workload import Workload
@@ -136,6 +136,8 @@ class Machine:
         ends.callback(note.path.unlink, missing_ok=True)
         os.environ[MARK] = self.token
         ends.callback(os.environ.pop, MARK, None)
+        # A signal that came while a process was being started leaves one that no device knows of.
+        ends.callback(end_marked, self.token)
         for uuid in self._uuids:
             self.devices.append(self._device(uuid, ends))
 

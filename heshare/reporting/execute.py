@@ -89,6 +89,7 @@ def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, cop
         moved = _publish(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(f"{staging}.cells", ignore_errors=True)
     return Done(notebook.name, perf_counter() - started, moved, executed)
 
 

@@ -226,7 +226,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
     "misspelt notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
     "mistyped notebook parameter": (["notebook", "run", "05", "-p", "seeds=x", "--out", "OUT"], ["'x'", "whole"]),
-    "unknown notebook": (["notebook", "run", "09", "--out", "OUT"], ["'09'", "05_comparison"]),
+    "unknown notebook": (["notebook", "run", "99", "--out", "OUT"], ["'99'", "05_comparison"]),
     "unknown profile": (["notebook", "run", "05", "--profile", "papr", "--out", "OUT"], ["'papr'", "paper"]),
     "no notebook": (["notebook", "run", "--out", "OUT"], ["--all"]),
     "trace with a hole": (["plan", "--trace", "TRACE", "--out", "OUT"], ["trace.csv", "row 3", "duration"]),

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -148,8 +149,16 @@ def test_no_daemon_outlives_its_process(mps_mode, how: str) -> None:
     assert gone(pid)
 
 
-def test_a_session_ends_what_a_killed_one_left(mps_mode) -> None:
+def test_a_session_ends_what_a_killed_one_left(mps_mode, monkeypatch) -> None:
     mps_mode("obeys")
+    # Sessions of tests beside this one would end it too.
+    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
+        monkeypatch.setenv("TMPDIR", alone)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        end_what_a_killed_one_left()
+
+
+def end_what_a_killed_one_left() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, "wait"],
         stdout=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +44,14 @@ class Doubles:
         return execute.resume(self.folder / into, predictor=ToyPredictor(), ways=ways)
 
     def traces(self):
-        """What is left of a run: notes, MPS folders, processes, clocks."""
+        """What is left of a run; the kernel may take a moment to bury a process that was killed."""
+        until = time.monotonic() + 0.5
+        while (left := self._left()) and time.monotonic() < until:
+            time.sleep(0.02)
+        return left
+
+    def _left(self):
+        """Notes, MPS folders, processes, clocks."""
         wrong = [path.name for path in (*drill.saved.notes(), *drill.watchdog.notes())]
         wrong += [path.name for path in (self.folder / "tmp").glob("hs-mps-*")]
         for process in Path("/proc").glob("[0-9]*"):

@@ -157,11 +157,8 @@ scalars = (
     | st.text(max_size=12)
     | st.sampled_from(["resnet50:8", "gpt2:4", "medium", "a", "1e5", "2", "fp16", "~", "0x10", "2026-01-01"])
 )
-values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
+shallow = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=5), scalars, max_size=3)
+values = shallow | st.lists(shallow, max_size=3) | st.dictionaries(st.text(max_size=5), shallow, max_size=3)
 entries = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=6), values, max_size=8)
 # Mostly good entries with one or two fields spoiled reach the checks that lie deep.
 nearly = st.builds(
