@@ -14,7 +14,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.draw import draw
 from heshare.scheduling.costs import BatchCosts
 from heshare.scheduling.effort import DEFAULT, Effort
-from heshare.scheduling.improved import Search
+from heshare.scheduling.improved import search_for
 from heshare.scheduling.objectives import instance
 from heshare.world.cluster import Cluster
 
@@ -59,9 +59,9 @@ def study(
         costs = BatchCosts(instance(tasks, cluster, predictor), predictor, effort.freedom)
         costs.warm()
         filled_s = perf_counter()
-        search = Search(costs, effort, np.random.default_rng(seed))
+        search = search_for(costs, effort, np.random.default_rng(seed))
         search.run()
-        plans, _ = search.archive.plans()
+        plans, _ = search.plans()
         row = {"tasks": size, "gpus": len(cluster), "points": len(plans), "predictor_rows": predictor.calls - calls}
         times_s = {"tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s} if timed else {}
         rows += [{**row, **times_s}] if place >= int(warm) else []

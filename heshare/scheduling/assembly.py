@@ -16,6 +16,8 @@ from heshare.scheduling.plan import Batch, Plan
 
 Queue = tuple[int, tuple[int, ...]]
 """A type of GPU and its tasks in SPT order."""
+Shared = dict[tuple[Queue, int], tuple[Batch, ...]]
+"""The batches of points of queues that were written out before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,21 @@ class Archive:
         value = self.objectives()
         kept = np.flatnonzero(non_dominated(value))
         kept = kept[thin(value[kept], self._effort.front)]
-        shared: dict[tuple[Queue, int], tuple[Batch, ...]] = {}
-        plans = []
+        shared: Shared = {}
+        plans, world = [], self._costs.world
         for at in kept.tolist():
-            queues, points = self._choices[at]
-            ways = [self._way(queue, int(point), shared) for queue, point in zip(queues, points, strict=True)]
-            world = self._costs.world
-            plans.append(Plan(world.cluster, world.tasks, tuple(ways), float(value[at, 0]), float(value[at, 1])))
+            ways = self.queues(at, shared)
+            plans.append(Plan(world.cluster, world.tasks, ways, float(value[at, 0]), float(value[at, 1])))
         return tuple(plans), value[kept]
+
+    def totals(self) -> tuple[FloatArray, FloatArray]:
+        """Energy in J and sum of JCTs in s of the points so far, by energy, each of shape (m,)."""
+        return self._points[:, 0].copy(), self._points[:, 1].copy()
+
+    def queues(self, at: int, shared: Shared) -> tuple[tuple[Batch, ...], ...]:
+        """The batches of each GPU at one point; queues in `shared` are taken from there, new ones put there."""
+        queues, points = self._choices[at]
+        return tuple(self._way(queue, int(point), shared) for queue, point in zip(queues, points, strict=True))
 
     def _queues(self, scheme: IntArray) -> tuple[Queue, ...]:
         """The queue of each GPU."""
@@ -117,7 +126,7 @@ class Archive:
         self._choices = [self._choices[at] if at < before else (queues, points[at - before]) for at in kept.tolist()]
         self._points = joined[kept]
 
-    def _way(self, queue: Queue, point: int, shared: dict[tuple[Queue, int], tuple[Batch, ...]]) -> tuple[Batch, ...]:
+    def _way(self, queue: Queue, point: int, shared: Shared) -> tuple[Batch, ...]:
         """The batches of one point of a queue's front."""
         if point == NOBODY:
             return ()

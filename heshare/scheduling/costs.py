@@ -14,6 +14,7 @@ The freedom of a plan, shared to the letter by the improved search, the exact fr
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,18 +119,11 @@ class BatchCosts:
     """
 
     def __init__(self, world: Instance, predictor: Predictor, freedom: Freedom = DEFAULT) -> None:
-        self.world, self.freedom = world, freedom
-        first = [int(np.flatnonzero(world.kind_of == kind)[0]) for kind in range(len(world.kinds))]
-        self.time_s, self.energy_j = world.time_s[:, first], world.energy_j[:, first]
-        self.fits: BoolArray = world.fits[:, first]
-        self.order: IntArray = np.argsort(significant(self.time_s).T, axis=1, kind="stable")
-        self.rank: IntArray = np.argsort(self.order, axis=1)
+        self.freedom = freedom
+        self._look_at(world)
         workloads = tuple(sorted({task.workload for task in world.tasks}))
         index = {workload: at for at, workload in enumerate(workloads)}
         self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
-        self.iterations = np.array([task.iterations for task in world.tasks], dtype=np.float64)
-        self.memory_mib = np.array([gpu.memory_mib for gpu in world.kinds], dtype=np.float64)
-        self.clients = np.array([gpu.mps_clients for gpu in world.kinds], dtype=np.int64)
         self.sizes, self.binomials = sizes(len(workloads), freedom.width), binomials(len(workloads), freedom.width)
         clocks_mhz = clock_candidates(world, Settings(clocks=freedom.clocks))
         self.rates = tuple(
@@ -146,6 +140,26 @@ class BatchCosts:
             )
             for kind, gpu in enumerate(world.kinds)
         )
+
+    def _look_at(self, world: Instance) -> None:
+        """Set what follows from the task set and the cluster alone."""
+        self.world = world
+        first = [int(np.flatnonzero(world.kind_of == kind)[0]) for kind in range(len(world.kinds))]
+        self.time_s, self.energy_j = world.time_s[:, first], world.energy_j[:, first]
+        self.fits: BoolArray = world.fits[:, first]
+        self.order: IntArray = np.argsort(significant(self.time_s).T, axis=1, kind="stable")
+        self.rank: IntArray = np.argsort(self.order, axis=1)
+        self.iterations = np.array([task.iterations for task in world.tasks], dtype=np.float64)
+        self.memory_mib = np.array([gpu.memory_mib for gpu in world.kinds], dtype=np.float64)
+        self.clients = np.array([gpu.mps_clients for gpu in world.kinds], dtype=np.int64)
+
+    def part(self, tasks: IntArray, gpus: IntArray) -> BatchCosts:
+        """The costs of some tasks, ascending, on some GPUs; the tables are shared."""
+        whole, result = self.world, copy(self)
+        result._look_at(whole.part(tasks, gpus))
+        result.workload = self.workload[tasks]
+        result.rates = tuple(self.rates[whole.kinds.index(gpu)] for gpu in result.world.kinds)
+        return result
 
     def warm(self) -> None:
         """Ask the predictor everything that any set could need; without it, sets are asked for when first met."""

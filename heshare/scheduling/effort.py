@@ -24,6 +24,8 @@ class Effort:
         sweeps: samples for each local search.
         passes: times that all tasks are tried on one sample.
         swaps: task sets of up to so many tasks are searched by exchanges too.
+        undivided: task sets of up to so many tasks are searched as a whole; larger ones in blocks of the cluster.
+        block: GPUs of a block, about; clusters of fewer than two blocks are searched as a whole.
         labels: about how many partial plans of a queue are kept for its front.
         merge: about how many partial plans of some queues are kept for the front of a cluster.
         front: largest number of plans in the final front.
@@ -43,6 +45,8 @@ class Effort:
     sweeps: int = 1
     passes: int = 2
     swaps: int = 200
+    undivided: int = 150
+    block: int = 8
     labels: int = 64
     merge: int = 128
     front: int = 100
@@ -63,6 +67,16 @@ class Effort:
                 )
 
 
-_LEAST = {"weights": 2, "coarse": 2, "kicks": 0, "all_gpus": 0, "swaps": 0, "labels": 4, "merge": 4, "front": 3}
+_LEAST = {
+    "weights": 2,
+    "coarse": 2,
+    "kicks": 0,
+    "all_gpus": 0,
+    "swaps": 0,
+    "undivided": 0,
+    "labels": 4,
+    "merge": 4,
+    "front": 3,
+}
 
 DEFAULT = Effort()

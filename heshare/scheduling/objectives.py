@@ -99,6 +99,18 @@ class Instance:
         """The least time that each task needs anywhere, s, shape (n,)."""
         return cast(FloatArray, self.time_s.min(axis=1))
 
+    def part(self, tasks: IntArray, gpus: IntArray) -> Instance:
+        """Some of the tasks on some of the GPUs, both by index in the order wanted."""
+        both = np.ix_(tasks, gpus)
+        return Instance(
+            tuple(self.tasks[task] for task in tasks.tolist()),
+            Cluster(tuple(self.cluster.gpus[gpu] for gpu in gpus.tolist())),
+            self.time_s[both],
+            self.energy_j[both],
+            self.fits[both],
+            self.needs_mib[tasks],
+        )
+
 
 def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
     """Whether each of n tasks fits the memory of each of k GPUs, shape (n, k).
