@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
 
 from heshare.prediction.predictor import Predictor
 from heshare.running.draw import draw
@@ -74,11 +75,11 @@ def exponent(frame: pd.DataFrame) -> float:
 
 
 def panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
-    """Seconds of search, or the points of the front where no time was taken, and rows predicted, against tasks."""
+    """Seconds of search, or GPUs where no time was taken, and plans on the front, against tasks."""
     drawn: list[Artist] = []
     tasks = frame["tasks"].to_numpy(float)
-    shown = ("search_s", "Search (s)") if "search_s" in frame else ("points", "Plans on the front")
-    for ax, (column, label) in zip(axes, (shown, ("predictor_rows", "Rows predicted")), strict=True):
+    shown = ("search_s", "Search (s)") if "search_s" in frame else ("gpus", "GPUs")
+    for ax, (column, label) in zip(axes, (shown, ("points", "Plans on the front")), strict=True):
         values = frame[column].to_numpy(float)
         drawn += ax.plot(tasks, values, color="#0072B2", marker="o")
         if column == "search_s":
@@ -87,5 +88,8 @@ def panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
         else:
             ax.set_ylim(0, None)
         ax.set_xscale("log")
+        ax.set_xticks(tasks, [f"{size:g}" for size in tasks])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="Tasks", ylabel=label)
     return drawn
