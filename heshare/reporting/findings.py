@@ -232,8 +232,8 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.rand
     }
 
 
-def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
-    """H5: Random is poorest in both objectives, Sched-only best in neither."""
+def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = "") -> dict[str, Any]:
+    """H5: Random is poorest in both objectives, Sched-only best in neither; `why` ends the note."""
     metrics = {"energy": "energy_active_j", "JCT": "avg_jct_s"}
     middle = {word: runs.groupby("title", sort=False)[name].median() for word, name in metrics.items()}
     holds = {f"Random poorest in {word}": bool(values.idxmax() == "Random") for word, values in middle.items()}
@@ -243,12 +243,13 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, 
     table = runs.pivot_table(index="repetition", columns="title", values="avg_jct_s")
     found = change_pct(table["Random"], table["Sched-only"], rng)
     best = ", ".join(f"{values.idxmin()} in {word}" for word, values in middle.items())
+    poorest = ", ".join(f"{values.idxmax()} in {word}" for word, values in middle.items())
     return {
         **_numbers(found),
         "holds": holds,
         "provenance": "emulated",
-        "note": f"Medians over seeds; best: {best}. Measured: average JCT of Random against Sched-only, %, paired by "
-        "seed.",
+        "note": f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against "
+        f"Sched-only, %, paired by seed. {why}".strip(),
     }
 
 

@@ -87,6 +87,11 @@ _FIXED = {
     "Trade-off": 2,
     "En-opt": 4,
     "JCT-opt": 5,
+    "Morak": 0,
+    "μ-Serve": 1,
+    "HeShare+": 6,
+    "Morak, HeShare's placement": 3,
+    "μ-Serve, HeShare's placement": 6,
 }
 
 

@@ -262,6 +262,29 @@ def test_fig_6_agrees_with_its_runs(results: Path) -> None:
     assert runs["avg_jct_s"].to_numpy() == pytest.approx((runs["avg_waiting_s"] + runs["avg_execution_s"]).to_numpy())
 
 
+def test_each_rival_stands_in_three_forms(results: Path) -> None:
+    frame = table(results, "tableA19_forms")
+    assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best"}
+    runs = table(results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
+    first = frame[(frame["ours"] == "Trade-off") & (frame["metric"] == "avg_jct_s") & (frame["rival"] == "Morak")]
+    change = (100 * (runs["Trade-off"] / runs["Morak"] - 1)).median()
+    assert first[first["form"] == "paper's set-up"]["change_pct"].item() == pytest.approx(change)
+    equal = table(results, "tableA20_equal")
+    assert len(equal) == 4
+    assert (equal["reached"] <= equal["n"]).all()
+    assert (equal["low_pct"] <= equal["change_pct"]).all()
+
+
+@pytest.mark.parametrize("name", ["fig08_mixes_jct", "fig09_mixes_energy", "fig10_single_jct", "fig11_single_energy"])
+def test_mixes_and_single_kinds_have_every_system_in_every_world(results: Path, name: str) -> None:
+    frame = table(results, name)
+    worlds = frame.groupby([column for column in ("Load", "Mix", "GPU", "tasks") if column in frame])
+    assert (worlds["title"].nunique() == 7).all()
+    assert worlds.ngroups in (3, 6)
+    assert (frame["low"] <= frame["median"]).all()
+    assert (frame["median"] <= frame["high"]).all()
+
+
 def test_the_front_has_no_dominated_plan(results: Path) -> None:
     frame = table(results, "figA1_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
@@ -293,7 +316,7 @@ def test_the_truth_is_planned_and_run_beside_the_predictions(results: Path) -> N
 
 
 def test_growth_has_a_row_a_size(results: Path) -> None:
-    frame = table(results, "figA11_growth")
+    frame = table(results, "figA11_growth_wall_time")
     assert frame["tasks"].tolist() == [8, 16]
     assert (frame["points"] > 0).all()
     assert "search_s" not in frame
@@ -303,7 +326,8 @@ def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claims.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    assert set(priced["id"]) == {"M1", "M2", "M3", "M4", "M5", "M6", "P1", "P2", "P3", "H3", "H4", "H5"}
+    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4"
+    assert set(priced["id"]) == set(ids.split())
     assert set(priced["verdict"]) <= set(claims.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
     assert priced["note"].str.len().min() > 20
