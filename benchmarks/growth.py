@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SIZES = (60, 600, 3000, 10_000)
+SIZES = (60, 600, 10_000)
 KIB_IN_GIB = 1024.0**2
 
 

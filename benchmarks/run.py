@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import executor
+import growth
 import optimum
 import search
 
@@ -117,6 +118,7 @@ def main() -> None:
             median_s = statistics.median(timed_s(call, arguments.repeats))
             results.append({"name": name, "value": median_s / things, "unit": "s", "n": arguments.repeats})
     results += search.results(arguments.seeds)
+    results += growth.growth()
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     for result in results:
         print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")

@@ -45,7 +45,7 @@ class Effort:
     sweeps: int = 1
     passes: int = 2
     swaps: int = 200
-    undivided: int = 150
+    undivided: int = 300
     block: int = 8
     labels: int = 64
     merge: int = 128

@@ -16,7 +16,9 @@ from heshare.scheduling.objectives import instance
 from heshare.scheduling.pareto import Front, non_dominated
 from heshare.world.cluster import Cluster
 
-QUICK = Effort(rounds=2, weights=4, coarse=3, kicks=0, freedom=Freedom(clocks=3, variants=2, mps_pcts=(50, 100)))
+QUICK = Effort(
+    rounds=2, weights=4, coarse=3, kicks=0, undivided=150, freedom=Freedom(clocks=3, variants=2, mps_pcts=(50, 100))
+)
 CLUSTER = "20xT4,10xV100,10xA100"
 
 
