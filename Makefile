@@ -55,7 +55,7 @@ figures: $(ENV) ## every table and figure, and the claims, from recorded and emu
 claims: $(ENV) ## the table of the paper's claims, from the figures that are there
 	$(PY) -m heshare claims --out figures
 
-smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke (under a minute)
+smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
 	$(PY) -m heshare claims --out build/smoke
 

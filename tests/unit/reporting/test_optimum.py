@@ -65,10 +65,10 @@ def test_panels_draw_what_they_are_given() -> None:
     plt.close(fig)
 
 
-def test_growth_keeps_the_proportions_and_counts_rows() -> None:
+def test_growth_keeps_the_proportions() -> None:
     assert str(growth.cluster_for(600)) == "40xT4,20xV100,20xA100"
     assert len(growth.cluster_for(10_000)) == 1000
-    frame = pd.DataFrame({"tasks": [60, 600], "search_s": [0.2, 2.0], "predictor_rows": [10, 20]})
+    frame = pd.DataFrame({"tasks": [60, 600], "search_s": [0.2, 2.0], "points": [10, 20]})
     assert growth.exponent(frame) == pytest.approx(1.0)
     fig, axes = plt.subplots(1, 2)
     assert len(growth.panels(axes, frame)) == 3
