@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from heshare.errors import InputError
 
@@ -64,3 +67,18 @@ def write_atomic(target: str | Path, write: Callable[[Path], object]) -> Path:
 def write_text(target: str | Path, text: str) -> Path:
     """Write `text` to `target` in UTF-8 with Unix line ends, whole or not at all."""
     return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def journal_line(entry: Mapping[str, Any]) -> bytes:
+    """An entry of a journal as a line: JSON, a tab, its checksum."""
+    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
+    return text + b"\t%08x\n" % zlib.crc32(text)
+
+
+def journal_entry(line: bytes) -> dict[str, Any] | None:
+    """What a line of a journal, without its end, says; None if it is damaged."""
+    text, _, checksum = line.rpartition(b"\t")
+    if not text or checksum != b"%08x" % zlib.crc32(text):
+        return None
+    found = json.loads(text)
+    return found if isinstance(found, dict) else None

@@ -175,6 +175,18 @@ def run(
     elif jobs is not None:
         rehearse(jobs, cluster=cluster, policy=policy, profiles=profiles, seed=seed, out=out, json=json)
     else:
-        from heshare.cli.planning import run as run_emulated
+        from heshare.cli.planning import run_emulated
 
-        run_emulated(policy, cluster, tasks, load, arrivals, trace, profiles, seed, out, timeline, json)
+        run_emulated(
+            policy,
+            cluster,
+            tasks,
+            load=load,
+            arrivals=arrivals,
+            trace=trace,
+            profiles=profiles,
+            seed=seed,
+            out=out,
+            timeline=timeline,
+            json=json,
+        )

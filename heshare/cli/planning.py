@@ -136,22 +136,19 @@ def _batches(plan: Any) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})
 
 
-def run(
-    policy: Annotated[
-        str, typer.Option(help="Who decides, such as heshare:trade-off or random.")
-    ] = "heshare:trade-off",
-    cluster: ClusterText = PAPER_CLUSTER,
-    tasks: TasksText = "60",
-    load: Load = "mixed",
-    arrivals: Arrivals = "at_once",
-    trace: Trace = None,
-    profiles: Profiles = None,
-    seed: Seed = 0,
-    out: Out = None,
-    timeline: Annotated[
-        Path | None, typer.Option(help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
-    ] = None,
-    json: Json = False,
+def run_emulated(
+    policy: str,
+    cluster: str,
+    tasks: str,
+    *,
+    load: str,
+    arrivals: str,
+    trace: Path | None,
+    profiles: Path | None,
+    seed: int,
+    out: Path | None,
+    timeline: Path | None,
+    json: bool,
 ) -> None:
     """Run a task set under a policy on emulated GPUs: JCT, both energy accounts, and the timeline with --out."""
     from heshare.policies.registry import make

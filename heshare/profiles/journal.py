@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.errors import InputError
+from heshare.files import journal_entry, journal_line
 from heshare.profiles.kernels import KernelRow
 from heshare.profiles.visit import Visit
 from heshare.world.workload import Workload
@@ -86,7 +86,7 @@ class Journal:
     def _write(self, entry: Mapping[str, Any]) -> None:
         if self._handle is None:
             return
-        line = _line(entry)
+        line = journal_line(entry)
         start = os.lseek(self._handle, 0, os.SEEK_END)
         try:
             while line:
@@ -124,13 +124,13 @@ class Journal:
         lines = content.split(b"\n")
         # What follows the last line end was torn off by a crash; so was a last line whose checksum is wrong.
         whole = lines[:-1]
-        if whole and _entry(whole[-1]) is None:
+        if whole and journal_entry(whole[-1]) is None:
             whole.pop()
         kept = sum(len(line) + 1 for line in whole)
-        entries = [_entry(line) for line in whole]
+        entries = [journal_entry(line) for line in whole]
         if entries:
             self._check_identity(path, entries[0], identity)
-        elif content and not content.startswith(_line({"recording": {}})[:14]):
+        elif content and not content.startswith(journal_line({"recording": {}})[:14]):
             raise _foreign(path, 1, f"the line {content[:40]!r}")
         for number, entry in enumerate(entries[1:], start=2):
             self._take(path, number, entry)
@@ -179,17 +179,3 @@ def _foreign(path: Path, number: int, found: str, expected: str = "the recording
         expected=expected,
         action="Record with the same options to go on, record into another folder, or delete the journal.",
     )
-
-
-def _line(entry: Mapping[str, Any]) -> bytes:
-    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
-    return text + b"\t%08x\n" % zlib.crc32(text)
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
-    """What a line says, or None if it is damaged."""
-    text, _, checksum = line.rpartition(b"\t")
-    if not text or checksum != b"%08x" % zlib.crc32(text):
-        return None
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None

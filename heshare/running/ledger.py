@@ -7,13 +7,13 @@ import fcntl
 import json
 import os
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from heshare.errors import DeviceError, InputError
+from heshare.files import journal_entry, journal_line
 
 NAME = "journal.jsonl"
 FULL_S = 60.0
@@ -74,7 +74,7 @@ class Ledger:
         until = time.monotonic() + self._full_s
         while True:
             try:
-                self._append(line(entry), sync)
+                self._append(journal_line(entry), sync)
                 return
             except OSError as error:
                 if error.errno not in _FULL or time.monotonic() >= until:
@@ -120,10 +120,10 @@ class Ledger:
         """The entries; a last line that a crash tore is cut off, for it never counted."""
         content = self.path.read_bytes()
         lines = content.split(b"\n")[:-1]
-        if lines and parse(lines[-1]) is None:
+        if lines and journal_entry(lines[-1]) is None:
             lines.pop()
         kept = sum(len(each) + 1 for each in lines)
-        found = [parse(each) for each in lines]
+        found = [journal_entry(each) for each in lines]
         for number, each in enumerate(found, start=1):
             if each is None:
                 raise InputError(
@@ -149,22 +149,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
         raise _unfit(path, "no journal of a run", "Name the folder of a run.") from None
-    return [entry for entry in map(parse, lines) if entry is not None]
-
-
-def line(entry: Mapping[str, Any]) -> bytes:
-    """An entry as a line: JSON, a tab, its checksum."""
-    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
-    return text + b"\t%08x\n" % zlib.crc32(text)
-
-
-def parse(text: bytes) -> dict[str, Any] | None:
-    """What a line says, or None if it is damaged."""
-    said, _, checksum = text.rpartition(b"\t")
-    if not said or checksum != b"%08x" % zlib.crc32(said):
-        return None
-    found = json.loads(said)
-    return found if isinstance(found, dict) else None
+    return [entry for entry in map(journal_entry, lines) if entry is not None]
 
 
 def _unfit(path: Path, found: str, action: str) -> InputError:

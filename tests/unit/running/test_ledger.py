@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.errors import InputError
+from heshare.files import journal_line
 from heshare.running.jobs import history
-from heshare.running.ledger import NAME, Ledger, line, read
+from heshare.running.ledger import NAME, Ledger, read
 
 RUN = {"policy": "random"}
 
@@ -58,9 +59,9 @@ def test_what_is_over_stays_over_and_what_was_cut_off_is_free():
 @given(st.integers(0, 10**6))
 @settings(max_examples=150, deadline=None)
 def test_torn_anywhere_nothing_is_counted_twice(tmp_path_factory, cut):
-    whole = b"".join(map(line, [{"run": RUN}, *ENTRIES]))
+    whole = b"".join(map(journal_line, [{"run": RUN}, *ENTRIES]))
     folder = tmp_path_factory.mktemp("torn")
-    least = len(line({"run": RUN}))
+    least = len(journal_line({"run": RUN}))
     content = whole[: least + cut % (len(whole) - least + 1)]
     (folder / NAME).write_bytes(content)
     ledger = Ledger(folder, None)
@@ -73,7 +74,7 @@ def test_torn_anywhere_nothing_is_counted_twice(tmp_path_factory, cut):
 
 
 def test_a_damaged_line_before_the_end_is_refused_with_its_number(tmp_path):
-    lines = [line(entry) for entry in [{"run": RUN}, *ENTRIES]]
+    lines = [journal_line(entry) for entry in [{"run": RUN}, *ENTRIES]]
     lines[3] = lines[3].replace(b"a", b"e", 1)
     (tmp_path / NAME).write_bytes(b"".join(lines))
     with pytest.raises(InputError, match=r"row 4: found a damaged line"):
