@@ -150,3 +150,27 @@ class Described(Protocol):
     def facts(self) -> dict[str, str | int | float | bool | None]:
         """Driver, versions, UUID, what its power readings are, how tasks share it, and so on."""
         ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A device that knows more ways of sharing than MPS, and gangs: tasks that run on several devices in step."""
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
+        """Start a task that shares the GPU in the resident's own way; otherwise as `Device.start`.
+
+        Raises:
+            DeviceError: as `Device.start`; or the GPU cannot share in this way, or not beside those that run.
+        """
+        ...
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Let a task that runs here take at least `time_s` per iteration: it waits for its gang at every step.
+
+        It holds until the next `hold`; 0 lets it run freely. Power is that of the task unheld, since the gang waits
+        busily for the slowest.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        ...

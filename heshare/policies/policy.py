@@ -63,12 +63,17 @@ class Start:
         mps_pct: its MPS percentage.
         batch_size: another inference batch size than the task's own, None for its own. The samples still to do stay
             the same, so half the batch size means twice the iterations.
+        also: the other GPUs of a task that runs on several; each of them gives the task the same share.
+        sharing: how the task shares its GPUs, one of `heshare.world.workload.SHARINGS`; on a GPU with other tasks, as
+            they do. Real devices know MPS alone.
     """
 
     task: int
     gpu: int
     mps_pct: int = 100
     batch_size: int | None = None
+    also: tuple[int, ...] = ()
+    sharing: str = "mps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +93,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Move a running task to another GPU (or another share or inference batch size on the same one)."""
+    """Move a running task to another GPU (or another share, way of sharing or inference batch size on the same one)."""
 
     task: int
     gpu: int
     mps_pct: int = 100
     batch_size: int | None = None
+    also: tuple[int, ...] = ()
+    sharing: str = "mps"
 
 
 @dataclass(frozen=True, slots=True)

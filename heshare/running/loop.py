@@ -20,7 +20,7 @@ from heshare.devices.device import Device
 from heshare.errors import DeviceError, PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
-from heshare.running.clock import Clock
+from heshare.running.clock import Clock, VirtualClock
 from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
 from heshare.running.timeline import Recorder
@@ -82,6 +82,8 @@ class Loop:
         self._arrivals: Iterator[tuple[float, Iterator[Job]]] = iter(())
         self._fruitless = 0
         self._idle_ticks = 0
+        # In virtual time nothing changes between events, so such a policy answers every tick there like the last one.
+        self._skips = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self.untold: set[int] = set()
         self._views = GpuViews(self.slots)
         self._left = MappingProxyType(self.remaining)
@@ -253,7 +255,16 @@ class Loop:
             self._check_idle(acted)
             # Multiples, not sums, so that the thousandth tick is where it should be; ticks missed live are dropped.
             number = max(number + 1, math.floor(now_s / self.policy.tick_s) + 1)
+            number += 0 if acted else self._skip(number, self.policy.tick_s)
             self.plan_tick(number * self.policy.tick_s, number)
+
+    def _skip(self, number: int, tick_s: float) -> int:
+        """How many ticks to leave out: those before the next event, where the policy has no use for them."""
+        if not self._skips or not self._heap:
+            return 0
+        left_out = max(math.floor(self._heap[0][0] / tick_s) - number, 0)
+        self.events += left_out
+        return left_out
 
     def _check_idle(self, acted: bool) -> None:
         """A policy that leaves everything idle gets no second tick, one that only turns clocks a limited number."""

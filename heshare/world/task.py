@@ -18,22 +18,38 @@ class Task:
         workload: what it runs.
         iterations: how many iterations (inference batches) it runs, > 0; need not be whole.
         arrival_s: when it arrives, seconds after the start.
+        gpus: how many GPUs it needs, all from the same moment on (a gang); 1 for every task of Table IV.
+        widths: other numbers of GPUs that it may run on instead, ascending; empty for a rigid task.
+        priority: its class, 0 the most urgent.
+        deadline_s: by when it should have completed, seconds after the start; `inf` for no deadline.
+        epochs: equal parts of its work at whose ends it saves itself: what it did since is lost when it is taken off a
+            GPU. None for a task that loses nothing.
     """
 
     id: int
     workload: Workload
     iterations: float
     arrival_s: float = 0.0
+    gpus: int = 1
+    widths: tuple[int, ...] = ()
+    priority: int = 0
+    deadline_s: float = math.inf
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
-        for column, value, good in (
-            ("iterations", self.iterations, self.iterations > 0),
-            ("arrival_s", self.arrival_s, self.arrival_s >= 0),
+        for column, value, good, expected in (
+            ("iterations", self.iterations, 0 < self.iterations < math.inf, "a finite number above zero"),
+            ("arrival_s", self.arrival_s, 0 <= self.arrival_s < math.inf, "a time of at least zero"),
+            ("gpus", self.gpus, self.gpus >= 1, "at least one GPU"),
+            ("widths", self.widths, all(width >= 1 for width in self.widths), "numbers of GPUs of at least one"),
+            ("priority", self.priority, self.priority >= 0, "a class of at least zero"),
+            ("deadline_s", self.deadline_s, self.deadline_s > self.arrival_s, "a time after its arrival"),
+            ("epochs", self.epochs, self.epochs is None or self.epochs >= 1, "at least one epoch"),
         ):
-            if not (good and math.isfinite(value)):
+            if not good:
                 raise InputError(
                     column=column,
                     found=f"{value} for task {self.id}",
-                    expected="a finite number above zero" if column == "iterations" else "a time of at least zero",
+                    expected=expected,
                     action="Correct the task.",
                 )

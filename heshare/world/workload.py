@@ -9,7 +9,10 @@ from heshare.errors import InputError
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
-_RESIDENT = re.compile(r"^(?P<model>[a-z0-9_]+)(:(?P<batch>\d+))?(@(?P<pct>\d+))?$")
+PHASES = ("inference", "training")
+SHARINGS = ("mps", "time-slice", *(f"mig-{slices}g" for slices in (1, 2, 3, 4, 7)))
+"""How a process shares its GPU: under MPS, by the hardware's time slices, or in a MIG instance of so many slices."""
+_RESIDENT = re.compile(r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@(?P<pct>\d+))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,21 @@ class Model:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Workload:
-    """A model with an inference batch size, written `resnet50:16`.
+    """A model with an inference batch size, written `resnet50:16`; its training is written `resnet50-train:64`.
 
     Attributes:
-        model: a name of Table IV.
-        batch_size: inference batch size, samples per iteration.
+        model: a name of Table IV, or of the training workloads.
+        batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
         precision: `fp32` (what PyTorch did by default: TF32 on Ampere and later), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
+        phase: `inference` or `training`.
     """
 
     model: str
     batch_size: int
     precision: str = "fp32"
     engine: str = "eager"
+    phase: str = "inference"
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -68,6 +73,7 @@ class Workload:
         for value, known, column in (
             (self.precision, PRECISIONS, "precision"),
             (self.engine, ENGINES, "engine"),
+            (self.phase, PHASES, "phase"),
         ):
             if value not in known:
                 raise InputError(
@@ -75,7 +81,7 @@ class Workload:
                 )
 
     def __str__(self) -> str:
-        return f"{self.model}:{self.batch_size}"
+        return f"{self.model}{'-train' * (self.phase == 'training')}:{self.batch_size}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,11 +90,14 @@ class Resident:
 
     Attributes:
         workload: what runs.
-        mps_pct: its limit on the GPU's SMs (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), 1 to 100.
+        mps_pct: its limit on the GPU's SMs (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), 1 to 100; 100 unless it shares by MPS.
+        sharing: how it shares its GPU, one of `SHARINGS`; at any moment all residents of a GPU share in the same way
+            (time slices or MPS), or each has its own MIG instance.
     """
 
     workload: Workload
     mps_pct: int = 100
+    sharing: str = "mps"
 
     def __post_init__(self) -> None:
         if not 1 <= self.mps_pct <= 100:
@@ -98,9 +107,16 @@ class Resident:
                 expected="an MPS percentage from 1 to 100",
                 action="Correct the share.",
             )
+        if self.sharing not in SHARINGS:
+            raise InputError(
+                column="sharing",
+                found=repr(self.sharing),
+                expected=" or ".join(SHARINGS),
+                action="Choose one way to share.",
+            )
 
     def __str__(self) -> str:
-        return f"{self.workload}@{self.mps_pct}"
+        return f"{self.workload}@{self.mps_pct if self.sharing == 'mps' else self.sharing}"
 
 
 def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
@@ -116,5 +132,6 @@ def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eage
             expected="model:batch_size@mps_pct, such as resnet50:16@50",
             action="Write the workload in that form.",
         )
-    workload = Workload(match["model"], int(match["batch"] or 1), precision, engine)
+    phase = PHASES[match["phase"] is not None]
+    workload = Workload(match["model"], int(match["batch"] or 1), precision, engine, phase)
     return Resident(workload, int(match["pct"] or 100))
