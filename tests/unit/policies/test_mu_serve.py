@@ -115,3 +115,22 @@ def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
 def test_bad_parameters_get_one_clear_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)
+
+
+class NoticesNothing(MuServe):
+    """The same, told every tick."""
+
+    ticks_on_change = False
+
+
+@pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
+def test_ticks_that_find_nothing_new_are_counted_but_not_told(dt_s, monkeypatch):
+    told = []
+    decide = MuServe.decide
+    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: told.append(event) or decide(self, event, view))
+    tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
+    plain, every = (go(policy(dt_s=dt_s), tasks) for policy in (MuServe, NoticesNothing))
+    assert len(told) < plain.events + every.events
+    assert plain.events == every.events
+    assert plain.jct_s.tolist() == every.jct_s.tolist()
+    assert plain.timeline.equals(every.timeline)
