@@ -39,7 +39,7 @@ def live(
 ) -> None:
     """Run or go on with jobs on real GPUs; the exit code is 0 only if every job has completed."""
     from heshare.cli.planning import _predictor
-    from heshare.devices.machine import Interrupted
+    from heshare.devices.interrupts import Interrupted
     from heshare.prediction.late import LatePredictor
     from heshare.running import execute
     from heshare.running.attendant import terminal

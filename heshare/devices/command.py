@@ -136,6 +136,8 @@ class JobLauncher:
         share: what a client's environment must hold for an MPS percentage.
         outputs: the folder for their outputs, a file an attempt.
         models: what starts workloads of Table IV.
+        attempts: how many there were at each task, counted on here; by default what the jobs say. Launchers of one run
+            share it, since a job may be tried again on another GPU.
         enforced: whether shares are enforced now; without MPS a job has the whole GPU, and takes turns.
         token: marks every process of this run in its environment.
         grace_s: how long a command may take to end after SIGTERM, s.
@@ -151,6 +153,7 @@ class JobLauncher:
         outputs: Path,
         models: Launcher,
         *,
+        attempts: dict[int, int] | None = None,
         enforced: Callable[[], bool] = lambda: True,
         token: str = "",
         grace_s: float = 5.0,
@@ -158,7 +161,7 @@ class JobLauncher:
         self._jobs, self._share, self._outputs, self._models = jobs, share, outputs, models
         self._enforced = enforced
         self._token, self._grace_s = token, grace_s
-        self._attempts = {task: job.attempts for task, job in jobs.items()}
+        self._attempts = {task: job.attempts for task, job in jobs.items()} if attempts is None else attempts
         self.started_s = math.nan
 
     def attempt(self, task_id: int) -> int:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from uuid import uuid4
 
 from heshare.devices import watchdog
 from heshare.devices.command import Assigned, JobLauncher
 from heshare.devices.executing import JobDevice
+from heshare.devices.interrupts import Interrupts
 from heshare.devices.launcher import Launcher, Worker
 from heshare.devices.live import NvmlDevice
 from heshare.devices.locks import GpuLock
@@ -24,20 +23,7 @@ from heshare.devices.workers import ProcessLauncher
 from heshare.errors import DeviceError, InputError
 from heshare.world.workload import Workload
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 Models = Callable[[MpsSession, Path], Launcher]
-
-
-class Interrupted(BaseException):
-    """A signal asks the run to end in order.
-
-    Attributes:
-        number: of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(signal.Signals(number).name)
 
 
 def chosen(text: str) -> list[str]:
@@ -78,6 +64,7 @@ class Machine:
     Attributes:
         devices: one for each GPU, in order; there once the `with` has begun.
         token: the mark of the run's processes.
+        attempts: how many attempts at each job there were, on whichever of the GPUs.
     """
 
     def __init__(
@@ -93,23 +80,23 @@ class Machine:
     ) -> None:
         self.devices: list[JobDevice] = []
         self.token = uuid4().hex
+        self.attempts = {task: job.attempts for task, job in jobs.items()}
         self._uuids, self._jobs, self._folder, self._now_s = uuids, jobs, folder, now_s
         self._clocks, self._patience, self._models = allow_clocks, patience or Patience(), models or _workers
-        self._before: dict[int, object] = {}
+        self._interrupts = Interrupts()
         self._ends = ExitStack()
 
     def __enter__(self) -> Machine:
         with ExitStack() as ends:
-            self._listen()
-            ends.callback(self._deafen)
+            self._interrupts.listen()
+            ends.callback(self._interrupts.restore)
             self._open(ends)
-            self._listen()  # an open card has put its own handlers in the place of these
+            self._interrupts.listen()  # an open card has put its own handlers in the place of these
             self._ends = ends.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        self._interrupts.ignore()
         self._ends.close()
 
     def counters_j(self) -> list[float | None]:
@@ -151,6 +138,7 @@ class Machine:
             lambda mps_pct: mps.environment(mps_pct if mps.sharing == MPS else 100),
             outputs,
             self._models(mps, outputs),
+            attempts=self.attempts,
             enforced=lambda: mps.sharing == MPS,
             token=self.token,
             grace_s=self._patience.grace_s,
@@ -165,16 +153,6 @@ class Machine:
             device.meter.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         ends.callback(device.stop_all)
         return device
-
-    def _listen(self) -> None:
-        for number in SIGNALS:
-            before = self._before.setdefault(number, signal.getsignal(number))
-            # What was told to be ignored, as `nohup` does with SIGHUP, stays so.
-            signal.signal(number, signal.SIG_IGN if before == signal.SIG_IGN else _interrupt)
-
-    def _deafen(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
 
 
 def sweep() -> list[watchdog.Ordered]:
@@ -196,13 +174,6 @@ def _try_clock(gauge: NvmlDevice) -> str:
     except DeviceError as error:
         return str(error)
     return ""
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Once is enough: a second signal must not tear apart what the first one has begun.
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(number)
 
 
 def _workers(mps: MpsSession, outputs: Path) -> Launcher:

@@ -15,7 +15,8 @@ import numpy as np
 
 from heshare import files
 from heshare.devices.executing import JobDevice
-from heshare.devices.machine import Interrupted, Machine, Models, chosen
+from heshare.devices.interrupts import Interrupted
+from heshare.devices.machine import Machine, Models, chosen
 from heshare.devices.meter import Patience
 from heshare.errors import PolicyError
 from heshare.policies.guarded import Guarded

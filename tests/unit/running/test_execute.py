@@ -276,3 +276,12 @@ def test_time_passes_for_arrivals(doubles):
     result = doubles.run("jobs:\n" + entry("now", "true") + entry("later", "true", arrival_s=1.0))
     assert time.monotonic() - began_s > 1.0
     assert by_job(result)["later"]["waiting_s"] < 0.8
+
+
+def test_attempts_are_numbered_across_gpus(doubles):
+    count = 'echo "$HESHARE_ATTEMPT" >> attempts.txt; test "$(wc -l < attempts.txt)" = 6'
+    alternate = "hold"  # two long jobs, one a GPU, so that the third moves between them as they end
+    text = entry("moves", "sh", "-c", count, retries=5) + entry(alternate, "sleep", "0.4", count=2)
+    result = doubles.run("jobs:\n" + text, devices="nvml")
+    assert result.complete
+    assert (doubles.folder / "attempts.txt").read_text().split() == list("123456")
