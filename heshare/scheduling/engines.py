@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from heshare.compiling import compiling
 from heshare.scheduling import kernels, operators, selection
-from heshare.scheduling.compiling import compiling
 from heshare.scheduling.objectives import BoolArray, FloatArray, Instance, IntArray, segments
 from heshare.scheduling.pareto import dominance
 from heshare.scheduling.settings import Settings

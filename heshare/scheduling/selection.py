@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heshare.scheduling.compiling import compiled
+from heshare.compiling import compiled
 from heshare.scheduling.objectives import BoolArray, FloatArray, IntArray
 
 

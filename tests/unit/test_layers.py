@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "heshare"
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running", "reporting", "cli")
-BASE = ("errors", "files")
+BASE = ("compiling", "errors", "files")
 FILES = sorted(PACKAGE.rglob("*.py"))
 TOP = len(STAGES)
 
