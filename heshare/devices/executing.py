@@ -164,7 +164,7 @@ class JobDevice:
         for one in self._on.values():
             if one.overdue(now_s):
                 one.end(Failed(one.task_id, "timeout", f"took longer than its {one.job.spec.timeout_s:g} s"))
-        release_together(iter(self._on.values()))
+        release_together(iter(self._on.values()), now_s)
         return completed
 
     def take_failed(self) -> list[Failed]:
@@ -270,7 +270,7 @@ class JobDevice:
     def _leave(self, one: Occupant) -> None:
         one.forget_descriptor()
         del self._on[one.task_id]
-        self.attempts[one.task_id] = one.attempt(self.meter.latest.sm_mhz)
+        self.attempts[one.task_id] = one.attempt(self.meter.latest.sm_mhz, self.meter.latest.energy_j)
         if not self._on:
             self._idle_since_s = self._now_s()
 

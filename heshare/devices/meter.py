@@ -81,6 +81,8 @@ class Meter:
         self.limits: tuple[str, ...] = ()
         self.lost = ""
         self.notes: list[str] = []
+        # Whoever looks in between must not take away from what is told here.
+        self._told_j = self.latest.energy_j
         self._gauge, self._now_s, self._patience_s = gauge, now_s, patience_s
         self._blind_since_s = math.nan
         self._next_read_s = -math.inf
@@ -100,9 +102,9 @@ class Meter:
 
     def spent_j(self) -> float:
         """Energy since this was last asked, J."""
-        before_j = self.latest.energy_j
         self.look(again=True)
-        return max(0.0, self.latest.energy_j - before_j)
+        before_j, self._told_j = self._told_j, self.latest.energy_j
+        return max(0.0, self._told_j - before_j)
 
     def free_mib(self) -> float:
         """Memory that no process holds, MiB; `inf` where the card does not tell."""

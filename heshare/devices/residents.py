@@ -27,21 +27,25 @@ class Attempt:
     Attributes:
         number: from 1.
         began_s: when its process had been started, s; NaN if it never was.
+        released_s: when it had loaded and was given the word to begin, s; NaN if it never was.
         energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML cannot tell
             the energy of one client, so this is an attribution, not a measurement.
         exit_code: of its process, None where that does not apply.
         log: its output.
         sm_mhz: the clock at its end, MHz.
         limits: what held the clock down while it ran.
+        gpu_j: what the GPU had spent by its end, J, on the account of its device.
     """
 
     number: int
     began_s: float
+    released_s: float
     energy_j: float
     exit_code: int | None
     log: str
     sm_mhz: float
     limits: tuple[str, ...]
+    gpu_j: float
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class Occupant:
         worker: its process, None as long as it waits for memory.
         energy_j: its share of energy so far, J.
         number: of the attempt.
-        released: whether it was given the word to begin.
+        released_s: when it was given the word to begin, s; NaN before.
         fate: how it will have failed once its process has been ended.
         ending: the thread that ends it.
         descriptor: what tells at once that its process has ended, or -1.
@@ -73,7 +77,7 @@ class Occupant:
     worker: Worker | None = None
     energy_j: float = 0.0
     number: int = 0
-    released: bool = False
+    released_s: float = math.nan
     fate: Failed | None = None
     ending: threading.Thread | None = None
     descriptor: int = -1
@@ -89,7 +93,7 @@ class Occupant:
     @property
     def loading(self) -> bool:
         """Whether it is on its way to its first iteration."""
-        return self.worker is not None and not self.released and self.ending is None
+        return self.worker is not None and math.isnan(self.released_s) and self.ending is None
 
     def deadline_s(self) -> float:
         """When its time is up, s; `inf` for never."""
@@ -125,12 +129,13 @@ class Occupant:
         done = 0.0 if self.worker is None else min(self.iterations, self.worker.done)
         return Progress(self.task_id, self.resident, done, time_s if time_s > 0 else math.inf)
 
-    def attempt(self, sm_mhz: float) -> Attempt:
-        """What is known of it, now that it is over."""
+    def attempt(self, sm_mhz: float, gpu_j: float) -> Attempt:
+        """What is known of it, now that it is over, with the GPU's clock and what the GPU has spent."""
         log: Path | None = getattr(self.worker, "log", None)
         code: int | None = getattr(self.worker, "exit_code", None)
+        limits = tuple(sorted(self.limits))
         return Attempt(
-            self.number, self.began_s, self.energy_j, code, str(log or ""), sm_mhz, tuple(sorted(self.limits))
+            self.number, self.began_s, self.released_s, self.energy_j, code, str(log or ""), sm_mhz, limits, gpu_j
         )
 
     def forget_descriptor(self) -> None:
@@ -140,7 +145,7 @@ class Occupant:
             self.descriptor = -1
 
 
-def release_together(residents: Iterator[Occupant]) -> None:
+def release_together(residents: Iterator[Occupant], now_s: float) -> None:
     """Give the word to those that load once every one of them is ready, so that a batch begins together."""
     loading = [one for one in residents if one.loading]
     if all(one.worker is not None and one.worker.ready for one in loading):
@@ -148,4 +153,4 @@ def release_together(residents: Iterator[Occupant]) -> None:
             go = getattr(one.worker, "go", None)
             if go is not None:
                 go()
-            one.released = True
+            one.released_s = now_s

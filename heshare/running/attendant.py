@@ -47,6 +47,7 @@ class Attendant(Observer):
         self._verdict: dict[int, bool] = {}
         self._noted = [0] * len(devices)
         self._next_sample_s = SAMPLE_S
+        self._acted = False
         self._progress = Progress(len(history.over), len(jobs), show)
 
     def decided(self, event: Event, actions: Sequence[Action]) -> None:
@@ -59,6 +60,10 @@ class Attendant(Observer):
             "gpu": event.gpu,
             "actions": [in_words(action, self._key) for action in actions],
         }
+        if actions and not self._acted:
+            # What was spent before anything was begun, planning included, is nobody's work.
+            self._acted = True
+            self.sample(fresh=True)
         if event.tasks or actions:
             self._ledger.add({"decision": said})
 
@@ -77,10 +82,12 @@ class Attendant(Observer):
                     "start_s": interval.start_s,
                     "end_s": interval.end_s,
                     "began_s": None if math.isnan(attempt.began_s) else attempt.began_s,
+                    "released_s": None if math.isnan(attempt.released_s) else attempt.released_s,
                     "mps_pct": interval.mps_pct,
                     "iterations": interval.iterations,
                     "attempt": attempt.number,
                     "energy_j": attempt.energy_j,
+                    "gpu_j": attempt.gpu_j,
                     "exit_code": attempt.exit_code,
                     "sm_mhz": attempt.sm_mhz,
                     "limits": list(attempt.limits),
@@ -113,8 +120,11 @@ class Attendant(Observer):
                 return sorted({owner[descriptor] for descriptor, _ in ended})
         return ()
 
-    def sample(self, *, sync: bool = False) -> None:
-        """Journal what energy has gone where by now."""
+    def sample(self, *, sync: bool = False, fresh: bool = False) -> None:
+        """Journal what energy has gone where by now; `fresh` asks the cards once more."""
+        if fresh:
+            for device in self._devices:
+                device.meter.look(again=True)
         gpus = [
             {
                 "energy_j": device.meter.latest.energy_j,
