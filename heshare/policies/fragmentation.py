@@ -95,8 +95,8 @@ def power_w(nodes: Nodes, cpu: Cpu | None = None) -> FloatArray:
     busy = np.ceil(nodes.vcpus_all / 2) - np.floor(nodes.vcpus / 2)
     packages = np.ceil(nodes.vcpus_all / 2 / cpu.cores)
     active = np.ceil(busy / cpu.cores)
-    watts = watts + cpu.full_w * active + cpu.idle_w * (packages - active)
-    return watts
+    processors_w: FloatArray = cpu.full_w * active + cpu.idle_w * (packages - active)
+    return watts + processors_w
 
 
 def choices(nodes: Nodes, request: Request) -> tuple[IntArray, IntArray, Nodes]:
@@ -131,33 +131,68 @@ def fragmentation(nodes: Nodes, classes: Sequence[Request], popularity: Sequence
     return total
 
 
-def power_scores(nodes: Nodes, request: Request, cpu: Cpu | None = None) -> tuple[IntArray, IntArray, IntArray]:
-    """PWR's score of each node that can take the task, before normalisation: power before less power after, truncated.
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What PWR and FGD say of the nodes that can take a task, each array of shape (m,).
 
-    Returns:
-        The nodes, the GPU that each would use (the first of the best), and the scores, each of shape (m,).
+    Attributes:
+        node: the nodes.
+        saved_w: PWR's score before normalisation: power before less power after, in whole watts, at most 0.
+        frugal: the GPU that PWR would use, the first of the best.
+        tidy: FGD's score: 100 x sigmoid of the fragmentation saved, in whole GPUs.
+        neat: the GPU that FGD would use, the first of the best; where both are weighed, FGD chooses the GPU.
     """
-    at, gpu, after = choices(nodes, request)
-    return _best(at, gpu, np.trunc(power_w(nodes, cpu)[at] - power_w(after, cpu)).astype(np.int64))
+
+    node: IntArray
+    saved_w: IntArray
+    frugal: IntArray
+    tidy: IntArray
+    neat: IntArray
 
 
-def fragmentation_scores(
-    nodes: Nodes, request: Request, classes: Sequence[Request], popularity: Sequence[float]
-) -> tuple[IntArray, IntArray, IntArray]:
-    """FGD's score of each node that can take the task: 100 x sigmoid of the fragmentation saved, in whole GPUs.
+def scores(
+    nodes: Nodes,
+    requests: Sequence[Request],
+    classes: Sequence[Request],
+    popularity: Sequence[float],
+    cpu: Cpu | None = None,
+) -> list[Scores]:
+    """Score every node that can take it for each of several tasks, as if each came alone.
 
-    Returns:
-        As `power_scores`.
+    Args:
+        nodes: the nodes.
+        requests: the tasks.
+        classes: FGD's typical classes of tasks.
+        popularity: how popular they are, summing to one.
+        cpu: the power of processors, None for none.
     """
-    at, gpu, after = choices(nodes, request)
+    ways = [choices(nodes, request) for request in requests]
+    at, gpu = (np.concatenate([way[part] for way in ways]) for part in (0, 1))
+    after = Nodes(*(np.concatenate([getattr(way[2], name) for way in ways]) for name in Nodes.__slots__))
+    saved_w = np.trunc(power_w(nodes, cpu)[at] - power_w(after, cpu)).astype(np.int64)
     saved = fragmentation(nodes, classes, popularity)[at] - fragmentation(after, classes, popularity)
-    return _best(at, gpu, np.floor(100 / (1 + np.exp(-saved / WHOLE))).astype(np.int64))
+    tidy = np.floor(100 / (1 + np.exp(-saved / WHOLE))).astype(np.int64)
+    ends = np.cumsum([len(way[0]) for way in ways])[:-1]
+    parts = zip(*(np.split(each, ends) for each in (at, gpu, saved_w, tidy)), strict=True)
+    return [_scores(*part) for part in parts]
 
 
 def normalised(scores: IntArray) -> IntArray:
     """PWR's scores on 0 .. 100, in whole numbers; all alike is 100 for all."""
     low, high = scores.min(), scores.max()
     return np.full_like(scores, 100) if low == high else 100 * (scores - low) // (high - low)
+
+
+def weighed(saved_w: IntArray, tidy: IntArray, alpha: float) -> FloatArray:
+    """PWR's score with weight `alpha` and FGD's with the rest, shape (m,)."""
+    total: FloatArray = alpha * normalised(saved_w) + (1 - alpha) * tidy
+    return total
+
+
+def _scores(at: IntArray, gpu: IntArray, saved_w: IntArray, tidy: IntArray) -> Scores:
+    node, frugal, power = _best(at, gpu, saved_w)
+    _, neat, fragments = _best(at, gpu, tidy)
+    return Scores(node, power, frugal, fragments, neat)
 
 
 def _best(at: IntArray, gpu: IntArray, score: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -18,13 +18,12 @@ from heshare.policies.fragmentation import (
     BoolArray,
     Nodes,
     Request,
-    fragmentation_scores,
-    normalised,
-    power_scores,
+    scores,
+    weighed,
 )
 from heshare.policies.policy import Action, Event, Start, Traits, View
 from heshare.policies.registry import register
-from heshare.prediction.predictor import FloatArray, IntArray, Predictor
+from heshare.prediction.predictor import IntArray, Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -103,23 +102,22 @@ class Pwr:
 
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
         """The GPU with the highest score, ties drawn by lot as Kubernetes does; None if there is no room."""
-        at, scores = [], []
+        at, found = [], []
         for kind in self._cluster.kinds:
             own = np.flatnonzero([gpu == kind for gpu in self._cluster.gpus])
             nodes = self._nodes(kind, np.where(able[own], free[own], 0))
             request = Request(1, _PERCENT * self.share_pct(workload, kind))
-            where, _, watts = power_scores(nodes, request)
-            if len(where):
-                at.append(own[where])
-                scores.append((watts, fragmentation_scores(nodes, request, *self._typical(kind))[2]))
-        if not at:
+            (scored,) = scores(nodes, [request], *self._typical(kind))
+            at.append(own[scored.node])
+            found.append(scored)
+        gpus = np.concatenate(at)
+        if not len(gpus):
             return None
-        total = self._total(np.concatenate([each for each, _ in scores]), np.concatenate([each for _, each in scores]))
-        best = np.concatenate(at)[total >= total.max() - 1e-9]
+        total = weighed(
+            np.concatenate([each.saved_w for each in found]), np.concatenate([each.tidy for each in found]), self._alpha
+        )
+        best = gpus[total >= total.max() - 1e-9]
         return int(self._rng.choice(np.sort(best)))
-
-    def _total(self, watts: IntArray, fragments: IntArray) -> FloatArray:
-        return self._alpha * normalised(watts) + (1 - self._alpha) * fragments
 
     def _typical(self, kind: Gpu) -> tuple[list[Request], list[float]]:
         """The most popular classes of tasks on a type of GPU and their shares, which sum to one."""

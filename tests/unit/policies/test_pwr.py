@@ -13,10 +13,10 @@ from heshare.policies.fragmentation import (
     choices,
     fits,
     fragmentation,
-    fragmentation_scores,
     normalised,
-    power_scores,
     power_w,
+    scores,
+    weighed,
 )
 from heshare.policies.registry import make
 from heshare.prediction.truth import DevicePredictor
@@ -80,8 +80,8 @@ def test_processors_are_idle_or_full(vcpus, watts):
 
 def test_a_share_prefers_a_gpu_in_use():
     # On the first node GPU 1 is in use: nothing is added. On the second any GPU adds 70 - 10 W; the first is taken.
-    at, gpu, scores = power_scores(nodes((1000, 700), (1000, 1000)), SHARE)
-    assert (at.tolist(), gpu.tolist(), scores.tolist()) == ([0, 1], [1, 0], [0, -60])
+    (found,) = scores(nodes((1000, 700), (1000, 1000)), [SHARE], [SHARE], [1.0])
+    assert (found.node.tolist(), found.frugal.tolist(), found.saved_w.tolist()) == ([0, 1], [1, 0], [0, -60])
 
 
 def test_whole_gpus_are_the_first_free_ones():
@@ -90,15 +90,19 @@ def test_whole_gpus_are_the_first_free_ones():
 
 
 def test_power_is_cut_to_whole_watts():
-    _, _, scores = power_scores(nodes((1000, 1000), kinds=[(10.0, 69.5)]), SHARE)
-    assert scores.tolist() == [-59]
+    (found,) = scores(nodes((1000, 1000), kinds=[(10.0, 69.5)]), [SHARE], [SHARE], [1.0])
+    assert found.saved_w.tolist() == [-59]
 
 
 @pytest.mark.parametrize(
-    ("scores", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
+    ("saved_w", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
 )
-def test_scores_on_a_scale_of_whole_numbers(scores, expected):
-    assert normalised(np.array(scores)).tolist() == expected
+def test_scores_on_a_scale_of_whole_numbers(saved_w, expected):
+    assert normalised(np.array(saved_w)).tolist() == expected
+
+
+def test_the_weights():
+    assert weighed(np.array([0, -60]), np.array([40, 60]), 0.1).tolist() == pytest.approx([46.0, 54.0])
 
 
 @pytest.mark.parametrize(
@@ -122,9 +126,17 @@ def test_for_tasks_of_processors_all_free_gpus_are_fragments():
 def test_fgd_by_hand():
     # 300 of (1000, 500): on GPU 0, (700, 500), whole GPUs lose 1200 instead of 500: F = 0.5 x 700 worse. On GPU 1,
     # (1000, 200): shares lose 200 instead of 0, whole GPUs 200 instead of 500: F = 0.5 x 100 better.
-    at, gpu, scores = fragmentation_scores(nodes((1000, 500)), SHARE, [SHARE, WHOLE], [0.5, 0.5])
-    assert (at.tolist(), gpu.tolist()) == ([0], [1])
-    assert scores.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
+    (found,) = scores(nodes((1000, 500)), [SHARE], [SHARE, WHOLE], [0.5, 0.5])
+    assert (found.node.tolist(), found.neat.tolist()) == ([0], [1])
+    assert found.tidy.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
+
+
+def test_several_tasks_are_scored_as_if_each_came_alone():
+    states = nodes((1000, 500), (300, 300))
+    both = scores(states, [SHARE, WHOLE], [SHARE, WHOLE], [0.5, 0.5])
+    for each, request in zip(both, [SHARE, WHOLE], strict=True):
+        (alone,) = scores(states, [request], [SHARE, WHOLE], [0.5, 0.5])
+        assert all(np.array_equal(getattr(each, name), getattr(alone, name)) for name in each.__slots__)
 
 
 def go(name, cluster, count=3):
