@@ -121,13 +121,17 @@ class Running:
         task: the task.
         mps_pct: its MPS percentage.
         time_s: seconds per iteration now (of the inference batch size that it runs at); `inf` while it loads.
-        remaining: iterations still to do (of the same inference batch size).
+        remaining: iterations still to do (of the same inference batch size, on as many GPUs as now).
+        sharing: how it shares its GPUs.
+        gpus: the indices of all its GPUs, in the order of its start; several for a gang.
     """
 
     task: Task
     mps_pct: int
     time_s: float
     remaining: float
+    sharing: str = "mps"
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

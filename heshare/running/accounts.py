@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,15 @@ from heshare.world.task import Task
 FloatArray = NDArray[np.float64]
 
 
+def stretches(intervals: Iterable[Interval], /) -> list[Interval]:
+    """One interval for each time that a task ran, whatever number of GPUs it ran on at once; in the order given."""
+    return list({(each.task, each.start_s, each.end_s): each for each in intervals}.values())
+
+
 def execution_s(intervals: Sequence[Interval], n: int, /) -> FloatArray:
-    """Time that each of n tasks spent on a GPU, E_i of Eq. 8, s, shape (n,)."""
+    """Time that each of n tasks spent on its GPU or GPUs, E_i of Eq. 8, s, shape (n,)."""
     total = np.zeros(n)
-    for each in intervals:
+    for each in stretches(intervals):
         total[each.task] += each.end_s - each.start_s
     return total
 
@@ -25,7 +30,7 @@ def waiting_s(intervals: Sequence[Interval], tasks: Sequence[Task], /) -> FloatA
     """Time that each task spent on no GPU between arrival and completion, W_i of Eq. 8, pauses included, s, (n,)."""
     total = np.zeros(len(tasks))
     left_s = np.array([task.arrival_s for task in tasks])
-    for each in sorted(intervals, key=lambda interval: (interval.task, interval.start_s, interval.end_s)):
+    for each in sorted(stretches(intervals), key=lambda one: (one.task, one.start_s, one.end_s)):
         total[each.task] += each.start_s - left_s[each.task]
         left_s[each.task] = each.end_s
     return total

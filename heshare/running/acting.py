@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from heshare.devices.failing import Failed
 from heshare.errors import InputError, PolicyError
 from heshare.policies.policy import Action, Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.running.gangs import shares
 from heshare.running.state import Job, Slot, State
 from heshare.running.timeline import Interval
+from heshare.world.task import Task
+from heshare.world.workload import SHARINGS, Resident
 
 if TYPE_CHECKING:
     from heshare.running.loop import Loop
@@ -49,15 +53,18 @@ class Hands:
         self._loop.waiting._enter(job.task)
         self._loop.remaining[job.task.id] = job.left
 
-    def finish(self, job: Job, slot: Slot, now_s: float) -> None:
-        """A job has completed on a GPU: close its books."""
-        self._close(job, slot, now_s, job.left, "completed")
+    def finish(self, job: Job, now_s: float, others: Sequence[Slot]) -> None:
+        """A job has completed: stop it on the other GPUs that it still runs on, close its books."""
+        self._stop(job, others, now_s)
+        self._close(job, now_s, job.left, "completed")
         job.left = 0.0
         job.state = State.DONE
 
     def fail(self, job: Job, slot: Slot, now_s: float, failed: Failed) -> bool:
-        """A job has failed on a GPU: close its books; whether it waits to be tried again."""
-        self._close(job, slot, now_s, 0.0, f"failed: {failed.kind}", failed)
+        """A job has failed on a GPU: take it off its others, close its books; whether it waits to be tried again."""
+        if job.state is State.RUNNING:
+            self._stop(job, [other for other in job.slots if other is not slot], now_s)
+        self._close(job, now_s, 0.0, f"failed: {failed.kind}", failed)
         again = self._loop.observer.again(failed)
         job.state = State.WAITING if again else State.FAILED
         if again:
@@ -65,37 +72,53 @@ class Hands:
         return again
 
     def _start(self, action: Start, now_s: float) -> None:
-        job, slot = self._job(action, action.task), self._slot(action, action.gpu)
+        job, slots = self._job(action, action.task), self._slots(action)
         if job.state is not State.WAITING:
             self._refuse(action, f"task {action.task} {job.state.value}", "Start only tasks of view.waiting.")
-        self._loop.touch(slot, now_s)
-        self._place(action, job, slot, now_s)
+        self._place(action, job, slots, now_s)
         self._loop.waiting._leave(job.task)
         del self._loop.remaining[job.task.id]
 
-    def _place(self, action: Start | Migrate, job: Job, slot: Slot, now_s: float) -> None:
-        job.resize(action.batch_size)
-        self._check_room(action, job, slot)
-        job.gpu, job.mps_pct, job.since_s = slot.index, action.mps_pct, now_s
+    def _place(self, action: Start | Migrate, job: Job, slots: tuple[Slot, ...], now_s: float) -> None:
+        if len(slots) != job.task.gpus and len(slots) not in job.task.widths:
+            self._refuse_width(action, job.task)
+        job.resize(action.batch_size, len(slots))
+        for slot in slots:
+            self._loop.touch(slot, now_s)
+            self._check_room(action, job, slot)
+        job.slots, job.mps_pct, job.sharing, job.since_s = slots, action.mps_pct, action.sharing, now_s
         job.starts += 1
-        slot.enter(job)
+        for slot in slots:
+            slot.enter(job)
         if self._start_cost_s > 0:
             job.state = State.LOADING
             ready_s = now_s + self._start_cost_s
-            self._loop.plan(ready_s, Kind.COMPLETION.value, self._loaded, job, slot, job.starts)
+            self._loop.plan(ready_s, Kind.COMPLETION.value, self._loaded, job, job.starts)
         else:
-            self._go(job, slot)
+            self._go(job)
 
-    def _loaded(self, now_s: float, job: Job, slot: Slot, start: int) -> None:
+    def _loaded(self, now_s: float, job: Job, start: int) -> None:
         if job.starts == start and job.state is State.LOADING:
-            self._loop.touch(slot, now_s)
-            self._go(job, slot)
+            for slot in job.slots:
+                self._loop.touch(slot, now_s)
+            self._go(job)
             self._loop.settle(now_s)
 
-    def _go(self, job: Job, slot: Slot) -> None:
+    def _go(self, job: Job) -> None:
+        """Let the first GPU run what is left, the others of a gang until they are stopped."""
         job.state = State.RUNNING
-        slot.device.start(job.task.id, job.workload, job.mps_pct, job.left / job.scale)
-        slot.changed()
+        iterations: float | None = job.left / job.scale
+        for slot in job.slots:
+            if job.sharing == "mps":
+                slot.device.start(job.task.id, job.workload, job.mps_pct, iterations)
+            else:
+                resident = Resident(job.workload, job.mps_pct, job.sharing)
+                shares(slot, f"sharing by {job.sharing}").start_as(job.task.id, resident, iterations)
+            if len(job.slots) > 1:
+                shares(slot, "a gang")
+                slot.gangs[job.task.id] = job
+                iterations = None
+            slot.changed()
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
         slot = self._slot(action, action.gpu)
@@ -114,10 +137,9 @@ class Hands:
             self.wait(job)
 
     def _migrate(self, action: Migrate, now_s: float) -> None:
-        job, slot = self._job(action, action.task), self._slot(action, action.gpu)
+        job, slots = self._job(action, action.task), self._slots(action)
         if self._take_off(action, job, now_s, "migrated"):
-            self._loop.touch(slot, now_s)
-            self._place(action, job, slot, now_s)
+            self._place(action, job, slots, now_s)
 
     def _take_off(self, action: Pause | Migrate, job: Job, now_s: float, outcome: str) -> bool:
         """Stop a job where it is; False if it has just completed instead."""
@@ -125,34 +147,43 @@ class Hands:
             if job.task.id in self._loop.untold:
                 return False
             self._refuse(action, f"task {job.task.id} {job.state.value}", "Name a task that runs on a GPU.")
-        slot = self._loop.slots[job.gpu]
-        self._loop.touch(slot, now_s)
-        if job.task.id not in slot.jobs:
+        for slot in job.slots:
+            self._loop.touch(slot, now_s)
+        if not job.slots:
             return False
-        done = 0.0 if job.state is State.LOADING else slot.device.stop(job.task.id) * job.scale
-        slot.changed()
+        done = 0.0 if job.state is State.LOADING else self._stop(job, job.slots, now_s) * job.scale
         if job.left - done <= _NOTHING * job.task.iterations:
-            self._loop.finish_now(job, slot, now_s)
+            self._loop.finish_now(job, now_s)
             return False
-        self._close(job, slot, now_s, done, outcome)
+        done = job.saved(done)
+        self._close(job, now_s, done, outcome)
         job.left -= done
         return True
+
+    def _stop(self, job: Job, slots: Sequence[Slot], now_s: float) -> float:
+        """Stop a job on some of its GPUs; returns the iterations that it did on the first of them."""
+        done = 0.0
+        for slot in reversed(slots):
+            self._loop.touch(slot, now_s)
+            done = slot.device.stop(job.task.id)
+            slot.changed()
+        return done
 
     def _wait_until(self, action: Wait, now_s: float) -> None:
         if not action.until_s > now_s:
             self._refuse(action, f"it is {now_s:g} s", "Wait for a time ahead.")
         self._loop.plan_tick(action.until_s)
 
-    def _close(
-        self, job: Job, slot: Slot, now_s: float, done: float, outcome: str, failed: Failed | None = None
-    ) -> None:
-        slot.leave(job)
-        interval = Interval(
-            job.task.id, slot.index, job.since_s, now_s, job.mps_pct, job.workload.batch_size, done, outcome
-        )
-        self._loop.recorder.intervals.append(interval)
-        self._loop.observer.closed(interval, failed)
-        job.gpu = -1
+    def _close(self, job: Job, now_s: float, done: float, outcome: str, failed: Failed | None = None) -> None:
+        """Take a job off its GPUs' books; the members of a gang did the same part each."""
+        size, part = job.workload.batch_size, done / len(job.slots)
+        for slot in job.slots:
+            slot.leave(job)
+            interval = Interval(job.task.id, slot.index, job.since_s, now_s, job.mps_pct, size, part, outcome)
+            self._loop.recorder.intervals.append(interval)
+            self._loop.observer.closed(interval, failed)
+        job.slots = ()
+        job.held = False
 
     def _check_room(self, action: Start | Migrate, job: Job, slot: Slot) -> None:
         gpu = slot.device.gpu
@@ -160,6 +191,13 @@ class Hands:
             self._refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
         if len(slot.jobs) >= gpu.mps_clients:
             self._refuse(action, f"GPU {slot.index} ({gpu.name}) has {len(slot.jobs)} MPS clients", "It takes no more.")
+        for other in slot.jobs.values():
+            if action.sharing.split("-")[0] != other.sharing.split("-")[0]:
+                self._refuse(
+                    action,
+                    f"task {other.task.id} on GPU {slot.index} ({gpu.name}) shares it by {other.sharing}",
+                    "Share as the others do, or choose another GPU.",
+                )
         if job.need_mib > slot.free_mib:
             self._refuse(
                 action,
@@ -177,6 +215,20 @@ class Hands:
         if not 0 <= gpu < len(self._loop.slots):
             self._refuse(action, f"no GPU {gpu}", f"GPUs are 0 to {len(self._loop.slots) - 1}.")
         return self._loop.slots[gpu]
+
+    def _slots(self, action: Start | Migrate) -> tuple[Slot, ...]:
+        """The GPUs of a start: one, or those of a gang."""
+        if action.sharing not in SHARINGS:
+            self._refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
+        slots = (self._slot(action, action.gpu), *[self._slot(action, gpu) for gpu in action.also])
+        if action.also and len({slot.index for slot in slots}) < len(slots):
+            self._refuse(action, "a GPU twice", "Give a gang different GPUs.")
+        return slots
+
+    def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
+        widths = sorted({task.gpus, *task.widths})
+        runs = f"runs on {' or '.join(map(str, widths))} GPU{'s' * (widths != [1])}"
+        self._refuse(action, f"task {task.id} {runs}, not {1 + len(action.also)}", "Name as many in gpu and also.")
 
     def _refuse(self, action: Action, found: str, advice: str) -> NoReturn:
         raise PolicyError(f"{self._loop.policy.name}, at {self._loop.clock.now_s():g} s, {action}: {found}. {advice}")

@@ -21,6 +21,7 @@ from heshare.errors import DeviceError, PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock, VirtualClock
+from heshare.running.gangs import keep_step
 from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
 from heshare.running.timeline import Recorder
@@ -127,20 +128,24 @@ class Loop:
             slot.listed = True
             self._touched.append(slot)
         if done:
-            self._complete(slot, done, now_s)
+            self._complete(done, now_s)
             self._tell_later(slot, tuple(done), now_s)
         failure = self._fail(slot, now_s)
         if failure is not None:
             self.untold.update(failure.tasks)
             self.plan(now_s, _LOOK, self._tell_failure, failure)
 
-    def finish_now(self, job: Job, slot: Slot, now_s: float) -> None:
+    def finish_now(self, job: Job, now_s: float) -> None:
         """A job was stopped with nothing left to do: it has completed, and the policy is told next."""
-        self._complete(slot, (job.task.id,), now_s)
+        slot = job.slots[0]
+        self.hands.finish(job, now_s, ())
+        self.unfinished -= 1
+        self._on_done(1)
         self._tell_later(slot, (job.task.id,), now_s)
 
     def settle(self, now_s: float) -> None:
         """Read every GPU that changed, write its timeline, and plan when to look at it again."""
+        keep_step(self._touched, lambda slot: self.touch(slot, now_s))
         for slot in self._touched:
             slot.listed = False
             self.recorder.observe(slot.index, now_s, slot.look())
@@ -215,7 +220,7 @@ class Loop:
         slot.listed = True
         self._touched.append(slot)
         if done:
-            self._complete(slot, done, now_s)
+            self._complete(done, now_s)
         failure = self._fail(slot, now_s)
         if done:
             self._fruitless = 0
@@ -234,9 +239,9 @@ class Loop:
                 "and nothing completes. Its next_event_s must lie ahead once advance has been called."
             )
 
-    def _complete(self, slot: Slot, done: Sequence[int], now_s: float) -> None:
+    def _complete(self, done: Sequence[int], now_s: float) -> None:
         for task in done:
-            self.hands.finish(self.jobs[task], slot, now_s)
+            self.hands.finish(self.jobs[task], now_s, self.jobs[task].slots[1:])
         self.unfinished -= len(done)
         self._on_done(len(done))
 

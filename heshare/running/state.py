@@ -9,9 +9,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, overload
 
-from heshare.devices.device import Device, Reading
+from heshare.devices.device import Device, Reading, Shares
 from heshare.devices.failing import Fallible
 from heshare.policies.policy import GpuView, Running
+from heshare.running.gangs import speed
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -37,39 +38,65 @@ class Job:
     Attributes:
         task: the task.
         state: where it is in its life.
-        left: iterations still to do (at the task's own inference batch size) when it last started or stopped.
-        gpu: the index of its GPU while it runs or loads, else -1.
+        left: iterations still to do (at the task's own inference batch size and number of GPUs) when it last started
+            or stopped.
+        slots: its GPUs while it runs or loads, else none; the first carries its iterations.
         mps_pct: its MPS percentage there.
+        sharing: how it shares them.
         workload: what it runs there; differs from the task's in the inference batch size if a policy says so.
-        need_mib: device memory that it holds there, MiB.
+        scale: iterations of the task for one iteration as it runs there.
+        need_mib: device memory that it holds on each, MiB.
+        held: whether a GPU that is too fast for its gang holds it back.
         since_s: when it started there, s.
         starts: how often it was started (tells a stale load from the present one).
     """
 
-    __slots__ = ("gpu", "left", "mps_pct", "need_mib", "since_s", "starts", "state", "task", "workload")
+    __slots__ = (
+        "held",
+        "left",
+        "mps_pct",
+        "need_mib",
+        "scale",
+        "sharing",
+        "since_s",
+        "slots",
+        "starts",
+        "state",
+        "task",
+        "workload",
+    )
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.state = State.PENDING
         self.left = task.iterations
-        self.gpu = -1
+        self.slots: tuple[Slot, ...] = ()
         self.mps_pct = 100
+        self.sharing = "mps"
         self.workload: Workload = task.workload
+        self.scale = 1.0
         self.need_mib = memory_mib(task.workload)
         self.since_s = 0.0
         self.starts = 0
+        self.held = False
 
-    @property
-    def scale(self) -> float:
-        """Iterations of the task for one iteration at the inference batch size that it runs at."""
-        return self.workload.batch_size / self.task.workload.batch_size
-
-    def resize(self, batch_size: int | None) -> None:
-        """Take another inference batch size, or with None the task's own."""
+    def resize(self, batch_size: int | None, gpus: int) -> None:
+        """Take another inference batch size, or with None the task's own, and a number of GPUs."""
         wanted = self.task.workload if batch_size is None else replace(self.task.workload, batch_size=batch_size)
         if wanted != self.workload:
             self.workload = wanted
             self.need_mib = memory_mib(wanted)
+        self.scale = self.workload.batch_size / self.task.workload.batch_size
+        if gpus != self.task.gpus:
+            self.scale *= speed(self.task, gpus)
+
+    def saved(self, done: float) -> float:
+        """Of `done` iterations since it started, those that count when it is taken off: up to its last full epoch."""
+        if self.task.epochs is None:
+            return done
+        epoch, before = self.task.iterations / self.task.epochs, self.task.iterations - self.left
+        # What is a whole number of epochs but for rounding is one.
+        return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
 
 
 class WaitingRoom(Sequence[Task]):
@@ -115,6 +142,8 @@ class Slot:
         free_mib: device memory that is free, MiB.
         version: counts looks; a planned look of an older version is void.
         listed: whether it is on the loop's list of GPUs to look at again.
+        gangs: those of the jobs that run here and on other GPUs too, by task id.
+        shares: the device, if it knows gangs and other ways of sharing than MPS.
         fallible: the device, if tasks can fail on it without the run failing.
         told_lost: whether the loss of the GPU has been found.
     """
@@ -125,11 +154,13 @@ class Slot:
         "device",
         "fallible",
         "free_mib",
+        "gangs",
         "index",
         "jobs",
         "listed",
         "looked_s",
         "reading",
+        "shares",
         "told_lost",
         "version",
     )
@@ -143,6 +174,8 @@ class Slot:
         self.free_mib = device.gpu.memory_mib
         self.version = 0
         self.listed = False
+        self.gangs: dict[int, Job] = {}
+        self.shares = device if isinstance(device, Shares) else None
         self.fallible = device if isinstance(device, Fallible) else None
         self.told_lost = False
         self._clock = clock
@@ -168,6 +201,7 @@ class Slot:
     def leave(self, job: Job) -> None:
         """Take a job off this GPU's books; an empty GPU has all its memory, whatever was rounded before."""
         del self.jobs[job.task.id]
+        self.gangs.pop(job.task.id, None)
         self.free_mib = self.free_mib + job.need_mib if self.jobs else self.device.gpu.memory_mib
 
     def view(self) -> GpuView:
@@ -206,13 +240,15 @@ class _RunningTasks(Mapping[int, Running]):
 
     def __getitem__(self, task: int) -> Running:
         job = self._slot.jobs[task]
+        gpus = tuple([slot.index for slot in job.slots])
         if job.state is State.LOADING:
-            return Running(job.task, job.mps_pct, math.inf, job.left / job.scale)
-        reading = self._slot.look()
-        progress = reading.residents[task]
-        since_s = self._clock.now_s() - self._slot.looked_s
+            return Running(job.task, job.mps_pct, math.inf, job.left / job.scale, job.sharing, gpus)
+        first = job.slots[0]
+        progress = first.look().residents[task]
+        since_s = self._clock.now_s() - first.looked_s
         done = progress.done + since_s / progress.time_s
-        return Running(job.task, job.mps_pct, progress.time_s, max(job.left / job.scale - done, 0.0))
+        left = max(job.left / job.scale - done, 0.0)
+        return Running(job.task, job.mps_pct, progress.time_s, left, job.sharing, gpus)
 
 
 class GpuViews(Sequence[GpuView]):

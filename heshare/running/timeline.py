@@ -34,7 +34,7 @@ class Segment(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A stretch of time that a task spent on one GPU without a break.
+    """A stretch of time that a task spent on one GPU without a break; a task on several has one on each.
 
     Attributes:
         task: the task's id.
@@ -43,7 +43,8 @@ class Interval(NamedTuple):
         end_s: end, s.
         mps_pct: its MPS percentage.
         batch_size: its inference batch size.
-        iterations: iterations of the task (at its own batch size) completed here.
+        iterations: iterations of the task (as it is on its own batch size and number of GPUs) completed here, less
+            what it had not saved when it was taken off; the members of a gang did the same part each.
         outcome: how it ended, `completed`, `paused` or `migrated`.
     """
 

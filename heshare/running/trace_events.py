@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from heshare import files
+from heshare.running.accounts import stretches
 from heshare.running.result import Run
 from heshare.running.timeline import Interval, Segment
 from heshare.world.catalogue import models
@@ -134,7 +135,7 @@ def _cluster_counters(run: Run) -> list[dict[str, Any]]:
     ]
     change: dict[float, list[int]] = defaultdict(lambda: [0, 0])
     waits_since = {task.id: task.arrival_s for task in run.tasks}
-    for each in sorted(run.record.intervals, key=lambda one: (one.start_s, one.end_s, one.task)):
+    for each in sorted(stretches(run.record.intervals), key=lambda one: (one.start_s, one.end_s, one.task)):
         change[waits_since[each.task]][0] += 1
         change[each.start_s][0] -= 1
         change[each.start_s][1] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from heshare.devices.emulated import EmulatedDevice
 from heshare.policies.policy import Policy, Traits
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.truth import DevicePredictor
+from heshare.running.accounts import stretches
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.world.catalogue import memory_mib
@@ -133,16 +135,19 @@ def check_run(result: Run) -> None:
 
 
 def _check_tasks(result: Run) -> None:
-    by_task: dict[int, list[tuple[float, float, str, float]]] = {task.id: [] for task in result.tasks}
+    by_task: dict[int, list[tuple[float, float, str]]] = {task.id: [] for task in result.tasks}
+    done = np.zeros(len(result.tasks))
     for each in result.record.intervals:
-        by_task[each.task].append((each.start_s, each.end_s, each.outcome, each.iterations))
+        done[each.task] += each.iterations
+    for each in stretches(result.record.intervals):
+        by_task[each.task].append((each.start_s, each.end_s, each.outcome))
     for task in result.tasks:
         stays = sorted(by_task[task.id])
-        assert [outcome for _, _, outcome, _ in stays].count("completed") == 1
+        assert [outcome for _, _, outcome in stays].count("completed") == 1
         assert stays[-1][2] == "completed"
         assert stays[0][0] >= task.arrival_s
-        assert all(end_s <= start_s for (_, end_s, _, _), (start_s, *_) in pairwise(stays))
-        assert sum(iterations for *_, iterations in stays) == pytest.approx(task.iterations, rel=1e-9)
+        assert all(end_s <= start_s for (_, end_s, _), (start_s, *_) in pairwise(stays))
+    np.testing.assert_allclose(done, [task.iterations for task in result.tasks], rtol=1e-9)
 
 
 def _check_segments(result: Run) -> None:
@@ -158,7 +163,7 @@ def _check_segments(result: Run) -> None:
             there = [each for each in stays if each.start_s < segment.end_s and each.end_s > segment.start_s]
             assert {each.task for each in there} >= {task for task, _, _ in segment.residents}
             held_mib = sum(
-                memory_mib(Workload(result.tasks[each.task].workload.model, sizes[each.task, index, each.start_s]))
+                memory_mib(replace(result.tasks[each.task].workload, batch_size=sizes[each.task, index, each.start_s]))
                 for each in there
             )
             assert held_mib <= gpu.memory_mib * (1 + 1e-12)

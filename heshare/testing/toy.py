@@ -26,7 +26,7 @@ class ToyDevice:
     """Every iteration takes `base_s` alone at the top clock; n tasks take turns, and time grows as the clock falls.
 
     With n residents an iteration takes n x base_s x top / clock. Power is idle power with nothing running, else idle
-    power plus 100 W x clock / top. MPS percentages are kept and have no effect.
+    power plus 100 W x clock / top. MPS percentages and ways of sharing are kept and have no effect.
     """
 
     provenance = "emulated"
@@ -40,13 +40,19 @@ class ToyDevice:
         self._residents: dict[int, Resident] = {}
         self._done: dict[int, float] = {}
         self._wanted: dict[int, float] = {}
+        self._held_s: dict[int, float] = {}
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Ask for a clock of the grid."""
         self._requested_mhz = None if sm_mhz is None else self.gpu.check_clock(sm_mhz)
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task under MPS."""
+        self.start_as(task_id, Resident(workload, mps_pct), iterations)
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
         """Start a task."""
+        workload = resident.workload
         if task_id in self._residents:
             raise DeviceError(f"{self.gpu.name}: task {task_id} runs already. Stop it first.")
         if len(self._residents) >= self.gpu.mps_clients:
@@ -54,7 +60,7 @@ class ToyDevice:
         held = sum(memory_mib(resident.workload) for resident in self._residents.values())
         if held + memory_mib(workload) > self.gpu.memory_mib:
             raise DeviceError(f"{self.gpu.name}: {workload} does not fit beside {held:.0f} MiB. Stop a task first.")
-        self._residents[task_id] = Resident(workload, mps_pct)
+        self._residents[task_id] = resident
         self._done[task_id] = 0.0
         self._wanted[task_id] = math.inf if iterations is None else iterations
 
@@ -63,12 +69,19 @@ class ToyDevice:
         if task_id not in self._residents:
             raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
         del self._residents[task_id], self._wanted[task_id]
+        self._held_s.pop(task_id, None)
         return self._done.pop(task_id)
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Let a task take at least so long per iteration."""
+        if task_id not in self._residents:
+            raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
+        self._held_s[task_id] = time_s
 
     def read(self) -> Reading:
         """What it does now."""
         residents = {
-            task: Progress(task, resident, self._done[task], self._time_s(resident))
+            task: Progress(task, resident, self._done[task], self._time_s(task))
             for task, resident in self._residents.items()
         }
         return Reading(self._now_s, self._requested_mhz, self._mhz(), self._power_w(), self._energy_j, residents)
@@ -79,10 +92,7 @@ class ToyDevice:
 
     def _completion_s(self) -> float:
         return min(
-            (
-                self._now_s + (self._wanted[task] - self._done[task]) * self._time_s(resident)
-                for task, resident in self._residents.items()
-            ),
+            (self._now_s + (self._wanted[task] - self._done[task]) * self._time_s(task) for task in self._residents),
             default=math.inf,
         )
 
@@ -102,14 +112,14 @@ class ToyDevice:
     def _pass(self, seconds: float) -> None:
         self._energy_j += self._power_w() * seconds
         self._now_s += seconds
-        for task, resident in self._residents.items():
-            self._done[task] += seconds / self._time_s(resident)
+        for task in self._residents:
+            self._done[task] += seconds / self._time_s(task)
 
     def _ended(self, task: int) -> bool:
         """Whether nothing is left, or so little that time, rounded, would no longer move."""
         left = self._wanted[task] - self._done[task]
-        too_short = self._now_s + left * self._time_s(self._residents[task]) <= self._now_s
-        return too_short or left <= 1e-12 * self._wanted[task]
+        too_short = self._now_s + left * self._time_s(task) <= self._now_s
+        return too_short or (left < math.inf and left <= 1e-12 * self._wanted[task])
 
     def _mhz(self) -> float:
         return float(self._requested_mhz or self.gpu.max_mhz)
@@ -117,9 +127,10 @@ class ToyDevice:
     def _power_w(self) -> float:
         return self.gpu.idle_w + (100.0 * self._mhz() / self.gpu.max_mhz if self._residents else 0.0)
 
-    def _time_s(self, resident: Resident) -> float:
-        base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[resident.workload.model]
-        return base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
+    def _time_s(self, task: int) -> float:
+        base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[self._residents[task].workload.model]
+        own_s = base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
+        return max(own_s, self._held_s.get(task, 0.0))
 
 
 def toy_devices(cluster: Cluster) -> list[ToyDevice]:

@@ -1,0 +1,73 @@
+"""Gangs: tasks on several GPUs in step, how fast they go, and how a GPU that is too fast waits for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from heshare.devices.device import Shares
+from heshare.errors import DeviceError
+from heshare.world.task import Task
+
+if TYPE_CHECKING:
+    from heshare.running.state import Job, Slot
+
+
+def speed(task: Task, gpus: int, /) -> float:
+    """Iterations of a task, as it is on `task.gpus` GPUs, for one iteration on `gpus` GPUs (data parallel)."""
+    return gpus / task.gpus
+
+
+def shares(slot: Slot, what: str) -> Shares:
+    """A slot's device, for what only some devices can do.
+
+    Raises:
+        DeviceError: it shares by MPS alone and runs each task by itself.
+    """
+    if slot.shares is None:
+        raise DeviceError(
+            f"GPU {slot.index} ({slot.device.gpu.name}, {slot.device.provenance}): asked for {what}; it shares by MPS "
+            "alone and runs each task on itself alone. Use a policy and tasks that need no more, or emulated GPUs."
+        )
+    return slot.shares
+
+
+def keep_step(touched: list[Slot], touch: Callable[[Slot], None]) -> None:
+    """Let every gang that a change may have slowed or sped up go at the pace of its slowest member.
+
+    Args:
+        touched: GPUs that changed and are at the present; grows by those of their gangs.
+        touch: brings a GPU to the present and adds it to `touched`.
+    """
+    gangs: dict[int, Job] = {}
+    at = 0
+    while at < len(touched):
+        gangs.update(touched[at].gangs)
+        for job in list(touched[at].gangs.values()):
+            for slot in job.slots:
+                if not slot.listed:
+                    touch(slot)
+        at += 1
+    running = [job for job in gangs.values() if job.slots]
+    for job in running:
+        if job.held:
+            _hold(job, job.slots, 0.0)
+            job.held = False
+    paces = [_times_s(job) for job in running]
+    for job, times_s in zip(running, paces, strict=True):
+        pace_s = max(times_s)
+        fast = [slot for slot, time_s in zip(job.slots, times_s, strict=True) if time_s < pace_s]
+        if fast:
+            _hold(job, fast, pace_s)
+            job.held = True
+
+
+def _times_s(job: Job) -> list[float]:
+    """Seconds per iteration of each member, unheld."""
+    return [slot.look().residents[job.task.id].time_s for slot in job.slots]
+
+
+def _hold(job: Job, slots: Sequence[Slot], time_s: float) -> None:
+    for slot in slots:
+        shares(slot, "a gang").hold(job.task.id, time_s)
+        slot.changed()
