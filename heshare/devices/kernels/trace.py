@@ -1,0 +1,186 @@
+"""Traces of the kernels that one iteration launches, with the host that launches them.
+
+The host launches kernels one after the other and runs ahead of the GPU (PyTorch's way), except after kernels that it
+waits for. A trace in which it waits for every kernel is a plain chain of kernels and gaps, as FIKIT describes a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from heshare import files
+from heshare.devices.constants import Constants, default
+from heshare.errors import InputError
+from heshare.world.catalogue import gpu
+from heshare.world.table import Header, RowError, read_rows
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+COLUMNS = ("workload", "batch_size", "position", "kernel", "sms", "duration_us")
+TRACED_ON = "V100-SXM2"
+"""The GPU of `data/kernels/v100.csv`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The n kernels of one iteration.
+
+    Attributes:
+        name: what launches them.
+        duration_s: how long each runs with the whole GPU, s, shape (n,).
+        sms: the share of the GPU's SMs that each can use, above 0 and at most 1, shape (n,).
+        kernel: which kernel it is: equal numbers for equal name and size, shape (n,).
+        host_s: host time before each launch, s: since the launch before, or since the end of the kernel before if the
+            host waited for that, shape (n,).
+        waits: whether the host waits for the kernel's end before it goes on; it always waits for the last, shape (n,).
+
+    Raises:
+        InputError: no kernels, shapes that differ, a duration of nothing, or shares out of range.
+    """
+
+    name: str
+    duration_s: FloatArray
+    sms: FloatArray
+    kernel: IntArray
+    host_s: FloatArray
+    waits: BoolArray
+
+    def __post_init__(self) -> None:
+        arrays = (self.duration_s, self.sms, self.kernel, self.host_s, self.waits)
+        good = (
+            len(self.duration_s) > 0
+            and len({array.shape for array in arrays}) == 1
+            and bool((self.duration_s > 0).all() and (self.host_s >= 0).all() and self.waits[-1])
+            and bool((self.sms > 0).all() and (self.sms <= 1).all())
+        )
+        if not good:
+            raise InputError(
+                column=self.name,
+                found=f"{len(self.duration_s)} kernels, arrays of shapes {[array.shape for array in arrays]}",
+                expected="at least one kernel, arrays of one shape, durations above 0, SM shares above 0 and up to 1",
+                action="Correct the trace.",
+            )
+
+    def __len__(self) -> int:
+        return len(self.duration_s)
+
+    @property
+    def busy_s(self) -> float:
+        """Time of the kernels of one iteration, s."""
+        return float(self.duration_s.sum())
+
+    def alone(self) -> tuple[FloatArray, float]:
+        """Iteration after iteration alone: the gap after each kernel, s, shape (n,), and an iteration's time, s.
+
+        The gap after the last kernel lasts until the first one of the next iteration.
+        """
+        launched_s = free_s = 0.0
+        gaps_s = np.empty(len(self))
+        for at, (duration_s, host_s) in enumerate(zip(self.duration_s.tolist(), self.host_s.tolist(), strict=True)):
+            launched_s = (free_s if at and self.waits[at - 1] else launched_s) + host_s
+            start_s = max(launched_s, free_s)
+            gaps_s[at - 1] = start_s - free_s
+            free_s = start_s + duration_s
+        return gaps_s, free_s
+
+    def with_waits(self, waits: int) -> Trace:
+        """The same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last.
+
+        Raises:
+            InputError: fewer than one wait, or more than there are kernels.
+        """
+        if not 1 <= waits <= len(self):
+            raise InputError(
+                column="waits", found=str(waits), expected=f"1 to {len(self)} kernels to wait for", action="Correct it."
+            )
+        chosen = np.zeros(len(self), dtype=np.bool_)
+        chosen[np.ceil(np.arange(1, waits + 1) * len(self) / waits).astype(np.int64) - 1] = True
+        return replace(self, waits=chosen)
+
+    def with_host(self, *, each_s: float = 0.0, first_s: float = 0.0) -> Trace:
+        """The same kernels with more host time before each launch, and before the first one of an iteration, s."""
+        host_s = self.host_s + each_s
+        host_s[0] += first_s
+        return replace(self, host_s=host_s)
+
+
+def chain(name: str, duration_s: ArrayLike, gap_s: ArrayLike, sms: ArrayLike = 1.0, kernel: ArrayLike = 0) -> Trace:
+    """A task as FIKIT describes it: kernels, and after each a gap of that length before the next one is launched.
+
+    Args:
+        name: what it is.
+        duration_s: of each kernel, s, shape (n,).
+        gap_s: after each kernel, s, shape (n,) or one for all; the last one comes before the next iteration.
+        sms: share of the SMs, shape (n,) or one for all.
+        kernel: identities, shape (n,) or one for all.
+    """
+    durations = np.asarray(duration_s, dtype=np.float64)
+    n = len(durations)
+    gaps = np.broadcast_to(np.asarray(gap_s, dtype=np.float64), n)
+    return Trace(
+        name,
+        durations,
+        np.broadcast_to(np.asarray(sms, dtype=np.float64), n).copy(),
+        np.broadcast_to(np.asarray(kernel, dtype=np.int64), n).copy(),
+        np.roll(gaps, 1),
+        np.ones(n, dtype=np.bool_),
+    )
+
+
+@cache
+def traces() -> Mapping[str, Trace]:
+    """The traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`.
+
+    Raises:
+        InputError: a bad cell, with row and column.
+    """
+    rows: dict[str, list[tuple[str, int, float]]] = {}
+    for row in read_rows(files.data("kernels", "v100.csv")):
+        if isinstance(row, RowError):
+            raise row
+        if isinstance(row, Header):
+            row.need(COLUMNS)
+            continue
+        known = rows.setdefault(row.text("workload"), [])
+        if row.whole("position") != len(known):
+            raise row.bad("position", "out of order", f"{len(known)}", "Keep each workload's rows in order.")
+        known.append((row.text("kernel"), row.whole("sms", least=1), row.number_of("duration_us", above=True)))
+    host_s = host_per_kernel_s({name: len(found) for name, found in rows.items()})
+    return MappingProxyType({name: _trace(name, found, host_s) for name, found in rows.items()})
+
+
+def host_per_kernel_s(kernels: Mapping[str, int], constants: Constants | None = None) -> float:
+    """Host time for one launch of eager PyTorch, s: the mean over the traced workloads with a measured host floor.
+
+    The traces themselves have no gaps; this is the calibrated host time of an iteration over its traced kernels.
+
+    Args:
+        kernels: traced kernels of an iteration, by workload.
+        constants: the device model's constants; the calibrated ones unless given.
+    """
+    timing = (constants or default()).timing
+    floors = [(timing.get((TRACED_ON, "eager", name)), count) for name, count in sorted(kernels.items())]
+    return float(np.mean([known.host_s / count for known, count in floors if known and known.host_s > 0]))
+
+
+def _trace(name: str, rows: Sequence[tuple[str, int, float]], host_s: float) -> Trace:
+    known: dict[tuple[str, int], int] = {}
+    n, sms = len(rows), gpu(TRACED_ON).sm_count
+    waits = np.zeros(n, dtype=np.bool_)
+    waits[-1] = True
+    return Trace(
+        name,
+        np.array([1e-6 * duration_us for *_, duration_us in rows]),
+        np.array([min(1.0, wanted / sms) for _, wanted, _ in rows]),
+        np.array([known.setdefault((kernel, wanted), len(known)) for kernel, wanted, _ in rows]),
+        np.full(n, host_s),
+        waits,
+    )
