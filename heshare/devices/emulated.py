@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heshare.devices.constants import Constants, default
 from heshare.devices.model import Estimate, co_run
 from heshare.devices.noise import NoiseModel
@@ -18,6 +20,7 @@ class EmulatedDevice(VirtualDevice):
     Args:
         gpu: which GPU.
         power_cap_w: its power limit, W; None is the card's own.
+        sleep_w: power while nothing runs, W, of a GPU that then goes to a low-power state; None if it does not.
         noise: repeat noise on what `read` reports; None is none. Progress and energy are never noisy.
         constants: other constants than the calibrated ones.
 
@@ -32,11 +35,13 @@ class EmulatedDevice(VirtualDevice):
         gpu: Gpu,
         *,
         power_cap_w: float | None = None,
+        sleep_w: float | None = None,
         noise: NoiseModel | None = None,
         constants: Constants | None = None,
     ) -> None:
         super().__init__(gpu, provenance=self.provenance, noise=noise)
         self._cap_w = power_cap_w
+        self._sleep_w = sleep_w
         self._constants = constants or default()
         self._known: dict[tuple[int | None, tuple[Resident, ...]], Estimate] = {}
         self._estimate(None, ())
@@ -44,5 +49,8 @@ class EmulatedDevice(VirtualDevice):
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         key = (sm_mhz, residents)
         if key not in self._known:
-            self._known[key] = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
+            found = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
+            if not residents and self._sleep_w is not None:
+                found = replace(found, power_w=self._sleep_w)
+            self._known[key] = found
         return self._known[key]

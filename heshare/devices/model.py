@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from heshare.devices.answer import Estimate, TaskEstimate, estimate_of
 from heshare.devices.constants import Constants, Power, default
 from heshare.devices.contention import pushes
 from heshare.devices.power import board_w, clock_under, load, stall
-from heshare.devices.timing import part
+from heshare.devices.sharing.apart import co_run_apart
+from heshare.devices.sharing.training import training_part
+from heshare.devices.timing import Part, part
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
-
-@dataclass(frozen=True, slots=True)
-class TaskEstimate:
-    """One resident, while all of them run.
-
-    Attributes:
-        workload: the model's name.
-        batch_size: inference batch size.
-        mps_pct: its MPS percentage.
-        time_s: seconds per iteration.
-        sm_util_pct: SMs that it keeps busy, % of the GPU.
-        dram_util_pct: memory bandwidth that it uses, %.
-        l2_util_pct: L2 bandwidth that it uses, %.
-        anchored: whether measurements of this workload on this GPU went into the fit.
-        uncertainty: relative standard uncertainty of `time_s`.
-    """
-
-    workload: str
-    batch_size: int
-    mps_pct: int
-    time_s: float
-    sm_util_pct: float
-    dram_util_pct: float
-    l2_util_pct: float
-    anchored: bool
-    uncertainty: float
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A set of residents on one GPU.
-
-    Attributes:
-        gpu: the GPU's name.
-        sm_mhz: the SM clock reached, MHz.
-        power_w: board power, W.
-        tasks: the residents, in the order given.
-    """
-
-    gpu: str
-    sm_mhz: float
-    power_w: float
-    tasks: tuple[TaskEstimate, ...]
+__all__ = ["Estimate", "TaskEstimate", "co_run"]
 
 
 def co_run(
@@ -70,13 +30,14 @@ def co_run(
 
     Args:
         gpu: the GPU.
-        residents: workloads with their MPS percentages; none is an idle GPU.
+        residents: workloads with their MPS percentages, or all of them in another way of sharing; none is an idle GPU.
         sm_mhz: the clock asked for, MHz; None leaves the card to itself: the top clock, unless the cap holds it down.
         power_cap_w: the power limit, W; None is the card's own.
         constants: other constants than the calibrated ones.
 
     Raises:
-        InputError: a clock that is not on the card's grid, a cap at or below idle power, no constants.
+        InputError: a clock that is not on the card's grid, a cap at or below idle power, no constants, or ways of
+            sharing that do not go together on this GPU.
     """
     known = constants or default()
     power = _power(known, gpu)
@@ -92,7 +53,9 @@ def co_run(
     request = top if sm_mhz is None else gpu.check_clock(sm_mhz)
     if not residents:
         return Estimate(gpu.name, float(request), power.idle_w, ())
-    parts = [part(known, gpu.name, resident) for resident in residents]
+    parts = [_part(known, gpu.name, resident) for resident in residents]
+    if any(resident.sharing != "mps" for resident in residents):
+        return co_run_apart(gpu, residents, parts, float(request), cap_w, known)
     reached = clock_under(power, parts, cap_w, float(request), float(top))
     slow, stalled = top / reached, stall(power, reached)
     active, _ = load(power, parts, slow, stalled)
@@ -102,20 +65,7 @@ def co_run(
         parts, residents, pushes(known.contention[gpu.name], parts), strict=True
     ):
         time_s = one.time_s(slow, stalled, full * factor, wait_s)
-        sms, memory = 100.0 * one.work_s * slow / time_s, 100.0 * one.memory_s * stalled / time_s
-        tasks.append(
-            TaskEstimate(
-                workload=resident.workload.model,
-                batch_size=one.batch_size,
-                mps_pct=resident.mps_pct,
-                time_s=time_s,
-                sm_util_pct=sms,
-                dram_util_pct=min(100.0, reported.dram_per_sm * sms + reported.dram_per_memory * memory),
-                l2_util_pct=min(100.0, reported.l2_per_sm * sms),
-                anchored=one.anchored,
-                uncertainty=one.uncertainty,
-            )
-        )
+        tasks.append(estimate_of(one, resident, time_s, slow, stalled, reported))
     return Estimate(gpu.name, reached, min(cap_w, board_w(power, parts, reached, float(top))), tuple(tasks))
 
 
@@ -129,3 +79,9 @@ def _power(constants: Constants, gpu: Gpu) -> Power:
             expected="one of " + ", ".join(constants.power),
             action="Add the GPU to data/gpus.csv and run `make calibrate`.",
         ) from None
+
+
+def _part(constants: Constants, gpu: str, resident: Resident) -> Part:
+    if resident.workload.phase == "training":
+        return training_part(constants, gpu, resident)
+    return part(constants, gpu, resident)

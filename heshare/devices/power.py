@@ -6,7 +6,7 @@ unique and never rises when work is added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from heshare.devices.constants import Power
 from heshare.devices.timing import Part
@@ -50,13 +50,18 @@ def board_w(power: Power, parts: Sequence[Part], sm_mhz: float, max_mhz: float) 
 
 
 def clock_under(power: Power, parts: Sequence[Part], cap_w: float, request_mhz: float, max_mhz: float) -> float:
-    """The highest clock up to `request_mhz` at which the power stays within `cap_w`, MHz."""
-    if board_w(power, parts, request_mhz, max_mhz) <= cap_w:
+    """The highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
+    return clock_within(lambda mhz: board_w(power, parts, mhz, max_mhz), cap_w, request_mhz, max_mhz)
+
+
+def clock_within(draw_w: Callable[[float], float], cap_w: float, request_mhz: float, max_mhz: float) -> float:
+    """The highest clock up to `request_mhz` at which the power `draw_w(clock)` stays within `cap_w`, MHz."""
+    if draw_w(request_mhz) <= cap_w:
         return request_mhz
     low, high = 0.0, float(max_mhz)
     for _ in range(_ROUNDS):
         middle = 0.5 * (low + high)
-        if board_w(power, parts, middle, max_mhz) <= cap_w:
+        if draw_w(middle) <= cap_w:
             low = middle
         else:
             high = middle

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from heshare.devices.device import Progress, Reading
 from heshare.devices.model import Estimate
 from heshare.devices.noise import NoiseModel
-from heshare.errors import DeviceError
+from heshare.devices.sharing.apart import ways
+from heshare.devices.sharing.mig import memory_mib as instance_mib
+from heshare.devices.sharing.mig import slices_of
+from heshare.errors import DeviceError, InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -27,6 +30,8 @@ class _Running:
     memory_mib: float
     done: float = 0.0
     time_s: float = math.inf
+    own_s: float = math.inf
+    held_s: float = 0.0
 
     @property
     def remaining_s(self) -> float:
@@ -52,6 +57,7 @@ class VirtualDevice(ABC):
         self._energy_j = 0.0
         self._running: dict[int, _Running] = {}
         self._settled: Estimate | None = None
+        self._apart = False
 
     @abstractmethod
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
@@ -77,17 +83,40 @@ class VirtualDevice(ABC):
         Raises:
             DeviceError: the id runs already, the memory does not fit, or there are too many clients.
         """
-        needed_mib = memory_mib(workload)
+        self.start_as(task_id, Resident(workload, mps_pct), iterations)
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
+        """Start a task that shares the GPU in the resident's own way; otherwise as `start`.
+
+        Raises:
+            DeviceError: as `start`; or the GPU cannot share in this way, or not beside those that run.
+        """
+        needed_mib = memory_mib(resident.workload)
         free_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
         if task_id in self._running:
             raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
         if len(self._running) >= self._gpu.mps_clients:
             raise self._refusal(f"{self._gpu.mps_clients} MPS clients run already", "Wait for one to end.")
+        if resident.sharing != "mps" or self._apart:
+            free_mib = min(free_mib, self._room_mib(resident))
         if needed_mib > free_mib:
-            raise self._refusal(f"{workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free", "Wait, or split.")
+            raise self._refusal(
+                f"{resident.workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free", "Wait, or split."
+            )
         wanted = math.inf if iterations is None else float(iterations)
-        self._running[task_id] = _Running(Resident(workload, mps_pct), wanted, needed_mib)
+        self._running[task_id] = _Running(resident, wanted, needed_mib)
+        self._apart = resident.sharing != "mps"
         self._settled = None
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Let a task that runs here take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        one = self._found(task_id)
+        one.held_s = time_s
+        one.time_s = max(one.own_s, time_s)
 
     def stop(self, task_id: int) -> float:
         """Stop a task, finished or not; returns the iterations that it completed here.
@@ -95,9 +124,9 @@ class VirtualDevice(ABC):
         Raises:
             DeviceError: no such task runs here.
         """
-        if task_id not in self._running:
-            raise self._refusal(f"no task {task_id} runs here", "Stop only what was started and has not completed.")
-        stopped = self._running.pop(task_id)
+        stopped = self._found(task_id)
+        del self._running[task_id]
+        self._apart = self._apart and bool(self._running)
         self._settled = None
         return stopped.done
 
@@ -154,6 +183,7 @@ class VirtualDevice(ABC):
             ended = [task for task, one in self._running.items() if self._ended(one)]
             for task in ended:
                 del self._running[task]
+            self._apart = self._apart and bool(self._running)
             completed += ended
             self._settled = None
         self._pass(to_s)
@@ -197,8 +227,23 @@ class VirtualDevice(ABC):
         if self._settled is None:
             self._settled = self._estimate(self._clock, tuple(one.resident for one in self._running.values()))
             for one, task in zip(self._running.values(), self._settled.tasks, strict=True):
-                one.time_s = task.time_s
+                one.own_s = task.time_s
+                one.time_s = task.time_s if task.time_s > one.held_s else one.held_s
         return self._settled
+
+    def _found(self, task_id: int) -> _Running:
+        if task_id not in self._running:
+            raise self._refusal(f"no task {task_id} runs here", "Name only what was started and has not completed.")
+        return self._running[task_id]
+
+    def _room_mib(self, resident: Resident) -> float:
+        """Memory that a task finds which does not share by MPS, MiB, once it is sure that it may run beside others."""
+        try:
+            ways(self._gpu, [*(one.resident for one in self._running.values()), resident])
+        except InputError as error:
+            raise self._refusal(str(error), "Wait for the others to end.") from error
+        slices = slices_of(resident.sharing)
+        return math.inf if slices is None else instance_mib(self._gpu, slices)
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._gpu.name} ({self.provenance}): {found}. {action}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from heshare import files
 from heshare.errors import InputError
+from heshare.world import training
 from heshare.world.gpu import Gpu
 from heshare.world.table import Header, Row, RowError, read_rows
 from heshare.world.workload import Model, Resident, Workload, parse_resident
@@ -162,11 +163,17 @@ def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") ->
         InputError: another form, or an unknown model.
     """
     parsed = parse_resident(text, precision=precision, engine=engine)
-    model(parsed.workload.model)
+    memory_mib(parsed.workload)
     return parsed
 
 
 def memory_mib(workload: Workload) -> float:
-    """Device memory that a process serving this workload needs, MiB."""
+    """Device memory that a process running this workload needs, MiB.
+
+    Raises:
+        InputError: no such workload.
+    """
+    if workload.phase == "training":
+        return training.step(workload).memory_mib
     known = model(workload.model)
     return known.memory_fixed_mib + known.memory_per_sample_mib * workload.batch_size
