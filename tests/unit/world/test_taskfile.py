@@ -37,6 +37,38 @@ def test_precision_and_engine_are_kept_if_they_matter(tmp_path: Path) -> None:
     assert read_tasks(write_tasks(tmp_path / "tasks.csv", tasks)) == tasks
 
 
+def test_what_only_some_tasks_have_is_kept_if_it_matters(tmp_path: Path) -> None:
+    tasks = (
+        Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
+        Task(1, Workload("vgg16", 4), 5.0, 7.5, deadline_s=90.25, epochs=3),
+    )
+    path = write_tasks(tmp_path / "tasks.csv", tasks)
+    assert read_tasks(path) == tasks
+    assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",gpus,widths,priority,deadline_s,epochs"
+    path = write_tasks(path, (Task(0, Workload("vgg16", 4), 5.0, epochs=2),))
+    assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",epochs"
+
+
+def test_a_training_workload_that_nobody_recorded_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2, column workload"):
+        read_tasks(written(tmp_path, HEADER + ",phase", f"{GOOD},training"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("gpus", "0"), ("gpus", "2.5"), ("widths", "2;4"), ("widths", "0"), ("priority", "-1"), ("deadline_s", "0"),
+     ("epochs", "0"), ("phase", "sleep")],
+)  # fmt: skip
+def test_a_bad_further_cell_is_named(tmp_path: Path, column: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"row 2, column {column}"):
+        read_tasks(written(tmp_path, f"{HEADER},{column}", f"{GOOD},{value}"))
+
+
+def test_a_deadline_before_the_arrival_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2, column deadline_s"):
+        read_tasks(written(tmp_path, HEADER + ",deadline_s", "0,resnet50,8,100,60,59"))
+
+
 def test_columns_may_come_in_any_order_and_optional_ones_be_empty(tmp_path: Path) -> None:
     path = written(tmp_path, "arrival_s,id,iterations,workload,batch_size,engine", "2.5,0,7,vgg19,4,")
     assert read_tasks(path) == (Task(0, Workload("vgg19", 4), 7.0, 2.5),)
