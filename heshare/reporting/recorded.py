@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heshare.errors import InputError
-from heshare.prediction.features import NAMES, References, is_reference, residents_of
+from heshare.prediction.covering import covered as covered_rows
+from heshare.prediction.features import NAMES, References, is_reference
 from heshare.prediction.features import of_profiles as features_of
 from heshare.prediction.samples import Samples, of_profiles
 from heshare.profiles.completing import StandInWarning, complete
@@ -169,9 +169,7 @@ def covered(one: Recording) -> tuple[pd.DataFrame, str]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StandInWarning)
-        references = References(one.table)
-    known = [_known(references, row) for row in _tuples(one.table)]
-    kept = one.table[known].reset_index(drop=True)
+        kept = one.table[covered_rows(one.table)].reset_index(drop=True)
     samples = kept[~is_reference(kept)]
     if len(samples) < ENOUGH or samples["workload"].nunique() < ENOUGH_WORKLOADS:
         few = f"{len(samples)} samples of {samples['workload'].nunique()} workloads"
@@ -247,12 +245,3 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 def _tuples(table: pd.DataFrame) -> list[Any]:
     return list(table.itertuples(index=False))
-
-
-def _known(references: References, row: Any) -> bool:
-    try:
-        for one in residents_of(row):
-            references.task(row.gpu, one.workload)
-    except InputError:
-        return False
-    return True

@@ -1,0 +1,85 @@
+"""The profiles of the GPUs that are present, recorded now, and what is learned from them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from heshare.devices.device import Device
+from heshare.devices.open import opened
+from heshare.prediction.covering import covered
+from heshare.prediction.forest import ForestPredictor, train
+from heshare.prediction.predictor import Predictor
+from heshare.profiles import store
+from heshare.profiles.completing import StandInWarning
+from heshare.profiles.protocol import Protocol
+from heshare.profiles.record import profile
+from heshare.running.live.cards import LiveCard
+
+Open = Callable[[LiveCard], AbstractContextManager[Device]]
+
+
+def open_card(card: LiveCard) -> AbstractContextManager[Device]:
+    """A GPU for the recorder, with PyTorch workers."""
+    return opened(f"nvml:{card.uuid}", clocks=card.clocks)
+
+
+def record(
+    cards: Sequence[LiveCard],
+    folder: Path,
+    *,
+    budget_s: float,
+    seed: int,
+    protocol: Protocol | None = None,
+    opener: Open = open_card,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Record one GPU of each type, or go on with what is there until the budget is spent.
+
+    Args:
+        cards: the GPUs.
+        folder: of profiles; the tables become `folder/<gpu>/profile.csv`.
+        budget_s: time for each type, s.
+        seed: of the plan.
+        protocol: how to measure; by default the recorder's.
+        opener: opens a GPU.
+        progress: show the time that is left on a terminal.
+
+    Returns:
+        All tables as one.
+
+    Raises:
+        DeviceError: a GPU refuses.
+        InputError: too short a budget, or the folder belongs to another recording.
+    """
+    tables: list[pd.DataFrame] = []
+    for _, card in sorted({card.gpu.name: card for card in reversed(cards)}.items()):
+        with opener(card) as device:
+            path = profile(
+                device,
+                folder,
+                budget_s=budget_s,
+                clocks=card.clocks,
+                seed=seed,
+                protocol=protocol,
+                command=f"heshare live --budget {budget_s:g}s --seed {seed}",
+                progress=progress,
+            )
+        tables.append(store.read(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def learn(table: pd.DataFrame) -> Callable[[], Predictor]:
+    """Makes predictors that were trained on a record once, each with a memory of its own.
+
+    Rows whose tasks were not all recorded alone are left out.
+    """
+    with warnings.catch_warnings():
+        # Utilisations that the card does not tell are the device model's; the manifest of the record says so.
+        warnings.simplefilter("ignore", StandInWarning)
+        return partial(ForestPredictor, *train(table[covered(table)].reset_index(drop=True), seed=0))
