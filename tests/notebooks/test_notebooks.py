@@ -353,3 +353,9 @@ def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
     assert len(names) > 50
     changed = [str(name) for name in names if (results / name).read_bytes() != (other / name).read_bytes()]
     assert changed == []
+
+
+def test_pwr_saves_power_while_gpus_are_free(results: Path) -> None:
+    found = table(results, "tableA28_pwr").query("demand < 0.9")
+    assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
+    assert (found["granted"] == 1).all()
