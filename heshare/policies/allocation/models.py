@@ -1,0 +1,89 @@
+"""What PowerFlow believes of jobs: times and energies for every number of GPUs and clock, from a short pre-run each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from heshare.policies.allocation.fitted import BoardPower, FloatArray, StepTime, fit_power, fit_time
+from heshare.policies.allocation.moves import Menu
+from heshare.prediction.predictor import Predictor
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+from heshare.world.training import efficiency
+from heshare.world.workload import Workload
+
+
+class Models:
+    """Fitted step times and powers of each workload on each type of GPU; each pre-run is done once.
+
+    Args:
+        predictor: what measures the pre-run, the same as every policy's: on one GPU, and on two by how the workload
+            scales.
+        pre_run_clocks: clocks of a pre-run, spread evenly over the grid.
+        clocks: clocks that a plan may choose among, spread evenly over the grid; one is the highest alone.
+        ceiling: the highest clock of a plan, over the card's top one.
+    """
+
+    def __init__(self, predictor: Predictor, pre_run_clocks: int, clocks: int, ceiling: float) -> None:
+        self._predictor, self._points, self._clocks, self._ceiling = predictor, pre_run_clocks, clocks, ceiling
+        self._fitted: dict[tuple[Workload, Gpu], tuple[StepTime, BoardPower]] = {}
+        self._one: dict[tuple[Workload, int, tuple[int, ...], Gpu], tuple[FloatArray, FloatArray]] = {}
+        self._grids: dict[Gpu, tuple[int, ...]] = {}
+
+    def clocks_mhz(self, gpu: Gpu) -> tuple[int, ...]:
+        """The clocks that a plan chooses among, ascending, MHz."""
+        if gpu not in self._grids:
+            under = [mhz for mhz in gpu.clocks_mhz if mhz <= self._ceiling * gpu.max_mhz + 1e-9]
+            self._grids[gpu] = _spread(under or gpu.clocks_mhz[:1], self._clocks)
+        return self._grids[gpu]
+
+    def fitted(self, workload: Workload, gpu: Gpu) -> tuple[StepTime, BoardPower]:
+        """The models of one workload on one type of GPU."""
+        if (workload, gpu) not in self._fitted:
+            clocks = _spread(gpu.clocks_mhz, self._points)
+            speed = np.array(clocks) / gpu.max_mhz
+            runs = [self._predictor.solo([workload], gpu, mhz) for mhz in clocks]
+            alone_s = np.array([run.time_s[0, 0] for run in runs])
+            gpus = np.repeat([1, 2], len(clocks))
+            steps_s = np.concatenate([alone_s, alone_s / efficiency(workload, 2)])
+            time = fit_time(gpus, np.concatenate([speed, speed]), steps_s)
+            self._fitted[workload, gpu] = time, fit_power(speed, [run.power_w[0] for run in runs])
+        return self._fitted[workload, gpu]
+
+    def alone_s(self, task: Task, gpu: Gpu) -> float:
+        """Seconds per iteration of a task on the GPUs that it asks for, at the highest clock."""
+        return float(self._of_one(task, gpu, (task.gpus,))[0][0, -1])
+
+    def menu(self, task: Task, left: float, gpu: Gpu, widths: tuple[int, ...], held: Sequence[int]) -> Menu:
+        """What a task may be given on one type of GPU, and what is believed to come of it.
+
+        Args:
+            task: the task.
+            left: iterations of its own still to do.
+            gpu: the type.
+            widths: numbers of GPUs, ascending.
+            held: how many GPUs each of them takes from those that are free.
+        """
+        time_s, energy_j = self._of_one(task, gpu, widths)
+        return Menu(tuple(held), left * time_s, left * energy_j)
+
+    def _of_one(self, task: Task, gpu: Gpu, widths: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """Time, s, and energy, J, of one iteration of a task, shape (w, c)."""
+        key = task.workload, task.gpus, widths, gpu
+        if key not in self._one:
+            time, power = self.fitted(task.workload, gpu)
+            speed = np.array(self.clocks_mhz(gpu)) / gpu.max_mhz
+            gpus = np.array(widths)[:, None]
+            # On the GPUs that it asks for, an iteration takes what the device says of a step; on others, its share.
+            as_asked = float(time.at(1, 1.0) / time.at(task.gpus, 1.0)) * task.gpus
+            time_s = time.at(gpus, speed) * as_asked / gpus
+            self._one[key] = time_s, time_s * gpus * power.at(speed)
+        return self._one[key]
+
+
+def _spread(clocks_mhz: Sequence[int], points: int) -> tuple[int, ...]:
+    """So many clocks of a grid, evenly spread, the highest among them, ascending."""
+    places = np.linspace(len(clocks_mhz) - 1, 0, min(points, len(clocks_mhz)))
+    return tuple(sorted({clocks_mhz[round(place)] for place in places}))
