@@ -212,7 +212,7 @@ class VirtualDevice(ABC):
 
     def _ended(self, one: _Running) -> bool:
         left_s = one.remaining_s
-        return left_s <= _DONE * one.time_s or self._now_s + left_s <= self._now_s
+        return left_s < math.inf and (left_s <= _DONE * one.time_s or self._now_s + left_s <= self._now_s)
 
     def _pass(self, to_s: float) -> None:
         """Let time pass with nothing changing."""

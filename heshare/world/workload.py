@@ -10,8 +10,14 @@ from heshare.errors import InputError
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
-SHARINGS = ("mps", "time-slice", *(f"mig-{slices}g" for slices in (1, 2, 3, 4, 7)))
-"""How a process shares its GPU: under MPS, by the hardware's time slices, or in a MIG instance of so many slices."""
+SHARINGS = (
+    "mps",
+    "time-slice",
+    *(f"mig-{slices}g" for slices in (1, 2, 3, 4, 7)),
+    *(f"priority-{level}" for level in range(10)),
+)
+"""How a process shares its GPU: under MPS, by the hardware's time slices, in a MIG instance of so many slices, or
+kernel by kernel in the gaps of those with a lower number (FIKIT)."""
 _RESIDENT = re.compile(r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@(?P<pct>\d+))?$")
 
 

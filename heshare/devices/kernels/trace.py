@@ -135,6 +135,20 @@ def chain(name: str, duration_s: ArrayLike, gap_s: ArrayLike, sms: ArrayLike = 1
     )
 
 
+def predictions(trace: Trace) -> tuple[FloatArray, FloatArray]:
+    """FIKIT's measurement stage: duration and following gap expected at each place of a trace, s, both shape (n,).
+
+    They are means over the places with the same kernel identity, of the trace alone.
+    """
+    gaps_s, _ = trace.alone()
+    counts = np.bincount(trace.kernel)
+    duration_s, gap_s = (
+        (np.bincount(trace.kernel, values) / np.maximum(counts, 1))[trace.kernel]
+        for values in (trace.duration_s, gaps_s)
+    )
+    return duration_s, gap_s
+
+
 @cache
 def traces() -> Mapping[str, Trace]:
     """The traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`.

@@ -1,11 +1,11 @@
-"""Residents that do not run under MPS: in turns (time slices), or each in an instance of its own (MIG).
+"""Residents not under MPS: in turns (time slices), each in an instance of its own (MIG), or by priority (FIKIT).
 
 Either way a resident takes its time alone, longer by a factor. Power is the idle power and that of the work which is
 done in that time.
 
 Time slices: `slowdown = max(1, sum of busy shares) (1 + o_k)` for k residents. EaCO measured sets of two, three and
 four trainings on V100, whose busy shares add up to at most 1.005, so that `o_k` is the pure cost of sharing: 3.5, 8.3
-and 24.5 %.
+and 24.5 %. What priorities do is in `heshare.devices.sharing.filled`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from heshare.devices.answer import Estimate, estimate_of
 from heshare.devices.constants import Constants
 from heshare.devices.power import clock_within, stall, voltage
-from heshare.devices.sharing import mig
+from heshare.devices.sharing import filled, mig
 from heshare.devices.timing import Part
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
@@ -40,12 +40,14 @@ def sliced(busy: Sequence[float]) -> float:
 
 
 def ways(gpu: Gpu, residents: Sequence[Resident]) -> str:
-    """How residents share a GPU: `mps`, `time-slice` or `mig`.
+    """How residents share a GPU: `mps`, `time-slice`, `mig` or `priority`.
 
     Raises:
         InputError: not all in one way, or MIG instances that this GPU cannot hold together.
     """
-    found = {"mig" if one.sharing.startswith("mig-") else one.sharing for one in residents}
+    found = {
+        next((kind for kind in ("mig", "priority") if one.sharing.startswith(kind)), one.sharing) for one in residents
+    }
     if len(found) > 1:
         raise _bad(" beside ".join(sorted(found)), "one way of sharing for all residents of a GPU", gpu)
     way = found.pop() if found else "mps"
@@ -66,7 +68,7 @@ def co_run_apart(
     cap_w: float,
     constants: Constants,
 ) -> Estimate:
-    """What a GPU does while residents share it by time slices or MIG.
+    """What a GPU does while residents share it by time slices, MIG or priority.
 
     Args:
         gpu: the GPU.
@@ -79,13 +81,15 @@ def co_run_apart(
     Raises:
         InputError: see `ways`.
     """
-    in_turns = ways(gpu, residents) == "time-slice"
+    way = ways(gpu, residents)
     power, top = constants.power[gpu.name], float(gpu.max_mhz)
-    fixed = [] if in_turns else [_instance(one, part) for one, part in zip(residents, parts, strict=True)]
+    fixed = [_instance(one, part) for one, part in zip(residents, parts, strict=True)] if way == "mig" else []
 
     def times_s(slow: float, stalled: float) -> list[float]:
+        if way == "priority":
+            return filled.times_s(parts, [filled.priority_of(one.sharing) for one in residents], slow, stalled)
         alone_s = [part.time_s(slow, stalled) for part in parts]
-        if in_turns:
+        if way == "time-slice":
             busy = [part.gpu_s(slow, stalled) / time for part, time in zip(parts, alone_s, strict=True)]
             return [sliced(busy) * time for time in alone_s]
         return [factor * time for factor, time in zip(fixed, alone_s, strict=True)]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from heshare.devices.kernels.sharing import Client, Fikit, Mps, OneQueue, TimeSlices, predictions, share
-from heshare.devices.kernels.trace import Trace, chain, traces
+from heshare.devices.kernels.rules import Fikit, Mps, OneQueue, TimeSlices
+from heshare.devices.kernels.sharing import Client, share
+from heshare.devices.kernels.trace import Trace, chain, predictions, traces
 from heshare.errors import InputError
 
 MS = 1e-3
