@@ -103,20 +103,22 @@ class PolicyContract:
         """What the policy does on the contract's cluster: clocks it set, tasks it ran at once, GPUs it preferred.
 
         A policy that places by type puts tasks elsewhere when the same GPUs stand in another order; one that does not
-        care about types puts each task on the GPU with the same number as before.
+        care about types puts each task that it starts at once in both orders on the GPU with the same number. (A later
+        one may go where a task has just completed, and on a faster GPU it completes earlier.)
         """
         result = self.go(policy, self.tasks())
         turned = self.go(policy, self.tasks(), Cluster(self.cluster.gpus[::-1]))
+        there, then = placement(result), placement(turned)
         return Traits(
             frequency=any(segment.requested_mhz is not None for segment in result.record.segments),
             multi_task=any(len(segment.residents) > 1 for segment in result.record.segments),
-            heterogeneous=placement(result) != placement(turned),
+            heterogeneous=any(there[task] != then[task] for task in there.keys() & then.keys()),
         )
 
 
 def placement(result: Run) -> dict[int, int]:
-    """The GPU on which each task first ran, by task id."""
-    return {each.task: each.gpu for each in sorted(result.record.intervals, key=lambda each: -each.start_s)}
+    """The GPU on which each of the tasks that were started at once first ran, by task id."""
+    return {each.task: each.gpu for each in reversed(result.record.intervals) if each.start_s == 0.0}
 
 
 def check_run(result: Run) -> None:
