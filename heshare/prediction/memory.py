@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from heshare.prediction.apart import SetTable, beyond
 from heshare.prediction.features import Encoder, References
 from heshare.prediction.predictor import CoRuns
 from heshare.world.gpu import Gpu
@@ -31,6 +32,7 @@ class RecordPredictor(ABC):
     def __init__(self, references: References) -> None:
         self._references = references
         self._memories: dict[Gpu, tuple[Encoder, dict[Key, Answer]]] = {}
+        self._sets = SetTable()
         self._calls = 0
 
     @abstractmethod
@@ -53,9 +55,27 @@ class RecordPredictor(ABC):
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the top clock).
 
+        Sets beyond the profiles (training, time slices, MIG) are answered by `heshare.prediction.apart`.
+
         Raises:
             InputError: a clock is off the grid, or the record does not cover the GPU or a workload.
         """
+        others = [row for row, residents in enumerate(sets) if beyond(residents)]
+        if not others:
+            return self._co_run(sets, gpu, sm_mhz)
+        inside = sorted(set(range(len(sets))).difference(others))
+        time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
+        if inside:
+            found = self._co_run([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside])
+            time_s[inside, : found.time_s.shape[1]], power_w[inside] = found.time_s, found.power_w
+        for row in others:
+            times, power_w[row], rows = self._sets.ask(gpu, sets[row], sm_mhz[row])
+            time_s[row, : len(times)] = times
+            self._calls += rows
+        return CoRuns(time_s, power_w)
+
+    def _co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
+        """As `co_run`, for sets that the profiles can answer."""
         if gpu not in self._memories:
             self._memories[gpu] = Encoder(gpu, self._references), {}
         encoder, known = self._memories[gpu]
