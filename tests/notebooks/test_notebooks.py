@@ -359,3 +359,11 @@ def test_pwr_saves_power_while_gpus_are_free(results: Path) -> None:
     found = table(results, "tableA28_pwr").query("demand < 0.9")
     assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
     assert (found["granted"] == 1).all()
+
+
+def test_batch_dvfs_beats_the_smallest_batch(results: Path) -> None:
+    found = table(results, "tableA27_batchdvfs").set_index("title")
+    assert found.loc["Clock alone, batch of 1", "low"] > 1
+    assert found.loc["BatchDVFS", "above_pct"] < found.loc["Clipper", "above_pct"]
+    steps = table(results, "figA29_search")
+    assert steps["batch_size"].nunique() > 2
