@@ -66,8 +66,9 @@ def _split(step: Step, constants: Constants, there: Part) -> tuple[float, float,
     gpu_s = step.busy * step.step_s
     energy_s = min(step.dynamic_w / power.dynamic_w, step.busy) * step.step_s
     memory_s = gpu_s * there.memory_s / there.gpu_s(1.0, 1.0)
-    if power.memory > 0:
-        memory_s = min(memory_s, MOST_MEMORY * energy_s / power.memory)
+    if 0 < power.memory < 1:
+        # Waiting for memory draws less than working: no more of it than the power allows, from both sides.
+        memory_s = min(memory_s, MOST_MEMORY * energy_s / power.memory, (gpu_s - energy_s) / (1 - power.memory))
     rest_s = gpu_s - memory_s
     work_s = min(energy_s - power.memory * memory_s, rest_s)
     return memory_s, work_s, math.sqrt(rest_s * rest_s - work_s * work_s)
