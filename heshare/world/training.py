@@ -181,6 +181,18 @@ def measured_sets() -> tuple[MeasuredSet, ...]:
     )
 
 
+@cache
+def measured_pairs() -> tuple[tuple[tuple[Workload, Workload], tuple[float, float]], ...]:
+    """Gavel's pairs of trainings on one V100: both workloads, and how much slower than alone each was."""
+    return tuple(
+        (
+            (_workload(row, "first", "first_batch_size"), _workload(row, "second", "second_batch_size")),
+            (row.number_of("first_slowdown", above=True), row.number_of("second_slowdown", above=True)),
+        )
+        for row in _rows("pairs.csv", ("first", "first_batch_size", "second", "second_batch_size"))
+    )
+
+
 def _rows(name: str, columns: tuple[str, ...]) -> list[Row]:
     path: Path = files.data("training", name)
     rows = []
@@ -194,8 +206,8 @@ def _rows(name: str, columns: tuple[str, ...]) -> list[Row]:
     return rows
 
 
-def _workload(row: Row) -> Workload:
-    return Workload(row.text("model"), row.whole("batch_size", least=1), phase="training")
+def _workload(row: Row, model: str = "model", batch_size: str = "batch_size") -> Workload:
+    return Workload(row.text(model), row.whole(batch_size, least=1), phase="training")
 
 
 def _step(row: Row, model: Row) -> Step:

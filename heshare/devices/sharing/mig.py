@@ -91,12 +91,16 @@ def slowdown(workload: Workload, slices: int, whole: Part) -> float:
     known = mig_step_s()
     if (workload, slices) in known:
         return max(1.0, known[workload, slices] / known[workload, COMPUTE])
-    inside = replace(whole, share=slices / COMPUTE, memory_s=whole.memory_s * MEMORY / MEMORY_SLICES[slices])
-    return max(1.0, inside.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0))
+    return max(1.0, inside(whole, slices).time_s(1.0, 1.0) / whole.time_s(1.0, 1.0))
 
 
-def slices_needed(workload: Workload, needed_mib: float, gpu: Gpu) -> int | None:
-    """Compute slices of the least instance whose memory holds a workload; None if none does."""
+def inside(whole: Part, slices: int) -> Part:
+    """The parts of an iteration that has so many slices of the SMs, and their share of the memory's bandwidth."""
+    return replace(whole, share=slices / COMPUTE, memory_s=whole.memory_s * MEMORY / MEMORY_SLICES[slices])
+
+
+def least(gpu: Gpu, needed_mib: float) -> int | None:
+    """Compute slices of the smallest instance whose memory holds so much, MiB; None if none does."""
     return next((slices for slices in MEMORY_SLICES if needed_mib <= memory_mib(gpu, slices)), None)
 
 
