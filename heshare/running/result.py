@@ -10,6 +10,7 @@ import pandas as pd
 
 from heshare.running import accounts
 from heshare.running.accounts import FloatArray
+from heshare.running.metrics import jct_summary
 from heshare.running.timeline import Timeline
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -120,7 +121,7 @@ class Run:
             "policy": self.policy,
             "cluster": str(self.cluster),
             "tasks": len(self.tasks),
-            "avg_jct_s": self.avg_jct_s,
+            **jct_summary(self.jct_s),
             "avg_waiting_s": float(self.waiting_s.mean()),
             "avg_execution_s": float(self.execution_s.mean()),
             "makespan_s": self.makespan_s,
