@@ -74,8 +74,8 @@ bench: $(ENV) ## how fast it is, into build/bench.json
 calibrate: $(ENV) ## fit the device model again; print its errors on points left out
 	$(PY) -m heshare calibrate
 
-live: $(ENV) ## the notebooks on this machine's NVIDIA GPU; stops and says why where it cannot measure
-	$(PY) -m heshare notebook run --all --profile live --jobs 1 --out build/live
+live: $(ENV) ## record this machine's NVIDIA GPUs, run every policy for real, compare (LIVE="--allow-clocks --budget 1h")
+	$(PY) -m heshare live $(LIVE)
 
 notebook: $(ENV) ## open the notebooks in JupyterLab
 	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab notebooks

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli import comparing, estimating, executing, machine, notebooks, planning, recording
+from heshare.cli import comparing, estimating, executing, live, machine, notebooks, planning, recording
 from heshare.errors import HeShareError
 
 
@@ -54,6 +54,7 @@ def _heshare(
 app.command("compare")(comparing.compare)
 app.command("plan")(planning.plan)
 app.command("run")(executing.run)
+app.command("live")(live.live)
 app.command("profile")(recording.profile)
 app.command("estimate")(estimating.estimate)
 app.command("claims")(notebooks.claims)

@@ -160,14 +160,14 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
 
     Raises:
         InputError: a parameter of the wrong type, an unknown profile, or an output name that is none.
-        DeviceError: the profile `live`, without a GPU that this release can measure.
+        DeviceError: the profile `live`, since it is `heshare live` that measures.
     """
-    source = parameters.read(parameters.folder() / f"{name}.ipynb")
+    source = parameters.read(parameters.find([name])[0])
     found = parameters.check(source, {key: values[key] for key in source.defaults})
     default = folder_for(str(found["profile"]))
     if found["profile"] == "live":
         raise DeviceError(
-            "live: no notebook measures on a GPU yet; nothing was run. Use the profile paper, which says emulated."
+            "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
         )
     for output in outputs:
         suffixes(output)

@@ -16,7 +16,7 @@ from pathlib import Path
 from heshare import files
 from heshare.errors import InputError
 
-TAG = "parameters"
+TAG, LIVE = "parameters", "live"
 PROFILES = ("smoke", "paper", "live")
 RESERVED = ("profile", "out_dir")
 
@@ -47,7 +47,9 @@ def folder() -> Path:
 
 
 def find(names: Sequence[str] = ()) -> list[Path]:
-    """The notebooks of those names (the number alone is enough), or all of them, sorted.
+    """The notebooks of those names (the number alone is enough), or all that need no GPU's results, sorted.
+
+    Those of `notebooks/live` are run only when they are named.
 
     Raises:
         InputError: no such notebook.
@@ -55,6 +57,7 @@ def find(names: Sequence[str] = ()) -> list[Path]:
     known = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
     if not names:
         return list(known.values())
+    known |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
     chosen = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name

@@ -50,6 +50,12 @@ def inputs() -> dict[str, str]:
     return {path.relative_to(top).as_posix(): sha256(path) for path in listed}
 
 
+def _below(notebook: Path) -> str:
+    """A notebook's path below `notebooks/`."""
+    top = files.root() / "notebooks"
+    return notebook.relative_to(top).as_posix() if notebook.is_relative_to(top) else notebook.name
+
+
 @cache
 def git_commit() -> str | None:
     """The checkout's commit, with `+` when tracked files differ from it; None outside a git checkout."""
@@ -109,7 +115,7 @@ def sidecar(
         "name": name,
         "caption": caption,
         "provenance": dict(sorted(rows.items())),
-        "notebook": None if notebook is None else f"notebooks/{notebook.name}",
+        "notebook": None if notebook is None else f"notebooks/{_below(notebook)}",
         "notebook_sha256": None if notebook is None else sha256(notebook),
         "profile": kept.get("profile"),
         "seed": kept.get("seed"),

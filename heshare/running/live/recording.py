@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,10 +16,10 @@ from heshare.devices.open import opened
 from heshare.prediction.covering import covered
 from heshare.prediction.forest import ForestPredictor, train
 from heshare.prediction.predictor import Predictor
-from heshare.profiles import store
+from heshare.profiles import manifest, store
 from heshare.profiles.completing import StandInWarning
 from heshare.profiles.protocol import Protocol
-from heshare.profiles.record import profile
+from heshare.profiles.record import TABLE, profile
 from heshare.running.live.cards import LiveCard
 
 Open = Callable[[LiveCard], AbstractContextManager[Device]]
@@ -59,19 +60,32 @@ def record(
     """
     tables: list[pd.DataFrame] = []
     for _, card in sorted({card.gpu.name: card for card in reversed(cards)}.items()):
-        with opener(card) as device:
-            path = profile(
-                device,
-                folder,
-                budget_s=budget_s,
-                clocks=card.clocks,
-                seed=seed,
-                protocol=protocol,
-                command=f"heshare live --budget {budget_s:g}s --seed {seed}",
-                progress=progress,
-            )
+        command = f"heshare live --budget {budget_s:g}s --seed {seed}" + (" --allow-clocks" if card.clocks else "")
+        path = folder / card.gpu.name / TABLE
+        if not _done(path, card, command):
+            with opener(card) as device:
+                profile(
+                    device,
+                    folder,
+                    budget_s=budget_s,
+                    clocks=card.clocks,
+                    seed=seed,
+                    protocol=protocol,
+                    command=command,
+                    progress=progress,
+                )
         tables.append(store.read(path))
     return pd.concat(tables, ignore_index=True)
+
+
+def _done(path: Path, card: LiveCard, command: str) -> bool:
+    """Whether this very recording of this very card has been made to its end."""
+    beside = path.with_name(manifest.NAME)
+    if not (path.is_file() and beside.is_file()):
+        return False
+    said = json.loads(beside.read_text(encoding="utf-8"))
+    same = all(said["device"].get(name) == card.facts.get(name) for name in ("uuid", "driver"))
+    return same and said["command"] == command
 
 
 def learn(table: pd.DataFrame) -> Callable[[], Predictor]:
