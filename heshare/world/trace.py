@@ -48,11 +48,13 @@ class Trace:
         file: where it came from.
         jobs: its good rows, by submission.
         skipped: how many rows were left out, by column and reason; empty if none were.
+        origin: what to say of it beside results.
     """
 
     file: Path
     jobs: tuple[Job, ...]
     skipped: Mapping[str, int]
+    origin: str = "read from a file"
 
     def report(self) -> str:
         """One line: how many jobs were read, how many rows were skipped and why."""
@@ -61,14 +63,16 @@ class Trace:
         return f"{self.file}: {len(self.jobs)} jobs read, {total} rows skipped{f' ({why})' if why else ''}"
 
 
-def read_trace(path: str | Path, *, on_bad: str = "raise") -> Trace:
+def read_trace(path: str | Path, *, on_bad: str = "raise", most_gpus: int | None = None) -> Trace:
     """Read a whole trace; arguments and errors as in `stream_jobs`."""
     skipped: Counter[str] = Counter()
-    jobs = tuple(stream_jobs(path, on_bad=on_bad, skipped=skipped))
+    jobs = tuple(stream_jobs(path, on_bad=on_bad, skipped=skipped, most_gpus=most_gpus))
     return Trace(Path(path), jobs, dict(sorted(skipped.items())))
 
 
-def stream_jobs(path: str | Path, *, on_bad: str = "raise", skipped: Counter[str] | None = None) -> Iterator[Job]:
+def stream_jobs(
+    path: str | Path, *, on_bad: str = "raise", skipped: Counter[str] | None = None, most_gpus: int | None = None
+) -> Iterator[Job]:
     """Yield the jobs of a trace one by one, so that a trace of any length can be read.
 
     Memory: one row, and about one bit for each job id seen (Slurm numbers jobs in sequence).
@@ -77,11 +81,13 @@ def stream_jobs(path: str | Path, *, on_bad: str = "raise", skipped: Counter[str
         path: a CSV file, UTF-8, sorted by `submit_time`.
         on_bad: `raise` stops at the first bad row; `skip` leaves bad rows out and counts them.
         skipped: receives the counts of skipped rows, by `column: reason`.
+        most_gpus: how many GPUs the cluster has: a job for more is a bad row.
 
     Raises:
         InputError: no such file; a column is missing; the file has no (good) row; `on_bad` is neither. With
             `raise` also the first bad row: an empty cell, a date that is none, a duration or a number of GPUs that
-            is not a number or is negative, a submission before that of the row above, an id seen before.
+            is not a number or is negative, more GPUs than there are, a submission before that of the row above, an id
+            seen before.
     """
     if on_bad not in ON_BAD:
         raise InputError(
@@ -89,7 +95,7 @@ def stream_jobs(path: str | Path, *, on_bad: str = "raise", skipped: Counter[str
         )
     rows = read_rows(path)
     header = cast(Header, next(rows))
-    checker = _Checker(_duration_column(header))
+    checker = _Checker(_duration_column(header), most_gpus)
     for row in rows:
         try:
             yield checker.job(row)
@@ -118,7 +124,8 @@ def _duration_column(header: Header) -> str:
 class _Checker:
     """Turns rows into jobs; remembers the ids seen and the last submission."""
 
-    def __init__(self, duration: str) -> None:
+    def __init__(self, duration: str, most_gpus: int | None) -> None:
+        self._most_gpus = most_gpus
         self.first: datetime | None = None
         self._last: datetime | None = None
         self._duration = duration
@@ -135,6 +142,9 @@ class _Checker:
         submit = _date(row)
         duration_s = row.number_of(self._duration)
         gpus = row.whole("gpu_num")
+        if self._most_gpus is not None and gpus > self._most_gpus:
+            expected = f"at most the {self._most_gpus} GPUs of the cluster"
+            raise row.bad("gpu_num", "more GPUs than there are", expected, "Take a larger cluster, or skip bad rows.")
         if self._last is not None and submit < self._last:
             raise row.bad(
                 "submit_time",
