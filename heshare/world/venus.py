@@ -25,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 START = datetime(2020, 4, 1, tzinfo=UTC)
 """The first day of the published half-year."""
-CALM, TAIL = 0.9, 16.0
+CALM, TAIL = 0.9, 12.0
 """Powers that shape the gaps: all of them before hours and weekdays stretch them, which adds to their spread; and the
 way from the last published quantile to the longest gap. Found so that quantiles and the coefficient of variation of
 all gaps are near the published ones."""
