@@ -30,6 +30,7 @@ def live(
     resume: Path | None,
     *,
     devices: str,
+    hosts: str | None,
     policy: str,
     allow_clocks: bool,
     profiles: Path | None,
@@ -48,7 +49,7 @@ def live(
     folder = resume
     try:
         if resume is not None:
-            result = execute.resume(resume, predictor=LatePredictor(_predictor(profiles)), ways=ways)
+            result = execute.resume(resume, predictor=LatePredictor(_predictor(profiles)), hosts=hosts, ways=ways)
         else:
             assert jobs is not None
             folder = out or Path(f"{jobs.stem}-run")
@@ -57,6 +58,7 @@ def live(
                 folder,
                 policy=policy,
                 devices=devices,
+                hosts=hosts,
                 predictor=LatePredictor(_predictor(profiles)),
                 seed=seed,
                 allow_clocks=allow_clocks,
@@ -108,7 +110,7 @@ def rehearse(
         typer.echo(f"{name}: {cell(value)}")
 
 
-def wanted(jobs: Path | None, resume: Path | None, devices: str) -> bool:
+def wanted(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None = None) -> bool:
     """Whether real GPUs are asked for.
 
     Raises:
@@ -118,6 +120,8 @@ def wanted(jobs: Path | None, resume: Path | None, devices: str) -> bool:
         raise _together("both a file of jobs and --resume", "Leave the file out: the run's folder knows its jobs.")
     if devices != "emulated" and not devices.startswith("nvml"):
         raise _together(f"--devices {devices!r}", "Ask for emulated (the default), nvml, or nvml:0,nvml:1.")
+    if hosts is not None and devices == "emulated" and resume is None:
+        raise _together("--hosts with emulated GPUs", "Ask for those of the hosts: --devices nvml --hosts dask://...")
     if devices != "emulated" and jobs is None and resume is None:
         raise _together("real GPUs without jobs", "Name a file of jobs: heshare run jobs.yaml --devices nvml.")
     return resume is not None or devices != "emulated"
@@ -140,6 +144,10 @@ def run(
     devices: Annotated[
         str, typer.Option(help="Where: emulated, nvml for every GPU of this machine, or nvml:0,nvml:1.")
     ] = "emulated",
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="With nvml, whose: a Dask scheduler, dask://HOST:PORT, with a worker on each host."),
+    ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.", show_default=False)] = None,
     cluster: ClusterText = PAPER_CLUSTER,
@@ -160,11 +168,12 @@ def run(
     On real GPUs everything about the run goes into --out (by default a folder beside the file): journal, outputs,
     report. Whatever ends it, clocks, MPS and processes are put in order, and --resume goes on.
     """
-    if wanted(jobs, resume, devices):
+    if wanted(jobs, resume, devices, hosts):
         live(
             jobs,
             resume,
             devices=devices,
+            hosts=hosts,
             policy=policy,
             allow_clocks=allow_clocks,
             profiles=profiles,

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from heshare.cli.common import Json, emit_json
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Ask the workers of a Dask scheduler, dask://HOST:PORT, instead.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Say what this machine can and cannot do (GPUs, NVML, clocks, MPS, models) and what follows from it."""
     from heshare.devices.probe import probe
 
+    if hosts is not None:
+        _of_hosts(hosts, json)
+        return
     found: dict[str, Any] = {"python": sys.version.split()[0], **probe()}
     if json:
         emit_json(found)
+    else:
+        _show(found)
+
+
+def _of_hosts(address: str, json: bool) -> None:
+    """The same of every host."""
+    from heshare.running.hosts import connected, offers
+
+    with connected(address) as client:
+        every = offers(client)
+    if json:
+        emit_json([{**one.found, "host": one.host, "offers": one.uuids} for one in every])
         return
+    for one in every:
+        typer.echo(f"Host {one.host}, which offers {', '.join(one.uuids) or 'no GPU'}")
+        _show(one.found)
+
+
+def _show(found: dict[str, Any]) -> None:
     typer.echo(f"Python {found['python']}")
     typer.echo(f"NVML: {found['nvml']}" + (f", driver {found['driver']}" if found["driver"] else ""))
     for gpu in found["gpus"]:

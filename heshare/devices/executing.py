@@ -32,12 +32,14 @@ class JobDevice:
         patience: how long to wait for what.
 
     Attributes:
+        host: none but this machine.
         attempts: what is known of attempts that are over, by task, until somebody takes it.
         idle_j: energy while nothing ran, J.
         meter: what the card tells, and what the operator should know of it.
     """
 
     provenance = "measured"
+    host = ""
 
     def __init__(
         self,
@@ -175,6 +177,11 @@ class JobDevice:
     def descriptors(self) -> list[int]:
         """File descriptors that become readable when a job's process ends."""
         return [one.descriptor for one in self._on.values() if one.descriptor >= 0]
+
+    def standing(self) -> dict[int, Attempt]:
+        """What is known so far of the attempts on it, by task."""
+        latest = self.meter.latest
+        return {task: one.attempt(latest.sm_mhz, latest.energy_j) for task, one in self._on.items()}
 
     def shares_j(self) -> dict[int, float]:
         """Energy so far of each job on it, and of those that left it unheard, J."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from heshare.devices.command import Assigned
-from heshare.devices.executing import JobDevice
 from heshare.devices.failing import Failed
+from heshare.devices.worked import WorkedDevice
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.jobs import FREE_ATTEMPTS, History
 from heshare.running.ledger import Ledger
@@ -37,7 +37,7 @@ class Attendant(Observer):
         self,
         ledger: Ledger,
         jobs: Mapping[int, Assigned],
-        devices: Sequence[JobDevice],
+        devices: Sequence[WorkedDevice],
         now_s: Callable[[], float],
         history: History,
         show: TextIO | None = None,
@@ -195,7 +195,7 @@ class Progress:
         elif outcome.startswith("failed") and not again:
             self._failed, self._to_do = self._failed + 1, self._to_do - 1
 
-    def show(self, devices: Sequence[JobDevice], now_s: float, *, last: bool = False) -> None:
+    def show(self, devices: Sequence[WorkedDevice], now_s: float, *, last: bool = False) -> None:
         """Write the line, if it is time to."""
         if self._stream is None or (now_s < self._next_s and not last):
             return

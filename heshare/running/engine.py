@@ -78,47 +78,57 @@ def _numbered(function: Callable[[Job], Found], index: int, job: Job) -> tuple[i
 def _by_dask(
     function: Callable[[Job], Found], jobs: Sequence[Job], engine: Any, n_jobs: int
 ) -> Iterator[tuple[int, Found]]:
-    with _client(engine, n_jobs) as client:
-        futures = {client.submit(function, job, pure=False): index for index, job in enumerate(jobs)}
+    with client(engine, n_jobs) as dask:
+        futures = {dask.submit(function, job, pure=False): index for index, job in enumerate(jobs)}
         try:
             for future in _distributed().as_completed(list(futures)):
                 yield futures.pop(future), future.result()
                 future.release()
         finally:
-            client.cancel(list(futures))
+            dask.cancel(list(futures))
 
 
 @contextmanager
-def _client(engine: Any, n_jobs: int) -> Iterator[Any]:
-    """A client of the cluster; what was opened here is closed here, what was given stays open."""
-    dask = _distributed()
+def client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout_s: float = 30.0) -> Iterator[Any]:
+    """A Dask client of an engine; what was opened here is closed here, what was given stays open.
+
+    Args:
+        engine: as in `each`, but `joblib`.
+        n_jobs: processes of `dask`.
+        column: where the engine was named, for messages.
+        timeout_s: how long a scheduler may take to answer, s.
+
+    Raises:
+        InputError: no scheduler answers, or Dask is not installed.
+    """
+    dask = _distributed(column)
     if hasattr(engine, "submit"):
         yield engine
     elif engine == "dask":
         options = {"n_workers": n_jobs, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-        with dask.LocalCluster(**options) as cluster, dask.Client(cluster) as client:
-            yield client
+        with dask.LocalCluster(**options) as cluster, dask.Client(cluster) as ours:
+            yield ours
     else:
         address = f"tcp://{engine.removeprefix('dask://')}" if isinstance(engine, str) else engine
         try:
-            client = dask.Client(address, timeout="30s")
+            ours = dask.Client(address, timeout=timeout_s)
         except (OSError, ValueError) as error:
             raise InputError(
-                column="engine",
+                column=column,
                 found=f"{engine}, where no scheduler answers ({error})",
                 expected="the address of a running Dask scheduler",
                 action="Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
             ) from None
-        with client:
-            yield client
+        with ours:
+            yield ours
 
 
-def _distributed() -> Any:
+def _distributed(column: str = "engine") -> Any:
     try:
         import distributed
     except ImportError:
         raise InputError(
-            column="engine",
+            column=column,
             found="no Dask on this machine",
             expected="the packages dask and distributed",
             action="Install them: pip install 'heshare[dask]', or '.[dask]' in a checkout.",

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
+from uuid import uuid4
 
 import numpy as np
 
 from heshare import files
-from heshare.devices.executing import JobDevice
+from heshare.devices.command import Assigned
 from heshare.devices.interrupts import Interrupted
 from heshare.devices.machine import Machine, Models, chosen
 from heshare.devices.meter import Patience
-from heshare.errors import PolicyError
+from heshare.devices.worked import Gpus, WorkedDevice
+from heshare.errors import InputError, PolicyError
 from heshare.policies.guarded import Guarded
 from heshare.policies.registry import make
 from heshare.prediction.predictor import Predictor
@@ -26,7 +28,9 @@ from heshare.running import jobs as jobfiles
 from heshare.running import ledger as ledgers
 from heshare.running.attendant import Attendant
 from heshare.running.clock import WallClock
+from heshare.running.hosts import admit
 from heshare.running.ledger import Ledger
+from heshare.running.links import Hosts
 from heshare.running.outcome import Outcome, outcome
 from heshare.running.result import Run
 from heshare.running.run import run
@@ -60,6 +64,7 @@ def execute(
     policy: str,
     devices: str,
     predictor: Predictor,
+    hosts: str | None = None,
     seed: int = 0,
     allow_clocks: bool = False,
     ways: Ways | None = None,
@@ -70,8 +75,9 @@ def execute(
         file: the `jobs.yaml`.
         folder: of the run; new, or without a journal.
         policy: a name of the registry.
-        devices: `nvml`, or `nvml:0,nvml:1`.
+        devices: `nvml`, or `nvml:0,nvml:1`; of several hosts `nvml`, or `nvml:UUID,nvml:UUID`.
         predictor: what the policy believes.
+        hosts: a Dask scheduler, `dask://host:port`, whose workers' GPUs are meant; None is this machine.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
         ways: how else.
@@ -82,13 +88,18 @@ def execute(
         Interrupted: a signal asked for the end; everything is in order, and `resume` goes on.
     """
     specs = read_jobs(file)
-    jobfiles.check(specs, file)
     make(policy)
     ways = ways or Ways()
+    if hosts is None:
+        jobfiles.check(specs, file)
+        uuids = chosen(devices)
+    else:
+        uuids = admit(hosts, devices, specs, file)
     said = {
         "version": str(import_module("heshare").__version__),
         "policy": policy,
-        "devices": chosen(devices),
+        "devices": uuids,
+        "hosts": None if hosts is None else {"address": hosts, "name": f"{folder.absolute().name}-{uuid4().hex[:8]}"},
         "seed": seed,
         "allow_clocks": allow_clocks,
         "file": str(file.absolute()),
@@ -98,8 +109,14 @@ def execute(
         return _go_on(folder, ledger, predictor, ways)
 
 
-def resume(folder: Path, *, predictor: Predictor, ways: Ways | None = None) -> Outcome:
+def resume(folder: Path, *, predictor: Predictor, hosts: str | None = None, ways: Ways | None = None) -> Outcome:
     """Go on with a run that ended early: what is over stays so, what ran is started again.
+
+    Args:
+        folder: the run's.
+        predictor: what the policy believes.
+        hosts: where the scheduler of a run on several hosts is now, if not where it was.
+        ways: how else.
 
     Raises:
         InputError: no run in this folder, or one that goes on.
@@ -107,10 +124,10 @@ def resume(folder: Path, *, predictor: Predictor, ways: Ways | None = None) -> O
     """
     ways = ways or Ways()
     with closing(Ledger(folder, None, full_s=ways.full_s)) as ledger:
-        return _go_on(folder, ledger, predictor, ways)
+        return _go_on(folder, ledger, predictor, ways, hosts)
 
 
-def _go_on(folder: Path, ledger: Ledger, predictor: Predictor, ways: Ways) -> Outcome:
+def _go_on(folder: Path, ledger: Ledger, predictor: Predictor, ways: Ways, hosts: str | None = None) -> Outcome:
     said = ledger.entries[0]["run"]
     history = jobfiles.history(ledger.entries)
     sessions = [entry["session"] for entry in ledger.entries if "session" in entry]
@@ -119,15 +136,7 @@ def _go_on(folder: Path, ledger: Ledger, predictor: Predictor, ways: Ways) -> Ou
     tasks, assigned = jobfiles.left(every, history, elapsed_s=elapsed_s)
     if tasks:
         clock = WallClock()
-        machine = Machine(
-            said["devices"],
-            assigned,
-            folder,
-            clock.now_s,
-            allow_clocks=said["allow_clocks"],
-            patience=ways.patience,
-            models=ways.models,
-        )
+        machine = _gpus(said, assigned, folder, clock, ways, hosts)
         seeds = np.random.SeedSequence(said["seed"]).spawn(len(sessions) + 1)
         rng = np.random.default_rng(seeds[-1])
         with machine:
@@ -140,7 +149,34 @@ def _go_on(folder: Path, ledger: Ledger, predictor: Predictor, ways: Ways) -> Ou
     return result
 
 
-def _session(machine: Machine, ledger: Ledger, clock: WallClock) -> None:
+def _gpus(
+    said: Mapping[str, Any],
+    assigned: Mapping[int, Assigned],
+    folder: Path,
+    clock: WallClock,
+    ways: Ways,
+    hosts: str | None,
+) -> Gpus:
+    """The GPUs of a run, still to be taken: this machine's, or those of several hosts.
+
+    Raises:
+        InputError: another scheduler is named for a run on this machine.
+    """
+    there = said.get("hosts")
+    if there is None and hosts is not None:
+        raise InputError(
+            column="--hosts",
+            found=f"{hosts} for a run on this machine's own GPUs",
+            expected="no --hosts",
+            action="Leave it out, or begin another run.",
+        )
+    given: dict[str, Any] = {"allow_clocks": said["allow_clocks"], "patience": ways.patience}
+    if there is None:
+        return Machine(said["devices"], assigned, folder, clock.now_s, models=ways.models, **given)
+    return Hosts(hosts or there["address"], said["devices"], assigned, there["name"], clock.now_s, **given)
+
+
+def _session(machine: Gpus, ledger: Ledger, clock: WallClock) -> None:
     """Note what the session begins with, before anything is started."""
     gpus = [
         {
@@ -150,6 +186,7 @@ def _session(machine: Machine, ledger: Ledger, clock: WallClock) -> None:
             if len(device.gpu.clocks_mhz) > 1
             else f"{device.gpu.max_mhz} (the card's own)",
             "sharing": device.sharing,
+            **({"host": device.host} if device.host else {}),
         }
         for device in machine.devices
     ]
@@ -160,7 +197,7 @@ def _session(machine: Machine, ledger: Ledger, clock: WallClock) -> None:
 
 def _run(
     tasks: Sequence[Task],
-    devices: Sequence[JobDevice],
+    devices: Sequence[WorkedDevice],
     policy: Guarded,
     predictor: Predictor,
     rng: np.random.Generator,

@@ -58,6 +58,16 @@ def check(specs: Sequence[JobSpec], file: Path) -> None:
     Raises:
         InputError: a program that is not there, or two jobs with one key.
     """
+    check_names(specs, file)
+    check_programs(specs, file)
+
+
+def check_names(specs: Sequence[JobSpec], file: Path) -> None:
+    """Refuse two jobs with one key.
+
+    Raises:
+        InputError: there are.
+    """
     seen: set[str] = set()
     for job in copies(specs):
         if job.key in seen:
@@ -70,7 +80,24 @@ def check(specs: Sequence[JobSpec], file: Path) -> None:
                 action="Rename one of the entries.",
             )
         seen.add(job.key)
+
+
+def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
+    """Refuse commands that do not start on this machine.
+
+    Raises:
+        InputError: a program or a folder that is not there.
+    """
     for spec in specs:
+        if spec.command and not spec.directory.is_dir():
+            raise InputError(
+                file=file,
+                row=spec.row,
+                column="directory",
+                found=str(spec.directory),
+                expected="a folder that exists",
+                action="Make it, or correct the path.",
+            )
         if spec.command and _program(spec) is None:
             raise InputError(
                 file=file,

@@ -136,6 +136,7 @@ def _of_gpu(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> dic
         "sm_mhz": sum(clocks) / len(clocks) if clocks else float("nan"),
         "limits": "+".join(sorted(limits)),
         "sharing": opened["sharing"],
+        **({"host": opened["host"]} if "host" in opened else {}),
     }
 
 

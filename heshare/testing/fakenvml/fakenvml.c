@@ -2,7 +2,8 @@
  *
  * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
  * Energy is power times wall time. Cards share all figures but their locked clock and whether they are lost. With
- * FAKENVML_STATE=path in the environment the figures live in that file, so that several processes see one machine.
+ * FAKENVML_STATE=path in the environment the figures live in that file, so that several processes see one machine;
+ * FAKENVML_UUID=uuid makes it another machine's.
  * Nothing here is NVIDIA's code.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -28,6 +29,7 @@
 #define CARDS 4
 #define INSUFFICIENT_SIZE 7
 #define UUID "GPU-00000000-1111-2222-3333-444444444444"
+#define UUID_LENGTH (sizeof UUID - 1)
 #define POWER_INSTANT 186
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -234,11 +236,17 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
     return SUCCESS;
 }
 
+/* The UUID of the first card, from FAKENVML_UUID if that is as long; the others differ in the last character. */
+static const char *first_uuid(void) {
+    const char *said = getenv("FAKENVML_UUID");
+    return said != NULL && strlen(said) == UUID_LENGTH ? said : UUID;
+}
+
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
     BEGIN();
-    size_t length = strlen(UUID);
-    if (strlen(uuid) != length || strncmp(uuid, UUID, length - 1) != 0) return NOT_FOUND;
-    int index = uuid[length - 1] - UUID[length - 1];
+    const char *first = first_uuid();
+    if (strlen(uuid) != UUID_LENGTH || strncmp(uuid, first, UUID_LENGTH - 1) != 0) return NOT_FOUND;
+    int index = uuid[UUID_LENGTH - 1] - first[UUID_LENGTH - 1];
     if (index < 0 || index >= CARDS || index >= (int)get("count")) return NOT_FOUND;
     *out = &handles[index];
     return SUCCESS;
@@ -253,8 +261,8 @@ EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned size) {
 EXPORT int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
     BEGIN();
     CARD(device);
-    int code = text_out(out, size, UUID);
-    if (code == SUCCESS) out[strlen(UUID) - 1] += (char)((const int *)device - handles);
+    int code = text_out(out, size, first_uuid());
+    if (code == SUCCESS) out[UUID_LENGTH - 1] += (char)((const int *)device - handles);
     return code;
 }
 

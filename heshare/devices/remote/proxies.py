@@ -1,0 +1,274 @@
+"""GPUs of another host as the executor sees them: what they were told last, and orders that travel together."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from heshare.devices.device import Progress, Reading
+from heshare.devices.failing import Failed
+from heshare.devices.remote.messages import Answer, Card, HostLostError, Order, Told
+from heshare.devices.residents import Attempt
+from heshare.errors import DeviceError
+from heshare.world.workload import Resident, Workload
+
+_FRESH_S = 0.05
+Visit = Callable[[Sequence[Order]], Answer]
+
+
+class RemoteHost:
+    """One host of a run. Orders are kept until an answer is needed; one visit carries them all and tells of every GPU.
+
+    Args:
+        name: the host's.
+        cards: what it has taken.
+        visit: carries orders to the host and brings its answer; raises `HostLostError` when it does not answer.
+        now_s: the time of the run, s.
+        attempts: how many attempts at each task there were, shared with all hosts of the run.
+        look_s: from look to look while jobs run, s.
+
+    Attributes:
+        devices: one for each card, in order.
+        lost: why it does not answer any more; empty as long as it does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cards: Sequence[Card],
+        visit: Visit,
+        now_s: Callable[[], float],
+        attempts: dict[int, int],
+        *,
+        look_s: float = 1.0,
+    ) -> None:
+        self.name, self.now_s, self.attempts, self.look_s = name, now_s, attempts, look_s
+        self.lost = ""
+        self._visit = visit
+        self._orders: list[Order] = []
+        self._asked_s = -math.inf
+        self.devices = [RemoteDevice(self, index, card) for index, card in enumerate(cards)]
+        self.ask()
+
+    def order(self, order: Order) -> None:
+        """Have something done, with the next visit."""
+        if not self.lost:
+            self._orders.append(order)
+
+    def ask(self, *, again: bool = True) -> Any:
+        """Carry the orders there, hear how every GPU stands; what the last order returned.
+
+        Args:
+            again: even if there are no orders and the last visit was a moment ago.
+
+        Raises:
+            DeviceError: an order was refused.
+        """
+        if self.lost or not (again or self._orders or self.now_s() - self._asked_s > _FRESH_S):
+            return None
+        orders, self._orders = self._orders, []
+        try:
+            answer = self._visit(orders)
+        except HostLostError as error:
+            self.lose(str(error))
+            return None
+        self._asked_s = self.now_s()
+        for device, told in zip(self.devices, answer.told, strict=True):
+            device.hear(told)
+        if answer.refused:
+            raise DeviceError(f"{self.name}: {answer.refused}")
+        return answer.results[-1] if answer.results else None
+
+    def lose(self, why: str) -> None:
+        """Give the host up, with everything on it."""
+        self.lost = f"host {self.name} was lost: {why}"
+        self._orders.clear()
+        for device in self.devices:
+            device.notes.append(f"{self.now_s():.1f} s: {self.lost}")
+            device.wake()
+
+    def close(self) -> None:
+        """Let go of what the devices hold here."""
+        for device in self.devices:
+            device.close()
+
+
+class RemoteDevice:
+    """A GPU of another host behind the `Device` protocol, as `heshare.devices.executing.JobDevice` is one of this.
+
+    Args:
+        host: its host.
+        index: which of the host's, from 0.
+        card: what it is.
+
+    Attributes:
+        attempts: what is known of attempts that are over, by task, until somebody takes it.
+        idle_j: energy while nothing ran, J.
+        latest: its latest reading.
+        notes: what the operator should know, in order.
+    """
+
+    provenance = "measured"
+
+    def __init__(self, host: RemoteHost, index: int, card: Card) -> None:
+        self.gpu, self.uuid, self.sharing = card.gpu, card.uuid, card.sharing
+        self.host = host.name
+        self.attempts: dict[int, Attempt] = {}
+        self.idle_j = 0.0
+        self.latest = Reading(host.now_s(), None, 0.0, 0.0, 0.0)
+        self.notes: list[str] = []
+        self._host, self._index = host, index
+        self._on: dict[int, tuple[Progress, Attempt]] = {}
+        self._completed: list[int] = []
+        self._failed: list[Failed] = []
+        self._lost = ""
+        self._next_s = math.inf
+        self._heard, self._wake = os.pipe()
+        for end in (self._heard, self._wake):
+            os.set_blocking(end, False)
+
+    @property
+    def meter(self) -> RemoteDevice:
+        """What the card told: itself."""
+        return self
+
+    @property
+    def lost(self) -> str:
+        """Why the GPU can no longer be used; empty as long as it can."""
+        return self._host.lost or self._lost
+
+    @property
+    def running(self) -> int:
+        """How many jobs are on it."""
+        return len(self._on)
+
+    def look(self, *, again: bool = False) -> None:
+        """Ask its host, unless it was asked a moment ago (or `again`)."""
+        self._host.ask(again=again)
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Ask for a clock, with the next visit.
+
+        Raises:
+            InputError: the clock is not on the grid.
+        """
+        if sm_mhz is not None:
+            self.gpu.check_clock(sm_mhz)
+        self._host.order(Order(self._index, "set_clock", (sm_mhz,)))
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a job, with the next visit; what goes wrong is a failure of the job, told later."""
+        number = self._host.attempts[task_id] = self._host.attempts[task_id] + 1
+        begun = Progress(task_id, Resident(workload, mps_pct), 0.0, math.inf)
+        self._on[task_id] = (begun, _unheard(number, self.latest))
+        self._host.order(Order(self._index, "start", (task_id, workload, mps_pct, iterations), number))
+
+    def stop(self, task_id: int) -> float:
+        """End a job; returns the iterations that it did, which is none for a command.
+
+        Raises:
+            DeviceError: no such job runs here.
+        """
+        if task_id not in self._on:
+            raise DeviceError(f"{self.gpu.name} ({self.uuid}): no job {task_id} on it. Stop only what runs.")
+        self._host.order(Order(self._index, "stop", (task_id,)))
+        done = self._host.ask()
+        self._leave(task_id)
+        return 0.0 if done is None else float(done)
+
+    def stop_all(self) -> None:
+        """End every job, all at once."""
+        self._host.order(Order(self._index, "stop_all"))
+        self._host.ask()
+        for task in list(self._on):
+            self._leave(task)
+
+    def read(self) -> Reading:
+        """What it did when it was last asked, which is now if there were orders."""
+        self._host.ask(again=False)
+        reading = replace(
+            self.latest, time_s=self._host.now_s(), residents={task: one[0] for task, one in self._on.items()}
+        )
+        # Its power is unknown from here on; no figure is made up for it.
+        return replace(reading, power_w=0.0) if self.lost else reading
+
+    def next_event_s(self) -> float:
+        """When to look again, s: at once if there is something to tell, else about once a second while jobs run."""
+        now_s = self._host.now_s()
+        if self._completed or self._failed or (self.lost and self._on):
+            return now_s
+        if self.lost:
+            return math.inf
+        # The host looks by itself as often as it must, and gives notice of what comes of it.
+        return now_s + self._host.look_s if self._on else max(self._next_s, now_s)
+
+    def advance(self, to_s: float) -> list[int]:
+        """Hear what has happened by now; returns the jobs that completed."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._heard, 4096)
+        self._host.ask(again=not (self._completed or self._failed))
+        completed, self._completed = self._completed, []
+        for task in completed:
+            self._on.pop(task, None)
+        if self.lost:
+            told = {one.task_id for one in self._failed}
+            self._failed += [Failed(task, "lost", self.lost, charged=False) for task in self._on if task not in told]
+        return completed
+
+    def take_failed(self) -> list[Failed]:
+        """The attempts that failed since this was last asked."""
+        failed, self._failed = self._failed, []
+        for one in failed:
+            self._leave(one.task_id)
+        return failed
+
+    def descriptors(self) -> list[int]:
+        """What becomes readable when there is something new to hear."""
+        return [self._heard]
+
+    def shares_j(self) -> dict[int, float]:
+        """Energy so far of each job on it, and of those that left it unheard, J."""
+        on = {task: attempt.energy_j for task, (_, attempt) in self._on.items()}
+        return on | {task: one.energy_j for task, one in self.attempts.items()}
+
+    def wake(self) -> None:
+        """Let whoever waits look at it."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b".")
+
+    def hear(self, told: Told) -> None:
+        """Take in what the host says of it."""
+        self.latest, self.idle_j, self.sharing, self._next_s = told.reading, told.idle_j, told.sharing, told.next_s
+        self.notes += told.notes
+        self.attempts |= {task: self._here(one) for task, one in told.attempts.items()}
+        for task, (progress, _) in self._on.items():
+            if task in told.standing:
+                self._on[task] = (told.reading.residents.get(task, progress), self._here(told.standing[task]))
+        self._completed += told.completed
+        self._failed += told.failed
+        if told.completed or told.failed or told.lost != self._lost:
+            self.wake()
+        self._lost = told.lost
+
+    def close(self) -> None:
+        """Let go of what it holds here."""
+        for end in (self._heard, self._wake):
+            os.close(end)
+
+    def _leave(self, task_id: int) -> None:
+        """A job is no longer on it; if its host never said how it ended, what was last known of it is kept."""
+        left = self._on.pop(task_id, None)
+        if left is not None:
+            self.attempts.setdefault(task_id, left[1])
+
+    def _here(self, attempt: Attempt) -> Attempt:
+        return replace(attempt, log=f"{self.host}:{attempt.log}") if attempt.log else attempt
+
+
+def _unheard(number: int, latest: Reading) -> Attempt:
+    """An attempt that was asked for, and of which nothing has been heard yet."""
+    return Attempt(number, math.nan, math.nan, 0.0, None, "", latest.sm_mhz, (), latest.energy_j)

@@ -1,0 +1,211 @@
+"""The GPUs of several hosts in one run, through Dask: one worker a host, and in it the line to who keeps its GPUs.
+
+Dask carries orders and answers, gives notice of what is new, and notices who has gone, in either direction. What is
+done on a host is what a run on one machine does there: locks, note, watchdog, MPS, clocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from heshare.devices.command import Assigned
+from heshare.devices.interrupts import Interrupts
+from heshare.devices.meter import Patience
+from heshare.devices.remote.actor import ENDING_S, HostActor
+from heshare.devices.remote.messages import Answer, Card, HostLostError, Opening, Order
+from heshare.devices.remote.proxies import RemoteDevice, RemoteHost
+from heshare.errors import DeviceError
+from heshare.running.hosts import ANSWER_S, Offer, chosen, connected, offers
+
+OPENING_S = 120.0
+"""How long a host may take to take its GPUs, s: locks are waited for, and MPS daemons started."""
+
+_SYNC = 5
+
+
+class Hosts:
+    """The GPUs of one run on several hosts; a `with` gives everything back, as `heshare.devices.machine.Machine` does.
+
+    Args:
+        address: the scheduler, `dask://host:port`.
+        uuids: the GPUs.
+        jobs: the jobs by task id.
+        name: of the run; the hosts keep its outputs under that name.
+        now_s: the time of the run, s.
+        allow_clocks: let policies lock clocks.
+        patience: how long to wait for what.
+
+    Attributes:
+        devices: one for each GPU, in order; there once the `with` has begun.
+        token: the mark of the session.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        uuids: Sequence[str],
+        jobs: Mapping[int, Assigned],
+        name: str,
+        now_s: Callable[[], float],
+        *,
+        allow_clocks: bool = False,
+        patience: Patience | None = None,
+    ) -> None:
+        self.devices: list[RemoteDevice] = []
+        self.token = uuid4().hex
+        self._address, self._uuids, self._jobs, self._name, self._now_s = address, uuids, jobs, name, now_s
+        self._clocks, self._patience = allow_clocks, patience or Patience()
+        self._counters_j: dict[str, float | None] = {}
+        self._interrupts = Interrupts()
+        self._ends = ExitStack()
+
+    def __enter__(self) -> Hosts:
+        with ExitStack() as ends:
+            self._interrupts.listen()
+            ends.callback(self._interrupts.restore)
+            self._open(ends)
+            self._ends = ends.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._interrupts.ignore()
+        self._ends.close()
+
+    def counters_j(self) -> list[float | None]:
+        """Each card's energy since its driver was loaded, when it was taken, J; None where it does not tell."""
+        return [self._counters_j[uuid] for uuid in self._uuids]
+
+    def _open(self, ends: ExitStack) -> None:
+        client = ends.enter_context(connected(self._address))
+        owners = chosen(offers(client), ",".join(f"nvml:{uuid}" for uuid in self._uuids))
+        links = [
+            Link(client, offer, f"heshare-{self.token}-{number}")
+            for number, offer in enumerate({one.address: one for one in owners.values()}.values())
+        ]
+        ends.callback(_close, links)
+        answers = [link.send("open", self._opening(link, owners)) for link in links]
+        attempts = {task: job.attempts for task, job in self._jobs.items()}
+        by_uuid: dict[str, RemoteDevice] = {}
+        for link, answer in zip(links, answers, strict=True):
+            cards: tuple[Card, ...] | str = link.wait(answer, OPENING_S)
+            if isinstance(cards, str):
+                raise DeviceError(f"{link.host}: {cards}")
+            host = RemoteHost(link.host, cards, link.visit, self._now_s, attempts, look_s=self._patience.look_s)
+            ends.callback(host.close)
+            link.hear(host)
+            by_uuid |= {device.uuid: device for device in host.devices}
+            self._counters_j |= {card.uuid: card.counter_j for card in cards}
+        self.devices = [by_uuid[uuid] for uuid in self._uuids]
+
+    def _opening(self, link: Link, owners: Mapping[str, Offer]) -> Opening:
+        uuids = tuple(uuid for uuid in self._uuids if owners[uuid].address == link.address)
+        offset_s = link.offset_s(self._now_s)
+        return Opening(uuids, self._jobs, self._name, offset_s, self._clocks, self._patience)
+
+
+class Link:
+    """The actor on one worker, seen from here.
+
+    Args:
+        client: of the scheduler.
+        offer: the worker.
+        topic: the events by which it gives notice.
+    """
+
+    def __init__(self, client: Any, offer: Offer, topic: str) -> None:
+        self.host, self.address = offer.host, offer.address
+        self._client, self._topic = client, topic
+        self._future = client.submit(
+            HostActor, topic, actor=True, workers=[offer.address], allow_other_workers=False, pure=False, retries=0
+        )
+        self._lost = False
+        self._actor: Any = None
+
+    def send(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the actor; `wait` has the answer.
+
+        Raises:
+            HostLostError: the worker has gone.
+        """
+        try:
+            if self._actor is None:
+                self._actor = self._future.result(timeout=ANSWER_S)
+            return getattr(self._actor, method)(*arguments)
+        except Exception as error:
+            raise self._gone(error) from error
+
+    def wait(self, answer: Any, patience_s: float) -> Any:
+        """What a call returned.
+
+        Raises:
+            HostLostError: the worker has gone, or does not answer in time.
+        """
+        until = time.monotonic() + patience_s
+        while True:
+            try:
+                return answer.result(timeout=min(0.5, patience_s))
+            except TimeoutError:
+                # Dask never answers a call to a worker that went in the meantime.
+                if self._future.status != "finished":
+                    raise self._gone("its Dask worker has gone") from None
+                if time.monotonic() >= until:
+                    raise self._gone(f"no answer within {patience_s:g} s") from None
+            except Exception as error:
+                raise self._gone(error) from error
+
+    def visit(self, orders: Sequence[Order]) -> Answer:
+        """As `HostActor.visit`, waited for."""
+        answer: Answer = self.wait(self.send("visit", list(orders)), ANSWER_S)
+        return answer
+
+    def offset_s(self, now_s: Callable[[], float]) -> float:
+        """What is to be added to the host's monotonic clock to have the time here, s; right to half a round trip."""
+        found = []
+        for _ in range(_SYNC):
+            asked_s = now_s()
+            there_s: float = self.wait(self.send("time_s"), ANSWER_S)
+            answered_s = now_s()
+            found.append((answered_s - asked_s, (asked_s + answered_s) / 2 - there_s))
+        return min(found)[1]
+
+    def hear(self, host: RemoteHost) -> None:
+        """Let notices of the host wake whoever waits for its devices."""
+        self._client.subscribe_topic(self._topic, lambda event: host.devices[event[1]].wake())
+
+    def end(self) -> Any:
+        """Ask for the end; None where nobody is there to ask."""
+        try:
+            return None if self._lost else self.send("close")
+        except HostLostError:
+            return None
+
+    def _gone(self, why: object) -> HostLostError:
+        """Give it up. Its keeper puts the host in order: Dask drops the actor there, if it can be reached at all."""
+        self._lost = True
+        self._client.cancel([self._future], force=True)
+        said = f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not str(why) else str(why)
+        return HostLostError(said)
+
+
+def _close(links: Sequence[Link]) -> None:
+    """Have every host put in order, all at once.
+
+    Raises:
+        DeviceError: one could not say that it was.
+    """
+    asked = [(link, link.end()) for link in links]
+    wrong = []
+    for link, answer in asked:
+        if answer is not None:
+            try:
+                said = link.wait(answer, ENDING_S + ANSWER_S)
+            except HostLostError as error:
+                said = str(error)
+            if said:
+                wrong.append(f"{link.host}: {said}")
+    if wrong:
+        raise DeviceError(f"{'; '.join(wrong)}. Run `heshare restore` there.")

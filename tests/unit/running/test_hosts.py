@@ -1,0 +1,158 @@
+"""Jobs on the GPUs of several hosts, through a real Dask scheduler and real workers, over the stand-ins."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.devices.locks import GpuLock
+from heshare.errors import DeviceError
+from heshare.running import execute, ledger
+from heshare.testing import drill
+from heshare.testing.fakenvml import compiler
+
+sys.path.insert(0, str(Path(__file__).parent))
+import dasked
+
+RUN = CliRunner()
+ALPHA = [f"GPU-aaaaaaaa-1111-2222-3333-44444444444{index}" for index in range(2)]
+BETA = "GPU-bbbbbbbb-1111-2222-3333-444444444440"
+GAMMA = "GPU-cccccccc-1111-2222-3333-444444444440"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    from distributed import LocalCluster
+
+    folder = tmp_path_factory.mktemp("h")
+    with LocalCluster(n_workers=0, dashboard_address=":0") as dask:
+        cluster = dasked.Cluster("dask://" + dask.scheduler_address.removeprefix("tcp://"), folder)
+        cluster.join("alpha", uuid=ALPHA[0], cards=2)
+        cluster.join("beta", uuid=BETA)
+        joined(dask, 2)
+        cluster.dask = dask
+        yield cluster
+        cluster.end()
+
+
+def joined(dask, count):
+    until = time.monotonic() + 60
+    while len(dask.scheduler.workers) != count and time.monotonic() < until:
+        time.sleep(0.02)
+    assert len(dask.scheduler.workers) == count
+
+
+def entry(name, script, count=1, **more):
+    said = "".join(f", {key}: {value}" for key, value in more.items())
+    command = f"command: [sh, -c, '{script}'], like: 'resnet50:8', iterations: 100"
+    return f"  - {{name: {name}, {command}, count: {count}{said}}}\n"
+
+
+def test_jobs_run_where_the_gpus_are_and_nothing_is_left_there(cluster, monkeypatch):
+    monkeypatch.setattr(execute, "make", lambda name: drill.Drilled())
+    text = entry("say", "echo $HESHARE_JOB on $FAKENVML_UUID; sleep 0.1", count=9)
+    bad = entry("bad", "exit 3", retries=2)
+    result = cluster.run("jobs:\n" + text + bad, "first", clocks=True)
+    jobs = result.jobs.set_index("job")
+    assert list(jobs["outcome"]) == ["completed"] * 9 + ["failed"]
+    assert (jobs.loc["bad", "attempts"], jobs.loc["bad", "exit_code"]) == (3, 3)
+    assert list(result.gpus["uuid"]) == [*ALPHA, BETA]
+    assert list(result.gpus["host"]) == ["alpha", "alpha", "beta"]
+    for job, row in jobs.iloc[:9].iterrows():
+        host, _, path = row["log"].partition(":")
+        assert Path(path).is_relative_to(cluster.hosts[host].folder / "state" / "heshare" / "runs")
+        assert Path(path).read_text() == f"{job} on {(ALPHA[0] if host == 'alpha' else BETA)}\n"
+    locked = [host.fake.called("nvmlDeviceSetGpuLockedClocks") for host in cluster.hosts.values()]
+    assert locked == [0, 0]  # not by this process
+    assert min(result.gpus["sm_mhz"]) < 1980
+    for host in ("alpha", "beta"):
+        assert set(jobs[jobs["log"].str.startswith(host)].index), host
+    assert result.totals["energy_j"] == pytest.approx(
+        sum(result.totals[name] for name in ("completed_j", "lost_j", "idle_j"))
+    )
+    assert cluster.traces() == {}
+
+
+def test_a_gpu_that_another_run_has_is_refused_with_its_name_and_the_others_are_given_back(cluster, monkeypatch):
+    monkeypatch.setenv("HESHARE_LOCKS", str(cluster.hosts["beta"].folder / "locks"))
+    held = GpuLock(BETA)
+    with pytest.raises(DeviceError, match=rf"^beta: GPU {BETA}: another run has it: process \d+: .*pytest"):
+        cluster.run("jobs:\n" + entry("a", "true"), "second")
+    held.close()
+    assert cluster.traces() == {}
+
+
+def test_a_worker_that_is_killed_is_a_host_that_is_lost(cluster):
+    gamma = cluster.join("gamma", uuid=GAMMA)
+    joined(cluster.dask, 3)
+    outputs = gamma.folder / "state" / "heshare" / "runs"
+
+    def kill():
+        until = time.monotonic() + 30
+        while not list(outputs.glob("*/outputs/*.log")) and time.monotonic() < until:
+            time.sleep(0.01)
+        gamma.process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    result = cluster.run("jobs:\n" + entry("a", "sleep 0.8", count=8), "third")
+    killer.join()
+    assert result.complete
+    ends = [one["end"] for one in ledger.read(cluster.folder / "third") if "end" in one]
+    lost = [end for end in ends if end["outcome"] == "failed: lost"]
+    assert lost
+    assert all(end["gpu"] == 3 and not end["charged"] for end in lost)
+    assert {end["job"] for end in ends if end["outcome"] == "completed"} == {f"a-{index}" for index in range(8)}
+    assert len([end for end in ends if end["outcome"] == "completed"]) == 8
+    assert any("host gamma was lost" in note for note in result.notes)
+    gamma.process.wait()
+    assert cluster.traces() == {}
+    del cluster.hosts["gamma"]
+    joined(cluster.dask, 2)
+
+
+def test_an_executor_that_is_killed_leaves_nothing_on_the_hosts_and_goes_on(cluster):
+    (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=4) + entry("b", "sleep 0.1"))
+    words = ["--devices", f"nvml:{BETA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
+    first = heshare(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
+    journal = cluster.folder / "fourth" / "journal.jsonl"
+    until = time.monotonic() + 60
+    while not (journal.exists() and b'"completed"' in journal.read_bytes()) and time.monotonic() < until:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert cluster.traces() == {}
+    result = cluster.resume("fourth")
+    assert result.complete
+    assert result.totals["sessions"] == 2
+    assert result.totals["attempts"] > 5
+    assert cluster.traces() == {}
+
+
+def test_doctor_asks_every_host(cluster):
+    done = RUN.invoke(app, ["doctor", "--hosts", cluster.address, "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["host"], one["offers"]) for one in found] == [("alpha", ALPHA), ("beta", [BETA])]
+    assert all(gpu["catalogue"] == "H100" for one in found for gpu in one["gpus"])
+
+
+def heshare(cluster, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "heshare", *words],
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
