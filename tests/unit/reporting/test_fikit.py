@@ -1,0 +1,71 @@
+"""FIKIT's home setting: frames that hold together, and gains that are what they say."""
+
+import numpy as np
+import pytest
+
+from heshare.devices.kernels.trace import traces
+from heshare.reporting import fikit
+
+MODELS = ["mobilenetv2", "resnet50"]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    settings = [fikit.Setting(0.0), fikit.Setting(0.3), fikit.Setting(0.3, waits=fikit.EACH)]
+    return fikit.study(settings, ways=["FIKIT", "time slices"], models=MODELS, requests=5, seeds=2, seed=1)
+
+
+def test_every_case_is_there_once(runs):
+    keys = ["high", "low", "load", "waits", "slice_ms", "sharing", "repetition"]
+    assert len(runs) == 4 * 3 * 2 * 2
+    assert not runs.duplicated(keys).any()
+    plain = runs[runs["waits"] == 1]
+    assert plain["alone_s"].to_numpy() == pytest.approx([traces()[name].alone()[1] for name in plain["high"]])
+    assert (runs["low_speed"] <= 1.02).all()
+
+
+def test_gains_are_ratios_of_the_runs(runs):
+    gained = fikit.gains(runs)
+    one = gained.iloc[3]
+    keys = ["high", "low", "load", "waits", "slice_ms", "repetition"]
+    same = runs[(runs[keys] == one[keys]).all(axis=1)].set_index("sharing")
+    assert one["speedup"] == pytest.approx(same["jct_s"]["time slices"] / same["jct_s"]["FIKIT"])
+    assert one["low_ratio"] == pytest.approx(same["low_speed"]["FIKIT"] / same["low_speed"]["time slices"])
+
+
+def test_a_host_that_waits_gains_more(runs):
+    rows = fikit.summary(fikit.gains(runs), ["load", "waits"], np.random.default_rng(0)).set_index(["load", "waits"])
+    assert rows.loc[(0.3, fikit.EACH), "median"] > 1.5 * rows.loc[(0.3, 1), "median"]
+    assert rows.loc[(0.0, 1), "low_most"] < 1e-6, "gaps between kernels are too short to be filled"
+    assert (rows["least"] <= rows["median"]).all()
+    assert (rows["median"] <= rows["most"]).all()
+
+
+def test_the_same_seed_gives_the_same_runs():
+    sizes = {"ways": ["FIKIT"], "models": MODELS[:1], "requests": 3, "seeds": 1}
+    first, again, other = (fikit.study([fikit.Setting(0.3)], seed=seed, **sizes) for seed in (5, 5, 6))
+    assert first.equals(again)
+    assert not np.allclose(first["jct_s"], other["jct_s"])
+
+
+def test_overhead_is_that_of_the_host_bound_model_and_its_limit_makes_5_percent():
+    rows = fikit.overhead_pct(MODELS).set_index("model")
+    assert rows.loc["mobilenetv2", "overhead_pct"] == pytest.approx(
+        100 * 152 * 1e-3 / rows.loc["mobilenetv2", "alone_ms"]
+    )
+    assert rows.loc["resnet50", "overhead_pct"] < 0.1
+    limit_us = rows.loc["mobilenetv2", "limit_us"]
+    assert fikit.overhead_pct(MODELS[:1], 1e-6 * limit_us)["overhead_pct"].item() == pytest.approx(5, abs=0.4)
+
+
+def test_the_form_is_near_the_loop_and_zero_without_long_gaps():
+    rows = fikit.form_errors(MODELS, [0.0, 3.0], 20)
+    assert rows[rows["gap_ms"] == 0][["loop_pct", "form_pct"]].to_numpy().max() == 0
+    assert rows[rows["gap_ms"] == 3]["loop_pct"].min() > 10
+    assert rows["error_pct"].abs().max() < 6
+
+
+def test_by_class_the_urgent_gain_from_fikit():
+    rows = fikit.by_class(["fikit", "random"], "1xV100", 8, seeds=2, seed=0).set_index("policy")
+    assert rows.loc["fikit", "urgent_jct_s"] < rows.loc["random", "urgent_jct_s"]
+    assert rows.loc["fikit", "other_jct_s"] > rows.loc["random", "other_jct_s"]
