@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+# Energies are rounded sums and products; this share of one is none.
+_ROUNDED = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def moves(job: int, menu: Menu, at: Setting, /) -> list[Move]:
         gain = 1 - float(menu.time_s[to] / menu.time_s[at])
         more_j = float(menu.energy_j[to] - menu.energy_j[at])
         if gain > 0:
-            priority = gain / (more_j / float(menu.energy_j[at])) if more_j > 0 else math.inf
+            cost = more_j / float(menu.energy_j[at])
+            priority = gain / cost if cost > _ROUNDED else math.inf
             found.append(Move(job, to, priority, menu.widths[to.width] - menu.widths[at.width], more_j))
     return found
 
@@ -106,7 +109,8 @@ def grow(
 ) -> dict[int, Setting]:
     """Make the move of highest priority, again and again, while GPUs and the energy budget last.
 
-    A move that takes more GPUs than are free, or more energy than is left, is not made; the others go on (assumed).
+    A move that takes more GPUs than are free, or more energy than is left, is not made; the others go on (assumed). One
+    that takes no energy is made even if the budget was spent before.
 
     Args:
         menus: by job.
@@ -131,7 +135,7 @@ def grow(
     while heap:
         _, job, to, since, move = heappop(heap)
         # The other move of a job was made meanwhile: this one was priced from where the job no longer is.
-        if settings[job] != since or move.gpus > gpus or move.energy_j > left_j:
+        if settings[job] != since or move.gpus > gpus or move.energy_j > max(left_j, 0.0) + _ROUNDED * budget_j:
             continue
         settings[job] = to
         gpus, left_j = gpus - move.gpus, left_j - move.energy_j
