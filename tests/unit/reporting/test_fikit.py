@@ -59,7 +59,7 @@ def test_overhead_is_that_of_the_host_bound_model_and_its_limit_makes_5_percent(
 
 
 def test_the_form_is_near_the_loop_and_zero_without_long_gaps():
-    rows = fikit.form_errors(MODELS, [0.0, 3.0], 20)
+    rows = fikit.form_errors(MODELS, [0.0, 3.0])
     assert rows[rows["gap_ms"] == 0][["loop_pct", "form_pct"]].to_numpy().max() == 0
     assert rows[rows["gap_ms"] == 3]["loop_pct"].min() > 10
     assert rows["error_pct"].abs().max() < 6
