@@ -1,7 +1,7 @@
 """What a sweep names by text, so that a cell can be sent to another process and known again: beliefs, devices, draws.
 
 A name of the form `module:function` is that function, imported where the cell runs; the module's source counts among
-what the cell depends on.
+what the cell depends on. `module:function:text` is the same function with a text as its first argument.
 """
 
 from __future__ import annotations
@@ -74,14 +74,15 @@ def hook(name: str) -> Callable[..., Any] | None:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
+    module, _, rest = name.partition(":")
+    function, _, text = rest.partition(":")
     try:
         found: Callable[..., Any] = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             column="grid", found=f"{name!r} ({error})", expected="module:function", action="Name one that exists."
         ) from None
-    return found
+    return partial(found, text) if text else found
 
 
 def sources(names: Iterable[str]) -> dict[str, str]:

@@ -285,6 +285,31 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(results: Path, 
     assert (frame["median"] <= frame["high"]).all()
 
 
+def test_every_claim_has_a_verdict_under_every_condition(results: Path) -> None:
+    frame = table(results, "figA31_sensitivity").fillna({"axis": ""})
+    assert len(frame) == (18 + 10) * frame.groupby(["axis", "level"]).ngroups
+    assert set(frame["verdict"]) <= {"reproduced", "direction", "not reproduced", "below zero"}
+    assert (frame["low_pct"] <= frame["change_pct"]).all()
+    reached = frame[frame["verdict"] == "reproduced"]
+    assert (reached["change_pct"] <= reached["paper_pct"]).all()
+    kept = table(results, "tableA31_sensitivity")
+    assert (kept[["reproduced", "direction", "not reproduced", "below zero"]].sum(axis=1) == kept["conditions"]).all()
+
+
+def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(results: Path) -> None:
+    frame = table(results, "tableA26_fikit")
+    assert set(frame["against"]) == {"time slices", "one queue", "MPS"}
+    assert frame["least"].min() > 0.9
+    assert frame.loc[frame["load"] == 0, "low_most"].max() < 1e-6
+    why = table(results, "figA36_fikit_why").set_index(["waits", "slice_ms"])
+    assert why.loc[(0, 2.0), "median"] > 1.5 * why.loc[(1, 2.0), "median"]
+    form = table(results, "tableA36_fikit_form")
+    assert form["error_pct"].abs().max() < 6
+    assert form["loop_pct"].max() > 20
+    classes = table(results, "tableA46_fikit_classes").set_index("policy")
+    assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
+
+
 def test_the_front_has_no_dominated_plan(results: Path) -> None:
     frame = table(results, "figA1_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
@@ -326,7 +351,7 @@ def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claims.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4"
+    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 F1 F2"
     assert set(priced["id"]) == set(ids.split())
     assert set(priced["verdict"]) <= set(claims.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
