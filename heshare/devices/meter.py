@@ -49,7 +49,7 @@ class Patience:
     Attributes:
         look_s: from look to look while jobs run.
         memory_s: for memory that somebody else holds.
-        nvml_s: for NVML calls that fail again and again; then the GPU counts as lost.
+        nvml_s: for NVML calls that fail again and again, or a host that does not answer; then the GPU counts as lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
     """

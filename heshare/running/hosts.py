@@ -67,7 +67,7 @@ def offers(client: Any) -> list[Offer]:
         raise _unfit("a scheduler without workers", "one worker a host", _START)
     for address, found in sorted(told.items()):
         if not isinstance(found, dict):
-            none = isinstance(found, ImportError)
+            none = "No module named 'heshare'" in str(found)
             what = "no heshare" if none else f"what does not answer ({type(found).__name__}: {found})"
             raise _unfit(f"{what} on the worker {address}", f"heshare {_ours()['version']} there", _INSTALL)
         wrong = [f"{name} {found[name]}" for name, ours in _ours().items() if found[name] != ours]

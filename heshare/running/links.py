@@ -83,7 +83,7 @@ class Hosts:
         client = ends.enter_context(connected(self._address))
         owners = chosen(offers(client), ",".join(f"nvml:{uuid}" for uuid in self._uuids))
         links = [
-            Link(client, offer, f"heshare-{self.token}-{number}")
+            Link(client, offer, f"heshare-{self.token}-{number}", self._patience.nvml_s)
             for number, offer in enumerate({one.address: one for one in owners.values()}.values())
         ]
         ends.callback(_close, links)
@@ -114,11 +114,12 @@ class Link:
         client: of the scheduler.
         offer: the worker.
         topic: the events by which it gives notice.
+        patience_s: how long it may be silent once it has its GPUs, s.
     """
 
-    def __init__(self, client: Any, offer: Offer, topic: str) -> None:
+    def __init__(self, client: Any, offer: Offer, topic: str, patience_s: float) -> None:
         self.host, self.address = offer.host, offer.address
-        self._client, self._topic = client, topic
+        self._client, self._topic, self._patience_s = client, topic, patience_s
         self._future = client.submit(
             HostActor, topic, actor=True, workers=[offer.address], allow_other_workers=False, pure=False, retries=0
         )
@@ -151,7 +152,7 @@ class Link:
             except TimeoutError:
                 # Dask never answers a call to a worker that went in the meantime.
                 if self._future.status != "finished":
-                    raise self._gone("its Dask worker has gone") from None
+                    raise self._gone(RuntimeError(self._future.status)) from None
                 if time.monotonic() >= until:
                     raise self._gone(f"no answer within {patience_s:g} s") from None
             except Exception as error:
@@ -159,7 +160,7 @@ class Link:
 
     def visit(self, orders: Sequence[Order]) -> Answer:
         """As `HostActor.visit`, waited for."""
-        answer: Answer = self.wait(self.send("visit", list(orders)), ANSWER_S)
+        answer: Answer = self.wait(self.send("visit", list(orders)), self._patience_s)
         return answer
 
     def offset_s(self, now_s: Callable[[], float]) -> float:
@@ -186,9 +187,12 @@ class Link:
     def _gone(self, why: object) -> HostLostError:
         """Give it up. Its keeper puts the host in order: Dask drops the actor there, if it can be reached at all."""
         self._lost = True
+        if self._client.status != "running":
+            return HostLostError("the Dask scheduler has gone")
         self._client.cancel([self._future], force=True)
-        said = f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not str(why) else str(why)
-        return HostLostError(said)
+        if isinstance(why, OSError | RuntimeError):
+            return HostLostError(f"its Dask worker has gone ({why})")
+        return HostLostError(f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why))
 
 
 def _close(links: Sequence[Link]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from heshare.testing.toy import ToyPredictor
 
 # The stand-in has not all that Dask asks of a real one for its dashboard.
 DASK = {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}
-QUICK = Patience(look_s=0.2, memory_s=0.3, nvml_s=0.5, shared_s=1.0, grace_s=0.5)
+QUICK = Patience(look_s=0.2, memory_s=0.3, nvml_s=4.0, shared_s=1.0, grace_s=0.5)
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Host:
         wrong += [path.name for path in (self.folder / "tmp").glob("hs-mps-*")]
         for process in Path("/proc").glob("[0-9]*"):
             if int(process.name) != self.process.pid and f"HESHARE_DRILL={self.folder}" in environment_of(process):
-                wrong.append((process / "cmdline").read_text())
+                wrong.append(f"process {process.name}")
         return wrong + [name for name in ("locked_mhz", "locked1_mhz") if self.fake.get(name)]
 
 
@@ -51,8 +52,8 @@ class Cluster:
 
     def join(self, name, *words, uuid, cards=1, environment=None):
         """Start a worker, with stand-ins of its own unless it shares those of an `environment`."""
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
+        folder = self.folder / f"{name}{len(list(self.folder.glob(f'{name}*')))}"
+        folder.mkdir()
         if environment is None:
             environment = drill.prepare(folder) | {"FAKENVML_UUID": uuid, "FAKENVML_FAIL": f"set:count={cards}"}
         host = Host(name, folder, environment, told_apart(folder, environment))
@@ -72,14 +73,19 @@ class Cluster:
             stderr=log,
         )  # fmt: skip
 
-    def run(self, text, into, *, policy="random", devices="nvml", clocks=False):
-        """Run jobs on the hosts from this process."""
+    def run(self, text, into, *, policy="random", devices="nvml", clocks=False, meanwhile=lambda: None):
+        """Run jobs on the hosts from this process, and do something else in the meantime."""
         file = self.folder / f"{into}.yaml"
         file.write_text(text)
-        return execute.execute(
-            file, self.folder / into, policy=policy, devices=devices, hosts=self.address, predictor=ToyPredictor(),
-            allow_clocks=clocks, ways=execute.Ways(patience=QUICK, full_s=1.0),
-        )  # fmt: skip
+        beside = threading.Thread(target=meanwhile)
+        beside.start()
+        try:
+            return execute.execute(
+                file, self.folder / into, policy=policy, devices=devices, hosts=self.address, predictor=ToyPredictor(),
+                allow_clocks=clocks, ways=execute.Ways(patience=QUICK, full_s=1.0),
+            )  # fmt: skip
+        finally:
+            beside.join()
 
     def resume(self, into):
         """Go on with a run, from this process."""

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -53,6 +52,14 @@ def joined(dask, count):
     assert len(dask.scheduler.workers) == count
 
 
+def once(there, do, *arguments):
+    """Do something as soon as there is something."""
+    until = time.monotonic() + 30
+    while not list(there()) and time.monotonic() < until:
+        time.sleep(0.01)
+    do(*arguments)
+
+
 def entry(name, script, count=1, **more):
     said = "".join(f", {key}: {value}" for key, value in more.items())
     command = f"command: [sh, -c, '{script}'], like: 'resnet50:8', iterations: 100"
@@ -93,29 +100,31 @@ def test_a_gpu_that_another_run_has_is_refused_with_its_name_and_the_others_are_
     assert cluster.traces() == {}
 
 
-def test_a_worker_that_is_killed_is_a_host_that_is_lost(cluster):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_is_killed_or_hangs_is_a_host_that_is_lost(cluster, how):
     gamma = cluster.join("gamma", uuid=GAMMA)
     joined(cluster.dask, 3)
     outputs = gamma.folder / "state" / "heshare" / "runs"
-
-    def kill():
-        until = time.monotonic() + 30
-        while not list(outputs.glob("*/outputs/*.log")) and time.monotonic() < until:
-            time.sleep(0.01)
-        gamma.process.kill()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    result = cluster.run("jobs:\n" + entry("a", "sleep 0.8", count=8), "third")
-    killer.join()
+    result = cluster.run(
+        "jobs:\n" + entry("a", "sleep 0.8", count=8),
+        f"third-{how.name}",
+        meanwhile=lambda: once(
+            lambda: outputs.glob(f"third-{how.name}*/outputs/*.log"), gamma.process.send_signal, how
+        ),
+    )
     assert result.complete
-    ends = [one["end"] for one in ledger.read(cluster.folder / "third") if "end" in one]
+    ends = [one["end"] for one in ledger.read(cluster.folder / f"third-{how.name}") if "end" in one]
     lost = [end for end in ends if end["outcome"] == "failed: lost"]
     assert lost
-    assert all(end["gpu"] == 3 and not end["charged"] for end in lost)
-    assert {end["job"] for end in ends if end["outcome"] == "completed"} == {f"a-{index}" for index in range(8)}
-    assert len([end for end in ends if end["outcome"] == "completed"]) == 8
-    assert any("host gamma was lost" in note for note in result.notes)
+    assert all(end["gpu"] == 3 and not end["charged"] and "host gamma was lost" in end["reason"] for end in lost)
+    completed = [end["job"] for end in ends if end["outcome"] == "completed"]
+    assert sorted(completed) == [f"a-{index}" for index in range(8)]
+    assert sum("host gamma was lost" in note for note in result.notes) == 1
+    if how == signal.SIGSTOP:
+        # It comes back, hears that nobody wants what it has, and puts its host in order.
+        gamma.process.send_signal(signal.SIGCONT)
+        assert cluster.traces() == {}
+        gamma.process.kill()
     gamma.process.wait()
     assert cluster.traces() == {}
     del cluster.hosts["gamma"]
