@@ -50,6 +50,8 @@ class Packs(ABC):
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Start from the head of the queue; nobody overtakes a job that must wait."""
+        if not len(view.waiting) and not self.looks(view.now_s):
+            return
         books = Books(view)
         yield from self.judge(books)
         for task in view.waiting:
@@ -67,6 +69,10 @@ class Packs(ABC):
     @abstractmethod
     def partner(self, task: Task, hosts: Sequence[int], books: Books) -> int | None:
         """The running job beside which a task is to be packed, of those that can host it, in order of their numbers."""
+
+    def looks(self, now_s: float) -> bool:
+        """Whether there are pairs to look at; by default none."""
+        return False
 
     def judge(self, books: Books) -> Iterator[Action]:
         """Part pairs that were found wanting; none by default."""
@@ -167,6 +173,10 @@ class Gandiva(Packs):
         """Look at the pair later."""
         self._due[task.id] = books.now_s + self._look_s
         yield Wait(self._due[task.id])
+
+    def looks(self, now_s: float) -> bool:
+        """Whether there are pairs whose time has come."""
+        return any(due_s <= now_s for due_s in self._due.values())
 
     def judge(self, books: Books) -> Iterator[Action]:
         """Look at the pairs whose time has come: what they do, measured, against what they do alone."""
