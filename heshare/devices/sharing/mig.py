@@ -37,6 +37,11 @@ def slices_of(sharing: str) -> int | None:
     return int(sharing[4:-1]) if sharing.startswith("mig-") else None
 
 
+def way(gpu: Gpu, slices: int) -> str:
+    """How a task shares a GPU of which it has an instance of so many compute slices; `mps` where there is no MIG."""
+    return f"mig-{slices}g" if has_mig(gpu) else "mps"
+
+
 def memory_mib(gpu: Gpu, slices: int) -> float:
     """Memory of an instance of so many compute slices, MiB."""
     return gpu.memory_mib * MEMORY_SLICES[slices] / MEMORY
