@@ -6,7 +6,8 @@ settings of one GPU: times alone by workload, then what co-runners do to them, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -26,6 +27,9 @@ from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
+GOOD = 0.02
+"""Mean |ln| of modelled over observed times below which a fit is not tried again from another start."""
+_HOST = 0.5
 LEAST_ROWS = 8
 """Settings below which contention or power keep their shipped constants."""
 _KNEES = tuple(0.5 + 0.025 * step for step in range(17))
@@ -64,9 +68,21 @@ def fit(gpu: Gpu, settings: Sequence[Setting], idle_w: float) -> Constants:
     Returns:
         Constants of this GPU alone; timing of those workloads that `settings` hold alone.
     """
+    constants = _fit(gpu, settings, idle_w, math.inf)
+    miss = _miss(gpu, settings, constants)
+    if miss <= GOOD:
+        return constants
+    # A workload that was seen alone once can be explained by its host part alone; from there no step leads back.
+    other = _fit(gpu, settings, idle_w, _HOST)
+    return other if _miss(gpu, settings, other) < miss else constants
+
+
+def _fit(gpu: Gpu, settings: Sequence[Setting], idle_w: float, host: float) -> Constants:
+    """Constants from a start at which no host part is longer than `host` times the shortest iteration observed."""
     shipped = default()
     power = replace(shipped.power[gpu.name], idle_w=idle_w)
-    timing = _timing(gpu, settings, power)
+    priors = _priors(gpu, settings, host)
+    timing = _timing(gpu, settings, power, priors)
     constants = Constants(timing, {gpu.name: power}, {gpu.name: shipped.contention[gpu.name]}, {}, shipped.utilisation)
     scenes = [_scene(gpu, one, timing, power) for one in settings if covers(constants, gpu, one.residents)]
     crowded = [scene for scene in scenes if len(scene.parts) > 1]
@@ -77,15 +93,25 @@ def fit(gpu: Gpu, settings: Sequence[Setting], idle_w: float) -> Constants:
     if len(scenes) >= LEAST_ROWS:
         power = _power(power, scenes, gpu.max_mhz)
     constants = replace(constants, power={gpu.name: power})
-    return _refined(gpu, settings, constants) if len(crowded) >= LEAST_ROWS else constants
+    return _refined(gpu, settings, constants, priors) if len(crowded) >= LEAST_ROWS else constants
 
 
-def _refined(gpu: Gpu, settings: Sequence[Setting], constants: Constants) -> Constants:
+def _miss(gpu: Gpu, settings: Sequence[Setting], constants: Constants) -> float:
+    """Mean |ln| of modelled over observed times."""
+    seen = [one for one in settings if covers(constants, gpu, one.residents)]
+    scenes = [_scene(gpu, one, dict(constants.timing), constants.power[gpu.name]) for one in seen]
+    times = [_time_s(one, constants.contention[gpu.name], constants.power[gpu.name]) for one in scenes]
+    return float(np.abs(np.log(np.array(times) / [one.time_s for one in seen])).mean()) if seen else 0.0
+
+
+def _refined(
+    gpu: Gpu, settings: Sequence[Setting], constants: Constants, every: Mapping[tuple[str, str], Prior]
+) -> Constants:
     """All constants at once, from the single fits."""
     seen = [one for one in settings if covers(constants, gpu, one.residents)]
     mhz, time_s, power_w = np.array([(one.sm_mhz, one.time_s, one.power_w) for one in seen]).T
     timing = {(engine, model): one for (_, engine, model), one in constants.timing.items()}
-    priors = {cell: _prior(gpu, *cell) for cell in timing}
+    priors = {cell: every[cell] for cell in timing}
     shared = (constants.contention[gpu.name], constants.power[gpu.name])
     refined, contention, power = refine(
         [one.residents for one in seen], mhz, (time_s, power_w), timing, priors, *shared, gpu.max_mhz
@@ -99,7 +125,9 @@ def covers(constants: Constants, gpu: Gpu, residents: Sequence[Resident]) -> boo
     return all((gpu.name, one.workload.engine, one.workload.model) in constants.timing for one in residents)
 
 
-def _timing(gpu: Gpu, settings: Sequence[Setting], power: Power) -> dict[tuple[str, str, str], Timing]:
+def _timing(
+    gpu: Gpu, settings: Sequence[Setting], power: Power, priors: Mapping[tuple[str, str], Prior]
+) -> dict[tuple[str, str, str], Timing]:
     """Every workload that was observed alone, one fit each."""
     card = Card(power, gpu.max_mhz, gpu.tdp_w)
     found: dict[tuple[str, str], list[Setting]] = {}
@@ -108,8 +136,21 @@ def _timing(gpu: Gpu, settings: Sequence[Setting], power: Power) -> dict[tuple[s
             workload = one.residents[0].workload
             found.setdefault((workload.engine, workload.model), []).append(one)
     return {
-        (gpu.name, engine, model): fill.kernels(model, fit_times(_rows(alone), _prior(gpu, engine, model), card)).timing
-        for (engine, model), alone in sorted(found.items())
+        (gpu.name, *cell): fill.kernels(cell[1], fit_times(_rows(alone), priors[cell], card)).timing
+        for cell, alone in sorted(found.items())
+    }
+
+
+def _priors(gpu: Gpu, settings: Sequence[Setting], host: float) -> dict[tuple[str, str], Prior]:
+    """The prior of each workload that was observed."""
+    least_s: dict[tuple[str, str], float] = {}
+    for one in settings:
+        cell = (one.residents[0].workload.engine, one.residents[0].workload.model)
+        least_s[cell] = min(least_s.get(cell, math.inf), one.time_s)
+    found = {cell: _prior(gpu, *cell) for cell in least_s}
+    return {
+        cell: one if one.host_s is None else replace(one, host_s=min(one.host_s, host * least_s[cell]))
+        for cell, one in found.items()
     }
 
 
