@@ -49,7 +49,8 @@ class Archive:
         fresh = []
         for scheme in schemes:
             queues = self._queues(scheme)
-            alike = tuple(sorted(queues))
+            # GPUs of a type are alike unless they begin at different times.
+            alike = queues if self._costs.world.begin_s.any() else tuple(sorted(queues))
             if alike not in self._seen:
                 self._seen.add(alike)
                 fresh.append(queues)
@@ -118,6 +119,7 @@ class Archive:
         used = [gpu for gpu, queue in enumerate(queues) if queue[1]]
         fronts = [self._known[queues[gpu]].front for gpu in used]
         energy_j, jct_s, chosen = merge([(front.energy_j, front.jct_s) for front in fronts], self._most)
+        jct_s = jct_s + sum(float(self._costs.world.begin_s[gpu]) * len(queues[gpu][1]) for gpu in used)
         points = np.full((len(energy_j), len(queues)), NOBODY)
         points[:, used] = chosen
         joined = np.concatenate((self._points, np.stack((energy_j, jct_s), axis=1)))

@@ -67,7 +67,7 @@ class Compiled(Readable):
         super().__init__(world, settings)
         first = world.first_of_kind
         time_s, energy_j = world.time_s[:, first].copy(), world.energy_j[:, first].copy()
-        self._costs: kernels.Costs = (time_s, energy_j, world.order_of_kind, world.kind_of)
+        self._costs: kernels.Costs = (time_s, energy_j, world.order_of_kind, world.kind_of, world.begin_s)
         self._best = np.stack((world.best_j, world.best_s))
         self._by_kind = np.argsort(world.kind_of, kind="stable")
         self._alone = np.stack((world.energy_j.argmin(axis=1), world.time_s.argmin(axis=1)))

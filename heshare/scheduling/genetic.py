@@ -52,6 +52,7 @@ def search(
     progress: Progress | None = None,
     *,
     compiled: bool | None = None,
+    seeds: IntArray | None = None,
 ) -> Schemes:
     """Run the genetic algorithm; every generation evaluates `population` schemes, the initial ones included.
 
@@ -61,8 +62,9 @@ def search(
         rng: the only source of chance.
         progress: called with (generations done, generations in all); the search stops early when it returns False.
         compiled: which form of the operators runs, see `engines.engine`; the bytes are the same.
+        seeds: schemes to begin with in place of as many initial ones, shape (m, n).
     """
-    for done, schemes in enumerate(evolve(world, settings, rng, compiled=compiled), start=1):
+    for done, schemes in enumerate(evolve(world, settings, rng, compiled=compiled, seeds=seeds), start=1):
         found = schemes
         if progress is not None and progress(done, settings.generations) is False:
             break
@@ -70,11 +72,19 @@ def search(
 
 
 def evolve(
-    world: Instance, settings: Settings, rng: np.random.Generator, *, compiled: bool | None = None
+    world: Instance,
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    compiled: bool | None = None,
+    seeds: IntArray | None = None,
 ) -> Iterator[Schemes]:
     """`search`, one generation at a time: what is found so far, after each."""
     steps = engine(world, settings, compiled)
-    offspring = _evaluated(initialise(world, settings, rng), steps)
+    initial = initialise(world, settings, rng)
+    if seeds is not None:
+        initial[: len(seeds)] = seeds[: len(initial)]
+    offspring = _evaluated(initial, steps)
     archive = _archived(Archive.empty(world.n), offspring, settings.archive, steps)
     population, rank, distance = _selected(offspring, settings.population, steps)
     yield Schemes(archive.gpus, archive.objectives, settings.population)

@@ -18,7 +18,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.costs import BatchCosts
 from heshare.scheduling.dividing import Divided
 from heshare.scheduling.effort import DEFAULT, Effort
-from heshare.scheduling.objectives import instance
+from heshare.scheduling.objectives import FloatArray, IntArray, instance
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.searching import Progress, Search
 from heshare.world.cluster import Cluster
@@ -36,6 +36,8 @@ def optimise(
     effort: Effort = DEFAULT,
     budget_s: float | None = None,
     progress: Progress | None = None,
+    ready_s: FloatArray | None = None,
+    seeds: Sequence[IntArray] = (),
 ) -> Front:
     """Plan a task set with the improved scheduler.
 
@@ -48,6 +50,8 @@ def optimise(
         budget_s: search for so many seconds instead of `effort.rounds` rounds; what is found then depends on the
             speed of the machine. Filling the predictor's tables counts, and a first front is always finished.
         progress: called after every round with the front so far; False stops the search.
+        ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
+        seeds: assignments to begin with besides, GPU of each task, shape (n,), such as the last plan's.
 
     Returns:
         The final Pareto front, with `.trade_off`, `.en_opt` and `.jct_opt`.
@@ -57,16 +61,21 @@ def optimise(
     """
     until_s = None if budget_s is None else perf_counter() + budget_s
     before = predictor.calls
-    costs = BatchCosts(instance(tasks, cluster, predictor), predictor, effort.freedom)
-    search = search_for(costs, effort, rng)
+    costs = BatchCosts(instance(tasks, cluster, predictor, ready_s), predictor, effort.freedom)
+    search = search_for(costs, effort, rng, seeds)
     search.run(until_s, progress)
     plans, objectives = search.plans()
     return Front(plans, objectives, predictor.calls - before)
 
 
-def search_for(costs: BatchCosts, effort: Effort, rng: np.random.Generator) -> Search | Divided:
-    """The search that suits the size: of the whole cluster, or of blocks of it where the task set is large."""
+def search_for(
+    costs: BatchCosts, effort: Effort, rng: np.random.Generator, seeds: Sequence[IntArray] = ()
+) -> Search | Divided:
+    """The search that suits the size: of the whole cluster, or of blocks of it where the task set is large.
+
+    Blocks deal the tasks anew, so that `seeds`, as for `Search`, are of no use to them.
+    """
     world = costs.world
     if world.n > effort.undivided and world.k >= 2 * effort.block:
         return Divided(costs, effort, rng)
-    return Search(costs, effort, rng)
+    return Search(costs, effort, rng, seeds)

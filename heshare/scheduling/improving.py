@@ -57,12 +57,12 @@ def construct(m: Menus, q: Queues, longest: IntArray, fits: BoolArray, groups: I
                 continue
             gpu = groups[kind, 0]
             for other in groups[kind]:
-                if other == NOBODY or held[gpu] == 0:
+                if other == NOBODY or (held[gpu] == 0 and q.ready[gpu] == 0):
                     break
-                if held[other] < held[gpu]:
+                if held[other] < held[gpu] or (held[other] == held[gpu] and q.ready[other] < q.ready[gpu]):
                     gpu = other
             now = q.best[q.head[gpu]] if q.head[gpu] != NOBODY else 0.0
-            rise = trial(m, q, gpu, NOBODY, task, weight) - now
+            rise = trial(m, q, gpu, NOBODY, task, weight) - now + weight * q.ready[gpu]
             if target == NOBODY or rise < best:
                 best, target = rise, gpu
         enter(m, q, target, task)
@@ -73,8 +73,14 @@ def construct(m: Menus, q: Queues, longest: IntArray, fits: BoolArray, groups: I
 
 @bare
 def cost_of(q: Queues, gpu: int) -> float:
-    """What a GPU's queue costs."""
+    """What a GPU's queue costs from its begin on."""
     return float(q.best[q.head[gpu]]) if q.head[gpu] != NOBODY else 0.0
+
+
+@bare
+def waits(q: Queues, gpu: int, weight: float) -> float:
+    """What it costs that a GPU's queue begins late."""
+    return float(weight * q.ready[gpu] * q.length[q.head[gpu]]) if q.head[gpu] != NOBODY else 0.0
 
 
 @bare
@@ -128,13 +134,14 @@ def relocate(
             kind = q.kind[gpu]
             if gpu == source or not fits[task, kind] or max(changed[source], changed[gpu]) <= seen[task]:
                 continue
-            if q.head[gpu] == NOBODY:
+            if q.head[gpu] == NOBODY and q.ready[gpu] == 0:
                 if emptied >> kind & 1:
                     continue
                 emptied |= 1 << kind
             if not asked:
-                drop[task], asked = cost_of(q, source) - trial(m, q, source, task, NOBODY, weight), True
-            rise[task, column] = trial(m, q, gpu, NOBODY, task, weight) - cost_of(q, gpu)
+                drop[task] = cost_of(q, source) - trial(m, q, source, task, NOBODY, weight) + weight * q.ready[source]
+                asked = True
+            rise[task, column] = trial(m, q, gpu, NOBODY, task, weight) - cost_of(q, gpu) + weight * q.ready[gpu]
             gain = drop[task] - rise[task, column]
             if gain > saved + GAIN * (cost_of(q, source) + cost_of(q, gpu)):
                 saved, target = gain, gpu
@@ -233,7 +240,7 @@ def descend(
             moves = swap(m, q, order, fits, swapped, changed, drop, rise, weight)
     total = 0.0
     for gpu in range(len(q.kind)):
-        total += cost_of(q, gpu)
+        total += cost_of(q, gpu) + waits(q, gpu, weight)
     return total
 
 

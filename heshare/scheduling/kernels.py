@@ -13,14 +13,14 @@ import numpy as np
 from heshare.compiling import compiled
 from heshare.scheduling.objectives import BoolArray, FloatArray, IntArray
 
-Costs = tuple[FloatArray, FloatArray, IntArray, IntArray]
-"""Time (n, kinds) in s, energy (n, kinds) in J, SPT order (kinds, n), kind of each GPU (k,)."""
+Costs = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
+"""Time (n, kinds) in s, energy (n, kinds) in J, SPT order (kinds, n), kind and begin in s of each GPU (k,)."""
 
 
 @compiled
 def segments(schemes: IntArray, costs: Costs) -> FloatArray:
     """Compiled form of `objectives.segments`: energy in J and sum of JCTs in s of each GPU's subset, (p, k, 2)."""
-    time_s, energy_j, order, kind_of = costs
+    time_s, energy_j, order, kind_of, begin_s = costs
     p, n = schemes.shape
     k, kinds = len(kind_of), len(order)
     parts = np.zeros((p, k, 2))
@@ -33,7 +33,7 @@ def segments(schemes: IntArray, costs: Costs) -> FloatArray:
                 gpu = schemes[row, task]
                 if kind_of[gpu] == kind:
                     parts[row, gpu, 0] += energy_j[task, kind]
-                    parts[row, gpu, 1] += time_s[task, kind] * left[gpu]
+                    parts[row, gpu, 1] += time_s[task, kind] * left[gpu] + begin_s[gpu]
                     left[gpu] -= 1
     return parts
 
@@ -73,7 +73,7 @@ def elitism_selection(
         costs: time and energy by kind.
         best: [best_j, best_s], shape (2, n).
     """
-    time_s, energy_j, _, kind_of = costs
+    time_s, energy_j, _, kind_of, _ = costs
     n, k = schemes.shape[1], len(kind_of)
     children = np.empty((pairs.shape[1], n), dtype=np.int64)
     first_score = np.empty(k)
@@ -107,7 +107,7 @@ def _share(one: float, other: float) -> float:
 @compiled
 def _queues(scheme: IntArray, costs: Costs) -> tuple[IntArray, FloatArray]:
     """Where each GPU's queue begins, (k + 1,), and when each place is reached if all run in a row, s, (n + 1,)."""
-    time_s, _, order, kind_of = costs
+    time_s, _, order, kind_of, _ = costs
     n, k = len(scheme), len(kind_of)
     begin = np.zeros(k + 1, dtype=np.int64)
     for task in range(n):
@@ -137,7 +137,7 @@ def load_aware_targets(schemes: IntArray, moved: BoolArray, costs: Costs, by_kin
         costs: time and energy by kind.
         by_kind: the GPUs, kind by kind, ascending within a kind, shape (k,).
     """
-    time_s, energy_j, order, kind_of = costs
+    time_s, energy_j, order, kind_of, begin_s = costs
     p, n = schemes.shape
     goes = np.full((2, p, n), -1)
     limit_j = np.empty(n)
@@ -154,7 +154,9 @@ def load_aware_targets(schemes: IntArray, moved: BoolArray, costs: Costs, by_kin
             for task in order[kind]:
                 now = schemes[row, task]
                 if moved[row, task] and time_s[task, kind] < np.inf:
-                    added_s, gpu = _least_added(time_s[task, kind], now, by_kind[first:last], begin, place, done_s)
+                    added_s, gpu = _least_added(
+                        time_s[task, kind], now, by_kind[first:last], (begin, place, done_s, begin_s)
+                    )
                     for goal in range(2):
                         good = goal == 1 or energy_j[task, kind] <= limit_j[task]
                         tied = added_s == least[goal, task] and gpu < goes[goal, row, task]
@@ -168,13 +170,13 @@ def load_aware_targets(schemes: IntArray, moved: BoolArray, costs: Costs, by_kin
 
 @compiled
 def _least_added(
-    each_s: float, now: int, gpus: IntArray, begin: IntArray, place: IntArray, done_s: FloatArray
+    each_s: float, now: int, gpus: IntArray, line: tuple[IntArray, IntArray, FloatArray, FloatArray]
 ) -> tuple[float, int]:
     """By how much a task raises the sum of JCTs, s, on the GPU of a kind where that is least, and that GPU."""
-    least_s, best = np.inf, -1
+    (begin, place, done_s, begin_s), least_s, best = line, np.inf, -1
     for gpu in gpus:
         behind = begin[gpu + 1] - place[gpu] - (1 if gpu == now else 0)
-        added_s = done_s[place[gpu]] - done_s[begin[gpu]] + each_s * (1 + behind)
+        added_s = done_s[place[gpu]] - done_s[begin[gpu]] + begin_s[gpu] + each_s * (1 + behind)
         if added_s < least_s:
             least_s, best = added_s, gpu
     return least_s, best
@@ -185,7 +187,7 @@ def recover(
     schemes: IntArray, moved: BoolArray, target: IntArray, use: FloatArray, costs: Costs, overload: float
 ) -> IntArray:
     """Compiled form of `operators.recover`; `target` stands at the moved tasks, (p, n); `use` is `resource_use`."""
-    time_s, _, _, kind_of = costs
+    time_s, _, _, kind_of, _ = costs
     p, n = schemes.shape
     k = len(kind_of)
     after = np.where(moved, target, schemes)
@@ -208,7 +210,7 @@ def _send_back(
     after: IntArray, scheme: IntArray, moved: BoolArray, newcomer: int, gpu: int, use: FloatArray, costs: Costs
 ) -> None:
     """The tasks of `gpu` that are most like the newcomer go where it came from, until they free its time."""
-    time_s, _, _, kind_of = costs
+    time_s, _, _, kind_of, _ = costs
     source, kind = scheme[newcomer], kind_of[gpu]
     tasks = np.empty(len(scheme), dtype=np.int64)
     distance = np.empty(len(scheme))

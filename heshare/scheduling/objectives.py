@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
@@ -34,6 +34,7 @@ class Instance:
         energy_j: predicted energy of the whole task alone, J, shape (n, k); infinite where it does not fit.
         fits: whether the task fits the GPU's memory, shape (n, k).
         needs_mib: device memory of each task, MiB, shape (n,).
+        ready_s: when each GPU begins with its tasks, s, shape (k,); empty where all begin at once.
     """
 
     tasks: tuple[Task, ...]
@@ -42,6 +43,7 @@ class Instance:
     energy_j: FloatArray
     fits: BoolArray
     needs_mib: FloatArray
+    ready_s: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def n(self) -> int:
@@ -52,6 +54,11 @@ class Instance:
     def k(self) -> int:
         """Number of GPUs."""
         return len(self.cluster)
+
+    @cached_property
+    def begin_s(self) -> FloatArray:
+        """When each GPU begins with its tasks, s, shape (k,)."""
+        return self.ready_s if len(self.ready_s) else np.zeros(self.k)
 
     @cached_property
     def kinds(self) -> tuple[Gpu, ...]:
@@ -109,6 +116,7 @@ class Instance:
             self.energy_j[both],
             self.fits[both],
             self.needs_mib[tasks],
+            self.begin_s[gpus],
         )
 
 
@@ -136,10 +144,18 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
     return fits
 
 
-def instance(tasks: Sequence[Task], cluster: Cluster, predictor: Predictor) -> Instance:
+def instance(
+    tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, ready_s: FloatArray | None = None
+) -> Instance:
     """Ask the predictor for every task alone on every type of GPU at its default clock (Eq. 5).
 
     Energy is power times time: Eq. 6 of the paper equates energy and power.
+
+    Args:
+        tasks: the task set.
+        cluster: the GPUs.
+        predictor: what is believed.
+        ready_s: when each GPU begins with them, s from now, shape (k,); at once unless given.
 
     Raises:
         InputError: there is no task, or one fits no GPU.
@@ -157,7 +173,8 @@ def instance(tasks: Sequence[Task], cluster: Cluster, predictor: Predictor) -> I
         energy_j[:, here] = (whole_s * alone.power_w[which])[:, None]
     time_s[~fits], energy_j[~fits] = np.inf, np.inf
     needs = np.array([memory_mib(task.workload) for task in tasks])
-    return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs)
+    begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
+    return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs, begin_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +216,7 @@ def segments(schemes: IntArray, world: Instance, line: Queues | None = None) -> 
     line = line or queues(schemes, world)
     weight = np.take_along_axis(line.end, line.gpu, axis=1) - np.arange(schemes.shape[1])
     energy_j = sum_by_gpu(line.gpu, world.energy_j[line.task, line.gpu], world.k)
-    jct_s = sum_by_gpu(line.gpu, line.time_s * weight, world.k)
+    jct_s = sum_by_gpu(line.gpu, line.time_s * weight + world.begin_s[line.gpu], world.k)
     return np.stack((energy_j, jct_s), axis=2)
 
 

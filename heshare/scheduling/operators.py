@@ -18,7 +18,7 @@ from heshare.scheduling.settings import Settings
 def average_ranks(world: Instance) -> FloatArray:
     """Each GPU's average rank by energy and by time for each task, shape (n, k); infinite where it does not fit."""
     by_energy = rankdata(significant(world.energy_j), method="min", axis=1)
-    by_time = rankdata(significant(world.time_s), method="min", axis=1)
+    by_time = rankdata(significant(world.time_s + world.begin_s), method="min", axis=1)
     return np.where(world.fits, (by_energy + by_time) / 2, np.inf)
 
 
@@ -160,7 +160,7 @@ def added_jct(line: Queues, child: IntArray, task: IntArray, now: IntArray, worl
     begin = np.concatenate((np.zeros((p, 1), dtype=np.int64), line.end[:, :-1]), axis=1)
     wait_s = done_s[child[:, None], before] - done_s[child[:, None], begin[child]]
     behind = line.end[child] - before - (np.arange(world.k) == now[:, None])
-    return cast(FloatArray, wait_s + world.time_s[task] * (1 + behind))
+    return cast(FloatArray, wait_s + world.begin_s + world.time_s[task] * (1 + behind))
 
 
 def targets(

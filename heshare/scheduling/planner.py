@@ -30,6 +30,8 @@ def plan(
     rng: np.random.Generator,
     settings: Settings = DEFAULTS,
     progress: Progress | None = None,
+    ready_s: FloatArray | None = None,
+    seeds: IntArray | None = None,
 ) -> Front:
     """Plan a task set: energy-aware task scheduling, then GPU sharing optimization.
 
@@ -40,6 +42,8 @@ def plan(
         rng: the only source of chance; the same state gives the same front, byte for byte.
         settings: every choice that the paper leaves open.
         progress: called with (generations done, generations in all) of stage 1; False stops the search early.
+        ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
+        seeds: schemes that stage 1 begins with, shape (m, n), such as the last plan's.
 
     Returns:
         The final Pareto front, with `.trade_off`, `.en_opt` and `.jct_opt`.
@@ -48,8 +52,8 @@ def plan(
         InputError: there is no task, or one fits no GPU.
     """
     before = predictor.calls
-    world = instance(tasks, cluster, predictor)
-    schemes = search(world, settings, rng, progress)
+    world = instance(tasks, cluster, predictor, ready_s)
+    schemes = search(world, settings, rng, progress, seeds=seeds)
     plans, objectives = configure(schemes, world, predictor, settings)
     return Front(plans, objectives, predictor.calls - before)
 
@@ -118,6 +122,8 @@ def configure(
     owner = np.repeat(np.arange(len(chosen)), [len(points) for points, _ in merged])
     configured = np.concatenate([points for points, _ in merged]) / np.array([1.0, world.n])
     steps = np.concatenate([step for _, step in merged])
+    # Whatever batches a queue is cut into, all of its tasks wait until their GPU begins.
+    configured[:, 1] += (world.begin_s[schemes.gpus[chosen]].sum(axis=1) / world.n)[owner]
     everything = np.concatenate((configured, schemes.objectives[chosen]))
     front = np.flatnonzero(non_dominated(everything))
     front = front[thin(everything[front], settings.front)]

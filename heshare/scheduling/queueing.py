@@ -29,6 +29,7 @@ class Queues(NamedTuple):
         length: tasks from each task on, itself included, shape (n,).
         task: scratch: the next tasks of a walk, shape (w + 1,).
         cost: scratch: what the queue costs from each of them on, shape (w + 1,).
+        ready: when each GPU begins, s, shape (k,): what every task of its queue waits besides.
     """
 
     kind: IntArray
@@ -41,15 +42,16 @@ class Queues(NamedTuple):
     length: IntArray
     task: IntArray
     cost: FloatArray
+    ready: FloatArray
 
 
-def empty_queues(kind: IntArray, n: int, width: int) -> Queues:
-    """Queues of k GPUs, types of shape (k,), without any of the n tasks yet."""
+def empty_queues(kind: IntArray, n: int, width: int, ready_s: FloatArray | None = None) -> Queues:
+    """Queues of k GPUs, types of shape (k,), that begin at `ready_s` or at once, without any of the n tasks yet."""
     nobody = np.full(n, NOBODY)
     heads = np.full(len(kind), NOBODY)
     return Queues(
         kind, nobody, nobody.copy(), nobody.copy(), heads, heads.copy(), np.zeros(n), np.zeros(n, dtype=np.int64),
-        np.full(width + 1, NOBODY), np.zeros(width + 1),
+        np.full(width + 1, NOBODY), np.zeros(width + 1), np.zeros(len(kind)) if ready_s is None else ready_s,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -27,13 +27,16 @@ class Search:
         costs: what batches cost.
         effort: how hard to search.
         rng: the only source of chance.
+        seeds: assignments to begin with besides, GPU of each task, shape (n,), such as the last plan's.
 
     Attributes:
         archive: the assignments found and their fronts.
     """
 
-    def __init__(self, costs: BatchCosts, effort: Effort, rng: np.random.Generator) -> None:
-        self._costs, self._effort, self._rng = costs, effort, rng
+    def __init__(
+        self, costs: BatchCosts, effort: Effort, rng: np.random.Generator, seeds: Sequence[IntArray] = ()
+    ) -> None:
+        self._costs, self._effort, self._rng, self._seeds = costs, effort, rng, list(seeds)
         world = costs.world
         self.archive = Archive(costs, effort)
         self._held: Menus | None = None
@@ -111,7 +114,7 @@ class Search:
         neighbour = None
         for at in path:
             weight = float(self._weights[at])
-            starts = [self._constructed(weight)] if number == 1 else []
+            starts = [self._constructed(weight), *self._seeds] if number == 1 else []
             starts += [self._schemes[at]] if not np.isfinite(self._costs_now[at]) else []
             starts += [self._schemes[neighbour]] if neighbour is not None else []
             for start in starts:
@@ -130,7 +133,7 @@ class Search:
     def _constructed(self, weight: float) -> IntArray:
         costs = self._costs
         while True:
-            queues = empty_queues(costs.world.kind_of, costs.world.n, costs.freedom.width)
+            queues = empty_queues(costs.world.kind_of, costs.world.n, costs.freedom.width, costs.world.begin_s)
             construct(self._menus, queues, self._longest, costs.fits, self._groups, weight)
             if not self._refilled():
                 return queues.gpu
@@ -145,7 +148,7 @@ class Search:
         """Improve a scheme until no move does; returns it and what it costs."""
         costs, effort, rng = self._costs, self._effort, self._rng
         n, k = costs.world.n, costs.world.k
-        queues = empty_queues(costs.world.kind_of, n, costs.freedom.width)
+        queues = empty_queues(costs.world.kind_of, n, costs.freedom.width, costs.world.begin_s)
         assign(self._menus, queues, scheme, weight)
         if kick:
             some = rng.permutation(n)[: effort.kick]
