@@ -136,7 +136,8 @@ def _go_on(folder: Path, ledger: Ledger, predictor: Predictor, ways: Ways, hosts
     tasks, assigned = jobfiles.left(every, history, elapsed_s=elapsed_s)
     if tasks:
         clock = WallClock()
-        machine = _gpus(said, assigned, folder, clock, ways, hosts)
+        known = {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]}
+        machine = _gpus(said, assigned, folder, clock, ways, hosts, known)
         seeds = np.random.SeedSequence(said["seed"]).spawn(len(sessions) + 1)
         rng = np.random.default_rng(seeds[-1])
         with machine:
@@ -156,6 +157,7 @@ def _gpus(
     clock: WallClock,
     ways: Ways,
     hosts: str | None,
+    known: Mapping[str, tuple[str, str]],
 ) -> Gpus:
     """The GPUs of a run, still to be taken: this machine's, or those of several hosts.
 
@@ -173,7 +175,8 @@ def _gpus(
     given: dict[str, Any] = {"allow_clocks": said["allow_clocks"], "patience": ways.patience}
     if there is None:
         return Machine(said["devices"], assigned, folder, clock.now_s, models=ways.models, **given)
-    return Hosts(hosts or there["address"], said["devices"], assigned, there["name"], clock.now_s, **given)
+    address = hosts or there["address"]
+    return Hosts(address, said["devices"], assigned, there["name"], clock.now_s, known=known, **given)
 
 
 def _session(machine: Gpus, ledger: Ledger, clock: WallClock) -> None:

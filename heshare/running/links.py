@@ -15,11 +15,13 @@ from uuid import uuid4
 from heshare.devices.command import Assigned
 from heshare.devices.interrupts import Interrupts
 from heshare.devices.meter import Patience
+from heshare.devices.mps import TIME_SLICE
 from heshare.devices.remote.actor import ENDING_S, HostActor
 from heshare.devices.remote.messages import Answer, Card, HostLostError, Opening, Order
-from heshare.devices.remote.proxies import RemoteDevice, RemoteHost
+from heshare.devices.remote.proxies import RemoteDevice, RemoteHost, Visit
 from heshare.errors import DeviceError
 from heshare.running.hosts import ANSWER_S, Offer, chosen, connected, offers
+from heshare.world.catalogue import gpu
 
 OPENING_S = 120.0
 """How long a host may take to take its GPUs, s: locks are waited for, and MPS daemons started."""
@@ -38,6 +40,8 @@ class Hosts:
         now_s: the time of the run, s.
         allow_clocks: let policies lock clocks.
         patience: how long to wait for what.
+        known: of a run that goes on, the name and the host of each GPU that it had: those that no worker offers any
+            more are lost, and the run goes on without them.
 
     Attributes:
         devices: one for each GPU, in order; there once the `with` has begun.
@@ -54,11 +58,14 @@ class Hosts:
         *,
         allow_clocks: bool = False,
         patience: Patience | None = None,
+        known: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         self.devices: list[RemoteDevice] = []
         self.token = uuid4().hex
         self._address, self._uuids, self._jobs, self._name, self._now_s = address, uuids, jobs, name, now_s
-        self._clocks, self._patience = allow_clocks, patience or Patience()
+        self._clocks, self._patience, self._known = allow_clocks, patience or Patience(), known or {}
+        self._attempts = {task: job.attempts for task, job in jobs.items()}
+        self._hosts: list[RemoteHost] = []
         self._counters_j: dict[str, float | None] = {}
         self._interrupts = Interrupts()
         self._ends = ExitStack()
@@ -81,28 +88,40 @@ class Hosts:
 
     def _open(self, ends: ExitStack) -> None:
         client = ends.enter_context(connected(self._address))
-        owners = chosen(offers(client), ",".join(f"nvml:{uuid}" for uuid in self._uuids))
+        every = offers(client)
+        offered = {uuid for offer in every for uuid in offer.uuids}
+        there = [uuid for uuid in self._uuids if uuid in offered or uuid not in self._known]
+        owners = chosen(every, ",".join(f"nvml:{uuid}" for uuid in there or self._uuids))
         links = [
             Link(client, offer, f"heshare-{self.token}-{number}", self._patience.nvml_s)
             for number, offer in enumerate({one.address: one for one in owners.values()}.values())
         ]
-        ends.callback(_close, links)
+        ends.push(lambda kind, error, trace: _close(links, error))
+        ends.callback(self._let_go)
         answers = [link.send("open", self._opening(link, owners)) for link in links]
-        attempts = {task: job.attempts for task, job in self._jobs.items()}
-        by_uuid: dict[str, RemoteDevice] = {}
         for link, answer in zip(links, answers, strict=True):
             cards: tuple[Card, ...] | str = link.wait(answer, OPENING_S)
             if isinstance(cards, str):
                 raise DeviceError(f"{link.host}: {cards}")
-            host = RemoteHost(link.host, cards, link.visit, self._now_s, attempts, look_s=self._patience.look_s)
-            ends.callback(host.close)
-            link.hear(host)
-            by_uuid |= {device.uuid: device for device in host.devices}
-            self._counters_j |= {card.uuid: card.counter_j for card in cards}
+            link.hear(self._host(link.host, cards, link.visit))
+        for uuid in sorted(set(self._uuids) - set(there)):
+            name, host = self._known[uuid]
+            self._host(host, (Card(gpu(name), uuid, TIME_SLICE, None),), _nobody)
+        by_uuid = {device.uuid: device for host in self._hosts for device in host.devices}
         self.devices = [by_uuid[uuid] for uuid in self._uuids]
 
+    def _host(self, name: str, cards: Sequence[Card], visit: Visit) -> RemoteHost:
+        host = RemoteHost(name, cards, visit, self._now_s, self._attempts, look_s=self._patience.look_s)
+        self._hosts.append(host)
+        self._counters_j |= {card.uuid: card.counter_j for card in cards}
+        return host
+
+    def _let_go(self) -> None:
+        for host in self._hosts:
+            host.close()
+
     def _opening(self, link: Link, owners: Mapping[str, Offer]) -> Opening:
-        uuids = tuple(uuid for uuid in self._uuids if owners[uuid].address == link.address)
+        uuids = tuple(uuid for uuid, owner in owners.items() if owner.address == link.address)
         offset_s = link.offset_s(self._now_s)
         return Opening(uuids, self._jobs, self._name, offset_s, self._clocks, self._patience)
 
@@ -184,6 +203,14 @@ class Link:
         except HostLostError:
             return None
 
+    def ended(self, answer: Any) -> str:
+        """What went wrong at the end that was asked for; nothing where nobody was there to ask."""
+        try:
+            said: str = "" if answer is None else self.wait(answer, ENDING_S + ANSWER_S)
+        except HostLostError as error:
+            return str(error)
+        return said
+
     def _gone(self, why: object) -> HostLostError:
         """Give it up. Its keeper puts the host in order: Dask drops the actor there, if it can be reached at all."""
         self._lost = True
@@ -195,21 +222,20 @@ class Link:
         return HostLostError(f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why))
 
 
-def _close(links: Sequence[Link]) -> None:
+def _nobody(orders: Sequence[Order]) -> Answer:
+    """The visit to a host that is not there."""
+    raise HostLostError("no worker offers its GPU any more")
+
+
+def _close(links: Sequence[Link], error: BaseException | None) -> None:
     """Have every host put in order, all at once.
 
     Raises:
-        DeviceError: one could not say that it was.
+        DeviceError: one could not say that it was, and there is no other error to tell of.
     """
     asked = [(link, link.end()) for link in links]
-    wrong = []
-    for link, answer in asked:
-        if answer is not None:
-            try:
-                said = link.wait(answer, ENDING_S + ANSWER_S)
-            except HostLostError as error:
-                said = str(error)
-            if said:
-                wrong.append(f"{link.host}: {said}")
-    if wrong:
+    wrong = [f"{link.host}: {said}" for link, answer in asked if (said := link.ended(answer))]
+    if wrong and error is None:
         raise DeviceError(f"{'; '.join(wrong)}. Run `heshare restore` there.")
+    if wrong and error is not None:
+        error.add_note("; ".join(wrong))

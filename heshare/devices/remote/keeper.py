@@ -146,10 +146,14 @@ def outputs_folder(name: str) -> Path:
 
 def keep(line: Connection, notices: int) -> int:
     """Take the machine, serve, give it back; the exit code is 0 if it was told to end and everything is in order."""
-    asked: Opening = line.recv()
+    asked: Opening | None = line.recv()
+    if asked is None:
+        line.send(None)
+        return 0
+    offset_s = asked.offset_s
 
     def now_s() -> float:
-        return time.monotonic() + asked.offset_s
+        return time.monotonic() + offset_s
 
     told = False
     machine = Machine(

@@ -169,8 +169,9 @@ def test_a_suspect_runs_alone_and_its_neighbours_are_not_charged(doubles):
 def test_jobs_that_always_fail_together_are_not_tried_for_ever(doubles):
     result = doubles.run("jobs:\n" + entry("x", "false", count=3, retries=1))
     assert list(result.jobs["outcome"]) == ["failed"] * 3
-    # One attempt may have been free, as a neighbour's victim.
-    assert all(attempts in (2, 3) for attempts in result.jobs["attempts"])
+    # As a neighbour's victim an attempt is free: with three that fail, once or twice.
+    assert sorted(result.jobs["attempts"])[0] == 2
+    assert max(result.jobs["attempts"]) <= 4
 
 
 @pytest.mark.parametrize("clocks", [False, True])

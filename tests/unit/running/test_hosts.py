@@ -131,21 +131,26 @@ def test_a_worker_that_is_killed_or_hangs_is_a_host_that_is_lost(cluster, how):
     joined(cluster.dask, 2)
 
 
-def test_an_executor_that_is_killed_leaves_nothing_on_the_hosts_and_goes_on(cluster):
-    (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=4) + entry("b", "sleep 0.1"))
-    words = ["--devices", f"nvml:{BETA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
+def test_an_executor_that_is_killed_leaves_nothing_on_the_hosts_and_goes_on_with_those_that_are_left(cluster):
+    gamma = cluster.join("gamma", uuid=GAMMA)
+    joined(cluster.dask, 3)
+    (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=5) + entry("b", "sleep 0.1"))
+    words = ["--devices", f"nvml:{GAMMA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
     first = heshare(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
     journal = cluster.folder / "fourth" / "journal.jsonl"
-    until = time.monotonic() + 60
-    while not (journal.exists() and b'"completed"' in journal.read_bytes()) and time.monotonic() < until:
-        time.sleep(0.05)
-    first.send_signal(signal.SIGKILL)
+    once(lambda: [1] if journal.exists() and b'"completed"' in journal.read_bytes() else [], first.kill)
     first.communicate()
     assert cluster.traces() == {}
+    gamma.process.kill()
+    gamma.process.wait()
+    del cluster.hosts["gamma"]
+    joined(cluster.dask, 2)
     result = cluster.resume("fourth")
     assert result.complete
     assert result.totals["sessions"] == 2
-    assert result.totals["attempts"] > 5
+    assert result.totals["attempts"] > 6
+    assert list(result.gpus["host"]) == ["gamma", "alpha"]
+    assert any("host gamma was lost: no worker offers its GPU any more" in note for note in result.notes)
     assert cluster.traces() == {}
 
 
