@@ -82,10 +82,11 @@ def list_(json: Json = False) -> None:
 def claims(out: Out = None, json: Json = False) -> None:
     """Merge what the notebooks found into the table of the paper's claims, write it and print it."""
     from heshare.reporting import claims as priced
-    from heshare.reporting import runner
+    from heshare.reporting import claims_figure, runner
 
     folder = (out or runner.folder_for("paper")).resolve()
     table = priced.write(folder)
+    claims_figure.write(folder, table)
     if json:
         emit(table, True)
         return
@@ -94,4 +95,4 @@ def claims(out: Out = None, json: Json = False) -> None:
     counts = table["verdict"].value_counts()
     emit(short.reset_index(drop=True), False)
     typer.echo("; ".join(f"{name}: {counts.get(name, 0)}" for name in priced.VERDICTS))
-    typer.echo(f"Written: {_short(folder)}claims.csv, claims.md, claims.json")
+    typer.echo(f"Written: {_short(folder)}claims.csv, claims.md, claims.json; {claims_figure.NAME}.pdf and others")

@@ -151,27 +151,45 @@ def price(
     }
 
 
+def because(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
+    """Why a claim fails, found by another notebook than the one that prices it: it ends that claim's note.
+
+    Args:
+        claim: what the paper says.
+        why: sentences, from an experiment.
+        profile: the notebook profile that made them.
+    """
+    return {"id": claim.id, "part": claim.part, "profile": profile, "why": why}
+
+
 def merge(folder: Path) -> pd.DataFrame:
     """Every claim of the paper with what the notebooks in `folder` found; the rest says "not yet".
+
+    Reasons (`because`) end the notes of claims that are priced and not reproduced.
 
     Raises:
         InputError: a file of priced claims names a claim that does not exist.
     """
     found: dict[tuple[str, str], dict[str, object]] = {}
-    for path in sorted((folder / "claims").glob("*.json")):
-        for row in json.loads(path.read_text(encoding="utf-8")):
-            key = (str(row["id"]), str(row["part"]))
-            if key not in known():
-                raise InputError(
-                    file=path,
-                    found=f"claim {key}",
-                    expected="a claim of data/paper_claims.csv",
-                    action="Remove this stale file and run the notebooks again.",
-                )
+    reasons: dict[tuple[str, str], str] = {}
+    for path, row in _found(folder):
+        key = (str(row["id"]), str(row["part"]))
+        if key not in known():
+            raise InputError(
+                file=path,
+                found=f"claim {key}",
+                expected="a claim of data/paper_claims.csv",
+                action="Remove this stale file and run the notebooks again.",
+            )
+        if "why" in row:
+            reasons[key] = str(row["why"])
+        else:
             found[key] = row
     rows = []
     for key, claim in known().items():
         priced = found.get(key, {"verdict": NOT_YET, "note": "Nothing here measures this so far."})
+        if key in reasons and priced["verdict"] in (DIRECTION, FAILED):
+            priced = {**priced, "note": f"{priced['note']} Why: {reasons[key]}"}
         rows.append(
             {"id": claim.id, "where": claim.where, "statement": claim.statement, "paper": claim.paper, **priced}
         )
@@ -179,9 +197,15 @@ def merge(folder: Path) -> pd.DataFrame:
     return table.astype({"measured": float, "low": float, "high": float, "n": "Int64"})
 
 
-def _profiles(folder: Path) -> list[str]:
-    rows = [row for path in sorted((folder / "claims").glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
-    return sorted({str(row["profile"]) for row in rows})
+def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
+    """What the notebooks wrote, file by file."""
+    paths = sorted((folder / "claims").glob("*.json"))
+    return [(path, row) for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def profiles(folder: Path) -> list[str]:
+    """The notebook profiles behind the claims in a folder."""
+    return sorted({str(row["profile"]) for _, row in _found(folder)})
 
 
 def write(folder: Path) -> pd.DataFrame:
@@ -189,13 +213,13 @@ def write(folder: Path) -> pd.DataFrame:
     table = merge(folder)
     origins = table["provenance"].dropna()
     counts = {str(kind): int(count) for kind, count in origins.value_counts().sort_index().items()}
-    profiles = _profiles(folder)
+    ran = profiles(folder)
     caption = (
         "Every checkable statement of the paper and of the other systems. Intervals are 95 % (see the note of each "
-        f"row). Notebook profile: {', '.join(profiles) or 'none run'}. Reductions and errors are in percent; a "
+        f"row). Notebook profile: {', '.join(ran) or 'none run'}. Reductions and errors are in percent; a "
         "reduction is written with a minus."
     )
-    if "smoke" in profiles:
+    if "smoke" in ran:
         caption += (
             " The profile smoke is a test of the machinery: its sizes are far too small for its verdicts to count."
         )
@@ -206,7 +230,7 @@ def write(folder: Path) -> pd.DataFrame:
         caption=caption,
         rows=counts or {"published": 0},
         notebook=None,
-        parameters={"profile": ", ".join(profiles)},
+        parameters={"profile": ", ".join(ran)},
     )
     files.write_text(folder / "claims.json", text)
     return table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
 
 from heshare import files
 from heshare.errors import DeviceError, InputError
 from heshare.reporting import claims, parameters, provenance, style, tables
+from heshare.reporting.captions import origin, write_figure
 from heshare.reporting.execute import suffixes
 from heshare.reporting.runner import folder_for
-
-_CAPTION_PT = 5.5
-_LINE_IN = 1.25 * _CAPTION_PT / 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +93,10 @@ class Context:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = f"{_origin(counts)}; {caption}"
-        _write_caption(fig, text)
-        # Dates and versions would make two runs differ; one layout serves both files.
-        files.write_atomic(
-            self.out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name})
-        )
-        fig.set_layout_engine("none")
-        files.write_atomic(self.out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
-        plt.close(fig)
+        text = f"{origin(counts)}; {caption}"
+        preview = write_figure(fig, self.out, name, text)
         self._sidecar(name, data, text, counts)
-        return Preview(self.out / f"{name}.png")
+        return Preview(preview)
 
     def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
         """Write a table as CSV, Markdown and JSON (its provenance); returns it for display.
@@ -116,7 +105,7 @@ class Context:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = f"{caption} {_origin(counts).capitalize()}."
+        text = f"{caption} {origin(counts).capitalize()}."
         files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{text}\n")
         self._sidecar(name, data, text, counts)
         return data
@@ -124,10 +113,19 @@ class Context:
     def claim(self, id: str, part: str = "", **found: Any) -> str:
         """Price one claim of the paper; see `claims.price` for the arguments. Returns the verdict."""
         row = claims.price(claims.known()[id, part], profile=self.profile, **found)
-        self._claims[:] = [old for old in self._claims if (old["id"], old["part"]) != (id, part)] + [row]
+        self._keep(row)
+        return str(row["verdict"])
+
+    def because(self, id: str, part: str = "", *, why: str) -> None:
+        """Say why a claim fails that another notebook prices; see `claims.because`."""
+        self._keep(claims.because(claims.known()[id, part], why, profile=self.profile))
+
+    def _keep(self, row: dict[str, object]) -> None:
+        """Write what this notebook says of claims; the latest row of a claim counts."""
+        key = (row["id"], row["part"])
+        self._claims[:] = [old for old in self._claims if (old["id"], old["part"]) != key] + [row]
         text = json.dumps(self._claims, indent=2, ensure_ascii=False) + "\n"
         files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
-        return str(row["verdict"])
 
     def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str) -> dict[str, int]:
         if name not in self.notebook.outputs:
@@ -174,41 +172,3 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Co
     style.apply()
     out = Path(str(found["out_dir"])) if found["out_dir"] else default
     return Context(source, found, out)
-
-
-def _origin(counts: Mapping[str, int]) -> str:
-    words = {
-        "emulated": "emulated (calibrated on published measurements)",
-        "measured": "measured",
-        "published": "published values",
-    }
-    if len(counts) == 1:
-        return words[next(iter(counts))]
-    return ", ".join(f"{words[kind]} ({n} rows)" for kind, n in counts.items())
-
-
-def _write_caption(fig: Figure, text: str) -> None:
-    """Put the caption under the axes, inside the figure's width, by giving it a strip of its own."""
-    width_in, height_in = fig.get_size_inches()
-    lines = wrapped(text, 72 * width_in * 0.975)
-    strip = (len(lines) + 0.6) * _LINE_IN
-    fig.set_size_inches(width_in, height_in + strip)
-    share = strip / (height_in + strip)
-    engine = fig.get_layout_engine()
-    if engine is not None:
-        engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
-    bottom = 0.3 * _LINE_IN / (height_in + strip)
-    style = {"fontsize": _CAPTION_PT, "color": "#555555", "va": "bottom", "linespacing": 1.2}
-    fig.text(0.012, bottom, "\n".join(lines), **style)  # type: ignore[arg-type]
-
-
-def wrapped(text: str, width_pt: float) -> list[str]:
-    """`text` in lines that are no wider than `width_pt` points in the caption's font."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and TextPath((0, 0), longer, size=_CAPTION_PT).get_extents().width > width_pt:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from heshare.errors import DeviceError, InputError
 from heshare.files import root
-from heshare.reporting import diagram, notebook, parameters, plots, provenance, style, tables
+from heshare.reporting import captions, diagram, notebook, parameters, plots, provenance, style, tables
 
 FRAME = pd.DataFrame(
     {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
@@ -106,7 +106,7 @@ def test_a_saved_figure_is_four_files_and_the_same_bytes_again(tmp_path: Path) -
 def test_captions_fit_the_column() -> None:
     from matplotlib.textpath import TextPath
 
-    lines = notebook.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
+    lines = captions.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
     assert len(lines) > 2
     assert max(TextPath((0, 0), line, size=5.5).get_extents().width for line in lines) <= 230
 
