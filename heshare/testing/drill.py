@@ -34,7 +34,7 @@ from heshare.testing.toy import ToyPredictor
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
 POLICY = "drill"
 _CALM_S = 30.0
-_MARK = "HESHARE_DRILL"
+MARK = "HESHARE_DRILL"
 
 
 class Drilled(Random):
@@ -66,7 +66,7 @@ def prepare(folder: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(folder / "state"),
         "HESHARE_LOCKS": str(folder / "locks"),
         "TMPDIR": str(folder / "tmp"),
-        _MARK: str(folder),
+        MARK: str(folder),
     }
 
 
@@ -187,7 +187,7 @@ def _counted(folder: Path) -> Counter[str]:
 def _traces(machine: Path) -> list[str]:
     wrong = [f"a note, {path.name}" for path in (*saved.notes(), *watchdog.notes())]
     wrong += [f"an MPS folder, {path.name}" for path in sorted((machine / "tmp").glob("hs-mps-*"))]
-    mark = f"{_MARK}={machine}".encode()
+    mark = f"{MARK}={machine}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if int(folder.name) != os.getpid() and mark in (folder / "environ").read_bytes().split(b"\0"):
@@ -219,7 +219,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most-s", type=float, default=1.6)
     asked = parser.parse_args()
-    machine = os.environ.get(_MARK)
+    machine = os.environ.get(MARK)
     if machine is not None:
         sys.stdout.write(json.dumps(drill(asked.kills, asked.seed, Path(machine), asked.most_s)) + "\n")
         return 0

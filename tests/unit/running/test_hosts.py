@@ -16,11 +16,8 @@ from heshare.cli import app
 from heshare.devices.locks import GpuLock
 from heshare.errors import DeviceError
 from heshare.running import execute, ledger
-from heshare.testing import drill
+from heshare.testing import dasked, drill
 from heshare.testing.fakenvml import compiler
-
-sys.path.insert(0, str(Path(__file__).parent))
-import dasked
 
 RUN = CliRunner()
 ALPHA = [f"GPU-aaaaaaaa-1111-2222-3333-44444444444{index}" for index in range(2)]
@@ -39,17 +36,9 @@ def cluster(tmp_path_factory):
         cluster = dasked.Cluster("dask://" + dask.scheduler_address.removeprefix("tcp://"), folder)
         cluster.join("alpha", uuid=ALPHA[0], cards=2)
         cluster.join("beta", uuid=BETA)
-        joined(dask, 2)
-        cluster.dask = dask
+        cluster.joined(2)
         yield cluster
         cluster.end()
-
-
-def joined(dask, count):
-    until = time.monotonic() + 60
-    while len(dask.scheduler.workers) != count and time.monotonic() < until:
-        time.sleep(0.02)
-    assert len(dask.scheduler.workers) == count
 
 
 def once(there, do, *arguments):
@@ -103,7 +92,7 @@ def test_a_gpu_that_another_run_has_is_refused_with_its_name_and_the_others_are_
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_killed_or_hangs_is_a_host_that_is_lost(cluster, how):
     gamma = cluster.join("gamma", uuid=GAMMA)
-    joined(cluster.dask, 3)
+    cluster.joined(3)
     outputs = gamma.folder / "state" / "heshare" / "runs"
     result = cluster.run(
         "jobs:\n" + entry("a", "sleep 0.8", count=8),
@@ -128,12 +117,12 @@ def test_a_worker_that_is_killed_or_hangs_is_a_host_that_is_lost(cluster, how):
     gamma.process.wait()
     assert cluster.traces() == {}
     del cluster.hosts["gamma"]
-    joined(cluster.dask, 2)
+    cluster.joined(2)
 
 
 def test_an_executor_that_is_killed_leaves_nothing_on_the_hosts_and_goes_on_with_those_that_are_left(cluster):
     gamma = cluster.join("gamma", uuid=GAMMA)
-    joined(cluster.dask, 3)
+    cluster.joined(3)
     (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=5) + entry("b", "sleep 0.1"))
     words = ["--devices", f"nvml:{GAMMA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
     first = heshare(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
@@ -144,7 +133,7 @@ def test_an_executor_that_is_killed_leaves_nothing_on_the_hosts_and_goes_on_with
     gamma.process.kill()
     gamma.process.wait()
     del cluster.hosts["gamma"]
-    joined(cluster.dask, 2)
+    cluster.joined(2)
     result = cluster.resume("fourth")
     assert result.complete
     assert result.totals["sessions"] == 2
