@@ -50,9 +50,17 @@ def pools(cluster: Cluster, gpus_per_node: int) -> list[Pool]:
     """A pool for each type of GPU of a cluster, all free; consecutive GPUs of a type make its nodes."""
     found = []
     for kind in cluster.kinds:
+        own = [node for node in nodes(cluster, gpus_per_node) if cluster.gpus[node[0]] == kind]
+        found.append(Pool(kind, tuple(gpu for node in own for gpu in node), Buddy(own)))
+    return found
+
+
+def nodes(cluster: Cluster, gpus_per_node: int) -> list[tuple[int, ...]]:
+    """The nodes of a cluster: consecutive GPUs of one type; the last one of a type may be smaller."""
+    found = []
+    for kind in cluster.kinds:
         own = tuple(index for index, gpu in enumerate(cluster.gpus) if gpu == kind)
-        nodes = [own[at : at + gpus_per_node] for at in range(0, len(own), gpus_per_node)]
-        found.append(Pool(kind, own, Buddy(nodes)))
+        found += [own[at : at + gpus_per_node] for at in range(0, len(own), gpus_per_node)]
     return found
 
 
