@@ -351,7 +351,7 @@ def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claims.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 F1 F2"
+    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 F1 F2 X1 X2"
     assert set(priced["id"]) == set(ids.split())
     assert set(priced["verdict"]) <= set(claims.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
@@ -392,3 +392,16 @@ def test_batch_dvfs_beats_the_smallest_batch(results: Path) -> None:
     assert found.loc["BatchDVFS", "above_pct"] < found.loc["Clipper", "above_pct"]
     steps = table(results, "figA29_search")
     assert steps["batch_size"].nunique() > 2
+
+
+def test_miso_shortens_the_queue_and_costs_time(results: Path) -> None:
+    found = table(results, "tableA30_miso").set_index("title")
+    assert found.loc["MISO", "avg_jct_s"] < found.loc["Unpartitioned", "avg_jct_s"]
+    assert found.loc["MISO at no cost", "avg_jct_s"] < found.loc["MISO", "avg_jct_s"]
+    assert found.loc["MISO", "waiting_s"] < found.loc["Unpartitioned", "waiting_s"]
+    why = table(results, "figA40_miso_why").query("reference == 'Unpartitioned' and title == 'MISO'")
+    # The queue, and with it what sharing is worth, shrinks as jobs arrive more seldom.
+    assert why.sort_values("interval_s")["change_pct"].is_monotonic_increasing
+    errors = table(results, "tableA40_instances")
+    assert errors["instances"].sum() == 113
+    assert errors["mean_pct"].between(5, 20).all()
