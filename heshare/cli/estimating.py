@@ -19,7 +19,8 @@ def estimate(
 ) -> None:
     """Ask the device model: time, power and clock of workloads that share a GPU.
 
-    A workload is written model:inference_batch_size@mps_percentage; TIME is seconds per iteration.
+    A workload is written model:inference_batch_size@mps_percentage; TIME is seconds per iteration. Time slices and MIG
+    instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
     """
     from dataclasses import asdict
 

@@ -21,7 +21,8 @@ def estimate(
 
     Args:
         gpu_name: a GPU of the catalogue, such as `V100`.
-        residents: workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage).
+        residents: workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage); with another way of
+            sharing, the same for all of them, `resnet50:16@time-slice` or `eaco_vgg16-train:32@time-slice`.
         sm_mhz: SM clock, MHz; None leaves the card to itself.
         precision: `fp32`, `tf32` or `fp16`.
         engine: `eager` or `tensorrt` (no host floor).

@@ -18,7 +18,9 @@ SHARINGS = (
 )
 """How a process shares its GPU: under MPS, by the hardware's time slices, in a MIG instance of so many slices, or
 kernel by kernel in the gaps of those with a lower number (FIKIT)."""
-_RESIDENT = re.compile(r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@(?P<pct>\d+))?$")
+_RESIDENT = re.compile(
+    r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@((?P<pct>\d+)|(?P<sharing>[a-z]+-\w+)))?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,9 @@ class Resident:
 
 
 def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
-    """Read `model[:batch_size][@mps_pct]`, such as `resnet50:16@50`; a missing part is 1 or 100.
+    """Read `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`; a missing part is 1 or 100.
+
+    Another way of sharing stands in place of the percentage: `resnet50:16@time-slice`, `resnet50:16@mig-3g`.
 
     Raises:
         InputError: the text has another form. Whether the model exists is asked of the catalogue.
@@ -140,4 +144,4 @@ def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eage
         )
     phase = PHASES[match["phase"] is not None]
     workload = Workload(match["model"], int(match["batch"] or 1), precision, engine, phase)
-    return Resident(workload, int(match["pct"] or 100))
+    return Resident(workload, int(match["pct"] or 100), match["sharing"] or "mps")

@@ -9,7 +9,7 @@ import pytest
 from heshare.errors import InputError
 from heshare.world import training
 from heshare.world.catalogue import gpus, memory_mib, models, resident
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 
 @pytest.mark.parametrize("workload", training.workloads(), ids=str)
@@ -88,3 +88,16 @@ def test_smaller_instances_are_slower_within_the_noise_of_the_record():
         times = [known[workload, slices] for slices in (7, 4, 3, 2, 1) if (workload, slices) in known]
         assert all(less >= 0.95 * more for more, less in pairwise(times))
         assert known[workload, 7] == training.step(workload).step_s
+
+
+@pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])
+def test_a_way_of_sharing_is_written_and_read(way):
+    one = Resident(training.workloads("eaco")[0], sharing=way)
+    assert str(one) == f"eaco_alexnet-train:32@{way}"
+    assert resident(str(one)) == one
+
+
+@pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
+def test_a_way_of_sharing_that_is_none(text):
+    with pytest.raises(InputError):
+        resident(text)
