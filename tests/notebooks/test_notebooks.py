@@ -351,7 +351,7 @@ def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claims.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 F1 F2 X1 X2"
+    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 X1 X2"
     assert set(priced["id"]) == set(ids.split())
     assert set(priced["verdict"]) <= set(claims.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
@@ -405,3 +405,22 @@ def test_miso_shortens_the_queue_and_costs_time(results: Path) -> None:
     errors = table(results, "tableA40_instances")
     assert errors["instances"].sum() == 113
     assert errors["mean_pct"].between(5, 20).all()
+
+
+def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(results: Path) -> None:
+    sets = table(results, "tableA24_eaco_sets")
+    assert len(sets) == 6
+    assert (sets["equal_pct"] - sets["measured_pct"]).abs().max() < 6, "measurements that no fit saw"
+    assert (sets["gpus_pct"] > sets["equal_pct"]).all(), "the host is saved too"
+    runs = table(results, "tableA34_eaco_runs").set_index(["nodes", "title"])
+    assert (runs["energy_j"] < runs["energy_awake_j"]).all()
+    for nodes in (4, 2):
+        assert runs.loc[(nodes, "EaCO"), "runtime_pct"] > runs.loc[(nodes, "FIFO"), "runtime_pct"]
+        assert runs.loc[(nodes, "EaCO"), "node_hours"] < runs.loc[(nodes, "FIFO"), "node_hours"]
+    changes = table(results, "tableA44_eaco_changes")
+    asleep = changes[changes["metric"] == "nodes, idle ones asleep"].set_index(["nodes", "theirs"])["change_pct"]
+    expected = 100 * (runs.loc[(4, "EaCO"), "energy_j"] / runs.loc[(4, "FIFO"), "energy_j"] - 1)
+    assert asleep[4, "FIFO"] == pytest.approx(expected, abs=15)
+    assert (asleep < 0).all()
+    why = table(results, "tableA54_eaco_why").set_index("variant")
+    assert why.loc["at most 2 jobs a GPU", "runtime_pct"] < why.loc["as above", "runtime_pct"]
