@@ -72,6 +72,25 @@ class MeasuredSet:
     runtime_h: float
 
 
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A training that was measured under a power limit.
+
+    Attributes:
+        model: its name in the record.
+        like: the network of Table IV that it is like.
+        limit_w: the limit, W.
+        slowdown: its time over the mean of those at the two highest limits.
+        free_w: its power at those, the higher one, W.
+    """
+
+    model: str
+    like: str
+    limit_w: float
+    slowdown: float
+    free_w: float
+
+
 @cache
 def steps() -> Mapping[tuple[str, int], Step]:
     """Every recorded step by (model, samples per step on one GPU), in the file's order."""
@@ -191,6 +210,22 @@ def measured_pairs() -> tuple[tuple[tuple[Workload, Workload], tuple[float, floa
         )
         for row in _rows("pairs.csv", ("first", "first_batch_size", "second", "second_batch_size"))
     )
+
+
+@cache
+def limited() -> tuple[Limited, ...]:
+    """Zeus' trainings on an A40 under power limits, from the highest limit of each network down."""
+    rows = _rows("limits.csv", ("model", "like", "limit_w", "epoch_s", "power_w"))
+    found: list[Limited] = []
+    for model in dict.fromkeys(row.text("model") for row in rows):
+        own = [row for row in rows if row.text("model") == model]
+        free_s = (own[0].number_of("epoch_s") + own[1].number_of("epoch_s")) / 2
+        free_w = max(row.number_of("power_w") for row in own[:2])
+        found += [
+            Limited(model, row.text("like"), row.number_of("limit_w"), row.number_of("epoch_s") / free_s, free_w)
+            for row in own
+        ]
+    return tuple(found)
 
 
 def _rows(name: str, columns: tuple[str, ...]) -> list[Row]:

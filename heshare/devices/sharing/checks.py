@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pandas as pd
 
 from heshare.devices.constants import default
 from heshare.devices.model import co_run
+from heshare.devices.power import clock_under, stall
 from heshare.devices.sharing.mig import COMPUTE, inside
 from heshare.devices.sharing.training import training_part
+from heshare.devices.timing import Part, fold
 from heshare.world import training
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident
 
 PAIRS_GPU, INSTANCES_GPU = "V100", "A100"
+FIXED_W = range(20, 100)
+"""Powers that no limit takes away, W, among which `limits` chooses."""
 
 
 def pairs(sharing: str = "time-slice") -> pd.DataFrame:
@@ -46,6 +53,43 @@ def instances() -> pd.DataFrame:
             modelled = inside(whole, slices).time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
             rows.append((str(workload), slices, step_s / known[workload, COMPUTE], modelled))
     return _with_error(pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"]))
+
+
+def limits() -> pd.DataFrame:
+    """Zeus' trainings under power limits beside what voltage, clock and memory time of the device model give.
+
+    The card is an A40, which the catalogue does not have: its voltage curve is the A100's in proportion to the clock,
+    the power that no limit takes away (idle, memory) is fitted to the other three networks. Each keeps the GPU busy,
+    and waits for memory as much as the network of Table IV that it is like.
+
+    Returns:
+        One row a network and limit: columns model, limit_w, fixed_w, measured and modelled (time over that without
+        a limit), error.
+    """
+    measured = training.limited()
+    rows = []
+    for model in dict.fromkeys(one.model for one in measured):
+        others = [one for one in measured if one.model != model]
+        fixed_w = min(
+            FIXED_W, key=lambda watts: sum(abs(math.log(_limited(one, watts) / one.slowdown)) for one in others)
+        )
+        for one in measured:
+            if one.model == model:
+                rows.append((model, one.limit_w, fixed_w, one.slowdown, _limited(one, fixed_w)))
+    return _with_error(pd.DataFrame(rows, columns=["model", "limit_w", "fixed_w", "measured", "modelled"]))
+
+
+def _limited(one: training.Limited, fixed_w: float) -> float:
+    """Time under a power limit over that without, of a training that is always busy."""
+    constants, card = default(), gpu(INSTANCES_GPU)
+    curve, top = constants.power[card.name], float(card.max_mhz)
+    like = fold(constants.timing[card.name, "eager", one.like], 32, 1.0)
+    waits = like.memory_s / like.gpu_s(1.0, 1.0)
+    busy = Part(0.0, waits, 0.0, 1.0 - waits, 0.0, 1.0, 0.0, 0.0, 1, False, 0.0)
+    load = busy.work_s + curve.memory * waits
+    power = replace(curve, idle_w=fixed_w, dynamic_w=(one.free_w - fixed_w) / load)
+    reached = clock_under(power, [busy], one.limit_w, top, top)
+    return busy.time_s(top / reached, stall(power, reached))
 
 
 def _with_error(table: pd.DataFrame) -> pd.DataFrame:

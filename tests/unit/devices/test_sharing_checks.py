@@ -35,3 +35,13 @@ def test_one_number_for_all_pairs_would_be_worse():
 
 def test_a_training_beside_a_server_at_half_load():
     assert 1 / sliced([0.5, 1.0]) == pytest.approx(0.64, abs=0.005)
+
+
+def test_trainings_under_power_limits():
+    found = checks.limits()
+    assert len(found) == 36
+    assert found["error"].abs().mean() == pytest.approx(0.047, abs=0.002)
+    assert found.loc[found["limit_w"] >= 150, "error"].abs().mean() == pytest.approx(0.032, abs=0.002)
+    # One number for the card; each network's comes from the other three.
+    assert found["fixed_w"].between(60, 70).all()
+    assert found.groupby("model")["fixed_w"].nunique().eq(1).all()
