@@ -117,8 +117,9 @@ class PolicyContract:
 
 
 def placement(result: Run) -> dict[int, int]:
-    """The GPU on which each of the tasks that were started at once first ran, by task id."""
-    return {each.task: each.gpu for each in reversed(result.record.intervals) if each.start_s == 0.0}
+    """The GPU on which each of the tasks that were the first to start (planning may take time) ran, by task id."""
+    first_s = min(each.start_s for each in result.record.intervals)
+    return {each.task: each.gpu for each in reversed(result.record.intervals) if each.start_s == first_s}
 
 
 def check_run(result: Run) -> None:
