@@ -1,0 +1,103 @@
+"""Gangs that train and share at random: the books add up, and every member does its part of the work."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.devices.emulated import EmulatedDevice
+from heshare.policies.policy import Pause, Start, Wait
+from heshare.prediction.truth import DevicePredictor
+from heshare.running.run import run
+from heshare.testing.policies import check_run
+from heshare.testing.toy import Told
+from heshare.world import training
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+CLUSTERS = tuple(map(Cluster.parse, ("3xV100", "1xT4,1xV100,2xA100", "2xV100-SXM2,1xV100")))
+KINDS = (*training.workloads("eaco"), *training.workloads("miso")[::6], Workload("resnet50", 8))
+
+
+@st.composite
+def gang_sets(draw: st.DrawFn) -> list[Task]:
+    """One to eight tasks of one to three GPUs, with or without epochs."""
+    tasks = []
+    for index in range(draw(st.integers(1, 8))):
+        gpus = draw(st.integers(1, 3))
+        tasks.append(
+            Task(
+                index,
+                draw(st.sampled_from(KINDS)),
+                draw(st.floats(1.0, 2000.0)),
+                float(draw(st.integers(0, 120))),
+                gpus=gpus,
+                widths=tuple(range(1, gpus)) if draw(st.booleans()) else (),
+                epochs=draw(st.sampled_from([None, 1, 3, 10])),
+            )
+        )
+    return tasks
+
+
+class AtRandom:
+    """Starts gangs wherever they fit, all sharing in one way, and pauses some; later it only starts."""
+
+    def __init__(self, seed: int, sharing: str) -> None:
+        self._rng, self._sharing = np.random.default_rng(seed), sharing
+        self.told = Told(self._decide)
+
+    def _decide(self, event, view):
+        calm = len(self.told.trace) > 40
+        free_mib = {gpu.index: gpu.free_mib for gpu in view.gpus}
+        actions = []
+        running = sorted({task for gpu in view.gpus for task in gpu.running})
+        if not calm:
+            actions += [Pause(task) for task in running if self._rng.random() < 0.15]
+        for task in view.waiting:
+            need_mib = memory_mib(task.workload)
+            width = task.gpus if calm else int(self._rng.choice([task.gpus, *task.widths]))
+            able = [index for index, free in free_mib.items() if free >= need_mib + 1e-6]
+            if len(able) < width or (not calm and self._rng.random() < 0.3):
+                continue
+            chosen = [int(one) for one in self._rng.permutation(able)[:width]]
+            for index in chosen:
+                free_mib[index] -= need_mib
+            actions.append(Start(task.id, chosen[0], also=tuple(chosen[1:]), sharing=self._sharing))
+        if len(running) == sum(isinstance(one, Pause) for one in actions):
+            actions.append(Wait(event.time_s + 5.0))
+        return actions
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tasks=gang_sets(),
+    cluster=st.sampled_from(CLUSTERS),
+    seed=st.integers(0, 2**32 - 1),
+    sharing=st.sampled_from(["mps", "time-slice"]),
+    start_cost_s=st.sampled_from([0.0, 8.0]),
+)
+def test_books_add_up_with_gangs(tasks, cluster, seed, sharing, start_cost_s):
+    devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
+    policy = AtRandom(seed, sharing).told
+    result = run(
+        tasks,
+        cluster,
+        policy,
+        predictor=DevicePredictor(),
+        rng=np.random.default_rng(0),
+        devices=devices,
+        start_cost_s=start_cost_s,
+    )
+    check_run(result)
+    stays: dict[tuple[int, float], list[float]] = {}
+    for each in result.record.intervals:
+        stays.setdefault((each.task, each.start_s), []).append(each.iterations)
+    # All members of a gang do the same part, and none of the work twice.
+    assert all(np.ptp(parts) == 0 for parts in stays.values())
+    assert all(
+        len(parts) in (task.gpus, *task.widths) for (task_id, _), parts in stays.items() for task in [tasks[task_id]]
+    )
+    assert all(gpu.read().residents == {} for gpu in devices)
