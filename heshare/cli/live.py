@@ -62,14 +62,14 @@ def live(
     tell(done, work, out, json)
 
 
-def tell(done: object, work: Path, out: Path, json: bool) -> None:
-    """Write the results and print them."""
+def tell(done: object, work: Path, out: Path, json: bool, *, command: str = "heshare live") -> None:
+    """Write the results of `command` and print them."""
     from heshare.reporting import live as results
     from heshare.running.live.simulating import MODELS
     from heshare.running.live.trial import Trial
 
     assert isinstance(done, Trial)
-    written = results.write(done, out, work / "profiles", command="heshare live")
+    written = results.write(done, out, work / "profiles", command=command)
     if json:
         rows = written.tables["comparison"].to_dict("records")
         emit_json({"out": str(written.folder), **written.manifest, "rows": rows})

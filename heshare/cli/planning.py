@@ -219,9 +219,8 @@ def _from_file(text: str, trace: Path | None) -> Sequence[Task]:
 
 def _predictor(profiles: Path | None) -> Callable[[], Predictor]:
     """Makes predictors: of the committed profiles, or of the given ones (read and checked at once)."""
-    from functools import partial
-
-    from heshare.prediction.forest import ForestPredictor, load_predictor, train
+    from heshare.prediction.covering import learn
+    from heshare.prediction.forest import load_predictor
     from heshare.profiles import store
 
-    return load_predictor if profiles is None else partial(ForestPredictor, *train(store.read(profiles), seed=0))
+    return load_predictor if profiles is None else learn(store.read(profiles))

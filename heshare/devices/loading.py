@@ -19,6 +19,7 @@ class Loading:
         one_s: from the start of a task until it may begin.
         more_s: how much longer that is for every other task that loads on the same GPU.
         end_s: from the completion of a task until what was started after it begins to load.
+        warm_s: the last part of loading, in which a task runs its workload without counting.
 
     Raises:
         InputError: one of them is negative or no number.
@@ -27,6 +28,7 @@ class Loading:
     one_s: float = 0.0
     more_s: float = 0.0
     end_s: float = 0.0
+    warm_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -41,7 +43,8 @@ class Loading:
 class LoadingDevice:
     """A device in virtual time whose tasks load first, and begin together, as on the executor's devices.
 
-    What loads does nothing and draws no power. The tasks that load on a GPU begin when the last of them is ready.
+    The tasks that load on a GPU begin when the last of them is ready. Until they warm up they do nothing and draw no
+    power; while they warm up they slow others down and draw power as always, and count no iterations.
 
     Args:
         device: where tasks run once they have loaded; nothing runs on it.
@@ -52,6 +55,7 @@ class LoadingDevice:
         self._device, self._cost = device, loading
         self._now_s = device.read().time_s
         self._loading: dict[int, tuple[Resident, float | None]] = {}
+        self._warm: set[int] = set()
         self._ready_s = self._free_s = -math.inf
 
     @property
@@ -79,7 +83,7 @@ class LoadingDevice:
         self._loading[task_id] = (Resident(workload, mps_pct), iterations)
         loads_s = self._cost.together_s(len(self._loading))
         self._ready_s = max(self._ready_s, max(self._now_s, self._free_s) + loads_s)
-        self._begin(self._now_s)
+        self._move_on(self._now_s)
 
     def stop(self, task_id: int) -> float:
         """Stop a task; one that loads has completed no iteration.
@@ -89,6 +93,7 @@ class LoadingDevice:
         """
         if task_id in self._loading:
             del self._loading[task_id]
+            self._cool(task_id)
             return 0.0
         return self._device.stop(task_id)
 
@@ -99,8 +104,8 @@ class LoadingDevice:
         return replace(reading, residents={**reading.residents, **waiting})
 
     def next_event_s(self) -> float:
-        """When the next task completes, or those that load begin, s."""
-        return min(self._device.next_event_s(), self._ready_s if self._loading else math.inf)
+        """When the next task completes, or those that load warm up or begin, s."""
+        return min(self._device.next_event_s(), self._next_s())
 
     def advance(self, to_s: float) -> list[int]:
         """Go on to time `to_s`; returns the tasks that completed by then, in order of completion.
@@ -109,10 +114,18 @@ class LoadingDevice:
             DeviceError: `to_s` is in the past.
         """
         completed: list[int] = []
-        if self._loading and self._now_s < self._ready_s <= to_s:
-            completed += self._pass(self._ready_s)
-            self._begin(self._ready_s)
+        while self._next_s() <= to_s:
+            at_s = self._next_s()
+            completed += self._pass(at_s)
+            self._move_on(at_s)
         return completed + self._pass(to_s)
+
+    def _next_s(self) -> float:
+        """When those that load go on to what comes next, s; `inf` if nothing loads."""
+        if not self._loading:
+            return math.inf
+        cold = self._loading.keys() - self._warm
+        return max(self._now_s, self._ready_s - self._cost.warm_s) if cold and self._cost.warm_s else self._ready_s
 
     def _pass(self, to_s: float) -> list[int]:
         completed = self._device.advance(to_s)
@@ -121,10 +134,22 @@ class LoadingDevice:
             self._free_s = to_s + self._cost.end_s
         return completed
 
-    def _begin(self, now_s: float) -> None:
-        """Let those that have loaded begin."""
+    def _move_on(self, now_s: float) -> None:
+        """Let those that have loaded warm up, and those that have warmed up begin."""
         if now_s >= self._ready_s:
             for task, (one, iterations) in self._loading.items():
+                self._cool(task)
                 self._device.start(task, one.workload, one.mps_pct, iterations)
             self._loading.clear()
             self._ready_s = -math.inf
+        elif self._cost.warm_s and now_s >= self._ready_s - self._cost.warm_s:
+            for task in sorted(self._loading.keys() - self._warm):
+                one = self._loading[task][0]
+                self._device.start(task, one.workload, one.mps_pct)
+                self._warm.add(task)
+
+    def _cool(self, task_id: int) -> None:
+        """End the warm-up of a task."""
+        if task_id in self._warm:
+            self._warm.remove(task_id)
+            self._device.stop(task_id)

@@ -23,8 +23,8 @@ from heshare.world.workload import Workload
 
 RUNNER = (sys.executable, "-m", "heshare.devices.runner")
 """The command that runs a model of Table IV; a test's runs something that only counts."""
-
-
+WARM_S = 1.0
+"""How long a worker warms up, at least, s."""
 _PATIENCE_S = 5.0
 
 
@@ -77,7 +77,7 @@ class ProcessLauncher:
         grace_s: float = 15.0,
         period_s: float = 0.1,
         warmup: int = 5,
-        warmup_s: float = 1.0,
+        warmup_s: float = WARM_S,
         spares: int = 0,
         keep: int = 0,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 import numpy as np
@@ -16,6 +16,8 @@ from heshare.world.workload import Resident, Workload
 
 FIRST_SIZE = 8
 """The inference batch size that is measured first; tasks mostly use 4 and 8."""
+SECOND_SIZE = 4
+"""The next one. Chains use it only after every workload has been seen alone at it: nothing is learned from others."""
 TOGETHER = 7
 """Tasks of the largest set of a chain; its subsets follow without a new start, which takes a real task seconds."""
 CHAINS = 20
@@ -58,7 +60,7 @@ def spread(levels: int) -> list[int]:
 
 def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
     pcts = [50, 20, *(MPS_PCTS[level] for level in spread(len(MPS_PCTS)) if MPS_PCTS[level] not in (20, 50, 100))]
-    sizes = [FIRST_SIZE, *(size for size in (4, 16, 2, 32, 1) if size in BATCH_SIZES)]
+    sizes = [FIRST_SIZE, *(size for size in (SECOND_SIZE, 16, 2, 32, 1) if size in BATCH_SIZES)]
     grid = [gpu.clocks_mhz[level] for level in spread(len(gpu.clocks_mhz))]
     top = gpu.max_mhz
     for number in count():
@@ -67,7 +69,7 @@ def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]
         for chain in range(CHAINS):
             if number == 0 and chain == CHAINS // 3:
                 yield from paper.setups(gpu, clocks=clocks)
-            yield from _chain(gpu, clock, rng)
+            yield from _chain(gpu, clock, (SECOND_SIZE, FIRST_SIZE)[number == 0 :], rng)
         yield from _alone(gpu, sizes[number % len(sizes)], pcts[number % len(pcts)], clock, rng)
         yield from _alone(gpu, FIRST_SIZE, 100, top, rng)
 
@@ -79,11 +81,11 @@ def _alone(gpu: Gpu, size: int, pct: int, sm_mhz: int, rng: np.random.Generator)
     return [Setup((Resident(one, pct),), sm_mhz) for one in chosen if memory_mib(one) <= gpu.memory_mib]
 
 
-def _chain(gpu: Gpu, sm_mhz: int, rng: np.random.Generator) -> Iterator[Setup]:
+def _chain(gpu: Gpu, sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator) -> Iterator[Setup]:
     """Different workloads together, then ever fewer of them, down to one alone."""
     free_mib, chosen = gpu.memory_mib, []
     for name in islice(rng.permutation(list(models())), TOGETHER):
-        workload = Workload(str(name), int(rng.choice((4, 8))))
+        workload = Workload(str(name), int(rng.choice(sizes)))
         if memory_mib(workload) <= free_mib:
             free_mib -= memory_mib(workload)
             chosen.append(workload)

@@ -57,7 +57,7 @@ class Bench:
         text = jobfile.as_yaml(tasks)
         where = devices or self.devices
         folder = self.folder / f"{name}-{self._key(text, policy, where)}"
-        if not _whole(folder):
+        if not whole(folder):
             # A run with a break in it is no measurement: one that was cut off begins anew.
             shutil.rmtree(folder, ignore_errors=True)
             file = files.write_text(folder / JOBS, text)
@@ -102,7 +102,7 @@ def of_policy(bench: Bench, tasks: Sequence[Task], policy: str) -> Measured:
     return measured(bench.run(name, tasks, policy), {f"task-{one.id}": one.arrival_s for one in tasks})
 
 
-def _whole(folder: Path) -> bool:
+def whole(folder: Path) -> bool:
     """Whether a folder holds a run that went from its beginning to its end in one piece."""
     try:
         entries = ledger.read(folder / "run")

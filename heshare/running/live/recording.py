@@ -1,23 +1,17 @@
-"""The profiles of the GPUs that are present, recorded now, and what is learned from them."""
+"""The profiles of the GPUs that are present, recorded now."""
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from heshare.devices.device import Device
 from heshare.devices.open import opened
-from heshare.prediction.covering import covered
-from heshare.prediction.forest import ForestPredictor, train
-from heshare.prediction.predictor import Predictor
 from heshare.profiles import manifest, store
-from heshare.profiles.completing import StandInWarning
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.record import TABLE, profile
 from heshare.running.live.cards import LiveCard
@@ -86,14 +80,3 @@ def _done(path: Path, card: LiveCard, command: str) -> bool:
     said = json.loads(beside.read_text(encoding="utf-8"))
     same = all(said["device"].get(name) == card.facts.get(name) for name in ("uuid", "driver"))
     return same and said["command"] == command
-
-
-def learn(table: pd.DataFrame) -> Callable[[], Predictor]:
-    """Makes predictors that were trained on a record once, each with a memory of its own.
-
-    Rows whose tasks were not all recorded alone are left out.
-    """
-    with warnings.catch_warnings():
-        # Utilisations that the card does not tell are the device model's; the manifest of the record says so.
-        warnings.simplefilter("ignore", StandInWarning)
-        return partial(ForestPredictor, *train(table[covered(table)].reset_index(drop=True), seed=0))

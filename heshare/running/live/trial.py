@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 
 from heshare.devices.loading import Loading
+from heshare.devices.workers import WARM_S
 from heshare.policies.registry import make
+from heshare.prediction.covering import learn
 from heshare.profiles.protocol import Protocol
 from heshare.running import execute
 from heshare.running.fingerprint import hash_of
@@ -55,6 +57,7 @@ class Ways:
         execute: how jobs are run.
         protocol: how the recorder measures.
         opener: opens a GPU for the recorder.
+        warm_s: how long workers warm up before they begin, s.
         say: hears what is done next.
         progress: show the recorder's progress on a terminal.
     """
@@ -62,6 +65,7 @@ class Ways:
     execute: execute.Ways = field(default_factory=execute.Ways)
     protocol: Protocol | None = None
     opener: recording.Open = recording.open_card
+    warm_s: float = WARM_S
     say: Callable[[str], object] = lambda text: None
     progress: bool = True
 
@@ -118,7 +122,7 @@ def conduct(asked: Asked, folder: Path, ways: Ways | None = None) -> Trial:
         opener=ways.opener,
         progress=ways.progress,
     )
-    predictor, cluster = recording.learn(table), live_cards.cluster(cards)
+    predictor, cluster = learn(table), live_cards.cluster(cards)
     tasks = jobs.task_set(asked.tasks, cluster, table, predictor(), minutes=asked.minutes, seed=asked.seed)
     bench = measuring.Bench(
         folder / "runs",
@@ -130,7 +134,7 @@ def conduct(asked: Asked, folder: Path, ways: Ways | None = None) -> Trial:
         ways.execute,
     )
     ways.say("Measuring what starting and ending processes takes")
-    loading = starting.measure(bench, cards[0], tasks, predictor())
+    loading = starting.measure(bench, cards[0], tasks, warm_s=ways.warm_s)
     measured = {}
     for policy in asked.policies:
         ways.say(f"Running {len(tasks)} tasks under {policy}")

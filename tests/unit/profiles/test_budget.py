@@ -36,6 +36,14 @@ def test_every_workload_alone_comes_first() -> None:
     assert {(len(setup.residents), setup.residents[0].mps_pct, setup.sm_mhz) for setup in first} == {(1, 100, 1410)}
 
 
+def test_what_shares_a_gpu_has_been_seen_alone_before() -> None:
+    alone: set[Workload] = set()
+    for setup, _ in _steps(400):
+        workloads = {one.workload for one in setup.residents}
+        assert len(workloads) == 1 or workloads <= alone
+        alone |= workloads
+
+
 def test_a_chain_needs_no_new_start() -> None:
     chain = [setup.residents for setup, _ in _steps(22)[15:]]
     assert [len(residents) for residents in chain] == [7, 6, 5, 4, 3, 2, 1]
