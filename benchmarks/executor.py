@@ -1,7 +1,8 @@
 """What the executor costs, over the doubles, with real processes: its share of a core, and from decision to start.
 
-Each figure is taken in a process of its own, which meets the stand-ins in the place of a driver: `python
-benchmarks/executor.py` prints them as JSON.
+Once with the GPUs of this machine, once with those of a host that it reaches through Dask (this machine again). All is
+measured in a process of its own, which meets the stand-ins in the place of a driver: `python benchmarks/executor.py`
+prints it as JSON.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ GROUPS, GROUP = 15, 4
 def results() -> list[dict[str, Any]]:
     """`executor_core_pct` (while 48 jobs run) and `decision_to_start_ms` (journal's sync included, median, largest).
 
+    The same with `hosts_` in front through Dask; there the clocks agree to half a round trip.
     Nothing where there is no C compiler to build the stand-in with.
     """
     from heshare.testing.drill import prepare
@@ -42,7 +44,7 @@ def results() -> list[dict[str, Any]]:
     return found
 
 
-def core_pct(folder: Path) -> float:
+def core_pct(folder: Path, hosts: str | None = None) -> float:
     """CPU time of this process over wall time while `JOBS` jobs run, %; the jobs' and the watchdog's is not in it."""
     from heshare.running import execute
     from heshare.testing.toy import ToyPredictor
@@ -52,10 +54,9 @@ def core_pct(folder: Path) -> float:
     entry = f"{{name: a, command: [sleep, '{wait_s}'], like: 'mobilenet:1', iterations: 100, count: {JOBS}}}"
     file.write_text(f"jobs: [{entry}]")
     marks: list[tuple[float, float]] = []
-    outputs = folder / "many" / "outputs"
 
     def watch() -> None:
-        while not outputs.exists() or len(list(outputs.iterdir())) < JOBS:
+        while len(list(folder.glob("**/outputs/a-*.log"))) < JOBS:
             time.sleep(0.05)
         time.sleep(1.0)
         for _ in range(2):
@@ -65,7 +66,7 @@ def core_pct(folder: Path) -> float:
     watcher = threading.Thread(target=watch)
     watcher.start()
     result = execute.execute(
-        file, folder / "many", policy="random", devices="nvml", predictor=ToyPredictor(), ways=execute.Ways()
+        file, folder / "many", policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor()
     )
     watcher.join()
     assert result.complete
@@ -73,7 +74,7 @@ def core_pct(folder: Path) -> float:
     return 100.0 * (cpu_to_s - cpu_from_s) / (to_s - from_s)
 
 
-def starts_ms(folder: Path) -> list[float]:
+def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     """From each decision to the moment at which each process that it asked for had been started, ms."""
     from heshare.running import execute, ledger
     from heshare.testing.toy import ToyPredictor
@@ -86,7 +87,7 @@ def starts_ms(folder: Path) -> list[float]:
     file = folder / "groups.yaml"
     file.write_text("jobs:\n" + "\n".join(lines))
     run = folder / "groups"
-    result = execute.execute(file, run, policy="random", devices="nvml", predictor=ToyPredictor(), ways=execute.Ways())
+    result = execute.execute(file, run, policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor())
     assert result.complete
     entries = ledger.read(run)
     decided_s = {
@@ -99,14 +100,36 @@ def starts_ms(folder: Path) -> list[float]:
     return [1e3 * (one["end"]["began_s"] - decided_s[one["end"]["job"]]) for one in entries if "end" in one]
 
 
+def measured(folder: Path, prefix: str = "", hosts: str | None = None) -> list[dict[str, Any]]:
+    """All figures, with the GPUs of this machine or of hosts."""
+    pct, waits_ms = core_pct(folder, hosts), starts_ms(folder, hosts)
+    return [
+        {"name": f"{prefix}executor_core_pct", "value": pct, "unit": "%", "n": JOBS},
+        {
+            "name": f"{prefix}decision_to_start_ms",
+            "value": statistics.median(waits_ms),
+            "unit": "ms",
+            "n": len(waits_ms),
+        },
+        {"name": f"{prefix}decision_to_start_ms_largest", "value": max(waits_ms), "unit": "ms", "n": len(waits_ms)},
+    ]
+
+
 def main(folder: Path) -> None:
     """Measure, and print what was found."""
-    pct, waits_ms = core_pct(folder), starts_ms(folder)
-    found = [
-        {"name": "executor_core_pct", "value": pct, "unit": "%", "n": JOBS},
-        {"name": "decision_to_start_ms", "value": statistics.median(waits_ms), "unit": "ms", "n": len(waits_ms)},
-        {"name": "decision_to_start_ms_largest", "value": max(waits_ms), "unit": "ms", "n": len(waits_ms)},
-    ]
+    from heshare.testing.dasked import Cluster, scheduler
+
+    found = measured(folder)
+    there = folder / "there"
+    there.mkdir()
+    with scheduler(there) as address:
+        cluster = Cluster(address, there)
+        cluster.join("host", uuid="GPU-bbbbbbbb-1111-2222-3333-444444444440")
+        try:
+            cluster.joined(1)
+            found += measured(there, "hosts_", address)
+        finally:
+            cluster.end()
     print(json.dumps(found))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -161,6 +163,35 @@ class Cluster:
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
+
+
+@contextmanager
+def scheduler(folder: Path) -> Iterator[str]:
+    """A scheduler in a process of its own, while the `with` lasts; its address is `dask://host:port`.
+
+    Raises:
+        TimeoutError: it does not start.
+    """
+    said = folder / "scheduler.json"
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(said)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *words],
+        env={**os.environ, **DASK},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60.0
+        while not said.exists():
+            if time.monotonic() >= until:
+                raise TimeoutError(f"no scheduler wrote {said}")
+            time.sleep(0.02)
+        yield json.loads(said.read_text(encoding="utf-8"))["address"].replace("tcp://", "dask://")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _environment(process: Path) -> list[str]:

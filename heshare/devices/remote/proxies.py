@@ -54,21 +54,31 @@ class RemoteHost:
         self.devices = [RemoteDevice(self, index, card) for index, card in enumerate(cards)]
         self.ask()
 
+    def bring(self) -> None:
+        """Carry the orders there, if there are any; a visit a moment ago is enough where there are none."""
+        if self._orders or not self.fresh:
+            self.ask()
+
     def order(self, order: Order) -> None:
         """Have something done, with the next visit."""
         if not self.lost:
             self._orders.append(order)
 
-    def ask(self, *, again: bool = True) -> Any:
+    @property
+    def fresh(self) -> bool:
+        """Whether the last visit was a moment ago."""
+        return self.now_s() - self._asked_s <= _FRESH_S
+
+    def ask(self, by: RemoteDevice | None = None) -> Any:
         """Carry the orders there, hear how every GPU stands; what the last order returned.
 
         Args:
-            again: even if there are no orders and the last visit was a moment ago.
+            by: who asks, and tells its own news itself; the others are woken by theirs.
 
         Raises:
             DeviceError: an order was refused.
         """
-        if self.lost or not (again or self._orders or self.now_s() - self._asked_s > _FRESH_S):
+        if self.lost:
             return None
         orders, self._orders = self._orders, []
         try:
@@ -78,7 +88,8 @@ class RemoteHost:
             return None
         self._asked_s = self.now_s()
         for device, told in zip(self.devices, answer.told, strict=True):
-            device.hear(told)
+            if device.hear(told) and device is not by:
+                device.wake()
         if answer.refused:
             raise DeviceError(f"{self.name}: {answer.refused}")
         return answer.results[-1] if answer.results else None
@@ -148,7 +159,10 @@ class RemoteDevice:
 
     def look(self, *, again: bool = False) -> None:
         """Ask its host, unless it was asked a moment ago (or `again`)."""
-        self._host.ask(again=again)
+        if again:
+            self._host.ask()
+        else:
+            self._host.bring()
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Ask for a clock, with the next visit.
@@ -189,7 +203,7 @@ class RemoteDevice:
 
     def read(self) -> Reading:
         """What it did when it was last asked, which is now if there were orders."""
-        self._host.ask(again=False)
+        self._host.bring()
         reading = replace(
             self.latest, time_s=self._host.now_s(), residents={task: one[0] for task, one in self._on.items()}
         )
@@ -207,10 +221,16 @@ class RemoteDevice:
         return now_s + self._host.look_s if self._on else max(self._next_s, now_s)
 
     def advance(self, to_s: float) -> list[int]:
-        """Hear what has happened by now; returns the jobs that completed."""
+        """Hear what has happened by now; returns the jobs that completed.
+
+        Where that was heard a moment ago, and nothing new was given notice of, nobody is asked: so the orders for a
+        batch stay together.
+        """
+        woken = False
         with contextlib.suppress(BlockingIOError):
-            os.read(self._heard, 4096)
-        self._host.ask(again=not (self._completed or self._failed))
+            woken = bool(os.read(self._heard, 4096))
+        if woken or not self._host.fresh:
+            self._host.ask(by=self)
         completed, self._completed = self._completed, []
         for task in completed:
             self._on.pop(task, None)
@@ -240,8 +260,8 @@ class RemoteDevice:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake, b".")
 
-    def hear(self, told: Told) -> None:
-        """Take in what the host says of it."""
+    def hear(self, told: Told) -> bool:
+        """Take in what the host says of it; whether there is something that the run must be told."""
         self.latest, self.idle_j, self.sharing, self._next_s = told.reading, told.idle_j, told.sharing, told.next_s
         self.notes += told.notes
         self.attempts |= {task: self._here(one) for task, one in told.attempts.items()}
@@ -250,9 +270,9 @@ class RemoteDevice:
                 self._on[task] = (told.reading.residents.get(task, progress), self._here(told.standing[task]))
         self._completed += told.completed
         self._failed += told.failed
-        if told.completed or told.failed or told.lost != self._lost:
-            self.wake()
+        news = bool(told.completed or told.failed) or told.lost != self._lost
         self._lost = told.lost
+        return news
 
     def close(self) -> None:
         """Let go of what it holds here."""

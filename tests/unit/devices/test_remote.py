@@ -108,9 +108,21 @@ def test_orders_travel_together_and_one_visit_tells_of_every_gpu(there):
     there.clock.wait_until(10.0)
     assert one.advance(10.0) == [0]
     assert other.advance(10.0) == [1]
-    assert len(there.visits) == 2
+    assert len(there.visits) == 3  # who was woken asks, in case there is more
     assert one.attempts[0].log == "there:/out/0.1.log"
     assert (one.running, other.running) == (0, 0)
+
+
+def test_a_batch_is_one_visit_though_the_loop_looks_before_each_start(there):
+    one, other = there.host.devices
+    one.advance(0.0)
+    there.visits.clear()
+    for task in range(6):
+        device = (one, other)[task % 2]
+        assert device.advance(0.0) == []
+        device.start(task, WORK, 50, 100.0)
+    assert (set(one.read().residents), set(other.read().residents)) == ({0, 2, 4}, {1, 3, 5})
+    assert [len(orders) for orders in there.visits] == [6]
 
 
 def test_news_of_a_neighbour_wakes_whoever_waits(there):
