@@ -1,0 +1,108 @@
+"""Marginal cost: the clock's price and where tasks go, worked out by hand on toy cards."""
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError, PolicyError
+from heshare.policies.marginal import Sets, grid_of
+from heshare.policies.registry import make
+from heshare.prediction.predictor import CoRuns
+from heshare.prediction.truth import DevicePredictor
+from heshare.running.run import run
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+SMALL, OTHER = Workload("mobilenet", 4), Workload("resnet18", 4)
+
+
+class Cubic(ToyPredictor):
+    """Believes that power above idle goes with the third power of the clock: 12.5 W at 500 MHz, 100 W at 1000 MHz."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        believed = super().co_run(sets, gpu, sm_mhz)
+        share = np.array([mhz / gpu.max_mhz for mhz in sm_mhz])
+        return CoRuns(believed.time_s, gpu.idle_w + 100.0 * share**3)
+
+
+def go(tasks, gpus=(GPU,), name="marginal", predictor=None):
+    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster(gpus), make(name), devices=[ToyDevice(gpu) for gpu in gpus], **options)
+
+
+@pytest.mark.parametrize(
+    ("price_w", "behind", "mhz"),
+    # Half the clock takes twice as long: (12.5 + n p) x 2 against 100 + n p, so that 500 MHz is cheaper if n p < 75 W.
+    [(74.0, 0, 500), (76.0, 0, 1000), (37.0, 1, 500), (38.0, 1, 1000)],
+)
+def test_the_clock_follows_the_price_of_those_who_wait(price_w, behind, mhz):
+    sets = Sets(Cubic(), 2, price_w)
+    sets.learn(GPU, [(SMALL,)])
+    assert sets.mhz(GPU, (SMALL,), behind) == mhz
+
+
+def test_the_cost_of_draining_by_hand():
+    # Two tasks take turns: the one with 2 iterations ends after 4 s, the other, with 5, after 7 s. Power above idle
+    # is 100 W throughout: 7 x 100 J, and a price of 10 W for 4 + 7 s.
+    sets = Sets(ToyPredictor(), 2, 10.0)
+    sets.learn(GPU, [(SMALL, OTHER)])
+    assert sets.drain(GPU, [(OTHER, 5.0), (SMALL, 2.0)]) == pytest.approx((810.0, 7.0))
+    assert sets.drain(GPU, []) == (0.0, 0.0)
+
+
+def test_each_question_is_asked_once():
+    predictor = ToyPredictor()
+    sets = Sets(predictor, 2, 10.0)
+    sets.learn(GPU, [(SMALL, OTHER)])
+    # The pair and both alone, at two clocks.
+    assert predictor.calls == 2 * (2 + 1 + 1)
+    sets.learn(GPU, [(OTHER,), (SMALL, OTHER)])
+    assert predictor.calls == 8
+
+
+def test_a_short_task_joins_a_long_one():
+    # Beside: done at 1 + 2 s, the long one a second later. Behind: done at 11 s. Energy is the same.
+    result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
+    assert result.jct_s.tolist() == pytest.approx([12.0, 2.0])
+
+
+def test_a_task_as_long_as_the_other_waits_for_it():
+    # At 1 s both have 10 s to go. Beside: both end after 20 s. Behind: after 10 and 20 s.
+    result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 10.0, 1.0)])
+    assert result.jct_s.tolist() == pytest.approx([11.0, 20.0])
+
+
+def test_an_empty_gpu_comes_before_a_busy_one():
+    result = go([Task(0, SMALL, 10.0), Task(1, SMALL, 10.0)], (GPU, GPU))
+    assert sorted(each.gpu for each in result.record.intervals) == [0, 1]
+
+
+def test_the_shortest_goes_first_when_all_come_at_once():
+    result = go([Task(0, SMALL, 9.0), Task(1, SMALL, 3.0), Task(2, SMALL, 6.0)], name="marginal(most=1)")
+    assert result.jct_s.tolist() == pytest.approx([18.0, 3.0, 9.0])
+
+
+def test_a_low_price_lowers_clocks():
+    cheap = go([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=Cubic())
+    dear = go([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=Cubic())
+    assert cheap.timeline["requested_mhz"].tolist() == [500]
+    assert dear.timeline["requested_mhz"].tolist() == [1000]
+
+
+def test_a_grid_with_few_clocks():
+    assert grid_of(GPU, 8) == [500, 1000]
+    assert grid_of(GPU, 1) == [1000]
+
+
+def test_a_task_that_fits_nowhere_is_named():
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    with pytest.raises(PolicyError, match="tasks 0 waits"):
+        run([Task(0, Workload("bert_large", 4096), 1.0)], Cluster.parse("T4"), make("marginal"), **options)
+
+
+@pytest.mark.parametrize("parameter", ["price_w=0", "most=0", "clocks=0", "overlap=2", "look=0"])
+def test_parameters_out_of_range(parameter):
+    with pytest.raises(InputError):
+        make(f"marginal({parameter})")
