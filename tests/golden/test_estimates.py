@@ -20,10 +20,30 @@ QUESTIONS = (
     ("H100", ["resnet50:32"], None, "eager"),
 )
 
+# Training, time slices and MIG; each member of a set is asked in the same way of sharing.
+SHARED = (
+    ("V100-SXM2", ["eaco_alexnet-train:32", "eaco_vgg16-train:32"], None),
+    ("V100-SXM2", [f"eaco_{one}-train:32@time-slice" for one in ("alexnet", "resnet18", "resnet50", "vgg16")], None),
+    ("V100", ["gavel_resnet50-train:64@time-slice", "gavel_lm-train:80@time-slice"], 1005),
+    ("V100", ["resnet50:16@time-slice", "bert_large:8@time-slice", "mobilenet:4@time-slice"], None),
+    ("T4", ["miso_gnn-train:128"], None),
+    ("A100", ["miso_transformer-train:128@mig-4g", "miso_resnet-train:256@mig-3g"], None),
+    ("A100", ["resnet50:16@mig-1g", "miso_bert-train:2@mig-2g"], 900),
+    ("H100", ["miso_transformer-train:32", "resnet50:16@50"], None),
+)
+
+
+def test_training_and_other_ways_of_sharing_are_kept(dataframe_regression):
+    check(dataframe_regression, [(gpu, residents, clock, "eager") for gpu, residents, clock in SHARED])
+
 
 def test_estimates_are_kept(dataframe_regression):
+    check(dataframe_regression, QUESTIONS)
+
+
+def check(dataframe_regression, questions):
     table = []
-    for gpu, residents, clock, engine in QUESTIONS:
+    for gpu, residents, clock, engine in questions:
         found = estimate(gpu, residents, clock, engine=engine)
         for resident, task in zip(residents, found.tasks, strict=True):
             name = f"{gpu} {resident} of {len(residents)}"
