@@ -23,6 +23,8 @@ class EmulatedDevice(VirtualDevice):
         sleep_w: power while nothing runs, W, of a GPU that then goes to a low-power state; None if it does not.
         noise: repeat noise on what `read` reports; None is none. Progress and energy are never noisy.
         constants: other constants than the calibrated ones.
+        twin: another device with the same GPU, cap, sleep and constants: what the model has said is remembered for
+            both.
 
     Raises:
         InputError: a GPU without constants, or a cap at or below its idle power.
@@ -38,12 +40,13 @@ class EmulatedDevice(VirtualDevice):
         sleep_w: float | None = None,
         noise: NoiseModel | None = None,
         constants: Constants | None = None,
+        twin: EmulatedDevice | None = None,
     ) -> None:
         super().__init__(gpu, provenance=self.provenance, noise=noise)
         self._cap_w = power_cap_w
         self._sleep_w = sleep_w
         self._constants = constants or default()
-        self._known: dict[tuple[int | None, tuple[Resident, ...]], Estimate] = {}
+        self._known: dict[tuple[int | None, tuple[Resident, ...]], Estimate] = {} if twin is None else twin._known
         self._estimate(None, ())
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:

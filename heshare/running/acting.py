@@ -176,12 +176,12 @@ class Hands:
 
     def _close(self, job: Job, now_s: float, done: float, outcome: str, failed: Failed | None = None) -> None:
         """Take a job off its GPUs' books; the members of a gang did the same part each."""
-        size, part = job.workload.batch_size, done / len(job.slots)
+        size, part, gpus = job.workload.batch_size, done / len(job.slots), [slot.index for slot in job.slots]
         for slot in job.slots:
             slot.leave(job)
-            interval = Interval(job.task.id, slot.index, job.since_s, now_s, job.mps_pct, size, part, outcome)
-            self._loop.recorder.intervals.append(interval)
-            self._loop.observer.closed(interval, failed)
+        interval = Interval(job.task.id, gpus[0], job.since_s, now_s, job.mps_pct, size, part, outcome)
+        self._loop.recorder.close(interval, gpus)
+        self._loop.observer.closed(interval, failed)
         job.slots = ()
         job.held = False
 

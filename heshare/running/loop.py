@@ -24,7 +24,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.gangs import keep_step
 from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
-from heshare.running.timeline import Recorder
+from heshare.running.timeline import Recorder, Recording
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -46,6 +46,7 @@ class Loop:
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
         on_done: called with the number of tasks that have just completed, or failed for good.
         observer: hears of decisions and results before they count.
+        recorder: keeps what happens; by default the whole timeline.
     """
 
     def __init__(
@@ -60,12 +61,13 @@ class Loop:
         start_cost_s: float = 0.0,
         on_done: Callable[[int], object] = lambda done: None,
         observer: Observer | None = None,
+        recorder: Recording | None = None,
     ) -> None:
         self.policy = policy
         self.clock = clock
         self.jobs = [Job(task) for task in tasks]
         self.slots = [Slot(index, device, clock) for index, device in enumerate(devices)]
-        self.recorder = Recorder(cluster.labels)
+        self.recorder: Recording = Recorder(cluster.labels) if recorder is None else recorder
         self.waiting = WaitingRoom()
         self.remaining: dict[int, float] = {}
         self.pending = len(tasks)

@@ -16,7 +16,7 @@ class Observer:
         """A policy has answered an event, and nothing of the answer has been carried out yet."""
 
     def closed(self, interval: Interval, failed: Failed | None) -> None:
-        """A task has left a GPU; `failed` if it failed there."""
+        """A task has left a GPU (of a gang: the first); `failed` if it failed there."""
 
     def again(self, failed: Failed) -> bool:
         """Whether a task that failed is to be tried again; it waits then, else it has failed for good."""

@@ -12,6 +12,7 @@ from heshare.running import accounts
 from heshare.running.accounts import FloatArray
 from heshare.running.metrics import jct_summary
 from heshare.running.timeline import Timeline
+from heshare.running.totals import Totals
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -24,12 +25,13 @@ class Run:
         policy: the policy's name.
         cluster: the GPUs.
         tasks: the task set, task i at index i.
-        record: the timeline.
+        record: the timeline; empty where only totals were kept.
         device_energy_j: each device's own account from the start to the makespan, J, shape (k,).
         planning_s: wall time spent in the policy, s; reported, never part of virtual time.
         predictor_calls: rows that the policy asked of the predictor.
         events: events that the policy was told.
         provenance: `emulated`, `measured`, or both.
+        totals: what was added up on the way in place of a timeline, or None.
     """
 
     policy: str
@@ -41,20 +43,27 @@ class Run:
     predictor_calls: int
     events: int
     provenance: str
+    totals: Totals | None = None
 
     @cached_property
     def waiting_s(self) -> FloatArray:
         """W_i: time on no GPU from arrival to completion, pauses included, s, shape (n,)."""
+        if self.totals is not None:
+            return self.totals.waiting_s
         return accounts.waiting_s(self.record.intervals, self.tasks)
 
     @cached_property
     def execution_s(self) -> FloatArray:
         """E_i: time on a GPU, s, shape (n,)."""
+        if self.totals is not None:
+            return self.totals.execution_s
         return accounts.execution_s(self.record.intervals, len(self.tasks))
 
     @cached_property
     def completion_s(self) -> FloatArray:
         """When each task completed, s after the start, shape (n,)."""
+        if self.totals is not None:
+            return self.totals.completion_s
         return accounts.completion_s(self.record.intervals, len(self.tasks))
 
     @cached_property
@@ -76,12 +85,16 @@ class Run:
     @cached_property
     def gpu_energy_active_j(self) -> FloatArray:
         """Each GPU's energy until its last task ends, idle gaps before that included, J, shape (k,)."""
+        if self.totals is not None:
+            return self.totals.energy_active_j
         ends = accounts.last_end_s(self.record.intervals, len(self.cluster))
         return accounts.energy_j(self.record.segments, ends)
 
     @cached_property
     def gpu_energy_cluster_j(self) -> FloatArray:
         """Each GPU's energy until the makespan, J, shape (k,)."""
+        if self.totals is not None:
+            return self.totals.energy_cluster_j
         return accounts.energy_j(self.record.segments, np.full(len(self.cluster), self.makespan_s))
 
     @property
@@ -97,7 +110,7 @@ class Run:
     @cached_property
     def utilisation(self) -> FloatArray:
         """Share of the makespan in which each GPU ran at least one task, shape (k,)."""
-        busy_s = accounts.busy_s(self.record.segments, len(self.cluster))
+        busy_s = self.totals.busy_s if self.totals else accounts.busy_s(self.record.segments, len(self.cluster))
         return np.asarray(busy_s / self.makespan_s, dtype=np.float64)
 
     @cached_property
@@ -137,6 +150,8 @@ class Run:
     def to_frame(self) -> pd.DataFrame:
         """One row a task: what it is, where it last ran, and its times."""
         where = {each.task: each.gpu for each in self.record.intervals}
+        if self.totals is not None:
+            where = dict(enumerate(self.totals.last_gpu.astype(int).tolist()))
         labels = self.cluster.labels
         return pd.DataFrame(
             {

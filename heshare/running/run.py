@@ -19,8 +19,12 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
 from heshare.running.result import Run
+from heshare.running.timeline import Recorder
+from heshare.running.totals import Accountant
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+
+FULL, SUMMARY = "full", "summary"
 
 
 def run(
@@ -36,6 +40,7 @@ def run(
     start_cost_s: float = 0.0,
     progress: bool = False,
     observer: Observer | None = None,
+    record: str = FULL,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
@@ -52,6 +57,7 @@ def run(
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
         observer: hears of decisions and results before they count, as the executor's journal does.
+        record: `full` keeps the timeline; `summary` adds up times and energies as it goes, for long runs.
 
     Returns:
         The run: per-task times, energies, timeline.
@@ -62,6 +68,7 @@ def run(
         DeviceError: a device refused, failed or makes no progress.
     """
     ordered = _checked(tasks)
+    recorder = _recorder(record, cluster, ordered)
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
@@ -81,6 +88,7 @@ def run(
             start_cost_s=start_cost_s,
             on_done=bar.update,
             observer=observer,
+            recorder=recorder,
         )
         try:
             end_s = loop.run()
@@ -89,13 +97,14 @@ def run(
             raise
     for device in devices:
         device.advance(end_s)
-    record = loop.recorder.finish(end_s)
+    timeline, totals = recorder.finish(end_s)
     borrowed = policy.borrowed if isinstance(policy, Borrows) else None
     return Run(
         policy=policy.name,
         cluster=cluster,
         tasks=ordered,
-        record=record,
+        record=timeline,
+        totals=totals,
         device_energy_j=np.array([device.read().energy_j for device in devices]) - energy_j,
         planning_s=reset_s + loop.planning_s + (borrowed.planning_s if borrowed else 0.0),
         predictor_calls=predictor.calls - calls + (borrowed.predictor_calls if borrowed else 0),
@@ -104,8 +113,18 @@ def run(
     )
 
 
+def _recorder(record: str, cluster: Cluster, tasks: tuple[Task, ...]) -> Recorder | Accountant:
+    if record not in (FULL, SUMMARY):
+        raise InputError(
+            column="record", found=repr(record), expected=f"{FULL} or {SUMMARY}", action="Choose one of the two."
+        )
+    return Recorder(cluster.labels) if record == FULL else Accountant(cluster.labels, tasks)
+
+
 def _emulated(cluster: Cluster) -> list[Device]:
-    return [EmulatedDevice(gpu) for gpu in cluster.gpus]
+    """Emulated GPUs; those of a type remember together what the model has said."""
+    first = {kind: EmulatedDevice(kind) for kind in cluster.kinds}
+    return [EmulatedDevice(gpu, twin=first[gpu]) for gpu in cluster.gpus]
 
 
 def _abandon(loop: Loop) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pandas as pd
 
@@ -90,6 +91,22 @@ class Timeline:
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
 
 
+class Recording(Protocol):
+    """What the event loop tells of a run; a recorder keeps what it wants of it."""
+
+    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
+        """From `now_s` on, the GPU is as `reading` says."""
+        ...
+
+    def alike(self, gpus: Sequence[int], now_s: float, reading: Reading) -> None:
+        """From `now_s` on, all these GPUs are as `reading` says."""
+        ...
+
+    def close(self, last: Interval, gpus: Sequence[int]) -> None:
+        """A task has left its GPUs; `last` is its stretch on one of them."""
+        ...
+
+
 @dataclass
 class Recorder:
     """Collects a timeline while the event loop runs; readings that say nothing new make no new segment."""
@@ -116,11 +133,20 @@ class Recorder:
             gpu, now_s, math.nan, reading.requested_mhz, reading.sm_mhz, reading.power_w, residents
         )
 
-    def finish(self, now_s: float) -> Timeline:
-        """Close every open segment at `now_s`."""
+    def alike(self, gpus: Sequence[int], now_s: float, reading: Reading) -> None:
+        """From `now_s` on, all these GPUs are as `reading` says."""
+        for gpu in gpus:
+            self.observe(gpu, now_s, reading)
+
+    def close(self, last: Interval, gpus: Sequence[int]) -> None:
+        """A task has left its GPUs; `last` is its stretch on one of them."""
+        self.intervals += [last._replace(gpu=gpu) for gpu in gpus]
+
+    def finish(self, now_s: float) -> tuple[Timeline, None]:
+        """Close every open segment at `now_s`; the timeline, from which everything else can be added up."""
         for gpu in sorted(self._open):
             self._close(self._open.pop(gpu), now_s)
-        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
+        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals)), None
 
     def _close(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
