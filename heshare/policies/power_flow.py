@@ -41,7 +41,8 @@ class PowerFlow:
 
     Args:
         budget: the energy that admitted jobs may take, over that on their fewest GPUs at the top clock; assumed.
-        clocks: clocks to choose among, spread evenly over the grid; assumed. One is the highest alone.
+        clocks: clocks to choose among, spread evenly; assumed. One is the highest alone.
+        floor: the lowest clock, over the card's top one; assumed. Below, hardly any work takes less energy.
         ceiling: the highest clock, over the card's top one.
         elastic: whether tasks may run on their other numbers of GPUs.
         pre_run_clocks: clocks of the pre-run that the models are fitted to; assumed. It takes no time here.
@@ -58,14 +59,16 @@ class PowerFlow:
         self,
         budget: float = 0.8,
         clocks: int = 8,
+        floor: float = 0.4,
         ceiling: float = 1.0,
         elastic: bool = True,
-        pre_run_clocks: int = 3,
+        pre_run_clocks: int = 5,
         gpus_per_node: int = 8,
         dt_s: float = 0.0,
     ) -> None:
         check("budget", budget, budget > 0, "a share above 0")
         check("clocks", clocks, clocks >= 1, "at least one clock")
+        check("floor", floor, 0 < floor <= ceiling, "a share of the top clock, above 0, at most the ceiling")
         check("ceiling", ceiling, 0 < ceiling <= 1, "a share of the top clock, above 0, at most 1")
         check("pre_run_clocks", pre_run_clocks, pre_run_clocks >= 1, "at least one clock")
         check("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
@@ -73,7 +76,7 @@ class PowerFlow:
         self.tick_s = dt_s or None
         self.traits = Traits(frequency=clocks > 1 or ceiling < 1, multi_task=False, heterogeneous=True)
         self._budget, self._elastic, self._per_node = budget, elastic, gpus_per_node
-        self._model = pre_run_clocks, clocks, ceiling
+        self._model = pre_run_clocks, clocks, floor, ceiling
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Forget everything: every GPU is free, nothing is known of any workload."""

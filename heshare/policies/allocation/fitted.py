@@ -1,9 +1,10 @@
-"""Throughput and power of a training job from a short pre-run, by least squares: what PowerFlow plans with.
+"""Throughput and energy of a training job from a short pre-run, by least squares: what PowerFlow plans with.
 
-A step takes t(n, f) = fixed + compute * f_max / f + sync * (n - 1) / n: host work, GPU work that scales with the clock,
-and a ring's share of the gradients to exchange. A GPU draws P(f) = static + linear * f / f_max + cubic * (f / f_max)^3
-meanwhile. The record of PowerFlow names the terms (a gradient time that depends on the clock, a synchronisation time,
-static and dynamic power) and not their forms: these are assumed.
+A step on n GPUs takes t(n, f) = (fixed^q + (compute f_max / f)^q)^(1/q) + sync (n - 1) / n: host work and GPU work,
+which scales with the clock and overlaps with the former, and a ring's share of the gradients to exchange. On each GPU
+it costs e(n, f) = static t(n, f) + steady + rising (f / f_max)^2: leakage for as long as it takes, and work at a
+voltage that is flat at first and then rises with the clock. The record of PowerFlow names the terms (a gradient time
+that depends on the clock, a synchronisation time, static and dynamic energy) and not their forms: these are assumed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from scipy.optimize import nnls
 from heshare.errors import InputError
 
 FloatArray = NDArray[np.float64]
+SHARPNESS = (1.0, 2.0, 4.0, 8.0)
+"""Exponents q to choose among, from one part after the other to both at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,13 @@ class StepTime:
         fixed_s: what neither the clock nor the number of GPUs changes, s.
         compute_s: GPU work at the top clock, s.
         sync_s: the exchange of gradients between very many GPUs, s.
+        sharpness: the exponent q: how far the first two overlap.
     """
 
     fixed_s: float
     compute_s: float
     sync_s: float
+    sharpness: float = 1.0
 
     def at(self, gpus: ArrayLike, speed: ArrayLike) -> FloatArray:
         """Seconds per step.
@@ -43,30 +48,33 @@ class StepTime:
         Returns:
             Of the shape that the two broadcast to.
         """
-        return np.asarray(_terms_of_time(gpus, speed) @ np.array([self.fixed_s, self.compute_s, self.sync_s]))
+        n, x, q = np.asarray(gpus, dtype=np.float64), np.asarray(speed, dtype=np.float64), self.sharpness
+        gradient_s = (self.fixed_s**q + (self.compute_s / x) ** q) ** (1 / q)
+        return np.asarray(gradient_s + self.sync_s * (n - 1) / n)
 
 
 @dataclass(frozen=True, slots=True)
-class BoardPower:
-    """Power of one GPU while a job runs on it, as fitted.
+class StepEnergy:
+    """Energy of one GPU for one step of a job, as fitted.
 
     Attributes:
-        static_w: at any clock, W.
-        linear_w: what grows with the clock, at the top clock, W.
-        cubic_w: what grows with the clock and its voltage, at the top clock, W.
+        static_w: power that is drawn at any clock, W.
+        steady_j: work at the lowest voltage, J.
+        rising_j: what work takes more at the top clock, J.
     """
 
     static_w: float
-    linear_w: float
-    cubic_w: float
+    steady_j: float
+    rising_j: float
 
-    def at(self, speed: ArrayLike) -> FloatArray:
-        """Power, W, at a clock over the top clock; of the same shape."""
-        return np.asarray(_terms_of_power(speed) @ np.array([self.static_w, self.linear_w, self.cubic_w]))
+    def at(self, time_s: ArrayLike, speed: ArrayLike) -> FloatArray:
+        """Energy, J, of a step that takes `time_s` at a clock over the top clock; of the shape that both have."""
+        x = np.asarray(speed, dtype=np.float64)
+        return np.asarray(self.static_w * np.asarray(time_s) + self.steady_j + self.rising_j * x**2)
 
 
 def fit_time(gpus: ArrayLike, speed: ArrayLike, time_s: ArrayLike, /) -> StepTime:
-    """The step time that fits measured ones best (least squares, no term below zero).
+    """The step time that fits measured ones best: least squares of relative errors, no term below zero.
 
     Args:
         gpus: numbers of GPUs of the measurements, shape (m,).
@@ -74,43 +82,60 @@ def fit_time(gpus: ArrayLike, speed: ArrayLike, time_s: ArrayLike, /) -> StepTim
         time_s: seconds per step, shape (m,).
 
     Raises:
-        InputError: no measurement, or shapes that differ.
+        InputError: no measurement on one GPU, or shapes that differ.
     """
-    return StepTime(*_solve(_terms_of_time(gpus, speed), time_s))
+    n, x, t = _columns(gpus, speed, time_s)
+    one = n == 1
+    _check(bool(one.any()), "no measurement on one GPU")
+    fits = [_gradient(x[one], t[one], q) for q in SHARPNESS]
+    best = min(fits, key=lambda fit: float(np.sum((fit.at(1, x[one]) / t[one] - 1) ** 2)))
+    sync_s = 0.0
+    if not one.all():
+        share = (n[~one] - 1) / n[~one]
+        sync_s = max(0.0, float(share @ (t[~one] - best.at(1, x[~one])) / (share @ share)))
+    return StepTime(best.fixed_s, best.compute_s, sync_s, best.sharpness)
 
 
-def fit_power(speed: ArrayLike, power_w: ArrayLike, /) -> BoardPower:
-    """The power that fits measured ones best (least squares, no term below zero).
+def fit_energy(time_s: ArrayLike, speed: ArrayLike, energy_j: ArrayLike, /) -> StepEnergy:
+    """The energy of a step that fits measured ones best: least squares of relative errors, no term below zero.
 
     Args:
+        time_s: seconds per step, shape (m,).
         speed: clocks over the top clock, shape (m,).
-        power_w: of one GPU, W, shape (m,).
+        energy_j: energy of one GPU for a step, J, shape (m,).
 
     Raises:
         InputError: no measurement, or shapes that differ.
     """
-    return BoardPower(*_solve(_terms_of_power(speed), power_w))
+    t, x, e = _columns(time_s, speed, energy_j)
+    return StepEnergy(*_solve(np.stack([t, np.ones(len(t)), x**2], axis=1), e))
 
 
-def _terms_of_time(gpus: ArrayLike, speed: ArrayLike) -> FloatArray:
-    n, x = np.broadcast_arrays(np.asarray(gpus, dtype=np.float64), np.asarray(speed, dtype=np.float64))
-    return np.stack([np.ones(n.shape), 1 / x, (n - 1) / n], axis=-1)
+def _gradient(speed: FloatArray, time_s: FloatArray, sharpness: float) -> StepTime:
+    """With a given exponent q, t^q is linear in what is to be found."""
+    terms = np.stack([np.ones(len(speed)), speed**-sharpness], axis=1)
+    fixed, compute = _solve(terms, time_s**sharpness)
+    return StepTime(fixed ** (1 / sharpness), compute ** (1 / sharpness), 0.0, sharpness)
 
 
-def _terms_of_power(speed: ArrayLike) -> FloatArray:
-    x = np.asarray(speed, dtype=np.float64)
-    return np.stack([np.ones(x.shape), x, x**3], axis=-1)
+def _solve(terms: FloatArray, values: FloatArray) -> list[float]:
+    # Relative errors count: a slow clock has no more say than a fast one.
+    found: list[float] = nnls(terms / values[:, None], np.ones(len(values)))[0].tolist()
+    return found
 
 
-def _solve(terms: FloatArray, measured: ArrayLike) -> tuple[float, float, float]:
-    values = np.asarray(measured, dtype=np.float64)
-    if terms.ndim != 2 or values.shape != terms.shape[:1] or not values.size:
+def _columns(*columns: ArrayLike) -> list[FloatArray]:
+    found = [np.asarray(column, dtype=np.float64) for column in columns]
+    shapes = {column.shape for column in found}
+    _check(len(shapes) == 1 and found[0].ndim == 1 and found[0].size > 0, f"columns of shapes {sorted(shapes)}")
+    return found
+
+
+def _check(good: bool, found: str) -> None:
+    if not good:
         raise InputError(
             column="pre-run",
-            found=f"{values.shape} measurements at points of shape {terms.shape[:-1]}",
-            expected="one measurement a point, at least one",
+            found=found,
+            expected="at least one measurement, each with all of its numbers, and one on one GPU",
             action="Measure every point once.",
         )
-    # Relative errors count: a slow clock has no more say than a fast one.
-    a, b, c = nnls(terms / values[:, None], np.ones(len(values)))[0]
-    return float(a), float(b), float(c)

@@ -72,14 +72,19 @@ class Move:
 
 
 def moves(job: int, menu: Menu, at: Setting, /) -> list[Move]:
-    """The moves of one job that finish it sooner, at most two: more GPUs, a higher clock."""
+    """The moves of one job that finish it sooner, at most two: more GPUs, a higher clock.
+
+    More GPUs are the next larger number with which it is faster (assumed): two that exchange gradients over a slow link
+    may do less than one, and eight more.
+    """
     found = []
-    for to in (Setting(at.width + 1, at.clock), Setting(at.width, at.clock + 1)):
-        if to.width >= len(menu.widths) or to.clock >= menu.time_s.shape[1]:
-            continue
-        gain = 1 - float(menu.time_s[to] / menu.time_s[at])
-        more_j = float(menu.energy_j[to] - menu.energy_j[at])
-        if gain > 0:
+    wider = (Setting(width, at.clock) for width in range(at.width + 1, len(menu.widths)))
+    higher = (Setting(at.width, clock) for clock in range(at.clock + 1, menu.time_s.shape[1]))
+    for choice in (wider, higher):
+        to = next((each for each in choice if menu.time_s[each] < menu.time_s[at]), None)
+        if to is not None:
+            gain = 1 - float(menu.time_s[to] / menu.time_s[at])
+            more_j = float(menu.energy_j[to] - menu.energy_j[at])
             cost = more_j / float(menu.energy_j[at])
             priority = gain / cost if cost > _ROUNDED else math.inf
             found.append(Move(job, to, priority, menu.widths[to.width] - menu.widths[at.width], more_j))

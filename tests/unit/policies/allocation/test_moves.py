@@ -35,6 +35,9 @@ def test_the_priority_of_moves():
 def test_a_move_that_gains_no_time_is_none():
     slower = Menu((1, 2), np.array([[5.0], [5.0]]), np.array([[5.0], [4.0]]))
     assert moves(0, slower, Setting(0, 0)) == []
+    # Four GPUs are faster where two are not.
+    four = Menu((1, 2, 4), np.array([[5.0], [6.0], [4.0]]), np.array([[5.0], [9.0], [10.0]]))
+    assert moves(0, four, Setting(0, 0)) == [Move(0, Setting(2, 0), pytest.approx(0.2), 3, 5.0)]
 
 
 def test_admission_passes_over_those_that_do_not_fit():
