@@ -1,4 +1,4 @@
-"""Marginal cost: each task goes where and when it adds least to energy and waiting; clocks follow the same price.
+"""HeShare+ online, by marginal cost: each task where and when it adds least to energy and waiting; clocks likewise.
 
 Beyond the paper. A second that a task spends in the system is given a price, so that energy and JCT are one cost:
 
@@ -136,7 +136,7 @@ class _Lane:
         return self.view.gpu.name, tuple(self.running), self.free_mib, self.queued, self.queued_s
 
 
-@register("marginal", title="Marginal cost")
+@register("marginal", title="HeShare+ marginal")
 class Marginal:
     """Tasks of the waiting room, the shortest first, each where and when it adds least to the cost.
 

@@ -1,7 +1,8 @@
 """Placements: which GPU a task goes to, as a part of its own, so that every system can be run with every one of them.
 
 `random` is what the paper gives to Morak and mu-Serve; `heshare` is the knee of HeShare's first stage; `trade-off` is
-the scheme of HeShare's Trade-off; `sensitivity` groups tasks that answer alike to the clock (mu-Serve's idea).
+the scheme of HeShare's Trade-off; `sensitivity` groups tasks that answer alike to the clock (mu-Serve's idea);
+`earliest` sends each task where it will be done first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from heshare.policies.beliefs import Beliefs
 from heshare.policies.fronts import NOTHING, Planner, draw_gpus
 from heshare.policies.policy import Borrowed
 from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import fit_mask
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -139,11 +141,49 @@ class SensitivityPlacement:
         return {task.id: gpus[int(at * len(gpus))] for task, at in zip(ordered, middle, strict=True)}
 
 
+class EarliestPlacement:
+    """The GPU on which a task is predicted to be done first, behind all that was sent there before; once, on arrival.
+
+    The plainest placement that looks at types, for systems that have none of their own.
+    """
+
+    heterogeneous = True
+    borrowed = NOTHING
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget every task."""
+        self._cluster = cluster
+        self._beliefs = Beliefs(predictor)
+        self._chosen: dict[int, int] = {}
+        self._ready_s = np.zeros(len(cluster))
+
+    def place(self, tasks: Sequence[Task]) -> dict[int, int]:
+        """Send the newcomers, in order of arrival, and leave the others where they are.
+
+        Raises:
+            InputError: a task fits no GPU.
+        """
+        for task in tasks:
+            if task.id not in self._chosen:
+                self._chosen[task.id] = self._send(task)
+        return {task.id: self._chosen[task.id] for task in tasks}
+
+    def _send(self, task: Task) -> int:
+        fits = fit_mask([task], self._cluster)[0]
+        whole_s = {kind: self._beliefs.whole_s(task, kind) for kind in self._cluster.kinds}
+        done_s = np.maximum(self._ready_s, task.arrival_s) + [whole_s[gpu] for gpu in self._cluster.gpus]
+        done_s[~fits] = np.inf
+        gpu = int(np.argmin(done_s))
+        self._ready_s[gpu] = done_s[gpu]
+        return gpu
+
+
 PLACEMENTS: dict[str, Callable[[], Placement]] = {
     "random": RandomPlacement,
     "heshare": HeSharePlacement,
     "trade-off": lambda: HeSharePlacement("trade-off"),
     "sensitivity": SensitivityPlacement,
+    "earliest": EarliestPlacement,
 }
 
 

@@ -122,3 +122,20 @@ def test_the_least_clock_meets_the_limit_and_the_one_below_does_not():
 def test_unknown_placements_name_the_known_ones():
     with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
         placement("best")
+
+
+def test_earliest_sends_each_task_where_it_is_done_first():
+    # One second an iteration on either card: 5 s and 3 s go apart, 4 s behind the 3 s, and 1 s behind the 5 s.
+    placed = placement("earliest")
+    placed.reset(Cluster((toy_gpu(), toy_gpu())), ToyPredictor(), np.random.default_rng(0))
+    tasks = [Task(index, Workload("resnet18", 4), work) for index, work in enumerate((5.0, 3.0, 4.0, 1.0))]
+    assert placed.place(tasks) == {0: 0, 1: 1, 2: 1, 3: 0}
+    # At 100 s everything is done; the first card is taken again.
+    assert placed.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
+
+
+def test_earliest_refuses_what_fits_nowhere():
+    placed = placement("earliest")
+    placed.reset(Cluster((toy_gpu(memory_mib=600.0),)), ToyPredictor(), np.random.default_rng(0))
+    with pytest.raises(InputError):
+        placed.place([Task(0, Workload("bert_large", 4), 1.0)])
