@@ -76,6 +76,12 @@ def register(
     return enter
 
 
+def forget(name: str) -> None:
+    """Free the name of somebody's own policy, such as one that a notebook registers again; ours stay."""
+    if name in _ENTRIES and not _ENTRIES[name].factory.__module__.startswith("heshare."):
+        del _ENTRIES[name]
+
+
 def policies(*, variants: bool = False) -> dict[str, Entry]:
     """Every registered system by name, with `variants` also its other forms.
 

@@ -53,7 +53,8 @@ def sweep(
     labels: list[dict[str, Any]] = []
     bundles: list[list[dict[str, Any]]] = []
     names = [registry.canonical(policy) for policy in grid.policies]
-    own = {policy: _own_source(policy) for policy in names}
+    here = folder is None and n_jobs == 1 and engine == engines.LOCAL
+    own = {policy: [] if here else _own_source(policy) for policy in names}
     for world, what in grid.worlds():
         for number in range(grid.seeds):
             cell = {**what, "seed": grid.seed, "repetition": number}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -170,3 +171,25 @@ def _check_segments(result: Run) -> None:
                 for each in there
             )
             assert held_mib <= gpu.memory_mib * (1 + 1e-12)
+
+
+def check_policy(make: Callable[[], Policy]) -> list[str]:
+    """Hold a policy to the contract without pytest.
+
+    Args:
+        make: makes the policy, anew for every part of the contract.
+
+    Returns:
+        What it was held to, a sentence each.
+
+    Raises:
+        AssertionError: it breaks a part of the contract.
+    """
+    contract = PolicyContract()
+    held = []
+    for name in sorted(vars(PolicyContract)):
+        if name.startswith("test_"):
+            test = getattr(contract, name)
+            test(make())
+            held.append(" ".join(str(test.__doc__).split()))
+    return held

@@ -310,6 +310,15 @@ def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(resul
     assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
 
 
+def test_a_policy_of_ones_own_stands_beside_the_others_and_keeps_the_contract(results: Path) -> None:
+    frame = table(results, "figA51_own_policy")
+    assert {"Duo", "Random", "SJF"} == set(frame["title"])
+    assert (frame["median"] > 0).all()
+    held = table(results, "tableA51_own_contract")
+    assert len(held) >= 6
+    assert (held["duo"] == "holds").all()
+
+
 def test_the_front_has_no_dominated_plan(results: Path) -> None:
     frame = table(results, "figA1_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
