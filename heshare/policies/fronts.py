@@ -12,7 +12,8 @@ from heshare.policies.description import check
 from heshare.policies.policy import Borrowed
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.truth import DevicePredictor
-from heshare.scheduling import planner
+from heshare.scheduling import improved, planner
+from heshare.scheduling.effort import DEFAULT, Effort
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import fit_mask, instance, objectives
 from heshare.scheduling.pareto import Front, knee
@@ -50,7 +51,7 @@ class Planner:
     @property
     def kind(self) -> tuple[object, ...]:
         """Planners of one kind give the same answers to the same questions."""
-        return self.settings, self.placement, self.belief
+        return type(self), self.settings, self.placement, self.belief
 
     def front(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
@@ -101,6 +102,27 @@ class Planner:
         self._known[question] = found, dict(rng.bit_generator.state), cost
         # Whoever watches the predictor does not see what was asked of the device.
         return found, Borrowed(0.0, cost.predictor_calls) if self.belief == "device" else NOTHING
+
+
+class PlusPlanner(Planner):
+    """The same of the improved scheduler: its fronts, remembered.
+
+    Args:
+        effort: how hard it searches.
+        budget_s: search for so many seconds instead of `effort.rounds`, s; None for none.
+    """
+
+    def __init__(self, effort: Effort = DEFAULT, budget_s: float | None = None) -> None:
+        super().__init__()
+        self.effort, self.budget_s = effort, budget_s
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Planners of one kind give the same answers to the same questions."""
+        return type(self), self.effort, self.budget_s
+
+    def _plan(self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> Front:
+        return improved.optimise(tasks, cluster, predictor, rng=rng, effort=self.effort, budget_s=self.budget_s)
 
 
 def draw_gpus(tasks: Sequence[Task], cluster: Cluster, rng: np.random.Generator) -> dict[int, int]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from heshare.policies.description import check
+from heshare.policies.fronts import NOTHING, PlusPlanner
 from heshare.policies.heshare import Choice
 from heshare.policies.policy import Traits
 from heshare.policies.registry import register
 from heshare.policies.release import ReleasesPlan
-from heshare.scheduling import improved
+from heshare.prediction.predictor import Predictor
 from heshare.scheduling.effort import DEFAULT
 from heshare.scheduling.plan import Batch
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
@@ -34,14 +38,18 @@ class HeSharePlus(ReleasesPlan):
         check("budget_s", budget_s, budget_s >= 0, "seconds, at least 0")
         self.name = f"heshare+:{choice}"
         self.choice = choice
-        self._effort = replace(DEFAULT, rounds=rounds)
-        self._budget_s = budget_s or None
+        self.planner = PlusPlanner(replace(DEFAULT, rounds=rounds), budget_s or None)
+        self.borrowed = NOTHING
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget every plan, and what was borrowed."""
+        super().reset(cluster, predictor, rng)
+        self.borrowed = NOTHING
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """The batches of the chosen plan."""
-        front = improved.optimise(
-            tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort, budget_s=self._budget_s
-        )
+        front, cost = self.planner.front(tasks, self.cluster, self.predictor, self.rng)
+        self.borrowed = self.borrowed + cost
         chosen = {"trade-off": front.trade_off, "en-opt": front.en_opt, "jct-opt": front.jct_opt}[self.choice]
         return chosen.queues
 

@@ -149,6 +149,18 @@ class Encoder:
         known = self._ids
         return [known[one] if one in known else self._learn(one) for one in residents]
 
+    def ids_of(self, sets: Iterable[Sequence[Resident]]) -> list[list[int]]:
+        """`ids` of many sets; an object that is in several of them is looked up once.
+
+        Raises:
+            InputError: a workload is not covered by the record.
+        """
+        kept = list(sets)  # what is alive keeps its identity
+        seen: dict[int, int] = {}
+        for one in {id(one): one for residents in kept for one in residents}.values():
+            seen[id(one)] = self.ids((one,))[0]
+        return [[seen[id(one)] for one in residents] for residents in kept]
+
     def clock(self, sm_mhz: int | None) -> int:
         """The clock in MHz; None, a card left to itself, is the top clock.
 

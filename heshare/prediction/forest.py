@@ -14,7 +14,7 @@ from heshare.errors import InputError
 from heshare.prediction import features as table2
 from heshare.prediction.believing import PhysicsPredictor
 from heshare.prediction.features import Encoder, References, is_reference, pad
-from heshare.prediction.memory import Answer, Key, RecordPredictor
+from heshare.prediction.memory import Answer, Key, Memories, RecordPredictor
 from heshare.prediction.predictor import FloatArray, Predictor
 from heshare.prediction.splits import split_rows as split_rows
 from heshare.prediction.targets import Targets
@@ -71,10 +71,11 @@ class ForestPredictor(RecordPredictor):
     Args:
         forest: a fitted forest.
         references: task features of the record.
+        memories: see `RecordPredictor`.
     """
 
-    def __init__(self, forest: Forest, references: References) -> None:
-        super().__init__(references)
+    def __init__(self, forest: Forest, references: References, memories: Memories | None = None) -> None:
+        super().__init__(references, memories)
         self._forest = forest
 
     @classmethod
@@ -123,6 +124,19 @@ def _trained(seed: int) -> tuple[Forest, References]:
 @cache
 def _learned(seed: int) -> PhysicsPredictor:
     return PhysicsPredictor.fit(store.read(files.data("profiles", "emulated")), seed=seed)
+
+
+@cache
+def _memories(seed: int) -> Memories:
+    return {}
+
+
+def kept_predictor(seed: int = 0) -> ForestPredictor:
+    """The paper's forest with the answers that others of this process were given, by `load_predictor`'s profiles.
+
+    It says and counts what `load_predictor` does; only time differs, as for a scheduler that has met its workloads.
+    """
+    return ForestPredictor(*_trained(seed), _memories(seed))
 
 
 def load_predictor(seed: int = 0, kind: str = "paper") -> Predictor:

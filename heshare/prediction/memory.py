@@ -17,6 +17,8 @@ Key = tuple[int, tuple[int, ...]]
 """A clock (MHz) and the ascending ids of the residents."""
 Answer = tuple[list[float], float]
 """Seconds per iteration of each resident, in the order of the ids, and the GPU's power, W."""
+Memories = dict[Gpu, tuple[Encoder, dict[Key, Answer]]]
+"""The answers known for each GPU, and the numbers of the residents in them."""
 
 
 class RecordPredictor(ABC):
@@ -27,11 +29,14 @@ class RecordPredictor(ABC):
 
     Args:
         references: task features of the record.
+        memories: answers that predictors of the same record and model share; what another one was asked is still
+            counted among this one's calls. Its own unless given.
     """
 
-    def __init__(self, references: References) -> None:
+    def __init__(self, references: References, memories: Memories | None = None) -> None:
         self._references = references
-        self._memories: dict[Gpu, tuple[Encoder, dict[Key, Answer]]] = {}
+        self._memories: Memories = {} if memories is None else memories
+        self._asked: dict[Gpu, set[Key]] | None = None if memories is None else {}
         self._sets = SetTable()
         self._calls = 0
 
@@ -60,9 +65,9 @@ class RecordPredictor(ABC):
         Raises:
             InputError: a clock is off the grid, or the record does not cover the GPU or a workload.
         """
-        others = [row for row, residents in enumerate(sets) if beyond(residents)]
-        if not others:
+        if not beyond({id(one): one for residents in sets for one in residents}.values()):
             return self._co_run(sets, gpu, sm_mhz)
+        others = [row for row, residents in enumerate(sets) if beyond(residents)]
         inside = sorted(set(range(len(sets))).difference(others))
         time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
         if inside:
@@ -79,11 +84,19 @@ class RecordPredictor(ABC):
         if gpu not in self._memories:
             self._memories[gpu] = Encoder(gpu, self._references), {}
         encoder, known = self._memories[gpu]
-        asked = [encoder.ids(residents) for residents in sets]
+        asked = encoder.ids_of(sets)
         clocks = [encoder.clock(mhz) for mhz in sm_mhz]
         keys = [(clock, tuple(sorted(ids))) for clock, ids in zip(clocks, asked, strict=True)]
+        if self._asked is not None:
+            self._count(encoder, known, self._asked.setdefault(gpu, set()), keys)
         known.update(self._predict(encoder, [key for key in dict.fromkeys(keys) if key not in known]))
         return _arrange(asked, [(key, known[key]) for key in keys])
+
+    def _count(self, encoder: Encoder, known: dict[Key, Answer], asked: set[Key], keys: list[Key]) -> None:
+        """Count what this predictor is asked for the first time though another one knows the answer."""
+        new = set(keys).difference(asked)
+        asked.update(new)
+        self._calls += sum(len(key[1]) for key in new if key in known and not _recorded(encoder, key))
 
     def _predict(self, encoder: Encoder, keys: list[Key]) -> dict[Key, Answer]:
         """Times and power of sets that were not asked before, all in one go."""
@@ -92,7 +105,7 @@ class RecordPredictor(ABC):
         for clock, ids in keys:
             if not ids:
                 answers[clock, ids] = [], encoder.idle_w
-            elif len(ids) == 1 and clock == encoder.gpu.max_mhz and encoder.is_full(ids[0]):
+            elif _recorded(encoder, (clock, ids)):
                 time_s, power_w = encoder.alone(ids[0])
                 answers[clock, ids] = [time_s], power_w
             else:
@@ -100,6 +113,12 @@ class RecordPredictor(ABC):
         if unseen:
             answers.update(zip(unseen, self._ask(encoder, unseen), strict=True))
         return answers
+
+
+def _recorded(encoder: Encoder, key: Key) -> bool:
+    """Whether the record itself answers: a task alone at 100 % and the top clock."""
+    clock, ids = key
+    return len(ids) == 1 and clock == encoder.gpu.max_mhz and encoder.is_full(ids[0])
 
 
 def _arrange(asked: list[list[int]], answers: list[tuple[Key, Answer]]) -> CoRuns:

@@ -35,8 +35,9 @@ class Grid:
         arrivals: `at_once`, `poisson`, `front_loaded`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: what policies believe: `paper`, `physics`, `truth` (the device model), `profile:PATH` (the paper's
-            forest trained on that profile), or `module:function` that returns a predictor.
+        predictors: what policies believe: `paper`, `paper-kept` (the same answers, kept from run to run, so that
+            planning takes the time of a scheduler that has met its workloads), `physics`, `truth` (the device model),
+            `profile:PATH` (the paper's forest trained on that profile), or `module:function` that returns a predictor.
         devices: what happens: `emulated`, or `module:function` that makes the devices of a cluster.
         draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of `heshare.running.draw.draw`.
         traces: `shipped` percentiles, or a trace file to take durations from.

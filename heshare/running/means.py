@@ -27,7 +27,7 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-PAPER, TRUTH, PROFILE = "paper", "truth", "profile:"
+PAPER, KEPT, TRUTH, PROFILE = "paper", "paper-kept", "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 
 
@@ -39,6 +39,8 @@ def predictor(name: str) -> MakePredictor:
     """
     if name in forest.KINDS:
         return partial(forest.load_predictor, kind=name)
+    if name == KEPT:
+        return forest.kept_predictor
     if name == TRUTH:
         return DevicePredictor
     if name.startswith(PROFILE):
@@ -48,7 +50,7 @@ def predictor(name: str) -> MakePredictor:
         raise InputError(
             column="predictors",
             found=repr(name),
-            expected=", ".join((*forest.KINDS, TRUTH, "profile:PATH")) + " or module:function",
+            expected=", ".join((*forest.KINDS, KEPT, TRUTH, "profile:PATH")) + " or module:function",
             action="Choose one.",
         )
     return _function(name)
@@ -97,7 +99,7 @@ def sources(names: Iterable[str]) -> dict[str, str]:
             found[name] = fingerprint.hash_of(_tables(name.removeprefix(PROFILE)))
         elif ":" in name and not Path(name).is_file():
             found[name] = fingerprint.source(name.partition(":")[0])
-        elif name not in (*forest.KINDS, TRUTH, EMULATED, RECIPE, SHIPPED):
+        elif name not in (*forest.KINDS, KEPT, TRUTH, EMULATED, RECIPE, SHIPPED):
             found[name] = fingerprint.hash_of([_existing(name)])
     return {name: digest for name, digest in sorted(found.items()) if digest}
 

@@ -90,7 +90,7 @@ class Rates:
         self._sizes = sizes(len(workloads), width)
         self._binomials = binomials(len(workloads), width)
         self._known: dict[tuple[int, ...], int] = {}
-        self._top: dict[tuple[int, ...], tuple[list[float], float]] = {}
+        self._residents: dict[int, Resident] = {}
         total, clocks = int(self._sizes[-1]), len(clocks_mhz)
         self.tables = Tables(
             np.ones((0, clocks, width)),
@@ -168,7 +168,9 @@ class Rates:
 
     def _ask(self, keys: list[tuple[int, ...]], clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         """Times, shape (m, c, w), 1 where there is nobody, and powers, shape (m, c), of sets of resident codes."""
-        sets = [tuple(Resident(self._workloads[code // 128], code % 128) for code in key) for key in keys]
+        for code in {code for key in keys for code in key}.difference(self._residents):
+            self._residents[code] = Resident(self._workloads[code // 128], code % 128)
+        sets = [tuple([self._residents[code] for code in key]) for key in keys]
         count = len(clocks_mhz)
         clocks: list[int | None] = clocks_mhz.tolist() * len(sets)
         answer = self._predictor.co_run([one for one in sets for _ in range(count)], self.gpu, clocks)

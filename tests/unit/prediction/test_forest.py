@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heshare.errors import InputError
 from heshare.prediction.features import References, is_reference, of_profiles
-from heshare.prediction.forest import Forest, ForestPredictor, load_predictor, split_rows, train
+from heshare.prediction.forest import Forest, ForestPredictor, kept_predictor, load_predictor, split_rows, train
 from heshare.prediction.truth import DevicePredictor
 from heshare.profiles import store
 from heshare.world.catalogue import gpu, models
@@ -176,3 +176,19 @@ def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(checkout)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == here
+
+
+def test_kept_answers_change_neither_an_answer_nor_the_count() -> None:
+    sets = [
+        (Resident(Workload("vgg19", 8), 40), Resident(Workload("resnet50", 4), 60)),
+        (Resident(Workload("gpt2", 4)),),
+    ]
+    card = gpu("V100")
+    assert kept_predictor()._memories is kept_predictor()._memories
+    for order in (sets, sets[::-1]):
+        fresh, kept = load_predictor(), kept_predictor()
+        for clocks in ([None, None], [card.clocks_mhz[3]] * 2, [None, None]):
+            one, other = fresh.co_run(order, card, clocks), kept.co_run(order, card, clocks)
+            assert np.array_equal(one.time_s, other.time_s, equal_nan=True)
+            assert np.array_equal(one.power_w, other.power_w)
+            assert fresh.calls == kept.calls > 0
