@@ -15,7 +15,6 @@ from heshare.policies.registry import make
 from heshare.prediction.truth import DevicePredictor
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
-from heshare.testing.policies import placement as placed
 from heshare.testing.toy import ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -31,6 +30,11 @@ QUICK = Settings(population=6, generations=5)
 def ready(made, cluster=MIXED, seed=0, predictor=None):
     made.reset(cluster, predictor or DevicePredictor(), np.random.default_rng(seed))
     return made
+
+
+def placed(result):
+    """The GPU on which each task first ran, by task id."""
+    return {each.task: each.gpu for each in sorted(result.record.intervals, key=lambda each: -each.start_s)}
 
 
 def go(policy, seed=0, tasks=TASKS):
@@ -126,16 +130,14 @@ def test_unknown_placements_name_the_known_ones():
 
 def test_earliest_sends_each_task_where_it_is_done_first():
     # One second an iteration on either card: 5 s and 3 s go apart, 4 s behind the 3 s, and 1 s behind the 5 s.
-    placed = placement("earliest")
-    placed.reset(Cluster((toy_gpu(), toy_gpu())), ToyPredictor(), np.random.default_rng(0))
+    made = ready(placement("earliest"), Cluster((toy_gpu(), toy_gpu())), predictor=ToyPredictor())
     tasks = [Task(index, Workload("resnet18", 4), work) for index, work in enumerate((5.0, 3.0, 4.0, 1.0))]
-    assert placed.place(tasks) == {0: 0, 1: 1, 2: 1, 3: 0}
+    assert made.place(tasks) == {0: 0, 1: 1, 2: 1, 3: 0}
     # At 100 s everything is done; the first card is taken again.
-    assert placed.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
+    assert made.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
 
 
 def test_earliest_refuses_what_fits_nowhere():
-    placed = placement("earliest")
-    placed.reset(Cluster((toy_gpu(memory_mib=600.0),)), ToyPredictor(), np.random.default_rng(0))
+    made = ready(placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
     with pytest.raises(InputError):
-        placed.place([Task(0, Workload("bert_large", 4), 1.0)])
+        made.place([Task(0, Workload("bert_large", 4), 1.0)])
