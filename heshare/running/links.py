@@ -98,17 +98,25 @@ class Hosts:
         ]
         ends.push(lambda kind, error, trace: _close(links, error))
         ends.callback(self._let_go)
+        self._take(links, owners)
+        for uuid in sorted(set(self._uuids) - set(there)):
+            name, host = self._known[uuid]
+            self._host(host, (Card(gpu(name), uuid, TIME_SLICE, None),), _nobody(host))
+        by_uuid = {device.uuid: device for host in self._hosts for device in host.devices}
+        self.devices = [by_uuid[uuid] for uuid in self._uuids]
+
+    def _take(self, links: Sequence[Link], owners: Mapping[str, Offer]) -> None:
+        """Have every host take its GPUs, all at once.
+
+        Raises:
+            DeviceError: one refuses, or goes.
+        """
         answers = [link.send("open", self._opening(link, owners)) for link in links]
         for link, answer in zip(links, answers, strict=True):
             cards: tuple[Card, ...] | str = link.wait(answer, OPENING_S)
             if isinstance(cards, str):
                 raise DeviceError(f"{link.host}: {cards}")
             link.hear(self._host(link.host, cards, link.visit))
-        for uuid in sorted(set(self._uuids) - set(there)):
-            name, host = self._known[uuid]
-            self._host(host, (Card(gpu(name), uuid, TIME_SLICE, None),), _nobody)
-        by_uuid = {device.uuid: device for host in self._hosts for device in host.devices}
-        self.devices = [by_uuid[uuid] for uuid in self._uuids]
 
     def _host(self, name: str, cards: Sequence[Card], visit: Visit) -> RemoteHost:
         host = RemoteHost(name, cards, visit, self._now_s, self._attempts, look_s=self._patience.look_s)
@@ -209,22 +217,30 @@ class Link:
             said: str = "" if answer is None else self.wait(answer, ENDING_S + ANSWER_S)
         except HostLostError as error:
             return str(error)
-        return said
+        return said and f"{self.host}: {said}"
 
     def _gone(self, why: object) -> HostLostError:
         """Give it up. Its keeper puts the host in order: Dask drops the actor there, if it can be reached at all."""
         self._lost = True
         if self._client.status != "running":
-            return HostLostError("the Dask scheduler has gone")
-        self._client.cancel([self._future], force=True)
-        if isinstance(why, OSError | RuntimeError):
-            return HostLostError(f"its Dask worker has gone ({why})")
-        return HostLostError(f"{type(why).__name__}: {why}" if isinstance(why, Exception) else str(why))
+            why = "the Dask scheduler has gone"
+        else:
+            self._client.cancel([self._future], force=True)
+            if isinstance(why, OSError | RuntimeError):
+                why = f"its Dask worker has gone ({why})"
+        said = (
+            f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not isinstance(why, HostLostError) else why
+        )
+        return HostLostError(f"host {self.host} was lost: {said}")
 
 
-def _nobody(orders: Sequence[Order]) -> Answer:
+def _nobody(host: str) -> Visit:
     """The visit to a host that is not there."""
-    raise HostLostError("no worker offers its GPU any more")
+
+    def visit(orders: Sequence[Order]) -> Answer:
+        raise HostLostError(f"host {host} was lost: no worker offers its GPU any more")
+
+    return visit
 
 
 def _close(links: Sequence[Link], error: BaseException | None) -> None:
@@ -234,7 +250,7 @@ def _close(links: Sequence[Link], error: BaseException | None) -> None:
         DeviceError: one could not say that it was, and there is no other error to tell of.
     """
     asked = [(link, link.end()) for link in links]
-    wrong = [f"{link.host}: {said}" for link, answer in asked if (said := link.ended(answer))]
+    wrong = [said for link, answer in asked if (said := link.ended(answer))]
     if wrong and error is None:
         raise DeviceError(f"{'; '.join(wrong)}. Run `heshare restore` there.")
     if wrong and error is not None:

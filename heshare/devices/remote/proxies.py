@@ -96,7 +96,7 @@ class RemoteHost:
 
     def lose(self, why: str) -> None:
         """Give the host up, with everything on it."""
-        self.lost = f"host {self.name} was lost: {why}"
+        self.lost = why
         self._orders.clear()
         for device in self.devices:
             device.notes.append(f"{self.now_s():.1f} s: {self.lost}")

@@ -172,7 +172,7 @@ def test_a_host_that_goes_takes_its_jobs_with_it_uncharged(there):
     one.start(1, WORK, 100, 100.0)  # never heard of there
     there.gone = True
     assert set(one.read().residents) == {0, 1}
-    assert one.lost == other.lost == "host there was lost: the line is dead"
+    assert one.lost == other.lost == "the line is dead"
     assert ready(one)
     assert ready(other)
     assert one.next_event_s() == there.clock.now_s()
@@ -184,7 +184,7 @@ def test_a_host_that_goes_takes_its_jobs_with_it_uncharged(there):
     assert one.take_failed() == other.take_failed() == []
     assert other.next_event_s() == math.inf
     assert one.read().power_w == 0.0
-    assert other.notes == ["0.0 s: host there was lost: the line is dead"]
+    assert other.notes == ["0.0 s: the line is dead"]
 
 
 class Goes(Observer):
