@@ -47,10 +47,11 @@ class Models:
             speed = np.array(clocks) / gpu.max_mhz
             runs = [self._predictor.solo([workload], gpu, mhz) for mhz in clocks]
             alone_s = np.array([run.time_s[0, 0] for run in runs])
-            gpus = np.repeat([1, 2], len(clocks))
-            steps_s = np.concatenate([alone_s, alone_s / efficiency(workload, 2)])
+            # On two GPUs, at the top clock alone: the exchange is believed not to depend on the clock.
+            gpus, speeds = [1] * len(clocks) + [2], np.append(speed, speed[-1])
+            steps_s = np.append(alone_s, alone_s[-1] / efficiency(workload, 2))
             energy = fit_energy(alone_s, speed, alone_s * [run.power_w[0] for run in runs])
-            self._fitted[workload, gpu] = fit_time(gpus, np.concatenate([speed, speed]), steps_s), energy
+            self._fitted[workload, gpu] = fit_time(gpus, speeds, steps_s), energy
         return self._fitted[workload, gpu]
 
     def alone_s(self, task: Task, gpu: Gpu) -> float:
