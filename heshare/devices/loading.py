@@ -18,7 +18,8 @@ class Loading:
     Attributes:
         one_s: from the start of a task until it may begin.
         more_s: how much longer that is for every other task that loads on the same GPU.
-        end_s: from the completion of a task until what was started after it begins to load.
+        exit_s: from the last iteration of a task until its process has ended, and its end is known.
+        end_s: from then until what is started next begins to load.
         warm_s: the last part of loading, in which a task runs its workload without counting.
 
     Raises:
@@ -27,6 +28,7 @@ class Loading:
 
     one_s: float = 0.0
     more_s: float = 0.0
+    exit_s: float = 0.0
     end_s: float = 0.0
     warm_s: float = 0.0
 
@@ -44,7 +46,8 @@ class LoadingDevice:
     """A device in virtual time whose tasks load first, and begin together, as on the executor's devices.
 
     The tasks that load on a GPU begin when the last of them is ready. Until they warm up they do nothing and draw no
-    power; while they warm up they slow others down and draw power as always, and count no iterations.
+    power; while they warm up they slow others down and draw power as always, and count no iterations. A task completes
+    a moment after its last iteration, in which it holds its memory and does nothing.
 
     Args:
         device: where tasks run once they have loaded; nothing runs on it.
@@ -56,6 +59,8 @@ class LoadingDevice:
         self._now_s = device.read().time_s
         self._loading: dict[int, tuple[Resident, float | None]] = {}
         self._warm: set[int] = set()
+        self._on: dict[int, Progress] = {}
+        self._exiting: dict[int, tuple[float, Progress]] = {}
         self._ready_s = self._free_s = -math.inf
 
     @property
@@ -78,7 +83,7 @@ class LoadingDevice:
         Raises:
             DeviceError: the id runs or loads already.
         """
-        if task_id in self._loading or task_id in self._device.read().residents:
+        if task_id in self.read().residents:
             raise DeviceError(f"{self.gpu.name}: task {task_id} is on it already. Stop it first.")
         self._loading[task_id] = (Resident(workload, mps_pct), iterations)
         loads_s = self._cost.together_s(len(self._loading))
@@ -95,13 +100,17 @@ class LoadingDevice:
             del self._loading[task_id]
             self._cool(task_id)
             return 0.0
+        if task_id in self._exiting:
+            return self._exiting.pop(task_id)[1].done
+        self._on.pop(task_id, None)
         return self._device.stop(task_id)
 
     def read(self) -> Reading:
         """What it does at this moment; what loads has no pace (`inf`)."""
         reading = self._device.read()
         waiting = {task: Progress(task, one, 0.0, math.inf) for task, (one, _) in self._loading.items()}
-        return replace(reading, residents={**reading.residents, **waiting})
+        exiting = {task: one for task, (_, one) in self._exiting.items()}
+        return replace(reading, residents={**reading.residents, **waiting, **exiting})
 
     def next_event_s(self) -> float:
         """When the next task completes, or those that load warm up or begin, s."""
@@ -114,32 +123,40 @@ class LoadingDevice:
             DeviceError: `to_s` is in the past.
         """
         completed: list[int] = []
-        while self._next_s() <= to_s:
-            at_s = self._next_s()
+        while (at_s := self.next_event_s()) <= to_s:
             completed += self._pass(at_s)
             self._move_on(at_s)
         return completed + self._pass(to_s)
 
-    def _next_s(self) -> float:
-        """When those that load go on to what comes next, s; `inf` if nothing loads."""
-        if not self._loading:
-            return math.inf
-        cold = self._loading.keys() - self._warm
-        return max(self._now_s, self._ready_s - self._cost.warm_s) if cold and self._cost.warm_s else self._ready_s
-
     def _pass(self, to_s: float) -> list[int]:
-        completed = self._device.advance(to_s)
+        """Let time pass up to what happens next; who has completed by then."""
+        for task in self._device.advance(to_s):
+            self._exiting[task] = (to_s + self._cost.exit_s, self._on.pop(task))
         self._now_s = to_s
-        if completed:
+        ended = [task for task, (at_s, _) in self._exiting.items() if at_s <= to_s]
+        for task in ended:
+            del self._exiting[task]
             self._free_s = to_s + self._cost.end_s
-        return completed
+        return ended
+
+    def _next_s(self) -> float:
+        """When those that load or end go on to what comes next, s; `inf` if nothing does."""
+        exits_s = min((at_s for at_s, _ in self._exiting.values()), default=math.inf)
+        if not self._loading:
+            return exits_s
+        cold = self._loading.keys() - self._warm
+        warms_s = max(self._now_s, self._ready_s - self._cost.warm_s) if cold and self._cost.warm_s else self._ready_s
+        return min(exits_s, warms_s)
 
     def _move_on(self, now_s: float) -> None:
         """Let those that have loaded warm up, and those that have warmed up begin."""
+        if not self._loading:
+            return
         if now_s >= self._ready_s:
             for task, (one, iterations) in self._loading.items():
                 self._cool(task)
                 self._device.start(task, one.workload, one.mps_pct, iterations)
+                self._on[task] = Progress(task, one, math.inf if iterations is None else iterations, math.inf)
             self._loading.clear()
             self._ready_s = -math.inf
         elif self._cost.warm_s and now_s >= self._ready_s - self._cost.warm_s:

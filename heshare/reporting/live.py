@@ -21,7 +21,7 @@ from heshare.profiles.manifest import NAME as RECORD_MANIFEST
 from heshare.reporting import provenance, tables
 from heshare.reporting.live_claims import coverage, untested_for_clocks
 from heshare.running.live.cards import cluster
-from heshare.running.live.jobs import as_yaml
+from heshare.running.live.jobs import PREFIX, as_yaml
 from heshare.running.live.measuring import JOBS
 from heshare.running.live.simulating import MODELS
 from heshare.running.live.trial import Trial
@@ -109,7 +109,7 @@ def jobs(trial: Trial) -> pd.DataFrame:
     """JCT of every job, measured and simulated: one row a policy and job."""
     parts = []
     for policy, seen in trial.measured.items():
-        measured = seen.jobs.assign(task=seen.jobs["job"].str.removeprefix("task-").astype(int)).sort_values("task")
+        measured = seen.jobs.assign(task=seen.jobs["job"].str.removeprefix(PREFIX).astype(int)).sort_values("task")
         tasks = [trial.tasks[task] for task in measured["task"]]
         frame = pd.DataFrame(
             {

@@ -19,6 +19,8 @@ LEAST_WORKLOADS = 6
 """So many different models at least."""
 SIZES = (4, 8)
 """The inference batch sizes of tasks, as everywhere; those that were not recorded are left out."""
+PREFIX = "task-"
+"""Of a job's name; the task's number follows."""
 _DRAWS = 100
 
 
@@ -77,7 +79,7 @@ def as_yaml(tasks: Sequence[Task]) -> str:
     """A file of jobs for the executor, `task-0` and so on."""
     lines = ["jobs:"]
     lines += [
-        f'  - {{name: task-{one.id}, workload: "{one.workload.model}:{one.workload.batch_size}", '
+        f'  - {{name: {PREFIX}{one.id}, workload: "{one.workload.model}:{one.workload.batch_size}", '
         f"iterations: {one.iterations:.0f}, arrival_s: {one.arrival_s:g}}}"
         for one in tasks
     ]

@@ -99,7 +99,7 @@ def of_policy(bench: Bench, tasks: Sequence[Task], policy: str) -> Measured:
         DeviceError, Interrupted: as `Bench.run`.
     """
     name = re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
-    return measured(bench.run(name, tasks, policy), {f"task-{one.id}": one.arrival_s for one in tasks})
+    return measured(bench.run(name, tasks, policy), {f"{jobfile.PREFIX}{one.id}": one.arrival_s for one in tasks})
 
 
 def whole(folder: Path) -> bool:

@@ -9,7 +9,9 @@ from statistics import median
 
 from heshare.devices.loading import Loading
 from heshare.errors import DeviceError
+from heshare.prediction.predictor import Predictor
 from heshare.running.live.cards import LiveCard
+from heshare.running.live.jobs import PREFIX
 from heshare.running.live.journal import Entry, Loaded, loaded
 from heshare.running.live.measuring import Bench
 from heshare.world.task import Task
@@ -21,7 +23,9 @@ ALONE = "heshare:trade-off(batching=single,clock_scope=none,generations=2,popula
 _TURNS = 8
 
 
-def measure(bench: Bench, card: LiveCard, tasks: Sequence[Task], *, warm_s: float = 0.0) -> Loading:
+def measure(
+    bench: Bench, card: LiveCard, tasks: Sequence[Task], predictor: Predictor, *, warm_s: float = 0.0
+) -> Loading:
     """Start the jobs of a task set, one iteration each: all of them together, then some one after the other.
 
     The first start of all fills the machine's disk cache and is not used.
@@ -30,6 +34,7 @@ def measure(bench: Bench, card: LiveCard, tasks: Sequence[Task], *, warm_s: floa
         bench: where.
         card: the GPU to start them on.
         tasks: the task set.
+        predictor: tells how long the one iteration takes.
         warm_s: how long workers warm up; what they were told, not measured.
 
     Raises:
@@ -45,7 +50,15 @@ def measure(bench: Bench, card: LiveCard, tasks: Sequence[Task], *, warm_s: floa
     others = len(together.jobs) - 1
     more_s = (together.begun_s - together.asked_s - one_s) / others if others else 0.0
     gaps_s = [after.asked_s - before.ended_s for before, after in pairwise(alone)]
-    return Loading(one_s, max(0.0, more_s), max(0.0, median(gaps_s or [0.0])), min(warm_s, one_s))
+    iteration_s = predictor.solo([tasks[_number(one)].workload for one in alone], card.gpu).time_s[:, 0]
+    exits_s = [one.ended_s - one.begun_s - float(each) for one, each in zip(alone, iteration_s, strict=True)]
+    return Loading(
+        one_s, max(0.0, more_s), max(0.0, median(exits_s)), max(0.0, median(gaps_s or [0.0])), min(warm_s, one_s)
+    )
+
+
+def _number(one: Loaded) -> int:
+    return int(one.jobs[0].removeprefix(PREFIX))
 
 
 def _in_order(entries: Sequence[Entry]) -> list[Loaded]:

@@ -134,7 +134,7 @@ def conduct(asked: Asked, folder: Path, ways: Ways | None = None) -> Trial:
         ways.execute,
     )
     ways.say("Measuring what starting and ending processes takes")
-    loading = starting.measure(bench, cards[0], tasks, warm_s=ways.warm_s)
+    loading = starting.measure(bench, cards[0], tasks, predictor(), warm_s=ways.warm_s)
     measured = {}
     for policy in asked.policies:
         ways.say(f"Running {len(tasks)} tasks under {policy}")

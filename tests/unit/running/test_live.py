@@ -60,6 +60,18 @@ def test_what_is_started_after_an_end_waits_for_it():
     assert device.next_event_s() == pytest.approx(ended_s + 1.5)
 
 
+def test_a_task_holds_its_place_until_its_process_has_ended():
+    device = loading_device(exit_s=0.5)
+    device.start(0, RESNET, 100, 1)
+    last_s = device.next_event_s()
+    assert device.advance(last_s) == []
+    assert device.read().power_w == EmulatedDevice(gpu("H100")).read().power_w
+    assert device.read().residents[0].done == 1
+    assert device.next_event_s() == pytest.approx(last_s + 0.5)
+    assert device.advance(last_s + 0.5) == [0]
+    assert device.read().residents == {}
+
+
 def test_warming_up_draws_power_and_counts_nothing():
     device = loading_device(one_s=2.0, warm_s=0.5)
     device.start(0, RESNET, 100, 1000)
