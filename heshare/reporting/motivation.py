@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from heshare.devices.constants import Constants
 from heshare.devices.model import co_run
 from heshare.profiles.paper import PAIRS
 from heshare.world.catalogue import gpu as card
@@ -17,8 +18,15 @@ from heshare.world.workload import Resident, Workload
 PAPER_GPUS = ("T4", "V100", "A100")
 
 
-def solo(gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int]) -> pd.DataFrame:
+def solo(
+    gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int], constants: Constants | None = None
+) -> pd.DataFrame:
     """Every workload alone on every GPU, the card left to itself (Figs. 1 and 2).
+
+    Args:
+        gpus: names of GPUs.
+        batch_sizes: inference batch sizes.
+        constants: of the device model; the calibrated ones unless given.
 
     Returns:
         One row a (workload, inference batch size, GPU): workload, title, load, batch_size, gpu, time_s (per iteration),
@@ -27,7 +35,7 @@ def solo(gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int]) -> pd.
     """
     rows = []
     for model, batch_size, name in product(models().values(), batch_sizes, gpus):
-        found = co_run(card(name), (Resident(Workload(model.name, batch_size)),))
+        found = co_run(card(name), (Resident(Workload(model.name, batch_size)),), constants=constants)
         task = found.tasks[0]
         # The factor is symmetric in the logarithm: a time cannot be negative.
         factor = float(np.exp(2 * task.uncertainty))

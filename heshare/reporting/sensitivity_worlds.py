@@ -25,6 +25,7 @@ from heshare.errors import InputError
 from heshare.prediction.features import References
 from heshare.prediction.forest import Forest, ForestPredictor, train
 from heshare.profiles import design, store
+from heshare.profiles.design import Point
 from heshare.profiles.protocol import Protocol
 from heshare.profiles.record import record
 from heshare.profiles.regenerate import GPUS
@@ -43,14 +44,19 @@ IDLE_W: Mapping[str, tuple[float, float]] = {"V100": (21.25, 30.0), "A100": (52.
 """Low and high idle power, W: the ranges of data/calibration/constants.csv."""
 A100_DYNAMIC_W = (168.1, 291.0)
 """Quartiles of the A100's dynamic power over busy codes, W; no inference was among them (constants.csv)."""
+PART = design.split(design.SAMPLES, len(GPUS))[0]
+"""Samples of a GPU."""
 BURST = 4
 """Tasks of a burst."""
 HEAVY_SIGMA = 1.5
 """Standard deviation of the logarithm of the heavy-tailed durations."""
 
 
-def _timing(known: Constants, model: str, factors: Mapping[str, float]) -> Constants:
-    """Constants with one model's times on some GPUs multiplied."""
+def moved(model: str, sign: int) -> Constants:
+    """A model slower on T4 and V100 and faster on the A100 by each time's own standard uncertainty; -1: the reverse."""
+    known = default()
+    off = {gpu: 1 + known.timing[gpu, "eager", model].uncertainty for gpu in GPUS}
+    factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
 
     def scaled(timing: Timing, factor: float) -> Timing:
         return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
@@ -60,13 +66,6 @@ def _timing(known: Constants, model: str, factors: Mapping[str, float]) -> Const
         for key, each in known.timing.items()
     }
     return replace(known, timing=timing)
-
-
-def _gpt2(sign: int) -> Constants:
-    """GPT-2 slower on T4 and V100 and faster on the A100 by each cell's standard uncertainty; -1: the reverse."""
-    known = default()
-    off = {gpu: 1 + known.timing[gpu, "eager", "gpt2"].uncertainty for gpu in GPUS}
-    return _timing(known, "gpt2", {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()})
 
 
 def _t4(idle_w: float, v_min: float) -> Constants:
@@ -84,8 +83,8 @@ def _idle(end: int) -> Constants:
 WORLDS: Mapping[str, tuple[tuple[str, ...], Callable[[], Constants]]] = {
     "idle-low": (GPUS, lambda: _idle(0)),
     "idle-high": (GPUS, lambda: _idle(1)),
-    "gpt2-apart": (GPUS, lambda: _gpt2(1)),
-    "gpt2-close": (GPUS, lambda: _gpt2(-1)),
+    "gpt2-apart": (GPUS, lambda: moved("gpt2", 1)),
+    "gpt2-close": (GPUS, lambda: moved("gpt2", -1)),
     "t4-low": (("T4",), lambda: _t4(T4_IDLE_W[0], T4_V_MIN[0])),
     "t4-high": (("T4",), lambda: _t4(T4_IDLE_W[2], T4_V_MIN[2])),
     "a100-low": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[0])),
@@ -124,20 +123,19 @@ def _trained(world: str) -> tuple[Forest, References]:
     return train(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0)
 
 
-def profile(
-    gpu: str, known: Constants, *, samples: int = design.split(design.SAMPLES, len(GPUS))[0], seed: int = 0
-) -> pd.DataFrame:
+def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
     """A profile of a GPU with other constants: references and samples, one visit each.
 
     Args:
         gpu: its name.
         known: the constants.
-        samples: training samples beside the references.
+        points: the samples; by default as many as the shipped profiles have, by the same design.
         seed: of the design, of the order and of the repeat noise.
     """
     card = catalogue.gpu(gpu)
     settings, noise = (np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), what])) for what in (0, 1))
-    points = design.references(card) + design.samples(card, samples, rng=settings)
+    drawn = design.samples(card, PART, rng=settings) if points is None else list(points)
+    points = design.references(card) + drawn
     device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
     return record(device, points, protocol=Protocol(repeats=1), seed=seed, progress=False)
 
