@@ -174,3 +174,16 @@ class Shares(Protocol):
             DeviceError: no such task runs here.
         """
         ...
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """A device in virtual time that need not be told what it does while another one does exactly the same."""
+
+    def same_as(self, other: object, /) -> bool:
+        """Whether both are idle, and would do exactly the same with the same task."""
+        ...
+
+    def follow(self, from_s: float, to_s: float, power_w: float) -> None:
+        """Account for being idle until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
+        ...

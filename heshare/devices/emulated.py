@@ -57,3 +57,20 @@ class EmulatedDevice(VirtualDevice):
                 found = replace(found, power_w=self._sleep_w)
             self._known[key] = found
         return self._known[key]
+
+    def same_as(self, other: object, /) -> bool:
+        """Whether both are idle, and would do exactly the same with the same task: twins at the same clock."""
+        return (
+            isinstance(other, EmulatedDevice)
+            and self._known is other._known
+            and self._clock == other._clock
+            and not self._running
+            and not other._running
+            and self._noise is None
+            and other._noise is None
+        )
+
+    def follow(self, from_s: float, to_s: float, power_w: float) -> None:
+        """Account for being idle until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
+        self._energy_j += self._settle().power_w * (from_s - self._now_s) + power_w * (to_s - from_s)
+        self._now_s = to_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heshare.devices.device import Progress, Reading
@@ -145,29 +144,36 @@ class VirtualDevice(ABC):
     def read(self) -> Reading:
         """What it does at this moment."""
         state, noise = self._settle(), self._noise
-        time_cv, power_cv = (noise.time_cv, noise.power_cv) if noise else (0.0, 0.0)
-        residents = {
-            task: Progress(task, one.resident, one.done, one.time_s * self._factor(name, time_cv))
-            for name, (task, one) in zip(self._names(), self._running.items(), strict=True)
-        }
-        request = self._gpu.max_mhz if self._clock is None else self._clock
+        power_w, tasks = state.power_w, state.tasks
+        if noise is None:
+            residents = {
+                task: Progress(task, one.resident, one.done, one.time_s) for task, one in self._running.items()
+            }
+        else:
+            residents = {
+                task: Progress(task, one.resident, one.done, one.time_s * self._factor(name, noise.time_cv))
+                for name, (task, one) in zip(self._names(), self._running.items(), strict=True)
+            }
+            power_w *= self._factor(_BOARD, noise.power_cv)
         return Reading(
-            time_s=self._now_s,
-            requested_mhz=self._clock,
-            sm_mhz=state.sm_mhz,
-            power_w=state.power_w * self._factor(_BOARD, power_cv),
-            energy_j=self._energy_j,
-            residents=residents,
-            throttled=state.sm_mhz < request,
-            sm_util_pct=_whole(task.sm_util_pct for task in state.tasks),
-            dram_util_pct=_whole(task.dram_util_pct for task in state.tasks),
-            l2_util_pct=_whole(task.l2_util_pct for task in state.tasks),
+            self._now_s,
+            self._clock,
+            state.sm_mhz,
+            power_w,
+            self._energy_j,
+            residents,
+            throttled=state.sm_mhz < (self._gpu.max_mhz if self._clock is None else self._clock),
+            sm_util_pct=_whole([task.sm_util_pct for task in tasks]),
+            dram_util_pct=_whole([task.dram_util_pct for task in tasks]),
+            l2_util_pct=_whole([task.l2_util_pct for task in tasks]),
         )
 
     def next_event_s(self) -> float:
         """When the next task completes if nothing changes, s; `inf` if none will."""
+        if not self._running:
+            return math.inf
         self._settle()
-        return self._now_s + min((one.remaining_s for one in self._running.values()), default=math.inf)
+        return self._now_s + min([one.remaining_s for one in self._running.values()])
 
     def advance(self, to_s: float) -> list[int]:
         """Go on to time `to_s`; returns the ids of tasks that completed by then, in order of completion.
@@ -178,7 +184,7 @@ class VirtualDevice(ABC):
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s asked for at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []
-        while (event_s := self.next_event_s()) <= to_s and self._running:
+        while self._running and (event_s := self.next_event_s()) <= to_s:
             self._pass(event_s)
             ended = [task for task, one in self._running.items() if self._ended(one)]
             for task in ended:
@@ -225,7 +231,7 @@ class VirtualDevice(ABC):
     def _settle(self) -> Estimate:
         """The state that the present residents and clock lead to."""
         if self._settled is None:
-            self._settled = self._estimate(self._clock, tuple(one.resident for one in self._running.values()))
+            self._settled = self._estimate(self._clock, tuple([one.resident for one in self._running.values()]))
             for one, task in zip(self._running.values(), self._settled.tasks, strict=True):
                 one.own_s = task.time_s
                 one.time_s = task.time_s if task.time_s > one.held_s else one.held_s
@@ -249,7 +255,7 @@ class VirtualDevice(ABC):
         return DeviceError(f"{self._gpu.name} ({self.provenance}): {found}. {action}")
 
 
-def _whole(parts_pct: Iterable[float]) -> float:
+def _whole(parts_pct: list[float]) -> float:
     """The GPU's utilisation from that of its tasks, %; NaN where one of them is not known."""
     total_pct = sum(parts_pct)
     return 100.0 if total_pct > 100.0 else total_pct

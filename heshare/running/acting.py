@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NoReturn
 from heshare.devices.failing import Failed
 from heshare.errors import InputError, PolicyError
 from heshare.policies.policy import Action, Kind, Migrate, Pause, SetClock, Start, Wait
-from heshare.running.gangs import shares
+from heshare.running.gangs import alike, begin, rejoin, shares
 from heshare.running.state import Job, Slot, State
 from heshare.running.timeline import Interval
 from heshare.world.task import Task
-from heshare.world.workload import SHARINGS, Resident
+from heshare.world.workload import SHARINGS
 
 if TYPE_CHECKING:
     from heshare.running.loop import Loop
@@ -55,7 +55,11 @@ class Hands:
 
     def finish(self, job: Job, now_s: float, others: Sequence[Slot]) -> None:
         """A job has completed: stop it on the other GPUs that it still runs on, close its books."""
-        self._stop(job, others, now_s)
+        if job.led:
+            rejoin(job, now_s)
+            self._loop.recorder.alike([slot.index for slot in others], now_s, others[0].look())
+        else:
+            self._stop(job, others, now_s)
         self._close(job, now_s, job.left, "completed")
         job.left = 0.0
         job.state = State.DONE
@@ -83,7 +87,8 @@ class Hands:
         if len(slots) != job.task.gpus and len(slots) not in job.task.widths:
             self._refuse_width(action, job.task)
         job.resize(action.batch_size, len(slots))
-        for slot in slots:
+        led = len(slots) > 1 and alike(slots, 0)
+        for slot in slots[:1] if led else slots:
             self._loop.touch(slot, now_s)
             self._check_room(action, job, slot)
         job.slots, job.mps_pct, job.sharing, job.since_s = slots, action.mps_pct, action.sharing, now_s
@@ -95,30 +100,29 @@ class Hands:
             ready_s = now_s + self._start_cost_s
             self._loop.plan(ready_s, Kind.COMPLETION.value, self._loaded, job, job.starts)
         else:
-            self._go(job)
+            self._go(job, led, now_s)
 
     def _loaded(self, now_s: float, job: Job, start: int) -> None:
         if job.starts == start and job.state is State.LOADING:
-            for slot in job.slots:
+            led = len(job.slots) > 1 and alike(job.slots, 1)
+            for slot in job.slots[:1] if led else job.slots:
                 self._loop.touch(slot, now_s)
-            self._go(job)
+            self._go(job, led, now_s)
             self._loop.settle(now_s)
 
-    def _go(self, job: Job) -> None:
-        """Let the first GPU run what is left, the others of a gang until they are stopped."""
-        job.state = State.RUNNING
-        iterations: float | None = job.left / job.scale
+    def _go(self, job: Job, led: bool, now_s: float) -> None:
+        """Let the first GPU run what is left, the others of a gang until they are stopped, unless they are led."""
+        job.state, job.led, job.went_s = State.RUNNING, led, now_s
+        begin(job, job.slots[0], job.left / job.scale)
+        if len(job.slots) == 1:
+            return
         for slot in job.slots:
-            if job.sharing == "mps":
-                slot.device.start(job.task.id, job.workload, job.mps_pct, iterations)
-            else:
-                resident = Resident(job.workload, job.mps_pct, job.sharing)
-                shares(slot, f"sharing by {job.sharing}").start_as(job.task.id, resident, iterations)
-            if len(job.slots) > 1:
-                shares(slot, "a gang")
-                slot.gangs[job.task.id] = job
-                iterations = None
-            slot.changed()
+            shares(slot, "a gang")
+            slot.gangs[job.task.id] = job
+            if led:
+                slot.changed()
+            elif slot is not job.slots[0]:
+                begin(job, slot, None)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
         slot = self._slot(action, action.gpu)
@@ -183,7 +187,7 @@ class Hands:
         self._loop.recorder.close(interval, gpus)
         self._loop.observer.closed(interval, failed)
         job.slots = ()
-        job.held = False
+        job.held = job.led = False
 
     def _check_room(self, action: Start | Migrate, job: Job, slot: Slot) -> None:
         gpu = slot.device.gpu

@@ -9,6 +9,7 @@ from heshare.devices.device import Shares
 from heshare.errors import DeviceError
 from heshare.world.task import Task
 from heshare.world.training import efficiency
+from heshare.world.workload import Resident
 
 if TYPE_CHECKING:
     from heshare.running.state import Job, Slot
@@ -34,6 +35,49 @@ def shares(slot: Slot, what: str) -> Shares:
     return slot.shares
 
 
+def alike(slots: Sequence[Slot], jobs: int, /) -> bool:
+    """Whether a gang's GPUs are idle and equal, so that only the first needs to be told what it does.
+
+    Args:
+        slots: the GPUs.
+        jobs: how many jobs are on their books and do not run yet.
+    """
+    first = slots[0].device
+    return all(slot.follows is not None and len(slot.jobs) == jobs and slot.follows.same_as(first) for slot in slots)
+
+
+def begin(job: Job, slot: Slot, iterations: float | None) -> None:
+    """Let a GPU run a job.
+
+    Raises:
+        DeviceError: it cannot.
+    """
+    if job.sharing == "mps":
+        slot.device.start(job.task.id, job.workload, job.mps_pct, iterations)
+    else:
+        resident = Resident(job.workload, job.mps_pct, job.sharing)
+        shares(slot, f"sharing by {job.sharing}").start_as(job.task.id, resident, iterations)
+    slot.changed()
+
+
+def part(job: Job, now_s: float) -> None:
+    """Tell the GPUs of a gang that did as the first did what they do, since they may differ from now on."""
+    job.led = False
+    for slot in job.slots[1:]:
+        slot.device.advance(job.went_s)
+        begin(job, slot, None)
+        slot.device.advance(now_s)
+
+
+def rejoin(job: Job, now_s: float) -> None:
+    """The first GPU of a gang has completed: account for those that did as it did."""
+    for slot in job.slots[1:]:
+        if slot.follows is not None:
+            slot.follows.follow(job.went_s, now_s, job.power_w)
+        slot.changed()
+    job.led = False
+
+
 def keep_step(touched: list[Slot], touch: Callable[[Slot], None]) -> None:
     """Let every gang that a change may have slowed or sped up go at the pace of its slowest member.
 
@@ -44,8 +88,8 @@ def keep_step(touched: list[Slot], touch: Callable[[Slot], None]) -> None:
     gangs: dict[int, Job] = {}
     at = 0
     while at < len(touched):
-        gangs.update(touched[at].gangs)
-        for job in list(touched[at].gangs.values()):
+        for job in [job for job in touched[at].gangs.values() if not job.led]:
+            gangs[job.task.id] = job
             for slot in job.slots:
                 if not slot.listed:
                     touch(slot)

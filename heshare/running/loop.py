@@ -21,9 +21,10 @@ from heshare.errors import DeviceError, PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock, VirtualClock
-from heshare.running.gangs import keep_step
+from heshare.running.gangs import keep_step, part
 from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
+from heshare.running.stranded import stranded
 from heshare.running.timeline import Recorder, Recording
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -124,6 +125,9 @@ class Loop:
 
     def touch(self, slot: Slot, now_s: float) -> None:
         """Bring a GPU to the present and note that it changes; a completion found on the way is the next event."""
+        for job in slot.gangs.values():
+            if job.led:
+                part(job, now_s)
         done = slot.device.advance(now_s)
         slot.changed()
         if not slot.listed:
@@ -150,26 +154,23 @@ class Loop:
         keep_step(self._touched, lambda slot: self.touch(slot, now_s))
         for slot in self._touched:
             slot.listed = False
-            self.recorder.observe(slot.index, now_s, slot.look())
             slot.version += 1
+            if slot.is_led():
+                continue
+            reading = slot.look()
+            self.recorder.observe(slot.index, now_s, reading)
+            for job in slot.gangs.values():
+                if job.led and job.went_s == now_s:
+                    job.power_w = reading.power_w
+                    self.recorder.alike([other.index for other in job.slots[1:]], now_s, reading)
             next_s = slot.device.next_event_s()
             if next_s < math.inf:
                 self.plan(max(next_s, now_s), _LOOK, self._look, slot, slot.version)
         self._touched.clear()
 
     def stranded(self, why: str) -> PolicyError:
-        """The error for a run that cannot end, naming each unfinished task with its state."""
-        groups = {
-            state: [job.task.id for job in self.jobs if job.state is state]
-            for state in State
-            if state not in (State.DONE, State.FAILED)
-        }
-        lists = "; ".join(f"{_some(ids)} {state.value}" for state, ids in groups.items() if ids)
-        never = _some([job.task.id for job in self.jobs if not job.starts])
-        return PolicyError(
-            f"{self.policy.name}, at {self.clock.now_s():g} s: {why}. Unfinished: tasks {lists}. "
-            f"Never started: {never}. Start every waiting task, or return Wait(until_s) to be asked again."
-        )
+        """The error for a run that cannot end."""
+        return stranded(self.policy.name, self.clock.now_s(), why, self.jobs)
 
     def _open(self) -> None:
         now_s = self.clock.now_s()
@@ -293,8 +294,3 @@ class Loop:
             self.hands.act(action, now_s)
         self.settle(now_s)
         return bool(actions)
-
-
-def _some(ids: Sequence[int]) -> str:
-    shown = ", ".join(str(task) for task in ids[:10])
-    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown or "none"

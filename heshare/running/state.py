@@ -9,10 +9,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, overload
 
-from heshare.devices.device import Device, Reading, Shares
+from heshare.devices.device import Device, Follows, Reading, Shares
 from heshare.devices.failing import Fallible
 from heshare.policies.policy import GpuView, Running
-from heshare.running.gangs import speed
+from heshare.running.gangs import part, speed
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -53,9 +53,11 @@ class Job:
 
     __slots__ = (
         "held",
+        "led",
         "left",
         "mps_pct",
         "need_mib",
+        "power_w",
         "scale",
         "sharing",
         "since_s",
@@ -63,6 +65,7 @@ class Job:
         "starts",
         "state",
         "task",
+        "went_s",
         "workload",
     )
 
@@ -79,6 +82,9 @@ class Job:
         self.since_s = 0.0
         self.starts = 0
         self.held = False
+        self.led = False
+        self.went_s = 0.0
+        self.power_w = 0.0
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
@@ -144,6 +150,7 @@ class Slot:
         listed: whether it is on the loop's list of GPUs to look at again.
         gangs: those of the jobs that run here and on other GPUs too, by task id.
         shares: the device, if it knows gangs and other ways of sharing than MPS.
+        follows: the device, if it need not be told what another one does too.
         fallible: the device, if tasks can fail on it without the run failing.
         told_lost: whether the loss of the GPU has been found.
     """
@@ -153,6 +160,7 @@ class Slot:
         "_view",
         "device",
         "fallible",
+        "follows",
         "free_mib",
         "gangs",
         "index",
@@ -175,6 +183,7 @@ class Slot:
         self.version = 0
         self.listed = False
         self.gangs: dict[int, Job] = {}
+        self.follows = device if isinstance(device, Follows) else None
         self.shares = device if isinstance(device, Shares) else None
         self.fallible = device if isinstance(device, Fallible) else None
         self.told_lost = False
@@ -189,9 +198,17 @@ class Slot:
     def look(self) -> Reading:
         """The device's reading now; taken again only if something changed."""
         if self.reading is None:
+            if self.is_led():
+                part(next(iter(self.gangs.values())), self._clock.now_s())
             self.reading = self.device.read()
             self.looked_s = self.reading.time_s
         return self.reading
+
+    def is_led(self) -> bool:
+        """Whether it does what the first GPU of a gang does, and its device has not been told."""
+        for job in self.gangs.values():
+            return job.led and job.slots[0] is not self
+        return False
 
     def enter(self, job: Job) -> None:
         """Put a job on this GPU's books."""
