@@ -12,7 +12,7 @@ the price of those who wait for it are least, for the work done. The price leads
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
@@ -136,6 +136,17 @@ class _Lane:
         return self.view.gpu.name, tuple(self.running), self.free_mib, self.queued, self.queued_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to run a task: what it adds to the cost, for how long, and what then runs."""
+
+    lane: _Lane
+    later: bool
+    cost_j: float
+    seconds: float
+    running: list[tuple[Workload, float]]
+
+
 @register("marginal", title="HeShare+ marginal")
 class Marginal:
     """Tasks of the waiting room, the shortest first, each where and when it adds least to the cost.
@@ -150,6 +161,8 @@ class Marginal:
         overlap: how long a task that queues is taken to hold up those behind it, as a share of its time alone: it
             will share the GPU with others.
         look: how many waiting tasks are considered at an event, the shortest first.
+        sizes: the largest inference batch size that it may choose, in steps of two from the task's own up; 0 keeps the
+            task's own.
 
     Raises:
         InputError: a parameter is out of its range.
@@ -160,19 +173,28 @@ class Marginal:
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
     def __init__(
-        self, price_w: float = 100.0, most: int = 4, clocks: int = 8, overlap: float = 0.7, look: int = 200
+        self,
+        price_w: float = 100.0,
+        most: int = 4,
+        clocks: int = 8,
+        overlap: float = 0.7,
+        look: int = 200,
+        sizes: int = 0,
     ) -> None:
         check("price_w", price_w, 0 < price_w < np.inf, "watts above zero")
         check("most", most, most >= 1, "at least one task")
         check("clocks", clocks, clocks >= 1, "at least one clock")
         check("overlap", overlap, 0 <= overlap <= 1, "a share from 0 to 1")
         check("look", look, look >= 1, "at least one task")
+        check("sizes", sizes, sizes >= 0, "an inference batch size, or 0 for the task's own")
         self._price_w, self._most, self._clocks, self._overlap, self._look = price_w, most, clocks, overlap, look
+        self._sizes_to = sizes
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Forget everything."""
         self._kinds = cluster.kinds
         self._sets = Sets(predictor, self._clocks, self._price_w)
+        self._runs: dict[int, Workload] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Try every waiting task everywhere; start those whose cheapest place is beside what runs."""
@@ -181,7 +203,8 @@ class Marginal:
         for task in self._shortest(view):
             gpu = self._place(task, view.remaining[task.id], lanes)
             if gpu is not None:
-                starts.append(Start(task.id, gpu))
+                size = self._runs[task.id].batch_size
+                starts.append(Start(task.id, gpu, batch_size=None if size == task.workload.batch_size else size))
         for lane in lanes:
             if lane.running:
                 wanted = self._sets.mhz(lane.view.gpu, lane.names, lane.queued)
@@ -190,7 +213,7 @@ class Marginal:
         yield from starts
 
     def _lane(self, gpu: GpuView) -> _Lane:
-        running = [(each.task.workload, each.remaining) for each in gpu.running.values()]
+        running = [(self._runs[each.task.id], each.remaining) for each in gpu.running.values()]
         lane = _Lane(gpu, running, gpu.free_mib)
         self._sets.learn(gpu.gpu, [lane.names])
         lane.cost_j, lane.end_s = self._sets.drain(gpu.gpu, running)
@@ -208,32 +231,48 @@ class Marginal:
 
     def _place(self, task: Task, left: float, lanes: Sequence[_Lane]) -> int | None:
         """Enter a task where it costs least; the GPU if it is to start there now, None if it waits."""
-        need_mib = memory_mib(task.workload)
         distinct = list({lane.signature: lane for lane in reversed(lanes)}.values())
-        beside = [lane for lane in distinct if self._joins(lane, need_mib)]
-        for kind in self._kinds:
-            own = [lane for lane in beside if lane.view.gpu == kind]
-            self._sets.learn(kind, [tuple(sorted((*lane.names, task.workload))) for lane in own])
-        options: list[tuple[float, int, int, _Lane, float, float]] = []
-        for lane in distinct:
-            if lane.running and need_mib <= lane.view.gpu.memory_mib:
-                alone_j, alone_s = self._sets.drain(lane.view.gpu, [(task.workload, left)])
-                waits_j = self._price_w * (lane.end_s + lane.queued_s)
-                options.append((alone_j + waits_j, 1, lane.view.index, lane, 0.0, alone_s))
-        for lane in beside:
-            cost_j, end_s = self._sets.drain(lane.view.gpu, [*lane.running, (task.workload, left)])
-            options.append((cost_j - lane.cost_j, 0, lane.view.index, lane, cost_j, end_s))
+        options = [
+            option
+            for workload in self._forms(task.workload)
+            for option in self._options(workload, left * task.workload.batch_size / workload.batch_size, distinct)
+        ]
         if not options:
             return None
-        _, later, index, lane, cost_j, seconds = min(options, key=lambda option: option[:3])
-        if later:
+        best = min(options, key=lambda option: (option.cost_j, option.later, option.lane.view.index))
+        lane = best.lane
+        if best.later:
             lane.queued += 1
-            lane.queued_s += self._overlap * seconds
+            lane.queued_s += self._overlap * best.seconds
             return None
-        lane.running.append((task.workload, left))
-        lane.free_mib -= need_mib
-        lane.cost_j, lane.end_s = cost_j, seconds
-        return index
+        self._runs[task.id] = best.running[-1][0]
+        lane.running = best.running
+        lane.free_mib -= memory_mib(best.running[-1][0])
+        lane.cost_j, lane.end_s = best.cost_j + lane.cost_j, best.seconds
+        return lane.view.index
+
+    def _forms(self, workload: Workload) -> list[Workload]:
+        """A workload at the inference batch sizes that may be chosen, its own first."""
+        forms = [workload]
+        while 2 * forms[-1].batch_size <= self._sizes_to:
+            forms.append(replace(workload, batch_size=2 * forms[-1].batch_size))
+        return forms
+
+    def _options(self, workload: Workload, left: float, lanes: Sequence[_Lane]) -> Iterator[_Option]:
+        """What it costs to run a task beside what runs on each GPU, and behind it."""
+        need_mib = memory_mib(workload)
+        beside = [lane for lane in lanes if self._joins(lane, need_mib)]
+        for kind in self._kinds:
+            own = [lane for lane in beside if lane.view.gpu == kind]
+            self._sets.learn(kind, [(workload,), *(tuple(sorted((*lane.names, workload))) for lane in own)])
+        for lane in lanes:
+            if lane.running and need_mib <= lane.view.gpu.memory_mib:
+                alone_j, alone_s = self._sets.drain(lane.view.gpu, [(workload, left)])
+                yield _Option(lane, True, alone_j + self._price_w * (lane.end_s + lane.queued_s), alone_s, [])
+        for lane in beside:
+            together = [*lane.running, (workload, left)]
+            cost_j, end_s = self._sets.drain(lane.view.gpu, together)
+            yield _Option(lane, False, cost_j - lane.cost_j, end_s, together)
 
     def _joins(self, lane: _Lane, need_mib: float) -> bool:
         """Whether a task may start beside what runs: nobody is passed who queues for the same GPU."""

@@ -106,3 +106,10 @@ def test_a_task_that_fits_nowhere_is_named():
 def test_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"marginal({parameter})")
+
+
+def test_the_inference_batch_size_may_be_chosen():
+    # An iteration takes a second whatever its size: sixteen samples at a time take a quarter of the time of four.
+    result = go([Task(0, SMALL, 12.0), Task(1, SMALL, 12.0, 1.0)], name="marginal(sizes=31)")
+    assert {each.batch_size for each in result.record.intervals} == {16}
+    assert result.jct_s[0] == pytest.approx(3.0)
