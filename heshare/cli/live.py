@@ -85,4 +85,9 @@ def tell(done: object, work: Path, out: Path, json: bool, *, command: str = "hes
         typer.echo(f"Clocks stay as they are here, so these claims are not tested: {', '.join(untested)}")
     if done.played:
         typer.echo("A stand-in played the GPUs: nothing was measured on a real one.")
+    else:
+        records = ",".join(
+            f"{written.folder}/profiles/{name}" for name in sorted({card.gpu.name for card in done.cards})
+        )
+        typer.echo(f"Figs. 1 to 4 and the model's forms: heshare notebook run 01 13 -p source=recorded:{records}")
     typer.echo(f"Written: {written.folder}. Draw it: heshare notebook run 90_live -p results={written.folder}")
