@@ -13,12 +13,15 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
+from heshare import files
 from heshare.devices.kernels.rules import Fikit, Mps, OneQueue, Sharing, TimeSlices
 from heshare.devices.kernels.sharing import Client, share
 from heshare.devices.kernels.trace import Trace, traces
 from heshare.devices.sharing.filled import demand_of_trace, speeds
 from heshare.policies.registry import make
 from heshare.prediction.truth import DevicePredictor
+from heshare.profiles.kernels import read
+from heshare.profiles.traced import traces_of
 from heshare.reporting import plots
 from heshare.reporting.statistics import Interval, median_interval
 from heshare.running import metrics
@@ -53,11 +56,26 @@ class Setting:
     slice_s: float = TimeSlices().slice_s
 
 
+def traced(models: Sequence[str], recorded: str = "") -> dict[str, Trace]:
+    """The traces of some models, or all that were recorded on a GPU.
+
+    Args:
+        models: names of `data/kernels/v100.csv`.
+        recorded: a GPU whose kernels `data/profiles/measured` has; instead.
+
+    Raises:
+        InputError: no such record, or a bad cell of it.
+    """
+    if recorded:
+        return traces_of(read(files.data("profiles", "measured", recorded, "kernels.csv")))
+    return {name: traces()[name] for name in models}
+
+
 def study(
     settings: Sequence[Setting],
     *,
     ways: Sequence[str],
-    models: Sequence[str],
+    models: Mapping[str, Trace],
     requests: int,
     seeds: int,
     seed: int,
@@ -70,7 +88,7 @@ def study(
     Args:
         settings: what is varied.
         ways: names of `WAYS`.
-        models: which traces.
+        models: the traces, by name.
         requests: of the urgent task.
         seeds: repetitions.
         seed: of all of them.
@@ -82,7 +100,7 @@ def study(
     """
     rows = []
     for setting, (one, high), (two, low) in product(settings, enumerate(models), enumerate(models)):
-        pair = [_waiting(traces()[name], setting.waits) for name in (high, low)]
+        pair = [_waiting(models[name], setting.waits) for name in (high, low)]
         for repetition in range(seeds):
             for way in ways:
                 rng = np.random.default_rng(np.random.SeedSequence([seed, repetition, one, two]))
@@ -162,34 +180,32 @@ def extreme(gained: pd.DataFrame, which: str, rng: np.random.Generator) -> Inter
     return median_interval(each.min() if which == "least" else each.max(), rng)
 
 
-def overhead_pct(models: Sequence[str], launch_s: float = Fikit().launch_s) -> pd.DataFrame:
+def overhead_pct(models: Mapping[str, Trace], launch_s: float = Fikit().launch_s) -> pd.DataFrame:
     """What interception costs each model alone: columns model, overhead_pct and limit_us, the cost that makes 5 %."""
     rows = []
-    for name in models:
-        plain_s = traces()[name].alone()[1]
-        loss = _loss(name, launch_s)
+    for name, trace in models.items():
+        plain_s, loss = trace.alone()[1], _loss(trace, launch_s)
         costs_s = np.linspace(0.0, 100e-6, 1001)
-        over = np.array([_loss(name, cost_s) for cost_s in costs_s]) > 0.05
+        over = np.array([_loss(trace, cost_s) for cost_s in costs_s]) > 0.05
         limit_us = 1e6 * float(costs_s[over][0]) if over.any() else np.inf
         rows.append((name, 1e3 * plain_s, 100.0 * loss, limit_us))
     return pd.DataFrame(rows, columns=["model", "alone_ms", "overhead_pct", "limit_us"])
 
 
-def _loss(name: str, launch_s: float) -> float:
-    trace = traces()[name]
+def _loss(trace: Trace, launch_s: float) -> float:
     return trace.with_host(each_s=launch_s).alone()[1] / trace.alone()[1] - 1.0
 
 
-def form_errors(models: Sequence[str], gaps_ms: Sequence[float]) -> pd.DataFrame:
+def form_errors(models: Mapping[str, Trace], gaps_ms: Sequence[float]) -> pd.DataFrame:
     """The task-level form against the kernel loop: the filler's share of the GPU for each pair and host gap.
 
     Args:
-        models: which traces.
+        models: the traces, by name.
         gaps_ms: host time before each iteration of the urgent task, ms: long gaps, which its trace alone has not.
     """
     rule, rows = Fikit(), []
     for gap_ms, high, low in product(gaps_ms, models, models):
-        pair = [traces()[high].with_host(first_s=1e-3 * gap_ms), traces()[low]]
+        pair = [models[high].with_host(first_s=1e-3 * gap_ms), models[low]]
         outcome = share([Client(pair[0], _MANY), Client(pair[1], priority=1)], rule)
         demands = [demand_of_trace(one.with_host(each_s=rule.launch_s), at) for at, one in enumerate(pair)]
         form = 100.0 * speeds(demands)[1] * demands[1].busy
@@ -204,7 +220,8 @@ def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
     for name, part in by_case(gained).groupby(series, sort=False):
         ordered = np.sort(part["speedup"].to_numpy(float))
         above = 100.0 * (1.0 - np.arange(len(ordered)) / len(ordered))
-        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": _said(series, float(str(name)))}))
+        said = _said(series, float(str(name)))
+        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": said}))
     drawn: list[Artist] = list(plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4))
     drawn.append(ax.axvline(FEW, color="#999999", linewidth=0.8))
     ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
@@ -229,7 +246,7 @@ def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
 
 def _said(what: str, value: float) -> str:
     if what == "load":
-        return f"{100 * value:g} % of its time" if value else "one after the other"
+        return f"{100 * value:g} %" if value else "one after the other"
     return "each" if what == "waits" and value == EACH else f"{value:g}"
 
 

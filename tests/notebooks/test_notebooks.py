@@ -301,8 +301,9 @@ def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(resul
     assert set(frame["against"]) == {"time slices", "one queue", "MPS"}
     assert frame["least"].min() > 0.9
     assert frame.loc[frame["load"] == 0, "low_most"].max() < 1e-6
-    why = table(results, "figA36_fikit_why").set_index(["waits", "slice_ms"])
-    assert why.loc[(0, 2.0), "median"] > 1.5 * why.loc[(1, 2.0), "median"]
+    why = table(results, "figA36_fikit_why").set_index(["load", "waits", "slice_ms"])
+    assert why.loc[(0.3, 0, 2.0), "median"] > 1.5 * why.loc[(0.3, 1, 2.0), "median"]
+    assert why.loc[(0.5, 1, 2.0), "most"] > why.loc[(0.3, 1, 2.0), "most"]
     form = table(results, "tableA36_fikit_form")
     assert form["error_pct"].abs().max() < 6
     assert form["loop_pct"].max() > 20

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from heshare.devices.kernels.trace import traces
+from heshare.errors import InputError
+from heshare.profiles.kernels import KernelRow, write
 from heshare.reporting import fikit
 
-MODELS = ["mobilenetv2", "resnet50"]
+MODELS = fikit.traced(["mobilenetv2", "resnet50"])
+ONE = fikit.traced(["mobilenetv2"])
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_a_host_that_waits_gains_more(runs):
 
 
 def test_the_same_seed_gives_the_same_runs():
-    sizes = {"ways": ["FIKIT"], "models": MODELS[:1], "requests": 3, "seeds": 1}
+    sizes = {"ways": ["FIKIT"], "models": ONE, "requests": 3, "seeds": 1}
     first, again, other = (fikit.study([fikit.Setting(0.3)], seed=seed, **sizes) for seed in (5, 5, 6))
     assert first.equals(again)
     assert not np.allclose(first["jct_s"], other["jct_s"])
@@ -55,7 +58,7 @@ def test_overhead_is_that_of_the_host_bound_model_and_its_limit_makes_5_percent(
     )
     assert rows.loc["resnet50", "overhead_pct"] < 0.1
     limit_us = rows.loc["mobilenetv2", "limit_us"]
-    assert fikit.overhead_pct(MODELS[:1], 1e-6 * limit_us)["overhead_pct"].item() == pytest.approx(5, abs=0.4)
+    assert fikit.overhead_pct(ONE, 1e-6 * limit_us)["overhead_pct"].item() == pytest.approx(5, abs=0.4)
 
 
 def test_the_form_is_near_the_loop_and_zero_without_long_gaps():
@@ -69,3 +72,14 @@ def test_by_class_the_urgent_gain_from_fikit():
     rows = fikit.by_class(["fikit", "random"], "1xV100", 8, seeds=2, seed=0).set_index("policy")
     assert rows.loc["fikit", "urgent_jct_s"] < rows.loc["random", "urgent_jct_s"]
     assert rows.loc["fikit", "other_jct_s"] > rows.loc["random", "other_jct_s"]
+
+
+def test_recorded_kernels_can_stand_in(tmp_path, monkeypatch):
+    place = ("fp32", 0, 1, "gemm", "108x1x1", "128x1x1", 50.0, 0.0, 0.0, 0.0, 5)
+    table = tmp_path / "profiles" / "measured" / "A100" / "kernels.csv"
+    table.parent.mkdir(parents=True)
+    write([KernelRow("A100", "measured", "resnet18", 4, *place)], table)
+    monkeypatch.setattr(fikit.files, "data", lambda *parts: tmp_path.joinpath(*parts))
+    assert list(fikit.traced([], recorded="A100")) == ["resnet18:4"]
+    with pytest.raises(InputError, match="T4"):
+        fikit.traced([], recorded="T4")
