@@ -11,16 +11,21 @@ from uuid import uuid4
 from heshare.devices import watchdog
 from heshare.devices.command import Assigned, JobLauncher
 from heshare.devices.executing import JobDevice
+from heshare.devices.faults import GpuLostError, NoSuchGpuError
 from heshare.devices.interrupts import Interrupts
 from heshare.devices.launcher import Launcher, Worker
 from heshare.devices.live import NvmlDevice
 from heshare.devices.locks import GpuLock
 from heshare.devices.meter import Patience
-from heshare.devices.mps import MPS, MpsSession
+from heshare.devices.mps import MPS, TIME_SLICE, MpsSession
 from heshare.devices.nvml import Nvml
 from heshare.devices.processes import MARK, alive, end_marked
+from heshare.devices.remote.host import absent
+from heshare.devices.remote.messages import Card
+from heshare.devices.worked import WorkedDevice
 from heshare.devices.workers import ProcessLauncher
 from heshare.errors import DeviceError, InputError
+from heshare.world.catalogue import gpu
 from heshare.world.workload import Workload
 
 Models = Callable[[MpsSession, Path], Launcher]
@@ -60,6 +65,8 @@ class Machine:
         allow_clocks: let policies lock clocks.
         patience: how long to wait for what.
         models: makes what starts workloads of Table IV under an MPS session; by default PyTorch workers.
+        known: of a run that goes on, the name of each GPU that it had: those that are not there any more are lost, and
+            the run goes on without them.
 
     Attributes:
         devices: one for each GPU, in order; there once the `with` has begun.
@@ -77,12 +84,14 @@ class Machine:
         allow_clocks: bool = False,
         patience: Patience | None = None,
         models: Models | None = None,
+        known: Mapping[str, str] | None = None,
     ) -> None:
-        self.devices: list[JobDevice] = []
+        self.devices: list[WorkedDevice] = []
         self.token = uuid4().hex
         self.attempts = {task: job.attempts for task, job in jobs.items()}
         self._uuids, self._jobs, self._folder, self._now_s = uuids, jobs, folder, now_s
         self._clocks, self._patience, self._models = allow_clocks, patience or Patience(), models or _workers
+        self._known = known or {}
         self._interrupts = Interrupts()
         self._ends = ExitStack()
 
@@ -126,7 +135,17 @@ class Machine:
         # A signal that came while a process was being started leaves one that no device knows of.
         ends.callback(end_marked, self.token)
         for uuid in self._uuids:
-            self.devices.append(self._device(uuid, ends))
+            try:
+                self.devices.append(self._device(uuid, ends))
+            except (NoSuchGpuError, GpuLostError) as error:
+                if uuid not in self._known:
+                    raise
+                card = Card(gpu(self._known[uuid]), uuid, TIME_SLICE, None)
+                gone = absent(card, "", str(error), self._now_s)
+                ends.callback(gone.close)
+                self.devices.append(gone)
+        if all(device.lost for device in self.devices):
+            raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
 
     def _device(self, uuid: str, ends: ExitStack) -> JobDevice:
         mps = MpsSession(uuid)

@@ -62,12 +62,20 @@ class WorkedDevice(Device, Protocol):
         """How many jobs are on it."""
         ...
 
+    def stop_all(self) -> None:
+        """End every job, all at once."""
+        ...
+
     def take_failed(self) -> list[Failed]:
         """The attempts that failed since this was last asked."""
         ...
 
     def descriptors(self) -> list[int]:
         """File descriptors that become readable when there is something new."""
+        ...
+
+    def standing(self) -> dict[int, Attempt]:
+        """What is known so far of the attempts on it, by task."""
         ...
 
     def shares_j(self) -> dict[int, float]:

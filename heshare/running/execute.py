@@ -174,7 +174,8 @@ def _gpus(
         )
     given: dict[str, Any] = {"allow_clocks": said["allow_clocks"], "patience": ways.patience}
     if there is None:
-        return Machine(said["devices"], assigned, folder, clock.now_s, models=ways.models, **given)
+        names = {uuid: name for uuid, (name, _) in known.items()}
+        return Machine(said["devices"], assigned, folder, clock.now_s, models=ways.models, known=names, **given)
     address = hosts or there["address"]
     return Hosts(address, said["devices"], assigned, there["name"], clock.now_s, known=known, **given)
 

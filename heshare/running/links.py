@@ -17,8 +17,9 @@ from heshare.devices.interrupts import Interrupts
 from heshare.devices.meter import Patience
 from heshare.devices.mps import TIME_SLICE
 from heshare.devices.remote.actor import ENDING_S, HostActor
+from heshare.devices.remote.host import RemoteHost, Visit, absent
 from heshare.devices.remote.messages import Answer, Card, HostLostError, Opening, Order
-from heshare.devices.remote.proxies import RemoteDevice, RemoteHost, Visit
+from heshare.devices.remote.proxies import RemoteDevice
 from heshare.errors import DeviceError
 from heshare.running.hosts import ANSWER_S, Offer, chosen, connected, offers
 from heshare.world.catalogue import gpu
@@ -84,7 +85,7 @@ class Hosts:
 
     def counters_j(self) -> list[float | None]:
         """Each card's energy since its driver was loaded, when it was taken, J; None where it does not tell."""
-        return [self._counters_j[uuid] for uuid in self._uuids]
+        return [self._counters_j.get(uuid) for uuid in self._uuids]
 
     def _open(self, ends: ExitStack) -> None:
         client = ends.enter_context(connected(self._address))
@@ -99,10 +100,12 @@ class Hosts:
         ends.push(lambda kind, error, trace: _close(links, error))
         ends.callback(self._let_go)
         self._take(links, owners)
-        for uuid in sorted(set(self._uuids) - set(there)):
-            name, host = self._known[uuid]
-            self._host(host, (Card(gpu(name), uuid, TIME_SLICE, None),), _nobody(host))
         by_uuid = {device.uuid: device for host in self._hosts for device in host.devices}
+        for uuid in set(self._uuids) - set(there):
+            name, host = self._known[uuid]
+            why = f"host {host} was lost: no worker offers its GPU any more"
+            by_uuid[uuid] = absent(Card(gpu(name), uuid, TIME_SLICE, None), host, why, self._now_s)
+            ends.callback(by_uuid[uuid].close)
         self.devices = [by_uuid[uuid] for uuid in self._uuids]
 
     def _take(self, links: Sequence[Link], owners: Mapping[str, Offer]) -> None:
@@ -232,15 +235,6 @@ class Link:
             f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not isinstance(why, HostLostError) else why
         )
         return HostLostError(f"host {self.host} was lost: {said}")
-
-
-def _nobody(host: str) -> Visit:
-    """The visit to a host that is not there."""
-
-    def visit(orders: Sequence[Order]) -> Answer:
-        raise HostLostError(f"host {host} was lost: no worker offers its GPU any more")
-
-    return visit
 
 
 def _close(links: Sequence[Link], error: BaseException | None) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from heshare.devices.device import Progress, Reading
 from heshare.devices.failing import Failed
+from heshare.devices.remote.host import RemoteHost
 from heshare.devices.remote.messages import Answer, Card, HostLostError, Told
-from heshare.devices.remote.proxies import RemoteHost
 from heshare.devices.residents import Attempt
 from heshare.errors import DeviceError, InputError
 from heshare.policies.guarded import Guarded

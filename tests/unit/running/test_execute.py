@@ -127,6 +127,25 @@ def test_a_gpu_that_vanishes_leaves_its_jobs_to_the_others(doubles):
     assert doubles.traces() == []
 
 
+@pytest.mark.parametrize("cards", [1, 0])
+def test_a_run_goes_on_without_a_gpu_that_is_not_there_any_more(doubles, cards):
+    ended = once_started(doubles, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(BaseException, match="SIGTERM"):
+        doubles.run("jobs:\n" + entry("a", "sleep", "0.6", count=4), devices="nvml")
+    ended.join()
+    doubles.fake.set("count", cards)
+    if cards:
+        result = doubles.resume()
+        assert result.complete
+        assert set(result.jobs["gpu"]) == {0}
+        assert any("no GPU was found" in note or "not found" in note for note in result.notes)
+    else:
+        with pytest.raises(DeviceError, match="None of the run's GPUs can be used"):
+            doubles.resume()
+    doubles.fake.set("count", 2)
+    assert doubles.traces() == []
+
+
 def test_a_second_run_is_refused_with_the_first_ones_name(doubles):
     lock = GpuLock(UUID)
     with pytest.raises(GpuInUseError, match=rf"another run has it: process {os.getpid()}: \S*python"):
