@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heshare.cli.common import Json, Seed, emit, emit_json
+
+if TYPE_CHECKING:
+    from heshare.running.live.trial import Trial
 
 Policies = Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. The paper's seven unless given.")]
 
@@ -62,13 +65,11 @@ def live(
     tell(done, work, out, json)
 
 
-def tell(done: object, work: Path, out: Path, json: bool, *, command: str = "heshare live") -> None:
+def tell(done: Trial, work: Path, out: Path, json: bool, *, command: str = "heshare live") -> None:
     """Write the results of `command` and print them."""
     from heshare.reporting import live as results
     from heshare.running.live.simulating import MODELS
-    from heshare.running.live.trial import Trial
 
-    assert isinstance(done, Trial)
     written = results.write(done, out, work / "profiles", command=command)
     if json:
         rows = written.tables["comparison"].to_dict("records")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from heshare.devices.device import Device, Progress, Reading
 from heshare.errors import DeviceError, InputError
+from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -81,10 +82,17 @@ class LoadingDevice:
         """Have a task load; it begins together with those that load already.
 
         Raises:
-            DeviceError: the id runs or loads already.
+            DeviceError: the id runs or loads already, the memory does not fit, or there are too many clients.
         """
-        if task_id in self.read().residents:
+        there = self.read().residents
+        if task_id in there:
             raise DeviceError(f"{self.gpu.name}: task {task_id} is on it already. Stop it first.")
+        # What loads or ends holds its memory too, of which the device below knows nothing.
+        needed_mib = memory_mib(workload) + sum(memory_mib(one.resident.workload) for one in there.values())
+        if needed_mib > self.gpu.memory_mib or len(there) >= self.gpu.mps_clients:
+            raise DeviceError(
+                f"{self.gpu.name}: no room for {workload} beside {len(there)} tasks. Wait for one to end."
+            )
         self._loading[task_id] = (Resident(workload, mps_pct), iterations)
         loads_s = self._cost.together_s(len(self._loading))
         self._ready_s = max(self._ready_s, max(self._now_s, self._free_s) + loads_s)

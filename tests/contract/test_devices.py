@@ -3,6 +3,7 @@
 import pytest
 
 from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.loading import Loading, LoadingDevice
 from heshare.testing.devices import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.catalogue import gpus
@@ -18,6 +19,12 @@ class TestEmulatedDeviceUnderACap(DeviceContract):
     @pytest.fixture
     def device(self):
         return EmulatedDevice(gpus()["A100"], power_cap_w=150.0)
+
+
+class TestLoadingDevice(DeviceContract):
+    @pytest.fixture
+    def device(self):
+        return LoadingDevice(EmulatedDevice(gpus()["A100"]), Loading())
 
 
 class TestToyDevice(DeviceContract):
