@@ -86,6 +86,8 @@ class Hands:
     def _place(self, action: Start | Migrate, job: Job, slots: tuple[Slot, ...], now_s: float) -> None:
         if len(slots) != job.task.gpus and len(slots) not in job.task.widths:
             self._refuse_width(action, job.task)
+        if action.batch_size is not None and action.batch_size < 1:
+            self._refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         job.resize(action.batch_size, len(slots))
         led = len(slots) > 1 and alike(slots, 0)
         for slot in slots[:1] if led else slots:
