@@ -1,0 +1,69 @@
+"""A thousand plans that no GPU could follow, or hardly: each is one clear message, and nothing runs afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.devices.emulated import EmulatedDevice
+from heshare.errors import PolicyError
+from heshare.policies.guarded import Guarded
+from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.random import Random
+from heshare.running.run import run
+from heshare.testing.toy import ToyPredictor
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+CARDS = (gpu("T4"), gpu("A100"))
+TASKS = tuple(
+    Task(index, Workload(model, batch), 50.0) for index, (model, batch) in enumerate([("resnet50", 8), ("gpt2", 64)])
+)
+ids = st.integers(-2, 3) | st.sampled_from([2**40, -(2**40)])
+percentages = st.sampled_from([100, 50, 10, 1, 0, -5, 101, 10**9])
+batches = st.sampled_from([None, 1, 8, 0, -1, 10**6])
+clocks = st.sampled_from([None, 0, -300, 7, 10**9, *CARDS[0].clocks_mhz[:2], *CARDS[1].clocks_mhz[-2:]])
+times_s = st.sampled_from([float("nan"), float("inf"), -1.0, 0.0, 1.0, 1e9])
+actions = st.one_of(
+    st.builds(Start, ids, ids, percentages, batches),
+    st.builds(Start, ids, ids, percentages, batches, st.tuples(ids), st.sampled_from(["mps", "mig", "", "time-slice"])),
+    st.builds(Migrate, ids, ids, percentages),
+    st.builds(SetClock, ids, clocks),
+    st.builds(Pause, ids),
+    st.builds(Wait, times_s),
+)
+
+
+class Hostile(Random):
+    """Answers what it was given, event by event, and nothing after that."""
+
+    def __init__(self, answers: list[list[Any]]) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def decide(self, event: Any, view: Any) -> list[Any]:
+        return self.answers.pop(0) if self.answers else []
+
+
+@given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
+@settings(max_examples=1000)
+def test_a_thousand_hostile_plans(answers: list[list[Any]], guarded: bool) -> None:
+    devices = [EmulatedDevice(card) for card in CARDS]
+    policy = Guarded(Hostile(answers)) if guarded else Hostile(answers)
+    said = ""
+    try:
+        done = run(
+            TASKS, Cluster(CARDS), policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices
+        )
+    except PolicyError as error:
+        said = str(error)
+        assert "\n" not in said
+        assert said.startswith("random, ")
+    else:
+        assert sorted(one.task for one in done.record.intervals if one.outcome == "completed") == [0, 1]
+    assert [device.read().residents for device in devices] == [{}, {}], said
