@@ -8,10 +8,9 @@ Only GPUs that an event touches are advanced, read and planned again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import groupby
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +20,7 @@ from heshare.errors import DeviceError, PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock, VirtualClock
+from heshare.running.freezing import Arrivals, Freezes
 from heshare.running.gangs import keep_step, part
 from heshare.running.observer import Observer
 from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
@@ -34,7 +34,7 @@ _FRUITLESS = 10_000
 _IDLE_TICKS = 1_000
 
 
-class Loop:
+class Loop(Freezes):
     """One run in progress.
 
     Args:
@@ -78,19 +78,20 @@ class Loop:
         self.ticks_planned = 0
         self.observer = observer or Observer()
         self.hands = Hands(self, start_cost_s)
-        self._on_done = on_done
+        self.on_done = on_done
+        self.between: Callable[[], None] | None = None
         self._max_time_s = max_time_s
         self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self._touched: list[Slot] = []
-        self._arrivals: Iterator[tuple[float, Iterator[Job]]] = iter(())
+        self._arrivals: Arrivals | None = None
         self._fruitless = 0
         self._idle_ticks = 0
         # In virtual time nothing changes between events, so such a policy answers every tick there like the last one.
         self._skips = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self.untold: set[int] = set()
         self._views = GpuViews(self.slots)
-        self._left = MappingProxyType(self.remaining)
+        self.left = MappingProxyType(self.remaining)
 
     def run(self) -> float:
         """Go on until every task has completed; returns the time of the last completion, s.
@@ -99,7 +100,8 @@ class Loop:
             PolicyError: the policy asked for something impossible, or leaves tasks that nobody will ever start.
             DeviceError: a device refused, failed or makes no progress.
         """
-        self._open()
+        if self._arrivals is None:
+            self._open()
         while self.unfinished or self.untold:
             if not self._heap:
                 raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
@@ -111,6 +113,8 @@ class Loop:
                 raise self.stranded(f"the run reached its limit of {self._max_time_s:g} s")
             self.clock.wait_until(time_s)
             what(self.clock.now_s(), *about)
+            if self.between is not None:
+                self.between()
         return self.clock.now_s()
 
     def plan(self, time_s: float, priority: int, what: Callable[..., None], *about: Any) -> None:
@@ -146,7 +150,7 @@ class Loop:
         slot = job.slots[0]
         self.hands.finish(job, now_s, ())
         self.unfinished -= 1
-        self._on_done(1)
+        self.on_done(1)
         self._tell_later(slot, (job.task.id,), now_s)
 
     def settle(self, now_s: float) -> None:
@@ -177,17 +181,16 @@ class Loop:
         for slot in self.slots:
             self.touch(slot, now_s)
         self.settle(now_s)
-        ordered = sorted(self.jobs, key=lambda job: (job.task.arrival_s, job.task.id))
-        self._arrivals = groupby(ordered, key=lambda job: job.task.arrival_s)
+        self._arrivals = Arrivals(self.jobs)
         self._plan_arrival()
         if self.policy.tick_s is not None:
             self.plan_tick(self.policy.tick_s, 1)
 
     def _plan_arrival(self) -> None:
         """Plan the next tasks to arrive; those that arrive at the same time are one event."""
-        arrival_s, group = next(self._arrivals, (math.inf, None))
-        if group is not None:
-            self.plan(arrival_s, _ARRIVE, self._arrive, list(group))
+        jobs = next(self._arrivals, None) if self._arrivals else None
+        if jobs:
+            self.plan(jobs[0].task.arrival_s, _ARRIVE, self._arrive, jobs)
 
     def _tell_later(self, slot: Slot, ids: tuple[int, ...], now_s: float) -> None:
         self.untold.update(ids)
@@ -207,7 +210,7 @@ class Loop:
         slot.told_lost = slot.told_lost or lost
         final = [one for one in failed if not self.hands.fail(self.jobs[one.task_id], slot, now_s, one)]
         self.unfinished -= len(final)
-        self._on_done(len(final))
+        self.on_done(len(final))
         ids, alone = ([one.task_id for one in failed], [one.task_id for one in failed if one.alone])
         return Event(Kind.FAILURE, now_s, tuple(ids), slot.index, tuple(alone), lost)
 
@@ -246,7 +249,7 @@ class Loop:
         for task in done:
             self.hands.finish(self.jobs[task], now_s, self.jobs[task].slots[1:])
         self.unfinished -= len(done)
-        self._on_done(len(done))
+        self.on_done(len(done))
 
     def _arrive(self, now_s: float, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -283,7 +286,7 @@ class Loop:
 
     def _tell(self, event: Event) -> bool:
         """Tell the policy, carry out its answer; returns whether there was one."""
-        view = View(event.time_s, self.waiting, self._left, self._views, self.pending)
+        view = View(event.time_s, self.waiting, self.left, self._views, self.pending)
         before = perf_counter()
         actions = list(self.policy.decide(event, view))
         self.planning_s += perf_counter() - before

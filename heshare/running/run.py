@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -15,6 +16,7 @@ from heshare.devices.emulated import EmulatedDevice
 from heshare.errors import InputError
 from heshare.policies.policy import Borrows, Policy
 from heshare.prediction.predictor import Predictor
+from heshare.running.checkpoint import EVERY_S, Checkpoints, Course, hook, key_of
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
@@ -41,6 +43,8 @@ def run(
     progress: bool = False,
     observer: Observer | None = None,
     record: str = FULL,
+    checkpoint: str | Path | None = None,
+    checkpoint_s: float = EVERY_S,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
@@ -58,12 +62,16 @@ def run(
         progress: show a progress bar over tasks.
         observer: hears of decisions and results before they count, as the executor's journal does.
         record: `full` keeps the timeline; `summary` adds up times and energies as it goes, for long runs.
+        checkpoint: a file from which an interrupted run goes on, when it is called again in the same way, with the
+            same result to the last byte; it is gone when the run is over. Only in virtual time.
+        checkpoint_s: wall time from one checkpoint to the next, s. SIGINT and SIGTERM write one too.
 
     Returns:
         The run: per-task times, energies, timeline.
 
     Raises:
-        InputError: no tasks, ids that are not 0 .. n-1, or devices that do not match the cluster.
+        InputError: no tasks, ids that are not 0 .. n-1, devices that do not match the cluster, or a checkpoint of
+            another run.
         PolicyError: the policy asked for something impossible or leaves tasks that nobody will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
@@ -72,10 +80,12 @@ def run(
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
-    calls = predictor.calls
-    energy_j = np.array([device.read().energy_j for device in devices])
-    with tqdm(total=len(ordered), desc=policy.name, unit="task", disable=not progress) as bar:
-        began_s = perf_counter()
+    parts = (policy.name, cluster, ordered, record, max_time_s, start_cost_s, [type(device) for device in devices])
+    checkpoints = _checkpoints(checkpoint, checkpoint_s, clock, observer, lambda: key_of(parts, rng))
+    course = checkpoints.load() if checkpoints else None
+    if course is None:
+        energy_j = np.array([device.read().energy_j for device in devices])
+        calls, began_s = predictor.calls, perf_counter()
         policy.reset(cluster, predictor, rng)
         reset_s = perf_counter() - began_s
         loop = Loop(
@@ -86,28 +96,64 @@ def run(
             clock,
             max_time_s=max_time_s,
             start_cost_s=start_cost_s,
-            on_done=bar.update,
             observer=observer,
             recorder=recorder,
         )
+        course = Course(loop, predictor, calls, energy_j, reset_s)
+    end_s = _followed(course, checkpoints, progress)
+    return _result(course, cluster, ordered, end_s)
+
+
+def _checkpoints(
+    path: str | Path | None, every_s: float, clock: Clock, observer: Observer | None, key: Callable[[], str]
+) -> Checkpoints | None:
+    if path is None:
+        return None
+    if not isinstance(clock, VirtualClock) or observer is not None:
+        raise InputError(
+            column="checkpoint",
+            found="a run on real devices, or one that is observed",
+            expected="a run in virtual time",
+            action="Do without it: a run on real devices has a journal.",
+        )
+    return Checkpoints(path, key(), every_s=every_s)
+
+
+def _followed(course: Course, checkpoints: Checkpoints | None, progress: bool) -> float:
+    """Let the loop go on to its end; returns when that was, s."""
+    loop = course.loop
+    total = len(loop.jobs)
+    with tqdm(
+        total=total, initial=total - loop.unfinished, desc=loop.policy.name, unit="task", disable=not progress
+    ) as bar:
+        loop.on_done, loop.between = bar.update, hook(checkpoints, course)
         try:
-            end_s = loop.run()
+            with checkpoints.guarding() if checkpoints else nullcontext():
+                end_s = loop.run()
         except BaseException:
             _abandon(loop)
             raise
+    if checkpoints:
+        checkpoints.done()
+    return end_s
+
+
+def _result(course: Course, cluster: Cluster, tasks: tuple[Task, ...], end_s: float) -> Run:
+    loop, policy, predictor = course.loop, course.loop.policy, course.predictor
+    devices = [slot.device for slot in loop.slots]
     for device in devices:
         device.advance(end_s)
-    timeline, totals = recorder.finish(end_s)
+    timeline, totals = loop.recorder.finish(end_s)
     borrowed = policy.borrowed if isinstance(policy, Borrows) else None
     return Run(
         policy=policy.name,
         cluster=cluster,
-        tasks=ordered,
+        tasks=tasks,
         record=timeline,
         totals=totals,
-        device_energy_j=np.array([device.read().energy_j for device in devices]) - energy_j,
-        planning_s=reset_s + loop.planning_s + (borrowed.planning_s if borrowed else 0.0),
-        predictor_calls=predictor.calls - calls + (borrowed.predictor_calls if borrowed else 0),
+        device_energy_j=np.array([device.read().energy_j for device in devices]) - course.energy_j,
+        planning_s=course.reset_s + loop.planning_s + (borrowed.planning_s if borrowed else 0.0),
+        predictor_calls=predictor.calls - course.calls + (borrowed.predictor_calls if borrowed else 0),
         events=loop.events,
         provenance="+".join(sorted({device.provenance for device in devices})),
     )

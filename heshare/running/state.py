@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from heshare.devices.device import Device, Follows, Reading, Shares
 from heshare.devices.failing import Fallible
@@ -85,6 +85,10 @@ class Job:
         self.led = False
         self.went_s = 0.0
         self.power_w = 0.0
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """All but its GPUs, which the loop knows: graphs of jobs and GPUs are too deep to pickle."""
+        return None, {**{name: getattr(self, name) for name in self.__slots__}, "slots": ()}
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""

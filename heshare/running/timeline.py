@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pandas as pd
 
 from heshare.devices.device import Reading
+
+if TYPE_CHECKING:
+    from heshare.running.totals import Totals
 
 
 class Segment(NamedTuple):
@@ -104,6 +107,10 @@ class Recording(Protocol):
 
     def close(self, last: Interval, gpus: Sequence[int]) -> None:
         """A task has left its GPUs; `last` is its stretch on one of them."""
+        ...
+
+    def finish(self, now_s: float) -> tuple[Timeline, Totals | None]:
+        """The run is over: the timeline, and the totals if they were added up."""
         ...
 
 
