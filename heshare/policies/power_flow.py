@@ -51,13 +51,17 @@ class PowerFlow:
 
     Raises:
         InputError: a parameter is out of its range.
+
+    Attributes:
+        models: what is believed of every workload, since the last reset.
     """
 
     name = "power-flow"
+    models: Models
 
     def __init__(
         self,
-        budget: float = 0.8,
+        budget: float = 0.9,
         clocks: int = 8,
         floor: float = 0.4,
         ceiling: float = 1.0,
@@ -80,7 +84,7 @@ class PowerFlow:
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Forget everything: every GPU is free, nothing is known of any workload."""
-        self._models = Models(predictor, *self._model)
+        self.models = Models(predictor, *self._model)
         self._pools = pools.pools(cluster, self._per_node)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
@@ -121,7 +125,7 @@ class PowerFlow:
         for job in [*placing.stopped, *circle]:
             yield Pause(job)
         for job, at in settings.items():
-            mhz = self._models.clocks_mhz(pool.gpu)[at.clock]
+            mhz = self.models.clocks_mhz(pool.gpu)[at.clock]
             for gpu in taken.get(job, ()):
                 if self.traits.frequency and view.gpus[gpu].requested_mhz != mhz:
                     yield SetClock(gpu, mhz)
@@ -133,7 +137,7 @@ class PowerFlow:
     def _menu(self, job: Job, pool: Pool) -> Menu:
         widths = self._widths(job.task, pool)
         held = [pool.buddy.held(width) for width in widths]
-        return self._models.menu(job.task, job.left, pool.gpu, widths, held)
+        return self.models.menu(job.task, job.left, pool.gpu, widths, held)
 
     def _widths(self, task: Task, pool: Pool | None = None) -> tuple[int, ...]:
         """The numbers of GPUs that a task may have, ascending; in a pool, those that it can give."""
@@ -141,4 +145,4 @@ class PowerFlow:
         return every if pool is None else tuple(width for width in every if pool.fits(task, width))
 
     def _alone_s(self, job: Job, pool: Pool) -> float:
-        return job.left * self._models.alone_s(job.task, pool.gpu)
+        return job.left * self.models.alone_s(job.task, pool.gpu)

@@ -361,7 +361,7 @@ def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claims.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 X1 X2"
+    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 W1 X1 X2"
     assert set(priced["id"]) == set(ids.split())
     assert set(priced["verdict"]) <= set(claims.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
@@ -434,3 +434,20 @@ def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(results: Pa
     assert (asleep < 0).all()
     why = table(results, "tableA54_eaco_why").set_index("variant")
     assert why.loc["at most 2 jobs a GPU", "runtime_pct"] < why.loc["as above", "runtime_pct"]
+
+
+def test_power_flow_trades_energy_for_time(results: Path) -> None:
+    runs = table(results, "tableA25_powerflow_runs").set_index(["title", "setting"])
+    assert runs.loc[("FIFO", 1.0), "energy"] == 1.0
+    ours = runs.loc["PowerFlow"]
+    assert ours["energy_j"].is_monotonic_increasing, "more budget, more energy"
+    assert ours["avg_jct_s"].is_monotonic_decreasing, "and less time"
+    assert (runs["median_jct_s"] <= runs["p99_jct_s"]).all()
+    assert ours["avg_jct_s"].min() < runs.loc[("FIFO", 1.0), "avg_jct_s"]
+    equal = table(results, "tableA35_powerflow_equal")
+    assert (equal["low"] <= equal["times"]).all()
+    assert (equal["reached"] <= equal["n"]).all()
+    fits = table(results, "tableA45_powerflow_fits")
+    assert fits["time_max_pct"].max() < 4
+    assert fits["energy_max_pct"].max() < 8
+    assert set(table(results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
