@@ -184,7 +184,8 @@ def scheduler(folder: Path) -> Iterator[str]:
     )
     try:
         until = time.monotonic() + 60.0
-        while not said.exists():
+        # It is there a moment before it is whole.
+        while not (said.exists() and said.read_bytes().rstrip().endswith(b"}")):
             if time.monotonic() >= until:
                 raise TimeoutError(f"no scheduler wrote {said}")
             time.sleep(0.02)

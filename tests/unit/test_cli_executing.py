@@ -85,6 +85,7 @@ def test_the_same_jobs_on_emulated_gpus_start_nothing(tmp_path):
         (["--devices", "nvml"], "real GPUs without jobs"),
         (["jobs.yaml", "--resume", "x"], "both a file of jobs and --resume"),
         (["jobs.yaml", "--devices", "cuda"], "--devices 'cuda'"),
+        (["jobs.yaml", "--hosts", "dask://here:8786"], "--hosts with emulated GPUs"),
         (["none.yaml"], "no such file"),
         (["--resume", "nowhere"], "no journal of a run"),
     ],
