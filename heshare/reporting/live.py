@@ -58,6 +58,12 @@ class Results:
         return "emulated" if self.manifest["stand_in"] else "measured"
 
     @property
+    def rows(self) -> dict[str, int]:
+        """In how many rows of the comparison there are values of which provenance: each has one run and simulations."""
+        count = len(self.tables["comparison"])
+        return dict.fromkeys(("emulated", self.kind), count)
+
+    @property
     def label(self) -> str:
         """What it is called in captions."""
         played = "stand-ins for the NVML library and the GPU, real processes" if self.manifest["stand_in"] else "real"
