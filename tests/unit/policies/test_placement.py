@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
+from heshare.policies import fronts
 from heshare.policies.beliefs import Beliefs
 from heshare.policies.fronts import Planner
 from heshare.policies.heshare import HeShare, share_fronts
@@ -141,3 +142,21 @@ def test_earliest_refuses_what_fits_nowhere():
     made = ready(placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
     with pytest.raises(InputError):
         made.place([Task(0, Workload("bert_large", 4), 1.0)])
+
+
+def test_a_front_and_a_placement_search_once_and_both_are_charged(monkeypatch):
+    searched = []
+    search = fronts.search
+    monkeypatch.setattr(fronts, "search", lambda *args: searched.append(1) or search(*args))
+    planner, asked = Planner(QUICK), (TASKS, MIXED, DevicePredictor())
+    apart = (
+        Planner(QUICK).stage_1(*asked, np.random.default_rng(5))[0],
+        Planner(QUICK).front(*asked, np.random.default_rng(5))[0],
+    )
+    assert len(searched) == 2
+    scheme, first = planner.stage_1(*asked, np.random.default_rng(5))
+    front, second = planner.front(*asked, np.random.default_rng(5))
+    assert len(searched) == 3
+    assert scheme == apart[0]
+    assert np.array_equal(front.objectives, apart[1].objectives)
+    assert first.planning_s == 0 < second.planning_s
