@@ -76,7 +76,7 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Ef
         makers: list[Callable[[], Policy]] = [partial(FrontPoint, known, along, effort) for along in places]
         sequence = np.random.SeedSequence(seed, spawn_key=(number,))
         drawn: Any = partial(draw, n)
-        for done in repetition(sequence, drawn, Cluster.parse(cluster), makers, means.predictor(means.PAPER)):
+        for done in repetition(sequence, drawn, Cluster.parse(cluster), makers, means.predictor(means.KEPT)):
             title = KNEE if done.policy == "heshare+" else POINT
             row = {"repetition": number, "policy": done.policy, "title": title, **done.summary()}
             rows.append(row)

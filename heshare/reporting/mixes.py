@@ -14,10 +14,12 @@ from heshare.reporting import forms, plots
 from heshare.reporting.statistics import median_interval
 
 _UNITS = {forms.JCT: (1e3, "Average JCT (1000 s)"), forms.ENERGY: (1e6, "Energy (MJ)")}
+DRAWN_NOT = ("HeShare+ JCT-opt", "HeShare+ En-opt")
+"""Titles that are in the tables only, to keep the bars apart."""
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Median and 95 % bootstrap interval of average JCT and energy (active account) of each policy in each world.
+    """Median and 95 % bootstrap interval of average JCT and energy (both accounts) of each policy in each world.
 
     Args:
         runs: one row a world, repetition and policy.
@@ -29,7 +31,7 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
     """
     rows = []
     for key, part in runs.groupby([*by, "title"], sort=False):
-        for metric in _UNITS:
+        for metric in forms.METRICS:
             found = median_interval(part[metric], rng)
             rows.append((*key, metric, found.value, found.low, found.high, found.n, "emulated"))
     return pd.DataFrame(rows, columns=[*by, "title", "metric", "median", "low", "high", "n", "provenance"])
@@ -40,13 +42,13 @@ def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str
 
     Args:
         axes: one for each panel.
-        frame: as from `medians`.
+        frame: as from `medians`; `DRAWN_NOT` are left out.
         metric: `avg_jct_s` or `energy_active_j`.
         panel: column of the panels.
         group: column of the groups.
     """
     unit, label = _UNITS[metric]
-    part = frame[frame["metric"] == metric]
+    part = frame[(frame["metric"] == metric) & ~frame["title"].isin(DRAWN_NOT)]
     part = part.assign(**{name: part[name] / unit for name in ("median", "low", "high")})
     drawn: list[Artist] = []
     shown = list(axes)
@@ -59,6 +61,27 @@ def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str
     if figure is not None:
         figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return drawn
+
+
+def planning(runs: pd.DataFrame) -> pd.DataFrame:
+    """What planning adds to average JCT: nothing starts before the plan is there, so every task waits for it.
+
+    For a controller, which decides between other events all along, it is an upper bound.
+
+    Args:
+        runs: one row a world, repetition and policy, with `planning_s`; tasks arrive at once.
+
+    Returns:
+        One row a policy, medians over worlds and seeds: title, planning_s, predictor_calls, avg_jct_s,
+        with_planning_s (average JCT and planning), added_pct, worst_pct (the most that any run adds), provenance.
+    """
+    added = runs.assign(
+        with_planning_s=runs[forms.JCT] + runs["planning_s"], added_pct=100 * runs["planning_s"] / runs[forms.JCT]
+    )
+    columns = ["planning_s", "predictor_calls", forms.JCT, "with_planning_s", "added_pct"]
+    by_title = added.groupby("title", sort=False)
+    table = by_title[columns].median().assign(worst_pct=by_title["added_pct"].max(), provenance="emulated")
+    return table.reset_index()
 
 
 def between(

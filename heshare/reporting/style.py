@@ -90,8 +90,9 @@ _FIXED = {
     "Morak": 0,
     "μ-Serve": 1,
     "HeShare+": 6,
+    "HeShare+ Trade-off": 6,
     "Morak, HeShare's placement": 3,
-    "μ-Serve, HeShare's placement": 6,
+    "μ-Serve, HeShare's placement": 7,
 }
 
 

@@ -278,8 +278,14 @@ def test_each_rival_stands_in_three_forms(results: Path) -> None:
 @pytest.mark.parametrize("name", ["fig08_mixes_jct", "fig09_mixes_energy", "fig10_single_jct", "fig11_single_energy"])
 def test_mixes_and_single_kinds_have_every_system_in_every_world(results: Path, name: str) -> None:
     frame = table(results, name)
-    worlds = frame.groupby([column for column in ("Load", "Mix", "GPU", "tasks") if column in frame])
-    assert (worlds["title"].nunique() == 7).all()
+    world = [column for column in ("Load", "Mix", "GPU", "tasks") if column in frame]
+    worlds = frame.groupby(world)
+    assert (worlds["title"].nunique() == 10).all()
+    accounts = {"jct": {"avg_jct_s"}, "energy": {"energy_active_j", "energy_cluster_j"}}
+    assert set(frame["metric"]) == accounts[name.rpartition("_")[2]]
+    wide = frame.pivot_table(index=[*world, "title"], columns="metric", values="median")
+    if len(wide.columns) == 2:
+        assert (wide["energy_active_j"] <= wide["energy_cluster_j"] * (1 + 1e-9)).all()
     assert worlds.ngroups in (3, 6)
     assert (frame["low"] <= frame["median"]).all()
     assert (frame["median"] <= frame["high"]).all()
@@ -318,6 +324,25 @@ def test_a_policy_of_ones_own_stands_beside_the_others_and_keeps_the_contract(re
     held = table(results, "tableA51_own_contract")
     assert len(held) >= 6
     assert (held["duo"] == "holds").all()
+
+
+@pytest.mark.parametrize("name", ["tableA37_mixes_wall_time", "tableA38_single_wall_time"])
+def test_planning_counts_as_waiting(results: Path, name: str) -> None:
+    frame = table(results, name)
+    assert len(frame) == 12
+    assert (frame["with_planning_s"] > frame["avg_jct_s"]).all()
+    assert (frame["worst_pct"] >= frame["added_pct"]).all()
+    planners = frame[frame["title"].str.startswith("HeShare+")]
+    assert (planners["predictor_calls"] > 0).all()
+    assert len(set(planners["predictor_calls"])) == 1, "the three plans are of one front"
+
+
+def test_parts_are_priced_against_the_whole(results: Path) -> None:
+    frame = table(results, "tableA23_parts")
+    assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
+    pd.testing.assert_frame_equal(frame, table(results, "figA23_parts"))
+    assert (frame["low_pct"] <= frame["change_pct"]).all()
+    assert (frame["change_pct"] <= frame["high_pct"]).all()
 
 
 def test_the_front_has_no_dominated_plan(results: Path) -> None:
@@ -451,3 +476,13 @@ def test_power_flow_trades_energy_for_time(results: Path) -> None:
     assert fits["time_max_pct"].max() < 4
     assert fits["energy_max_pct"].max() < 8
     assert set(table(results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
+
+
+def test_all_systems_on_common_ground(results: Path) -> None:
+    found = table(results, "tableA31_together")
+    assert found.groupby("load")["title"].nunique().eq(16).all()
+    front = found[found["dominated_by"].isna()]
+    for _, world in front.groupby("load"):
+        assert (world.sort_values("energy_active_j")["avg_jct_s"].diff().dropna() < 0).all()
+    winners = table(results, "figA32_winners").groupby(["mix", "load"])["over_best"].min()
+    assert (winners == 1).all()

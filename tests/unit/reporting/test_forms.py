@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from heshare.policies import registry
-from heshare.reporting import claims, equals, forms, mixes
+from heshare.reporting import claims, equals, forms, mixes, parts
 from heshare.running.compare import compare
 from heshare.running.draw import draw
+from heshare.running.grid import Grid
 from heshare.running.means import predictor
 from heshare.scheduling.effort import Effort
 from heshare.world.cluster import Cluster
@@ -30,6 +32,7 @@ def runs(values: dict[str, list[tuple[float, float]]], world: str | None = None)
             "title": registry.title(policy),
             "energy_active_j": energy_j,
             "avg_jct_s": jct_s,
+            "energy_cluster_j": 1.5 * energy_j,
         }
         for policy, found in values.items()
         for number, (energy_j, jct_s) in enumerate(found)
@@ -135,3 +138,37 @@ def test_plans_of_the_front_run_on_the_task_sets_of_a_comparison() -> None:
     knees = found[found["title"] == equals.KNEE]
     assert knees["avg_jct_s"].tolist() == same["avg_jct_s"].tolist()
     assert knees["energy_active_j"].tolist() == same["energy_active_j"].tolist()
+
+
+def test_settings_are_chosen_on_task_sets_that_nobody_is_judged_on() -> None:
+    judged, chosen = (
+        {tuple(np.random.SeedSequence(one, spawn_key=(number, 0)).generate_state(4)) for number in range(50)}
+        for one in (3, forms.other_seed(3))
+    )
+    assert not judged & chosen
+    assert forms.other_seed(3) == forms.other_seed(3) != forms.other_seed(4)
+    Grid(policies=("random",), seed=forms.other_seed(0))
+
+
+def test_a_missing_part_is_worth_what_it_costs() -> None:
+    values = {parts.WHOLE: [(10.0, 10.0)] * 3} | {name: [(12.0, 9.0)] * 3 for name in parts.POLICIES}
+    found = parts.changes(runs(values), rng())
+    for metric, size in (("energy_active_j", 20), ("energy_cluster_j", 20), ("avg_jct_s", -10)):
+        assert found[found["metric"] == metric]["change_pct"].to_numpy() == pytest.approx(size)
+    assert len(found) == 3 * len(parts.POLICIES) == 15
+    fig, axes = plt.subplots(1, 2)
+    assert parts.panels(axes, found)
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == list(found["part"][:5])
+    plt.close(fig)
+
+
+def test_planning_is_added_to_every_task() -> None:
+    frame = runs({"morak": [(1.0, 10.0), (1.0, 20.0), (1.0, 40.0)]}).assign(planning_s=1.0, predictor_calls=7)
+    found = mixes.planning(frame).iloc[0]
+    assert (found["avg_jct_s"], found["with_planning_s"], found["planning_s"]) == (20.0, 21.0, 1.0)
+    assert (found["added_pct"], found["worst_pct"]) == pytest.approx((5.0, 10.0))
+
+
+def test_both_accounts_stand_in_the_medians() -> None:
+    found = mixes.medians(runs({"morak": [(2.0, 1.0)]}, "a"), ["world"], rng()).set_index("metric")["median"]
+    assert found.to_dict() == {"energy_active_j": 2.0, "avg_jct_s": 1.0, "energy_cluster_j": 3.0}
