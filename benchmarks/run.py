@@ -18,6 +18,7 @@ import executor
 import growth
 import optimum
 import search
+import venus
 
 import heshare
 from heshare.files import write_text
@@ -119,6 +120,7 @@ def main() -> None:
             results.append({"name": name, "value": median_s / things, "unit": "s", "n": arguments.repeats})
     results += search.results(arguments.seeds)
     results += growth.growth()
+    results += venus.results()
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     for result in results:
         print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")

@@ -1,0 +1,74 @@
+"""The event loop at the scale of a data centre: half a year of Venus under FIFO, growth, and beside SimPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import simpy_fifo
+
+from heshare.devices.model import Estimate, co_run
+from heshare.policies.registry import make
+from heshare.prediction.truth import DevicePredictor
+from heshare.running.draw import venus
+from heshare.running.run import run
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload
+
+GPUS, KIND = 1000, "V100"
+SIZES = (8_000, 16_000, 32_000, 64_000, 125_000)
+BESIDE = 10_000
+
+
+def tasks_of(n: int) -> tuple[Task, ...]:
+    """The first n jobs of a half-year like that of Venus."""
+    return venus(n, rng=np.random.default_rng(0), gpus=GPUS)[0]
+
+
+def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
+    """Wall time of the event loop on a task set under FIFO, s."""
+    cluster, policy = Cluster.parse(f"{GPUS}x{KIND}"), make("fifo")
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    start_s = time.perf_counter()
+    run(tasks, cluster, policy, record="summary", progress=progress, **options)
+    return time.perf_counter() - start_s
+
+
+def simpy_s(program: Callable[..., object], tasks: tuple[Task, ...]) -> float:
+    """Wall time of a SimPy program on the same, s."""
+
+    @cache
+    def ask(workloads: tuple[Workload, ...]) -> Estimate:
+        return co_run(gpu(KIND), [Resident(workload) for workload in workloads])
+
+    start_s = time.perf_counter()
+    program(tasks, GPUS, ask)
+    return time.perf_counter() - start_s
+
+
+def results(repeats: int = 3) -> list[dict[str, object]]:
+    """Rows for the benchmark's list; what is compared is run in turn, the fastest of the repeats counts."""
+    every = {n: tasks_of(n) for n in SIZES}
+    loop_s(every[SIZES[0]])
+    grown_s = {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
+    some = tasks_of(BESIDE)
+    times_s = [
+        (loop_s(some), simpy_s(simpy_fifo.by_device, some), simpy_s(simpy_fifo.by_job, some)) for _ in range(repeats)
+    ]
+    ours_s, device_s, job_s = (min(column) for column in zip(*times_s, strict=True))
+    exponent = float(np.polyfit(np.log(list(grown_s)), np.log(list(grown_s.values())), 1)[0])
+    return [
+        {"name": "venus_fifo_s", "value": grown_s[SIZES[-1]], "unit": "s", "n": SIZES[-1]},
+        {"name": "loop_exponent", "value": exponent, "unit": "1", "n": len(SIZES)},
+        {"name": "loop_vs_simpy", "value": device_s / ours_s, "unit": "1", "n": repeats},
+        {"name": "loop_vs_simpy_by_job", "value": job_s / ours_s, "unit": "1", "n": repeats},
+    ]
+
+
+if __name__ == "__main__":
+    for row in results():
+        print(f"{row['name']:22s} {row['value']:14.6g} {row['unit']}")
