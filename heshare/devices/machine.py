@@ -150,7 +150,7 @@ class Machine:
     def _device(self, uuid: str, ends: ExitStack) -> JobDevice:
         mps = MpsSession(uuid)
         gauge = ends.enter_context(NvmlDevice(uuid, _Nothing(), mps=mps, allow_clocks=self._clocks))
-        refusal = _try_clock(gauge) if self._clocks else "not allowed"
+        refusal = clock_refusal(gauge) if self._clocks else "not allowed"
         outputs = self._folder / "outputs"
         launcher = JobLauncher(
             self._jobs,
@@ -185,7 +185,7 @@ def sweep() -> list[watchdog.Ordered]:
     return done
 
 
-def _try_clock(gauge: NvmlDevice) -> str:
+def clock_refusal(gauge: NvmlDevice) -> str:
     """Why clocks cannot be set here; empty if they can. Only the driver knows, and only when it is asked to."""
     try:
         gauge.set_clock(gauge.gpu.max_mhz)

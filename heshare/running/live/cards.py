@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from heshare.devices.live import NvmlDevice
-from heshare.devices.machine import chosen
+from heshare.devices.machine import chosen, clock_refusal
 from heshare.devices.nvml import Nvml
 from heshare.devices.workers import ProcessLauncher
-from heshare.errors import DeviceError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
@@ -54,16 +53,6 @@ def played() -> bool:
 
 def _look(uuid: str, allow_clocks: bool) -> LiveCard:
     with NvmlDevice(uuid, ProcessLauncher(), allow_clocks=allow_clocks) as card:
-        clocks = allow_clocks and _settable(card)
+        clocks = allow_clocks and clock_refusal(card) == ""
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
         return LiveCard(uuid, gpu, clocks, card.facts())
-
-
-def _settable(card: NvmlDevice) -> bool:
-    """Whether the driver lets this user lock clocks; only it knows."""
-    try:
-        card.set_clock(card.gpu.max_mhz)
-        card.set_clock(None)
-    except DeviceError:
-        return False
-    return True
