@@ -1,0 +1,112 @@
+"""Trainings on any cluster of nodes, under the systems that share, pack and resize: what must hold at every moment."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heshare.policies.eaco import Eaco
+from heshare.policies.gavel import FifoPacked, Gandiva
+from heshare.policies.power_flow import PowerFlow
+from heshare.prediction.truth import DevicePredictor
+from heshare.running.run import run
+from heshare.testing.policies import check_run
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.training import step, workloads
+
+POOL = workloads("gavel", "V100")
+NODE = 4
+CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+
+
+@st.composite
+def trainings(draw, *, elastic=False):
+    """Up to ten trainings on 1, 2 or 4 GPUs, some with deadlines, and a cluster of one or two nodes."""
+    made = []
+    for number in range(draw(st.integers(1, 10))):
+        workload = draw(st.sampled_from(POOL))
+        alone_s = draw(st.floats(60, 20_000))
+        arrival_s = draw(st.floats(0, 10_000))
+        deadline = draw(st.sampled_from([math.inf, 1.05, 1.2, 2.0, 10.0]))
+        gpus = draw(st.sampled_from([1, 1, 1, 2, 4]))
+        made.append(
+            Task(number, workload, alone_s / step(workload).step_s, arrival_s, gpus=gpus,
+                 deadline_s=arrival_s + deadline * alone_s, epochs=draw(st.sampled_from([None, 5, 50])))
+        )  # fmt: skip
+    if elastic:
+        made = [replace(task, widths=(1, 2, 4), epochs=None) for task in made]
+    return tuple(made), Cluster.parse(f"{NODE * draw(st.integers(1, 2))}xV100")
+
+
+def go(world, policy, start_cost_s=0.0):
+    tasks, cluster = world
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0), "start_cost_s": start_cost_s}
+    return run(tasks, cluster, policy, **options)
+
+
+def gangs(result):
+    """The GPUs of each stay, by task and start."""
+    found = {}
+    for each in result.record.intervals:
+        found.setdefault((each.task, each.start_s), set()).add(each.gpu)
+    return found
+
+
+def check_gangs(result):
+    """Every gang is in one node, on a number of GPUs that its task allows."""
+    for (task, _), gpus in gangs(result).items():
+        assert len({gpu // NODE for gpu in gpus}) == 1
+        assert len(gpus) in {result.tasks[task].gpus, *result.tasks[task].widths}
+
+
+@settings(max_examples=40, **CALM)
+@given(world=trainings(), jobs_max=st.integers(1, 4))
+def test_eaco_shares_within_its_limits_and_breaks_no_deadline_that_held(world, jobs_max):
+    policy = Eaco(gpus_per_node=NODE, jobs_max=jobs_max)
+    result = go(world, policy)
+    check_run(result)
+    check_gangs(result)
+    assert all(len(each.residents) <= jobs_max for each in result.record.segments)
+    began_s = {task: min(start_s for other, start_s in gangs(result) if other == task) for task in range(len(world[0]))}
+    for task, done_s in zip(result.tasks, result.completion_s, strict=True):
+        alone_s = task.iterations * step(task.workload).step_s
+        # What is predicted is what happens, so that nothing is undone, and who started in time is done in time.
+        assert len([key for key in gangs(result) if key[0] == task.id]) == 1
+        if began_s[task.id] + alone_s <= task.deadline_s:
+            assert done_s <= task.deadline_s * (1 + 1e-6)
+
+
+@settings(max_examples=25, **CALM)
+@given(world=trainings(), start_cost_s=st.sampled_from([0.0, 10.0]))
+def test_gavels_systems_make_pairs_and_nothing_larger(world, start_cost_s):
+    for policy in (FifoPacked(gpus_per_node=NODE), Gandiva(gpus_per_node=NODE)):
+        result = go(world, policy, start_cost_s)
+        check_run(result)
+        check_gangs(result)
+        assert all(len(each.residents) <= 2 for each in result.record.segments)
+
+
+@settings(max_examples=40, **CALM)
+@given(world=trainings(elastic=True), budget=st.floats(0.5, 2.0), start_cost_s=st.sampled_from([0.0, 10.0]))
+def test_power_flow_never_shares_and_keeps_to_nodes(world, budget, start_cost_s):
+    result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE), start_cost_s)
+    check_run(result)
+    check_gangs(result)
+    assert all(len(each.residents) <= 1 for each in result.record.segments)
+
+
+@settings(max_examples=15, **CALM)
+@given(world=trainings(elastic=True))
+def test_srtf_leaves_clocks_and_numbers_of_gpus_alone(world):
+    result = go(world, PowerFlow(clocks=1, elastic=False, gpus_per_node=NODE))
+    check_run(result)
+    assert {each.requested_mhz for each in result.record.segments} == {None}
+    assert all(len(gpus) == result.tasks[task].gpus for (task, _), gpus in gangs(result).items())
+    alone_s = np.array([task.iterations * step(task.workload).step_s for task in result.tasks])
+    assert result.execution_s == pytest.approx(alone_s, rel=1e-3), "nobody shares, and nothing is lost by a pause"
