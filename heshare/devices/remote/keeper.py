@@ -146,10 +146,13 @@ def outputs_folder(name: str) -> Path:
 
 def keep(line: Connection, notices: int) -> int:
     """Take the machine, serve, give it back; the exit code is 0 if it was told to end and everything is in order."""
-    asked: Opening | None = line.recv()
-    if asked is None:
-        line.send(None)
-        return 0
+    try:
+        asked: Opening | None = line.recv()
+        if asked is None:
+            line.send(None)
+            return 0
+    except (EOFError, ConnectionError):
+        return 1  # whoever started it went before anything was taken
     offset_s = asked.offset_s
 
     def now_s() -> float:
