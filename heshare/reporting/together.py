@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from heshare.reporting import style
+from heshare.devices.model import co_run
+from heshare.policies import registry
+from heshare.reporting import plots, style
 from heshare.reporting.statistics import median_interval
+from heshare.running.compare import WALL_TIME
 from heshare.running.draw import draw as recipe
+from heshare.running.draw import time_alone_s
+from heshare.running.grid import Grid
+from heshare.running.sweep import sweep
 from heshare.world import venus
+from heshare.world.catalogue import models
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.taskset import helios_durations_s
+from heshare.world.workload import Resident, Workload
 
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "p99_jct_s", "utilisation")
@@ -49,6 +60,70 @@ def as_in_venus(
     submits_s = np.array([job.submit_s for job in venus.generate(n, rng=rng).jobs])
     times_s = (submits_s - submits_s[0]) * (interval_s * (n - 1) / max(submits_s[-1] - submits_s[0], 1.0))
     return tuple(replace(task, arrival_s=float(time_s)) for task, time_s in zip(tasks, times_s, strict=True))
+
+
+def interval_s(cluster: str, load: float) -> float:
+    """Mean time between arrivals at which a cluster is asked for such a share of what it can do, s.
+
+    It runs one task a GPU at a time; a GPU's speed is that against an A100, the mean over the models of Table IV.
+    """
+    workloads = [Workload(name, 8) for name in sorted(models())]
+    speeds = [
+        np.mean([time_alone_s(each) / co_run(gpu, (Resident(each),)).tasks[0].time_s for each in workloads])
+        for gpu in Cluster.parse(cluster).gpus
+    ]
+    return float(np.mean(helios_durations_s()) / (sum(speeds) * load))
+
+
+def run_all(
+    policies: Mapping[str, str],
+    clusters: Sequence[str],
+    loads: Mapping[str, float],
+    *,
+    tasks: int,
+    seed: int,
+    seeds: int,
+    folder: Path | None,
+) -> pd.DataFrame:
+    """Run every system in every world.
+
+    Args:
+        policies: by title, as the registry names them.
+        clusters: the mixes of GPUs.
+        loads: by name, as shares of what a cluster can do.
+        tasks: how many tasks a repetition has.
+        seed: of all repetitions.
+        seeds: how many repetitions.
+        folder: where finished cells are kept.
+
+    Returns:
+        One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
+    """
+    named = {registry.canonical(text): title for title, text in policies.items()}
+    parts = []
+    for cluster in clusters:
+        for name, load in loads.items():
+            grid = Grid(
+                policies=tuple(named),
+                clusters=(cluster,),
+                tasks=(tasks,),
+                draws=(ARRIVE,),
+                intervals_s=(round(interval_s(cluster, load), 3),),
+                seed=seed,
+                seeds=seeds,
+            )
+            rows = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
+            parts.append(rows.assign(title=rows["policy"].map(named), mix=cluster, load=name))
+    return pd.concat(parts, ignore_index=True)
+
+
+_BELOW: Any = {
+    "xycoords": ("data", "axes fraction"),
+    "textcoords": "offset points",
+    "ha": "center",
+    "va": "top",
+    "fontsize": 6.5,
+}
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
@@ -115,7 +190,7 @@ def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) 
     ax.plot(best[ENERGY] / 1e6, best[JCT] / 1e3, color="black", linewidth=0.7, zorder=0)
     ax.set_xlabel("Energy (MJ)")
     ax.set_ylabel("Average JCT (1000 s)")
-    ax.set_yscale("log")
+    plots.log_axis(ax)
 
 
 def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -130,7 +205,13 @@ def heat(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
     """A heat map of `products`: darker is worse, numbers in the cells, the winner of each world in bold."""
     values = table.to_numpy()
     ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
-    ax.set_xticks(range(table.shape[1]), ["\n".join(map(str, name)) for name in table.columns.to_flat_index()])
+    worlds = [(str(each[0]), str(each[1])) for each in table.columns.to_flat_index()]
+    ax.set_xticks(range(len(worlds)), [str(load) for _, load in worlds])
+    for first, (mix, _) in enumerate(worlds):
+        own = [place for place, (each, _) in enumerate(worlds) if each == mix]
+        if first == own[0]:
+            ax.annotate(mix, (np.mean(own), 0), (0, -15), **_BELOW)
+            ax.axvline(first - 0.5, color="white", linewidth=2)
     ax.set_yticks(range(table.shape[0]), list(table.index))
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
