@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -79,9 +80,11 @@ class Hosts:
             self._ends = ends.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._interrupts.ignore()
-        self._ends.close()
+        self._ends.__exit__(kind, error, trace)
 
     def counters_j(self) -> list[float | None]:
         """Each card's energy since its driver was loaded, when it was taken, J; None where it does not tell."""
@@ -101,7 +104,7 @@ class Hosts:
         ends.callback(self._let_go)
         self._take(links, owners)
         by_uuid = {device.uuid: device for host in self._hosts for device in host.devices}
-        for uuid in set(self._uuids) - set(there):
+        for uuid in [one for one in self._uuids if one not in there]:
             name, host = self._known[uuid]
             why = f"host {host} was lost: no worker offers its GPU any more"
             by_uuid[uuid] = absent(Card(gpu(name), uuid, TIME_SLICE, None), host, why, self._now_s)
@@ -231,10 +234,9 @@ class Link:
             self._client.cancel([self._future], force=True)
             if isinstance(why, OSError | RuntimeError):
                 why = f"its Dask worker has gone ({why})"
-        said = (
-            f"{type(why).__name__}: {why}" if isinstance(why, Exception) and not isinstance(why, HostLostError) else why
-        )
-        return HostLostError(f"host {self.host} was lost: {said}")
+        if isinstance(why, Exception) and not isinstance(why, HostLostError):
+            why = f"{type(why).__name__}: {why}"
+        return HostLostError(f"host {self.host} was lost: {why}")
 
 
 def _close(links: Sequence[Link], error: BaseException | None) -> None:
