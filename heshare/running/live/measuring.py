@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def whole(folder: Path) -> bool:
     return sessions == 1 and (folder / "run" / "report.txt").is_file() and outcome(entries).complete
 
 
+@cache
 def _code() -> str:
     """What a run does depends on all of the package up to here; what draws it does not matter."""
     stages = ("world", "devices", "prediction", "scheduling", "policies", "running")
