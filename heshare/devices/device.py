@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -62,6 +62,30 @@ class Reading:
     dram_util_pct: float = math.nan
     l2_util_pct: float = math.nan
     temperature_c: float = math.nan
+
+
+class Glance(NamedTuple):
+    """What a timeline keeps of a device, and when to look at it again.
+
+    Attributes:
+        requested_mhz: as in `Reading`.
+        sm_mhz: as in `Reading`.
+        power_w: as in `Reading`.
+        residents: (task id, MPS percentage, seconds per iteration) of each task that runs.
+        next_s: the device's next event, s.
+    """
+
+    requested_mhz: int | None
+    sm_mhz: float
+    power_w: float
+    residents: tuple[tuple[int, int, float], ...]
+    next_s: float
+
+    @classmethod
+    def of(cls, reading: Reading, next_s: float) -> Glance:
+        """That part of a reading."""
+        residents = tuple([(one.task_id, one.resident.mps_pct, one.time_s) for one in reading.residents.values()])
+        return cls(reading.requested_mhz, reading.sm_mhz, reading.power_w, residents, next_s)
 
 
 class Device(Protocol):
@@ -179,6 +203,10 @@ class Shares(Protocol):
 @runtime_checkable
 class Follows(Protocol):
     """A device in virtual time that need not be told what it does while another one does exactly the same."""
+
+    def glance(self) -> Glance | None:
+        """What `read` and `next_event_s` would say, in short; None where a reading is needed since it has noise."""
+        ...
 
     def same_as(self, other: object, /) -> bool:
         """Whether both are idle, and would do exactly the same with the same task."""

@@ -72,5 +72,5 @@ class EmulatedDevice(VirtualDevice):
 
     def follow(self, from_s: float, to_s: float, power_w: float) -> None:
         """Account for being idle until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
-        self._energy_j += self._settle().power_w * (from_s - self._now_s) + power_w * (to_s - from_s)
+        self._energy_j += (self._settled or self._settle()).power_w * (from_s - self._now_s) + power_w * (to_s - from_s)
         self._now_s = to_s

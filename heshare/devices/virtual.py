@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
 
-from heshare.devices.device import Progress, Reading
+from heshare.devices.device import Glance, Progress, Reading
 from heshare.devices.model import Estimate
 from heshare.devices.noise import NoiseModel
 from heshare.devices.sharing.apart import ways
@@ -168,6 +168,18 @@ class VirtualDevice(ABC):
             l2_util_pct=_whole([task.l2_util_pct for task in tasks]),
         )
 
+    def glance(self) -> Glance | None:
+        """What `read` and `next_event_s` would say, in short; None where a reading is needed since it has noise."""
+        if self._noise is not None:
+            return None
+        state = self._settled or self._settle()
+        running = self._running
+        if not running:
+            return Glance(self._clock, state.sm_mhz, state.power_w, (), math.inf)
+        residents = tuple([(task, one.resident.mps_pct, one.time_s) for task, one in running.items()])
+        next_s = self._now_s + min([one.remaining_s for one in running.values()])
+        return Glance(self._clock, state.sm_mhz, state.power_w, residents, next_s)
+
     def next_event_s(self) -> float:
         """When the next task completes if nothing changes, s; `inf` if none will."""
         if not self._running:
@@ -192,7 +204,8 @@ class VirtualDevice(ABC):
             self._apart = self._apart and bool(self._running)
             completed += ended
             self._settled = None
-        self._pass(to_s)
+        if to_s > self._now_s:
+            self._pass(to_s)
         return completed
 
     def _factor(self, what: str, spread: float) -> float:
@@ -222,7 +235,7 @@ class VirtualDevice(ABC):
 
     def _pass(self, to_s: float) -> None:
         """Let time pass with nothing changing."""
-        step_s, power_w = to_s - self._now_s, self._settle().power_w
+        step_s, power_w = to_s - self._now_s, (self._settled or self._settle()).power_w
         for one in self._running.values():
             one.done = min(one.iterations, one.done + step_s / one.time_s)
         self._energy_j += power_w * step_s

@@ -57,7 +57,8 @@ class Hands:
         """A job has completed: stop it on the other GPUs that it still runs on, close its books."""
         if job.led:
             rejoin(job, now_s)
-            self._loop.recorder.alike([slot.index for slot in others], now_s, others[0].look())
+            seen = others[0].glance()
+            self._loop.recorder.alike([slot.index for slot in others], now_s, seen)
         else:
             self._stop(job, others, now_s)
         self._close(job, now_s, job.left, "completed")
@@ -116,14 +117,10 @@ class Hands:
         """Let the first GPU run what is left, the others of a gang until they are stopped, unless they are led."""
         job.state, job.led, job.went_s = State.RUNNING, led, now_s
         begin(job, job.slots[0], job.left / job.scale)
-        if len(job.slots) == 1:
-            return
-        for slot in job.slots:
-            shares(slot, "a gang")
-            slot.gangs[job.task.id] = job
-            if led:
-                slot.changed()
-            elif slot is not job.slots[0]:
+        if len(job.slots) > 1 and not led:
+            for slot in job.slots:
+                shares(slot, "a gang")
+            for slot in job.slots[1:]:
                 begin(job, slot, None)
 
     def _set_clock(self, action: SetClock, now_s: float) -> None:
@@ -226,10 +223,15 @@ class Hands:
         """The GPUs of a start: one, or those of a gang."""
         if action.sharing not in SHARINGS:
             self._refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        slots = (self._slot(action, action.gpu), *[self._slot(action, gpu) for gpu in action.also])
-        if action.also and len({slot.index for slot in slots}) < len(slots):
+        if not action.also:
+            return (self._slot(action, action.gpu),)
+        gpus = (action.gpu, *action.also)
+        for gpu in (min(gpus), max(gpus)):
+            self._slot(action, gpu)
+        if len(set(gpus)) < len(gpus):
             self._refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return slots
+        every = self._loop.slots
+        return tuple([every[gpu] for gpu in gpus])
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

@@ -43,7 +43,10 @@ def alike(slots: Sequence[Slot], jobs: int, /) -> bool:
         jobs: how many jobs are on their books and do not run yet.
     """
     first = slots[0].device
-    return all(slot.follows is not None and len(slot.jobs) == jobs and slot.follows.same_as(first) for slot in slots)
+    for slot in slots:
+        if slot.follows is None or len(slot.jobs) != jobs or not slot.follows.same_as(first):
+            return False
+    return True
 
 
 def begin(job: Job, slot: Slot, iterations: float | None) -> None:
@@ -69,12 +72,20 @@ def part(job: Job, now_s: float) -> None:
         slot.device.advance(now_s)
 
 
+def part_all(slot: Slot, now_s: float) -> None:
+    """Do so for the gangs on a GPU."""
+    for job in slot.gangs.values():
+        if job.led:
+            part(job, now_s)
+
+
 def rejoin(job: Job, now_s: float) -> None:
     """The first GPU of a gang has completed: account for those that did as it did."""
+    went_s, power_w = job.went_s, job.power_w
     for slot in job.slots[1:]:
         if slot.follows is not None:
-            slot.follows.follow(job.went_s, now_s, job.power_w)
-        slot.changed()
+            slot.follows.follow(went_s, now_s, power_w)
+        slot.reading = None
     job.led = False
 
 
@@ -88,7 +99,7 @@ def keep_step(touched: list[Slot], touch: Callable[[Slot], None]) -> None:
     gangs: dict[int, Job] = {}
     at = 0
     while at < len(touched):
-        for job in [job for job in touched[at].gangs.values() if not job.led]:
+        for job in [job for job in touched[at].gangs.values() if job.runs and not job.led]:
             gangs[job.task.id] = job
             for slot in job.slots:
                 if not slot.listed:

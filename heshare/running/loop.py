@@ -21,11 +21,12 @@ from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.freezing import Arrivals, Freezes
-from heshare.running.gangs import keep_step, part
+from heshare.running.gangs import keep_step, part_all
 from heshare.running.observer import Observer
-from heshare.running.state import GpuViews, Job, Slot, State, WaitingRoom
+from heshare.running.state import Job, Slot, State, WaitingRoom
 from heshare.running.stranded import stranded
 from heshare.running.timeline import Recorder, Recording
+from heshare.running.views import GpuViews
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -77,6 +78,7 @@ class Loop(Freezes):
         self.events = 0
         self.ticks_planned = 0
         self.observer = observer or Observer()
+        self._observed = observer is not None
         self.hands = Hands(self, start_cost_s)
         self.on_done = on_done
         self.between: Callable[[], None] | None = None
@@ -105,7 +107,7 @@ class Loop(Freezes):
         while self.unfinished or self.untold:
             if not self._heap:
                 raise self.stranded("nothing runs, nothing is still to come, and the policy starts nothing")
-            for index in self.observer.wait(self._heap[0][0]):
+            for index in self.observer.wait(self._heap[0][0]) if self._observed else ():
                 slot = self.slots[index]
                 self.plan(self.clock.now_s(), _LOOK, self._look, slot, slot.version)
             time_s, _, _, what, about = heappop(self._heap)
@@ -129,9 +131,8 @@ class Loop(Freezes):
 
     def touch(self, slot: Slot, now_s: float) -> None:
         """Bring a GPU to the present and note that it changes; a completion found on the way is the next event."""
-        for job in slot.gangs.values():
-            if job.led:
-                part(job, now_s)
+        if slot.gangs:
+            part_all(slot, now_s)
         done = slot.device.advance(now_s)
         slot.changed()
         if not slot.listed:
@@ -140,7 +141,7 @@ class Loop(Freezes):
         if done:
             self._complete(done, now_s)
             self._tell_later(slot, tuple(done), now_s)
-        failure = self._fail(slot, now_s)
+        failure = self._fail(slot, now_s) if slot.fallible else None
         if failure is not None:
             self.untold.update(failure.tasks)
             self.plan(now_s, _LOOK, self._tell_failure, failure)
@@ -155,21 +156,21 @@ class Loop(Freezes):
 
     def settle(self, now_s: float) -> None:
         """Read every GPU that changed, write its timeline, and plan when to look at it again."""
-        keep_step(self._touched, lambda slot: self.touch(slot, now_s))
+        if any(slot.gangs for slot in self._touched):
+            keep_step(self._touched, lambda slot: self.touch(slot, now_s))
         for slot in self._touched:
             slot.listed = False
             slot.version += 1
             if slot.is_led():
                 continue
-            reading = slot.look()
-            self.recorder.observe(slot.index, now_s, reading)
+            seen = slot.glance()
+            self.recorder.observe(slot.index, now_s, seen)
             for job in slot.gangs.values():
                 if job.led and job.went_s == now_s:
-                    job.power_w = reading.power_w
-                    self.recorder.alike([other.index for other in job.slots[1:]], now_s, reading)
-            next_s = slot.device.next_event_s()
-            if next_s < math.inf:
-                self.plan(max(next_s, now_s), _LOOK, self._look, slot, slot.version)
+                    job.power_w = seen.power_w
+                    self.recorder.alike([other.index for other in job.slots[1:]], now_s, seen)
+            if seen.next_s < math.inf:
+                self.plan(max(seen.next_s, now_s), _LOOK, self._look, slot, slot.version)
         self._touched.clear()
 
     def stranded(self, why: str) -> PolicyError:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, overload
 
-from heshare.devices.device import Device, Follows, Reading, Shares
+from heshare.devices.device import Device, Follows, Glance, Reading, Shares
 from heshare.devices.failing import Fallible
-from heshare.policies.policy import GpuView, Running
+from heshare.policies.policy import GpuView
 from heshare.running.gangs import part, speed
+from heshare.running.views import RunningTasks
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -86,6 +87,11 @@ class Job:
         self.went_s = 0.0
         self.power_w = 0.0
 
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, and does not wait or load."""
+        return self.state is State.RUNNING
+
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """All but its GPUs, which the loop knows: graphs of jobs and GPUs are too deep to pickle."""
         return None, {**{name: getattr(self, name) for name in self.__slots__}, "slots": ()}
@@ -150,9 +156,10 @@ class Slot:
         reading: the latest reading, or None when something changed since.
         looked_s: when that reading was taken, s.
         free_mib: device memory that is free, MiB.
+        all_mib: device memory that an empty GPU has, MiB.
         version: counts looks; a planned look of an older version is void.
         listed: whether it is on the loop's list of GPUs to look at again.
-        gangs: those of the jobs that run here and on other GPUs too, by task id.
+        gangs: those of the jobs that are on other GPUs too, by task id.
         shares: the device, if it knows gangs and other ways of sharing than MPS.
         follows: the device, if it need not be told what another one does too.
         fallible: the device, if tasks can fail on it without the run failing.
@@ -162,6 +169,7 @@ class Slot:
     __slots__ = (
         "_clock",
         "_view",
+        "all_mib",
         "device",
         "fallible",
         "follows",
@@ -183,7 +191,7 @@ class Slot:
         self.jobs: dict[int, Job] = {}
         self.reading: Reading | None = None
         self.looked_s = 0.0
-        self.free_mib = device.gpu.memory_mib
+        self.free_mib = self.all_mib = device.gpu.memory_mib
         self.version = 0
         self.listed = False
         self.gangs: dict[int, Job] = {}
@@ -208,6 +216,14 @@ class Slot:
             self.looked_s = self.reading.time_s
         return self.reading
 
+    def glance(self) -> Glance:
+        """What of that the timeline keeps, and when to look again."""
+        if self.follows is not None and self.reading is None and not self.is_led():
+            seen = self.follows.glance()
+            if seen is not None:
+                return seen
+        return Glance.of(self.look(), self.device.next_event_s())
+
     def is_led(self) -> bool:
         """Whether it does what the first GPU of a gang does, and its device has not been told."""
         for job in self.gangs.values():
@@ -217,13 +233,18 @@ class Slot:
     def enter(self, job: Job) -> None:
         """Put a job on this GPU's books."""
         self.jobs[job.task.id] = job
+        if len(job.slots) > 1:
+            self.gangs[job.task.id] = job
         self.free_mib -= job.need_mib
+        self.reading = self._view = None
 
     def leave(self, job: Job) -> None:
         """Take a job off this GPU's books; an empty GPU has all its memory, whatever was rounded before."""
         del self.jobs[job.task.id]
-        self.gangs.pop(job.task.id, None)
-        self.free_mib = self.free_mib + job.need_mib if self.jobs else self.device.gpu.memory_mib
+        if self.gangs:
+            self.gangs.pop(job.task.id, None)
+        self.free_mib = self.free_mib + job.need_mib if self.jobs else self.all_mib
+        self.reading = self._view = None
 
     def view(self) -> GpuView:
         """This GPU as a policy may see it; built once for each reading."""
@@ -232,63 +253,10 @@ class Slot:
             self._view = GpuView(
                 self.index,
                 self.device.gpu,
-                _RunningTasks(self, self._clock),
+                RunningTasks(self, self._clock),
                 reading.requested_mhz,
                 reading.sm_mhz,
                 reading.power_w,
                 self.free_mib,
             )
         return self._view
-
-
-class _RunningTasks(Mapping[int, Running]):
-    """Who runs on a GPU, with the progress of this moment worked out from the latest reading when asked for."""
-
-    __slots__ = ("_clock", "_slot")
-
-    def __init__(self, slot: Slot, clock: Clock) -> None:
-        self._slot = slot
-        self._clock = clock
-
-    def __len__(self) -> int:
-        return len(self._slot.jobs)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._slot.jobs)
-
-    def __contains__(self, task: object) -> bool:
-        return task in self._slot.jobs
-
-    def __getitem__(self, task: int) -> Running:
-        job = self._slot.jobs[task]
-        gpus = tuple([slot.index for slot in job.slots])
-        if job.state is State.LOADING:
-            return Running(job.task, job.mps_pct, math.inf, job.left / job.scale, job.sharing, gpus)
-        first = job.slots[0]
-        progress = first.look().residents[task]
-        since_s = self._clock.now_s() - first.looked_s
-        done = progress.done + since_s / progress.time_s
-        left = max(job.left / job.scale - done, 0.0)
-        return Running(job.task, job.mps_pct, progress.time_s, left, job.sharing, gpus)
-
-
-class GpuViews(Sequence[GpuView]):
-    """Every GPU as a policy may see it, each built only when it is asked for."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = slots
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    def __iter__(self) -> Iterator[GpuView]:
-        return (slot.view() for slot in self._slots)
-
-    @overload
-    def __getitem__(self, index: int) -> GpuView: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[GpuView]: ...
-    def __getitem__(self, index: int | slice) -> GpuView | Sequence[GpuView]:
-        if isinstance(index, slice):
-            return [slot.view() for slot in self._slots[index]]
-        return self._slots[index].view()

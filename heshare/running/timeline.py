@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pandas as pd
 
-from heshare.devices.device import Reading
+from heshare.devices.device import Glance
 
 if TYPE_CHECKING:
     from heshare.running.totals import Totals
@@ -97,12 +97,12 @@ class Timeline:
 class Recording(Protocol):
     """What the event loop tells of a run; a recorder keeps what it wants of it."""
 
-    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
-        """From `now_s` on, the GPU is as `reading` says."""
+    def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
+        """From `now_s` on, the GPU is as was seen."""
         ...
 
-    def alike(self, gpus: Sequence[int], now_s: float, reading: Reading) -> None:
-        """From `now_s` on, all these GPUs are as `reading` says."""
+    def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
+        """From `now_s` on, all these GPUs are as was seen of one of them."""
         ...
 
     def close(self, last: Interval, gpus: Sequence[int]) -> None:
@@ -116,34 +116,31 @@ class Recording(Protocol):
 
 @dataclass
 class Recorder:
-    """Collects a timeline while the event loop runs; readings that say nothing new make no new segment."""
+    """Collects a timeline while the event loop runs; a look that shows nothing new makes no new segment."""
 
     labels: tuple[str, ...]
     segments: list[Segment] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
 
-    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
-        """From `now_s` on, the GPU is as `reading` says."""
-        residents = tuple([(each.task_id, each.resident.mps_pct, each.time_s) for each in reading.residents.values()])
+    def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
+        """From `now_s` on, the GPU is as was seen."""
         before = self._open.get(gpu)
         if before is not None:
             if (
-                before.power_w == reading.power_w
-                and before.residents == residents
-                and before.sm_mhz == reading.sm_mhz
-                and before.requested_mhz == reading.requested_mhz
+                before.power_w == seen.power_w
+                and before.residents == seen.residents
+                and before.sm_mhz == seen.sm_mhz
+                and before.requested_mhz == seen.requested_mhz
             ):
                 return
             self._close(before, now_s)
-        self._open[gpu] = Segment(
-            gpu, now_s, math.nan, reading.requested_mhz, reading.sm_mhz, reading.power_w, residents
-        )
+        self._open[gpu] = Segment(gpu, now_s, math.nan, seen.requested_mhz, seen.sm_mhz, seen.power_w, seen.residents)
 
-    def alike(self, gpus: Sequence[int], now_s: float, reading: Reading) -> None:
-        """From `now_s` on, all these GPUs are as `reading` says."""
+    def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
+        """From `now_s` on, all these GPUs are as was seen of one of them."""
         for gpu in gpus:
-            self.observe(gpu, now_s, reading)
+            self.observe(gpu, now_s, seen)
 
     def close(self, last: Interval, gpus: Sequence[int]) -> None:
         """A task has left its GPUs; `last` is its stretch on one of them."""

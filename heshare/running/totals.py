@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.devices.device import Reading
+from heshare.devices.device import Glance
 from heshare.running.accounts import FloatArray
 from heshare.running.timeline import Interval, Timeline
 from heshare.world.task import Task
@@ -54,12 +54,12 @@ class Accountant:
         self._waiting_s, self._execution_s, self._completion_s = [0.0] * n, [0.0] * n, [math.nan] * n
         self._last_gpu = [-1] * n
 
-    def observe(self, gpu: int, now_s: float, reading: Reading) -> None:
-        """From `now_s` on, the GPU is as `reading` says."""
-        self.alike((gpu,), now_s, reading)
+    def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
+        """From `now_s` on, the GPU is as was seen."""
+        self.alike((gpu,), now_s, seen)
 
-    def alike(self, gpus: Sequence[int], now_s: float, reading: Reading) -> None:
-        """From `now_s` on, all these GPUs are as `reading` says."""
+    def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
+        """From `now_s` on, all these GPUs are as was seen of one of them."""
         since_s, power_w, runs, energy_j, busy_s = (
             self._since_s,
             self._power_w,
@@ -67,7 +67,7 @@ class Accountant:
             self._energy_j,
             self._busy_s,
         )
-        now_w, now_runs = reading.power_w, bool(reading.residents)
+        now_w, now_runs = seen.power_w, bool(seen.residents)
         for gpu in gpus:
             held_s = now_s - since_s[gpu]
             energy_j[gpu] += power_w[gpu] * held_s

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.devices.device import Progress, Reading
+from heshare.devices.device import Glance, Progress, Reading
 from heshare.running import accounts
 from heshare.running.timeline import Interval, Recorder, Segment
 from heshare.world.task import Task
@@ -63,7 +63,7 @@ def test_busy_time_and_power_over_time():
 
 def reading(time_s, power_w, *tasks):
     residents = {task: Progress(task, Resident(LIGHT, 40), 0.0, 2.0) for task in tasks}
-    return Reading(time_s, None, 1000.0, power_w, 0.0, residents)
+    return Glance.of(Reading(time_s, None, 1000.0, power_w, 0.0, residents), 9.0)
 
 
 def test_the_recorder_joins_what_did_not_change_and_drops_what_took_no_time():
@@ -72,7 +72,7 @@ def test_the_recorder_joins_what_did_not_change_and_drops_what_took_no_time():
     recorder.observe(0, 1.0, reading(1.0, 10.0))
     recorder.observe(0, 2.0, reading(2.0, 50.0, 3))
     recorder.observe(0, 2.0, reading(2.0, 60.0, 3, 4))
-    timeline = recorder.finish(5.0)
+    timeline, _ = recorder.finish(5.0)
     assert timeline.segments == (
         Segment(0, 0.0, 2.0, None, 1000.0, 10.0, ()),
         Segment(0, 2.0, 5.0, None, 1000.0, 60.0, ((3, 40, 2.0), (4, 40, 2.0))),
