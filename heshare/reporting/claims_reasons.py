@@ -15,7 +15,7 @@ import pandas as pd
 
 from heshare.policies import registry
 from heshare.prediction.truth import DevicePredictor
-from heshare.reporting import forms
+from heshare.reporting import claims, forms
 from heshare.reporting.claims import known
 from heshare.reporting.forms import ENERGY, JCT
 from heshare.reporting.statistics import Interval
@@ -105,6 +105,29 @@ def one_kind(
     table = _against_morak(everything, [*ours, BOUND], settings, "all", rng)
     reasons["O4", ""] = _why_o4(pd.DataFrame(table), known()["O4", ""].value)
     return pd.DataFrame([*rows, *table]), reasons
+
+
+def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], caps: Sequence[float]) -> pd.DataFrame:
+    """O3 at every setting of Morak's, and beside it what is possible at all, as `verdicts.heat` draws it.
+
+    Args:
+        rows: as from `one_kind`.
+        kinds: of GPU.
+        shares: as in `one_kind`.
+        caps: as in `one_kind`.
+    """
+    swept = [(f"cap {cap}", f"k {k}", f"morak(cap={cap},k={k})") for cap, k in product(caps, shares)]
+    columns = [("possible", name, name, _ENERGY) for name in (BOUND, TRUE)]
+    columns += [("En-opt", "defaults", "En-opt", _ENERGY)]
+    columns += [(axis, level, registry.title(registry.canonical(text)), _SWEPT) for axis, level, text in swept]
+    cells = []
+    for kind, (axis, level, variant, measure) in product(kinds, columns):
+        size = _sizes(rows[rows["study"] == kind], measure)[variant]
+        verdict = claims.verdict(claims.known()["O3", kind], size.value, size.value, size.high, holds={})
+        numbers = {"change_pct": size.value, "low_pct": size.low, "high_pct": size.high, "n": size.n}
+        cell = {"claim": f"O3 on {kind}", "axis": axis, "level": level.removeprefix("En-opt, "), **numbers}
+        cells.append({**cell, "verdict": verdict, "provenance": "emulated"})
+    return pd.DataFrame(cells)
 
 
 def _against_morak(

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.textpath import TextPath
 
 from heshare.reporting.claims import DIRECTION, FAILED, REPRODUCED
 
@@ -43,7 +44,7 @@ def heat(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> list[Artist]
         verdict, change = str(cell["verdict"]), float(cell["change_pct"])
         look: dict[str, Any] = {"facecolor": COLOURS[verdict], "hatch": HATCHES.get(verdict, ""), "edgecolor": "white"}
         drawn.append(ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **look)))
-        text = f"{change:+.0f}" if abs(change) >= 0.5 else "0"
+        text = f"{change:+.0f}".replace("-", "\u2212") if abs(change) >= 0.5 else "0"
         drawn.append(ax.text(x, y, text, fontsize=size_pt, ha="center", va="center"))
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), rows, fontsize=size_pt + 0.5)
@@ -59,12 +60,14 @@ def heat(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> list[Artist]
 def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None:
     """The conditions' names above a table of `heat`: levels upright, what differs above them."""
     columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
+    levels = [TextPath((0, 0), level, size=size_pt).get_extents().width for _, level in columns]
+    how: dict[str, Any] = {"textcoords": "offset points", "fontsize": size_pt, "ha": "center", "va": "bottom"}
     for x, (_, level) in enumerate(columns):
-        ax.text(x, -0.7, level, rotation=90, fontsize=size_pt, ha="center", va="bottom")
+        ax.annotate(level, (x, -0.5), (0, 3), rotation=90, **how)
     for axis, first, last in _spans([axis for axis, _ in columns]):
         if axis:
-            name = axis.replace(" ", "\n", 1)
-            ax.text((first + last) / 2, -4.3, name, fontsize=size_pt, ha="center", va="bottom", linespacing=0.95)
+            name = axis.replace(" ", "\n", 1) if first < last < first + 2 else axis
+            ax.annotate(name, ((first + last) / 2, -0.5), (0, 8 + max(levels)), linespacing=0.95, **how)
 
 
 def _groups(ax: Axes, axes: Sequence[str]) -> None:
@@ -81,11 +84,12 @@ def _spans(names: Sequence[str]) -> list[tuple[str, int, int]]:
     return [(names[first], first, int(last)) for first, last in zip(starts, ends, strict=True)]
 
 
-def patches(words: Mapping[str, str]) -> list[Patch]:
-    """What the colours mean, for a legend: for each verdict, what to say."""
+def patches(frame: pd.DataFrame) -> list[Patch]:
+    """What the colours of a table of `heat` mean, for a legend."""
+    shown = [verdict for verdict in WORDS if verdict in set(frame["verdict"])]
     return [
-        Patch(facecolor=COLOURS[verdict], hatch=HATCHES.get(verdict, ""), edgecolor="white", label=text)
-        for verdict, text in words.items()
+        Patch(facecolor=COLOURS[verdict], hatch=HATCHES.get(verdict, ""), edgecolor="white", label=WORDS[verdict])
+        for verdict in shown
     ]
 
 

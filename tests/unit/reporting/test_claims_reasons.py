@@ -64,6 +64,17 @@ def test_one_kind_has_a_reason_for_each_of_its_claims() -> None:
     assert sizes[reasons.BOUND][0] <= sizes["En-opt"][0]
     assert set(sizes) == {"En-opt", "Trade-off", reasons.TRUE, reasons.BOUND, "Morak", "Morak (k 4)"}
     assert (rows["low"] <= rows["value"]).all()
+    cells = reasons.by_setting(rows, ["V100"], [2, 4], [0.8]).set_index(["axis", "level"])
+    assert cells.index.tolist() == [
+        ("possible", "proven bound"),
+        ("possible", "knowing the device"),
+        ("En-opt", "defaults"),
+        ("cap 0.8", "k 2"),
+        ("cap 0.8", "k 4"),
+    ]
+    assert cells["change_pct"].tolist() == [
+        *(sizes[name][0] for name in (reasons.BOUND, reasons.TRUE, "En-opt", "Morak", "Morak (k 4)")),
+    ]
 
 
 def test_random_is_held_against_one_task_at_a_time_and_moraks_settings() -> None:

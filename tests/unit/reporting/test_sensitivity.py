@@ -183,7 +183,7 @@ def test_a_cell_has_the_colour_of_its_verdict_and_its_number() -> None:
     _, ax = plt.subplots()
     drawn = verdicts.heat(ax, frame)
     verdicts.column_names(ax, frame)
-    assert [text.get_text() for text in ax.texts] == ["-40", "+3", "as is", "0.6", "cap"]
+    assert [text.get_text() for text in ax.texts] == ["\u221240", "+3", "as is", "0.6", "cap"]
     assert [patch.get_facecolor() for patch in ax.patches] == [
         plt.matplotlib.colors.to_rgba(verdicts.COLOURS[cell[-1]])  # type: ignore[attr-defined]
         for cell in cells
