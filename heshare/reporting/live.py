@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from heshare.policies.registry import title
 from heshare.profiles.manifest import NAME as RECORD_MANIFEST
 from heshare.reporting import provenance, tables
 from heshare.reporting.live_claims import coverage, untested_for_clocks
-from heshare.running.live.cards import cluster
+from heshare.running.live.cards import LiveCard, cluster
 from heshare.running.live.jobs import PREFIX, as_yaml
 from heshare.running.live.measuring import JOBS
 from heshare.running.live.simulating import MODELS
@@ -104,6 +105,7 @@ def runs(trial: Trial) -> pd.DataFrame:
                 "longest_loading_s": float(seen.jobs["loading_s"].max()),
                 "mean_loading_s": float(seen.jobs["loading_s"].mean()),
                 "sm_mhz": float(seen.jobs["sm_mhz"].mean()),
+                "sharing": "+".join(sorted(set(seen.sharing))),
                 "limits": "+".join(seen.limits),
                 "notes": " ".join(seen.notes),
             }
@@ -215,17 +217,23 @@ def _manifest(trial: Trial, command: str) -> dict[str, Any]:
         "stand_in": trial.played,
         "cluster": str(cluster(trial.cards)),
         "asked": asdict(trial.asked),
-        "cards": [{"gpu": card.gpu.name, "clocks_set": card.clocks, **card.facts} for card in trial.cards],
+        "cards": [_facts(card) for card in trial.cards],
         "loading": asdict(trial.loading),
         "record": {
             str(gpu): {"rows": len(part), "idle_w": float(part["idle_w"].mean())}
             for gpu, part in trial.table.groupby("gpu")
         },
         "recorded": datetime.now(UTC).isoformat(timespec="seconds"),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
         "versions": provenance.versions(),
         "git_commit": provenance.git_commit(),
     }
+
+
+def _facts(card: LiveCard) -> dict[str, Any]:
+    """A card by what it tells; how jobs shared it is the runs' to say, for it was looked at without any."""
+    told = {name: value for name, value in card.facts.items() if not name.startswith("sharing")}
+    return {"gpu": card.gpu.name, "clocks_set": card.clocks, **told}
 
 
 def _plain(value: Any) -> Any:

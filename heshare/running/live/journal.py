@@ -29,6 +29,7 @@ class Measured:
         energy_active_j: each GPU until its last job ends, by its counter, J.
         energy_cluster_j: all GPUs until the makespan, by their counters, J.
         before_s: from the start of the run until the first decision: opening the GPUs, and planning, s.
+        sharing: `mps` or `time-slice`: how jobs shared each GPU.
         limits: what was seen to hold clocks down.
         notes: what the operator should know.
     """
@@ -38,6 +39,7 @@ class Measured:
     energy_active_j: float
     energy_cluster_j: float
     before_s: float
+    sharing: tuple[str, ...]
     limits: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -102,6 +104,7 @@ def measured(entries: Sequence[Entry], arrivals_s: Mapping[str, float]) -> Measu
         energy_active_j=sum(spent_j) - sum(base_j),
         energy_cluster_j=sum(gpu["energy_j"] for gpu in finish) - sum(base_j),
         before_s=began_s,
+        sharing=tuple(gpu["sharing"] for entry in entries for gpu in entry.get("session", {}).get("gpus", ())),
         limits=tuple(sorted({limit for end in ends for limit in end["limits"]})),
         notes=tuple(entry["note"]["text"] for entry in entries if "note" in entry),
     )

@@ -111,7 +111,7 @@ def end(job, start_s, released_s, end_s, gpu_j, outcome="completed", gpu=0):
 
 def entries(*ends, sample_j=(700.0, 60.0)):
     return [
-        {"session": {}},
+        {"session": {"gpus": [{"sharing": "mps"}, {"sharing": "time-slice"}]}},
         {"sample": {"gpus": [{"energy_j": 100.0}, {"energy_j": 50.0}]}},
         {"decision": {"decided_s": 3.0, "actions": [["start"]]}},
         *ends,
@@ -128,6 +128,7 @@ def test_time_and_energy_count_from_the_first_decision():
     assert found.energy_cluster_j == 610.0
     assert found.before_s == 3.0
     assert found.limits == ("power limit",)
+    assert found.sharing == ("mps", "time-slice")
     assert list(found.jobs["loading_s"]) == [2.0, 2.0]
 
 
@@ -230,7 +231,8 @@ def test_results_say_that_no_gpu_was_there(rehearsed):
     assert set(written.tables["claims"]["tested"]) == {"no"}
     text = (written.folder / results.MANIFEST).read_text()
     assert os.sep + "tmp" not in text
-    assert json.loads(text)["cards"][0]["sharing"]
+    assert json.loads(text)["cards"][0]["driver"]
+    assert set(written.tables["runs"]["sharing"]) == {"mps"}
 
 
 def test_results_that_were_changed_are_refused(rehearsed, tmp_path):
