@@ -345,6 +345,32 @@ def test_parts_are_priced_against_the_whole(results: Path) -> None:
     assert (frame["change_pct"] <= frame["high_pct"]).all()
 
 
+def test_a_claim_that_fails_says_why(results: Path) -> None:
+    frame = table(results, "claims")
+    failed = frame[
+        frame["verdict"].isin(["direction", "not reproduced"]) & frame["id"].isin(["M1", "M4", "H5", "O3", "O4"])
+    ]
+    assert not failed.empty
+    assert failed["note"].str.contains(" Why: ").all()
+    studies = table(results, "tableA32_reasons")
+    assert (studies["low"] <= studies["value"]).all()
+    bounds = studies[studies["variant"] == "proven bound"].set_index("study")["value"]
+    own = studies[(studies["variant"] == "En-opt") & studies["measure"].str.startswith("energy")].set_index("study")[
+        "value"
+    ]
+    assert (bounds <= own + 1e-6).all()
+
+
+def test_the_claims_figure_shows_the_claims_table(results: Path) -> None:
+    shown, frame = table(results, "figA30_claims"), table(results, "claims")
+    own = frame[frame["id"].str[0].isin(list("MPHSGO"))].reset_index(drop=True)
+    assert shown["id"].tolist() == own["id"].tolist()
+    assert shown["verdict"].tolist() == own["verdict"].tolist()
+    numbers = shown["kind"] != "ordering"
+    assert shown[numbers]["value"].tolist() == pytest.approx(own[numbers]["measured"].tolist())
+    assert (results / "figA30_claims.png").stat().st_size > 0
+
+
 def test_the_front_has_no_dominated_plan(results: Path) -> None:
     frame = table(results, "figA1_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
