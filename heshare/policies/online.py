@@ -43,8 +43,8 @@ _SOON_S = 1e-9
 class PlanningTime:
     """How long planning takes: `fixed + square n min(n, whole) + step n steps`, for n tasks.
 
-    Measured with the forest on one core of the machine that these packages are developed on, for 5 to 60 tasks on 4 to
-    32 GPUs, within a factor of two; the number of GPUs hardly matters.
+    Measured with the forest on one core of the machine that this package is developed on, for 5 to 120 tasks on 4 to
+    32 GPUs, mostly within a factor of two; the number of GPUs hardly matters.
 
     Attributes:
         fixed_s: whatever the tasks, s.
@@ -210,13 +210,13 @@ class HeShareOnline(Online):
         settings: how to plan otherwise.
     """
 
-    TIME = PlanningTime(fixed_s=0.03, square_s=1.6e-4, step_s=8e-6)
+    TIME = PlanningTime(fixed_s=0.01, square_s=1.3e-4, step_s=8e-6)
 
     def __init__(
         self,
         choice: Choice = "trade-off",
         *,
-        generations: int = 100,
+        generations: int = 50,
         interval_s: float = 10.0,
         charge: float = 1.0,
         warm: bool = True,
@@ -243,13 +243,15 @@ class HeSharePlusOnline(Online):
 
     Args:
         choice: see `Online`.
-        rounds: of each planning; fewer than for a whole task set, since plans begin with those before.
+        rounds: of each planning; fewer than for a whole task set, since plans begin with those before. So are the
+            weights, `WEIGHTS` and `COARSE` in the first round: more of them change nothing that a run would show.
         interval_s: see `Online`.
         charge: see `Online`.
         warm: see `Online`.
     """
 
-    TIME = PlanningTime(fixed_s=0.02, square_s=9.5e-4, step_s=6.4e-3, whole=DEFAULT.undivided)
+    TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3, whole=DEFAULT.undivided)
+    WEIGHTS, COARSE = 8, 5
 
     def __init__(
         self,
@@ -260,7 +262,7 @@ class HeSharePlusOnline(Online):
         charge: float = 1.0,
         warm: bool = True,
     ) -> None:
-        self._effort = replace(DEFAULT, rounds=rounds)
+        self._effort = replace(DEFAULT, rounds=rounds, weights=self.WEIGHTS, coarse=self.COARSE)
         shared = {"interval_s": interval_s, "charge": charge}
         super().__init__("heshare+-online", choice, warm=warm, steps=rounds, time=self.TIME, **shared)
 
@@ -280,7 +282,7 @@ _SHARED: Mapping[str, Value] = MappingProxyType({"interval_s": 10.0, "charge": 1
 def _register(choice: Choice, title: str) -> None:
     """Enter both online forms of one choice, as forms of HeShare: they are asked for by name."""
 
-    @register(f"heshare-online:{choice}", title=f"{title}, online", parameters=_SHARED, preset={"generations": 100})
+    @register(f"heshare-online:{choice}", title=f"{title}, online", parameters=_SHARED, preset={"generations": 50})
     def heshare(**changed: Any) -> HeShareOnline:
         return HeShareOnline(choice, **changed)
 
