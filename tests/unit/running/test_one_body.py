@@ -21,7 +21,8 @@ from heshare.testing.workers import ToyLauncher
 from heshare.world.cluster import Cluster
 from heshare.world.jobfile import read_jobs
 
-SCALE_S = 3.0
+SCALES_S = (3.0, 12.0)
+"""How long a run takes in wall time; on a machine too busy to start processes in order, again with longer jobs."""
 MODELS = ("resnet50", "mobilenet", "vgg16", "gpt2", "resnet18", "densenet121", "resnet101", "bert_large")
 
 
@@ -66,13 +67,20 @@ def test_the_same_decisions_in_virtual_and_in_wall_time(doubles, monkeypatch, po
         devices=[EmulatedDevice(gpu) for gpu in gpus],
         observer=virtual,
     )
-    # In wall time each job takes as long as it did there, on a scale of our own.
-    waits_s = done.execution_s * SCALE_S / done.makespan_s
-    result = doubles.run(text(waits_s), policy=policy, devices="nvml", clocks=True)
-    assert result.complete
-    told = [one["decision"] for one in ledger.read(doubles.folder / "run") if "decision" in one]
-    assert words(virtual.decisions) == [(one["event"], one["jobs"], one["gpu"], one["actions"]) for one in told]
+    for scale_s in SCALES_S:
+        # In wall time each job takes as long as it did there, on a scale of our own.
+        told = live(doubles, policy, done.execution_s * scale_s / done.makespan_s, f"run-{scale_s:g}")
+        if told == words(virtual.decisions):
+            break
+    assert words(virtual.decisions) == told
     assert len(told) > 8
+
+
+def live(doubles, policy, waits_s, into):
+    """The decisions of a run with real processes."""
+    assert doubles.run(text(waits_s), policy=policy, devices="nvml", clocks=True, into=into).complete
+    told = [one["decision"] for one in ledger.read(doubles.folder / into) if "decision" in one]
+    return [(one["event"], one["jobs"], one["gpu"], one["actions"]) for one in told]
 
 
 def words(decisions):
