@@ -92,8 +92,8 @@ def priced(equal: pd.DataFrame, reasons: pd.DataFrame) -> dict[str, Any]:
         "n": int(least["n"]),
         "provenance": "emulated",
         "note": f"Against {least['title']}, at no more energy of GPUs that run something; against {others}. Which "
-        "comparators the paper had is not in the record. SRTF at a lower clock, which it had not, is within "
-        f"{slower['times']:.2f}x (at {slower['setting']:g} of the top clock). Without lower clocks "
+        f"comparators the paper had is not in the record. Against SRTF at {slower['setting']:g} of the top clock, "
+        f"which its abstract does not name, it is {slower['times']:.2f}x. Without lower clocks "
         f"{parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
     }
