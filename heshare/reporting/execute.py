@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from uuid import uuid4
 
 from heshare import files
 from heshare.errors import HeShareError
+from heshare.reporting import kernels
 from heshare.reporting.parameters import Notebook
 
 FIGURE = (".pdf", ".png", ".csv", ".json")
@@ -165,6 +167,10 @@ def _manager(started: list[bool]) -> type:
 
         async def _async_start_kernel(self, **kwargs: Any) -> None:
             kwargs["env"] = environment()
+            if kernels.FORKS and self.provisioner is None:
+                self.kernel_id = self.kernel_id or str(uuid4())
+                make = kernels.provisioner()
+                self.provisioner = make(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
             await super()._async_start_kernel(**kwargs)
 
         start_kernel = _async_start_kernel

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tqdm.auto import tqdm
@@ -22,7 +23,7 @@ from heshare.reporting.parameters import Notebook
 
 
 @cache
-def _profiles() -> dict[str, dict[str, dict[str, object]]]:
+def _profiles() -> dict[str, dict[str, Any]]:
     loaded = yaml.safe_load((params.folder() / "profiles.yaml").read_text(encoding="utf-8"))
     return {str(name): value or {} for name, value in loaded.items()}
 
@@ -96,10 +97,9 @@ def run(
     if jobs == 1 or len(runs) == 1:
         bar = tqdm(runs, disable=True if quiet else None, unit="notebook")
         return _gather([(notebook.name, _now(notebook, values, out, copies)) for notebook, values in bar])
-    # The last notebooks in the paper's order are the longest: start them first.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=context, initializer=_ignore_interrupt) as pool:
-        pending = {pool.submit(execute, nb, values, out, copies): nb.name for nb, values in reversed(runs)}
+        pending = {pool.submit(execute, nb, values, out, copies): nb.name for nb, values in _longest_first(runs)}
         try:
             return _gather(_follow(pending, quiet))
         except KeyboardInterrupt:
@@ -108,6 +108,12 @@ def run(
                 for left in out.glob(f".{notebook.name}-*"):
                     shutil.rmtree(left, ignore_errors=True)
             raise
+
+
+def _longest_first(runs: Sequence[tuple[Notebook, dict[str, object]]]) -> list[tuple[Notebook, dict[str, object]]]:
+    """The longest ones in the order of `profiles.yaml`, then the others as they come: the last one ends soon."""
+    order = {name: at for at, name in enumerate(_profiles()["order"]["longest"])}
+    return sorted(runs, key=lambda run: order.get(run[0].name, len(order)))
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -140,3 +141,26 @@ def test_a_kernel_that_does_not_start_is_tried_once_more(tmp_path: Path, monkeyp
     with pytest.raises(NotebookError, match="did not start, twice: Address already in use"):
         execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert len(calls) == 2
+
+
+def test_kernels_are_processes_of_their_own_with_pinned_variables(tmp_path: Path) -> None:
+    cell = (
+        "import json, os, math\n"
+        "seen, math.left_behind = getattr(math, 'left_behind', ''), 'here'\n"
+        "(Path(out_dir) / 'who.json').write_text(json.dumps([os.getpid(), seen, os.environ['TZ'], os.getsid(0)]))"
+    )
+    found = []
+    for name in ("a", "b"):
+        execute(toy(tmp_path, WRITE, cell, name=name), {}, tmp_path / name, tmp_path / "copies")
+        found.append(json.loads((tmp_path / name / "who.json").read_text()))
+    assert found[0][0] != found[1][0]
+    assert [each[1:3] for each in found] == [["", "UTC"]] * 2
+    assert os.getsid(0) not in {each[3] for each in found}, "Ctrl-C is for the runner, which ends its kernels"
+
+
+def test_the_notebooks_that_start_first_are_there() -> None:
+    order = runner._profiles()["order"]["longest"]
+    assert len(order) == len(set(order))
+    assert set(order) <= {path.stem for path in parameters.find()}
+    runs = runner.prepare(parameters.find(["02", "06", "05"]), "paper", {})
+    assert [book.name for book, _ in runner._longest_first(runs)] == ["06_search", "05_comparison", "02_system"]
