@@ -30,7 +30,14 @@ from heshare.running.run import run
 from heshare.world.cluster import Cluster
 
 WAYS: Mapping[str, Sharing] = MappingProxyType(
-    {"FIKIT": Fikit(), "time slices": TimeSlices(), "one queue": OneQueue(), "MPS": Mps()}
+    {
+        "FIKIT": Fikit(),
+        "FIKIT, any gap": Fikit(least_gap_s=0.0),
+        "FIKIT, no filling": Fikit(fills=False),
+        "time slices": TimeSlices(),
+        "one queue": OneQueue(),
+        "MPS": Mps(),
+    }
 )
 DEFAULT = "time slices"
 """The default sharing of processes, which the claims compare FIKIT with."""

@@ -313,6 +313,10 @@ def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(resul
     form = table(results, "tableA36_fikit_form")
     assert form["error_pct"].abs().max() < 6
     assert form["loop_pct"].max() > 20
+    parts = table(results, "tableA56_fikit_parts")
+    assert parts[["least", "median", "most"]].to_numpy() == pytest.approx(1, abs=0.1), (
+        "filling is not what FIKIT gains by"
+    )
     classes = table(results, "tableA46_fikit_classes").set_index("policy")
     assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
 
