@@ -91,7 +91,7 @@ class VirtualDevice(ABC):
             DeviceError: as `start`; or the GPU cannot share in this way, or not beside those that run.
         """
         needed_mib = memory_mib(resident.workload)
-        free_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
+        free_mib = self._gpu.memory_mib - sum([one.memory_mib for one in self._running.values()])
         if task_id in self._running:
             raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
         if len(self._running) >= self._gpu.mps_clients:

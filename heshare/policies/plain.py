@@ -17,6 +17,7 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 ORDERS = ("arrival", "shortest")
 CHOICES = ("first", "fastest")
@@ -55,6 +56,7 @@ class Exclusive:
         self._free = [[index for index, gpu in enumerate(cluster.gpus) if gpu == kind] for kind in self._kinds]
         self._kind = [self._kinds.index(gpu) for gpu in cluster.gpus]
         self._beliefs = Beliefs(predictor)
+        self._known: dict[Workload, list[int]] = {}
         self._queue: list[tuple[float, int, Task]] = []
         self._arrived = 0
         self._where: dict[int, tuple[int, ...]] = {}
@@ -111,11 +113,12 @@ class Exclusive:
             InputError: the cluster can never hold the task.
         """
         able = self._able(task)
-        if sum(len(self._free[kind]) for kind in able) < task.gpus:
+        if sum([len(self._free[kind]) for kind in able]) < task.gpus:
             self._check(task, able)
             return ()
         if len(able) == 1:
-            return tuple([heappop(self._free[able[0]]) for _ in range(task.gpus)])
+            free = self._free[able[0]]
+            return tuple([heappop(free) for _ in range(task.gpus)])
         taken: list[int] = []
         while len(taken) < task.gpus:
             some = [kind for kind in able if self._free[kind]]
@@ -125,6 +128,11 @@ class Exclusive:
 
     def _able(self, task: Task) -> list[int]:
         """The types of GPU whose memory holds a task, by number; the fastest first where that matters."""
+        if task.workload not in self._known:
+            self._known[task.workload] = self._find_able(task)
+        return self._known[task.workload]
+
+    def _find_able(self, task: Task) -> list[int]:
         need_mib = memory_mib(task.workload)
         able = [kind for kind, gpu in enumerate(self._kinds) if gpu.memory_mib >= need_mib]
         if self._fastest and len(able) > 1:

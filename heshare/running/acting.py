@@ -9,7 +9,7 @@ from heshare.devices.failing import Failed
 from heshare.errors import InputError, PolicyError
 from heshare.policies.policy import Action, Kind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.gangs import alike, begin, rejoin, shares
-from heshare.running.state import Job, Slot, State
+from heshare.running.state import Job, Slot, State, enter, leave
 from heshare.running.timeline import Interval
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
@@ -96,8 +96,7 @@ class Hands:
             self._check_room(action, job, slot)
         job.slots, job.mps_pct, job.sharing, job.since_s = slots, action.mps_pct, action.sharing, now_s
         job.starts += 1
-        for slot in slots:
-            slot.enter(job)
+        enter(job)
         if self._start_cost_s > 0:
             job.state = State.LOADING
             ready_s = now_s + self._start_cost_s
@@ -180,8 +179,7 @@ class Hands:
     def _close(self, job: Job, now_s: float, done: float, outcome: str, failed: Failed | None = None) -> None:
         """Take a job off its GPUs' books; the members of a gang did the same part each."""
         size, part, gpus = job.workload.batch_size, done / len(job.slots), [slot.index for slot in job.slots]
-        for slot in job.slots:
-            slot.leave(job)
+        leave(job)
         interval = Interval(job.task.id, gpus[0], job.since_s, now_s, job.mps_pct, size, part, outcome)
         self._loop.recorder.close(interval, gpus)
         self._loop.observer.closed(interval, failed)

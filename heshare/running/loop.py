@@ -161,7 +161,7 @@ class Loop(Freezes):
         for slot in self._touched:
             slot.listed = False
             slot.version += 1
-            if slot.is_led():
+            if slot.gangs and slot.is_led():
                 continue
             seen = slot.glance()
             self.recorder.observe(slot.index, now_s, seen)
@@ -292,7 +292,8 @@ class Loop(Freezes):
         actions = list(self.policy.decide(event, view))
         self.planning_s += perf_counter() - before
         self.events += 1
-        self.observer.decided(event, actions)
+        if self._observed:
+            self.observer.decided(event, actions)
         now_s = self.clock.now_s()
         for action in actions:
             self.hands.act(action, now_s)

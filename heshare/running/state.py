@@ -146,6 +146,28 @@ class WaitingRoom(Sequence[Task]):
         del self._keys[place], self._tasks[place]
 
 
+def enter(job: Job) -> None:
+    """Put a job on the books of its GPUs."""
+    task, need_mib, gang = job.task.id, job.need_mib, len(job.slots) > 1
+    for slot in job.slots:
+        slot.jobs[task] = job
+        if gang:
+            slot.gangs[task] = job
+        slot.free_mib -= need_mib
+        slot.reading = slot.seen = None
+
+
+def leave(job: Job) -> None:
+    """Take a job off the books of its GPUs; an empty one has all its memory, whatever was rounded before."""
+    task, need_mib, gang = job.task.id, job.need_mib, len(job.slots) > 1
+    for slot in job.slots:
+        del slot.jobs[task]
+        if gang:
+            del slot.gangs[task]
+        slot.free_mib = slot.free_mib + need_mib if slot.jobs else slot.all_mib
+        slot.reading = slot.seen = None
+
+
 class Slot:
     """One GPU during a run: its device, who is on it, and its latest reading.
 
@@ -157,6 +179,7 @@ class Slot:
         looked_s: when that reading was taken, s.
         free_mib: device memory that is free, MiB.
         all_mib: device memory that an empty GPU has, MiB.
+        seen: what a policy has seen of it since something changed, or None.
         version: counts looks; a planned look of an older version is void.
         listed: whether it is on the loop's list of GPUs to look at again.
         gangs: those of the jobs that are on other GPUs too, by task id.
@@ -168,7 +191,6 @@ class Slot:
 
     __slots__ = (
         "_clock",
-        "_view",
         "all_mib",
         "device",
         "fallible",
@@ -180,6 +202,7 @@ class Slot:
         "listed",
         "looked_s",
         "reading",
+        "seen",
         "shares",
         "told_lost",
         "version",
@@ -200,12 +223,12 @@ class Slot:
         self.fallible = device if isinstance(device, Fallible) else None
         self.told_lost = False
         self._clock = clock
-        self._view: GpuView | None = None
+        self.seen: GpuView | None = None
 
     def changed(self) -> None:
         """Forget the reading: something happened on this GPU."""
         self.reading = None
-        self._view = None
+        self.seen = None
 
     def look(self) -> Reading:
         """The device's reading now; taken again only if something changed."""
@@ -218,7 +241,7 @@ class Slot:
 
     def glance(self) -> Glance:
         """What of that the timeline keeps, and when to look again."""
-        if self.follows is not None and self.reading is None and not self.is_led():
+        if self.follows is not None and self.reading is None and not (self.gangs and self.is_led()):
             seen = self.follows.glance()
             if seen is not None:
                 return seen
@@ -230,27 +253,11 @@ class Slot:
             return job.led and job.slots[0] is not self
         return False
 
-    def enter(self, job: Job) -> None:
-        """Put a job on this GPU's books."""
-        self.jobs[job.task.id] = job
-        if len(job.slots) > 1:
-            self.gangs[job.task.id] = job
-        self.free_mib -= job.need_mib
-        self.reading = self._view = None
-
-    def leave(self, job: Job) -> None:
-        """Take a job off this GPU's books; an empty GPU has all its memory, whatever was rounded before."""
-        del self.jobs[job.task.id]
-        if self.gangs:
-            self.gangs.pop(job.task.id, None)
-        self.free_mib = self.free_mib + job.need_mib if self.jobs else self.all_mib
-        self.reading = self._view = None
-
     def view(self) -> GpuView:
         """This GPU as a policy may see it; built once for each reading."""
-        if self._view is None:
+        if self.seen is None:
             reading = self.look()
-            self._view = GpuView(
+            self.seen = GpuView(
                 self.index,
                 self.device.gpu,
                 RunningTasks(self, self._clock),
@@ -259,4 +266,4 @@ class Slot:
                 reading.power_w,
                 self.free_mib,
             )
-        return self._view
+        return self.seen

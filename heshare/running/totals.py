@@ -56,17 +56,17 @@ class Accountant:
 
     def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
         """From `now_s` on, the GPU is as was seen."""
-        self.alike((gpu,), now_s, seen)
+        held_s = now_s - self._since_s[gpu]
+        self._energy_j[gpu] += self._power_w[gpu] * held_s
+        if self._runs[gpu]:
+            self._busy_s[gpu] += held_s
+        self._since_s[gpu], self._power_w[gpu], self._runs[gpu] = now_s, seen.power_w, bool(seen.residents)
 
     def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
         """From `now_s` on, all these GPUs are as was seen of one of them."""
-        since_s, power_w, runs, energy_j, busy_s = (
-            self._since_s,
-            self._power_w,
-            self._runs,
-            self._energy_j,
-            self._busy_s,
-        )
+        # The inner loop of long runs: names without dots.
+        since_s, power_w, runs = self._since_s, self._power_w, self._runs
+        energy_j, busy_s = self._energy_j, self._busy_s
         now_w, now_runs = seen.power_w, bool(seen.residents)
         for gpu in gpus:
             held_s = now_s - since_s[gpu]

@@ -167,6 +167,7 @@ def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") ->
     return parsed
 
 
+@cache
 def memory_mib(workload: Workload) -> float:
     """Device memory that a process running this workload needs, MiB.
 
