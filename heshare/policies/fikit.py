@@ -3,6 +3,7 @@
 Its text was not at hand: the abstract and summaries are known. What happens on a GPU is the device's affair (sharing
 `priority-0` to `priority-9`, `heshare.devices.sharing.filled`), which is derived from FIKIT's kernel loop. Here is what
 remains for a cluster, where FIKIT itself says nothing: tasks are placed by lot and stay, and clocks are the card's own.
+On emulated GPUs the filling is taken in FIKIT's favour (`filled.GAPS`): single kernels leave it next to nothing.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Online(ABC):
     Args:
         choice: `trade-off` (the knee), `en-opt` (least energy) or `jct-opt` (least average JCT).
         interval_s: least time from the beginning of one planning to that of the next, s; assumed.
-        charge: how much of the planning time is charged; 0 plans at once.
+        charge: how much of the planning time is charged; 0 (plan at once) is right on real GPUs, where it takes time.
         warm: whether a plan begins with those before.
         steps: generations or rounds of a planning.
         time: what a planning takes.
