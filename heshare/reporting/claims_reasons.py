@@ -1,7 +1,7 @@
 """Why claims fail: each reason from an experiment whose numbers go into the claim's note.
 
-Each study returns its numbers as rows (study, claims, variant, measure, value, low, high, n, provenance) and, for each
-claim, sentences made of them; `heshare.reporting.claims.merge` puts them into the notes of claims that fail.
+Each study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance) and, for each claim,
+sentences made of them; `heshare.reporting.claims.merge` puts them into the notes of claims that fail.
 """
 
 from __future__ import annotations

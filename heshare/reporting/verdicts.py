@@ -123,3 +123,19 @@ def survival(frame: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def across(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """The range of each claim over all conditions, as a sentence for its note, by (id, part).
+
+    Args:
+        frame: as from `heshare.reporting.sensitivity.verdicts`; the first form of the rivals counts.
+    """
+    said = {}
+    for (id, part), rows in frame[frame["form"] == frame["form"].iloc[0]].groupby(["id", "part"], sort=False):
+        ordered = rows.sort_values("change_pct", kind="stable")
+        named = (ordered["axis"] + " " + ordered["level"]).str.strip().tolist()
+        sizes = ordered["change_pct"].tolist()
+        ends = [f"{sizes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
+        said[str(id), str(part)] = f"Over the {len(rows)} conditions of Fig. A31 it goes from {ends[0]} to {ends[1]}."
+    return said
