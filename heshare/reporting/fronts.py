@@ -15,7 +15,9 @@ from heshare.prediction.predictor import Predictor
 from heshare.reporting import plots, style
 from heshare.reporting.statistics import change_pct, median_interval
 from heshare.scheduling import rivals
+from heshare.scheduling.effort import DEFAULT, Effort
 from heshare.scheduling.genetic import search
+from heshare.scheduling.improved import optimise
 from heshare.scheduling.indicators import Yardstick, attainment, random_level, wilcoxon
 from heshare.scheduling.objectives import FloatArray, Instance, instance
 from heshare.scheduling.planner import configure
@@ -88,7 +90,7 @@ def compare(
     *,
     runners: Mapping[str, Runner],
     settings: Settings,
-    improved: bool = True,
+    improved: Effort | None = DEFAULT,
 ) -> Study:
     """Let every system search the same task sets, and take what each finds through the same second stage.
 
@@ -98,7 +100,7 @@ def compare(
         predictor: what is believed, by all alike.
         runners: the systems, as from `systems`.
         settings: of the second stage.
-        improved: whether HeShare+ plans the task sets too, by its default rounds.
+        improved: how hard HeShare+ searches the task sets too; None leaves it out.
     """
     final, curves = [], []
     fronts: dict[str, list[FloatArray]] = {}
@@ -106,10 +108,9 @@ def compare(
         world = instance(tasks, cluster, predictor)
         stages = {title: run(world, _rng(number, 1)) for title, run in runners.items()}
         found = {title: configure(own[-1].schemes, world, predictor, settings)[1] for title, own in stages.items()}
-        if improved:
-            from heshare.scheduling.improved import optimise
-
-            found[IMPROVED] = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2)).objectives
+        if improved is not None:
+            better = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2), effort=improved)
+            found[IMPROVED] = better.objectives
         level = random_level(world, _rng(number, 3))
         final += _measured(found, level, number)
         curves += _curves(stages, level, number)
