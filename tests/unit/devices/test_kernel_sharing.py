@@ -1,5 +1,9 @@
 """Sharing kernel by kernel, against timelines worked out by hand (times in ms)."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,6 +11,7 @@ from heshare.devices.kernels.rules import Fikit, Mps, OneQueue, TimeSlices
 from heshare.devices.kernels.sharing import Client, share
 from heshare.devices.kernels.trace import Trace, chain, predictions, traces
 from heshare.errors import InputError
+from heshare.files import root
 
 MS = 1e-3
 
@@ -203,3 +208,30 @@ def test_jitter_changes_times_and_the_same_seed_gives_the_same(rng):
 def test_what_cannot_end_is_refused(clients, jitter):
     with pytest.raises(InputError, match="one that ends"):
         share(clients, FREE, jitter=jitter)
+
+
+SCRIPT = """
+import hashlib, numpy as np
+from heshare.devices.kernels.rules import Fikit, Mps, OneQueue, TimeSlices
+from heshare.devices.kernels.sharing import Client, share
+from heshare.devices.kernels.trace import traces
+bytes_of = hashlib.sha256()
+for how in (TimeSlices(), OneQueue(), Mps(), Fikit(), Fikit(least_gap_s=0, feedback=False)):
+    high, low = traces()["mobilenetv2"].with_waits(9), traces()["resnet50"]
+    clients = [Client(high, 3, 0, (0.0, 0.011, 0.012)), Client(low, 0, 1)]
+    found = share(clients, how, rng=np.random.default_rng(3), jitter=0.1, pieces=500)
+    bytes_of.update(found.jct_s[0].tobytes() + found.rate.tobytes() + found.pieces.tobytes())
+print(bytes_of.hexdigest())
+"""
+
+
+def test_compiled_or_not_the_bytes_are_the_same():
+    found = []
+    for disabled in ("0", "1"):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled, "PYTHONPATH": str(root())}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout.strip())
+    assert len(found[0]) == 64
+    assert found[0] == found[1]
