@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from heshare.policies.registry import policies
+
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
@@ -33,3 +35,12 @@ def test_links_lead_to_files(checkout: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
     assert links
     assert not [link for link in links if not (checkout / link).exists()]
+
+
+def test_the_table_of_systems_names_every_policy_and_notebooks_that_exist(checkout: Path) -> None:
+    named = set(re.findall(r"`([^`]+)`", (checkout / "docs/systems.md").read_text("utf-8")))
+    ours = {name for name, entry in policies(variants=True).items() if entry.factory.__module__.startswith("heshare.")}
+    assert ours <= named
+    notebooks = {name for name in named if re.fullmatch(r"\d\d_\w+", name)}
+    assert notebooks
+    assert notebooks <= {path.stem for path in (checkout / "notebooks").glob("*.ipynb")}
