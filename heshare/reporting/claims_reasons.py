@@ -171,11 +171,12 @@ def _setting(title: str) -> str:
 def _why_o4(table: pd.DataFrame, paper: float) -> str:
     sizes = _sizes(table, _ENERGY)
     bound, least, own = sizes[BOUND], sizes["En-opt"], sizes["Trade-off"]
+    given = own.value - least.value
+    for_jct = f", which gives {given:.0f} points of that for a shorter JCT" if given >= 0.5 else ""
     return (
         f"over the three kinds together the least energy that any plan could take (a proven bound, see O3) is "
         f"{_said(bound)} against Morak, where the paper has {paper:+.1f} % for a plan between energy and JCT. En-opt "
-        f"takes {_said(least)}; Trade-off, at {_said(own)}, gives {own.value - least.value:.0f} points of that for a "
-        "shorter JCT."
+        f"takes {_said(least)}, Trade-off {_said(own)}{for_jct}."
     )
 
 
