@@ -84,7 +84,7 @@ def priced_energy(frame: pd.DataFrame, reasons: pd.DataFrame, rng: np.random.Gen
         f"{others[0]:+.0f} and {others[1]:+.0f} %. Nodes are active for {hours:+.0f} % hours (paper: -47 %), and the "
         "sets that EaCO measured save 30 to 32 % of energy for 48 % fewer hours: -39 % is more than they allow. The "
         f"most of the variants tried is {least['energy_pct']:+.0f} % ({least['variant']}). If idle nodes slept under "
-        f"EaCO alone, it would be {alone[0]:+.0f} to {alone[-1]:+.0f} % by variant, around what the paper says; if none "
+        f"EaCO alone, it would be {alone[0]:+.0f} to {alone[-1]:+.0f} % by variant, around what the paper has; if none "
         f"slept, {base['awake_pct']:+.0f} %.",
     }
 
