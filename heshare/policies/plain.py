@@ -73,10 +73,12 @@ class Exclusive:
     def _enter(self, event: Event, view: View) -> None:
         """Put newcomers into the queue; they are the last of those that wait."""
         new: dict[int, Task] = {}
-        for task in reversed(view.waiting):
-            if len(new) == len(event.tasks):
-                break
-            if task.id in event.tasks:
+        ids = set(event.tasks)
+        last = len(view.waiting)
+        while len(new) < len(ids):
+            last -= 1
+            task = view.waiting[last]
+            if task.id in ids:
                 new[task.id] = task
         for task_id in event.tasks:
             self._arrived += 1

@@ -36,7 +36,7 @@ _IDLE_TICKS = 1_000
 
 
 class Loop(Freezes):
-    """One run in progress.
+    """One run in progress; it calls `on_done` with how many tasks have just ended, and `between` after each event.
 
     Args:
         tasks: the task set, task i with id i.
@@ -46,7 +46,6 @@ class Loop(Freezes):
         clock: the time that the devices share.
         max_time_s: give up when the run reaches this time, s.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-        on_done: called with the number of tasks that have just completed, or failed for good.
         observer: hears of decisions and results before they count.
         recorder: keeps what happens; by default the whole timeline.
     """
@@ -61,7 +60,6 @@ class Loop(Freezes):
         *,
         max_time_s: float = math.inf,
         start_cost_s: float = 0.0,
-        on_done: Callable[[int], object] = lambda done: None,
         observer: Observer | None = None,
         recorder: Recording | None = None,
     ) -> None:
@@ -80,7 +78,7 @@ class Loop(Freezes):
         self.observer = observer or Observer()
         self._observed = observer is not None
         self.hands = Hands(self, start_cost_s)
-        self.on_done = on_done
+        self.on_done: Callable[[int], object] = lambda done: None
         self.between: Callable[[], None] | None = None
         self._max_time_s = max_time_s
         self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -228,7 +226,7 @@ class Loop(Freezes):
         self._touched.append(slot)
         if done:
             self._complete(done, now_s)
-        failure = self._fail(slot, now_s)
+        failure = self._fail(slot, now_s) if slot.fallible else None
         if done:
             self._fruitless = 0
             self._tell(Event(Kind.COMPLETION, now_s, tuple(done), slot.index))

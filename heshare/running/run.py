@@ -21,6 +21,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
 from heshare.running.result import Run
+from heshare.running.streaming import Streamer
 from heshare.running.timeline import Recorder
 from heshare.running.totals import Accountant
 from heshare.world.cluster import Cluster
@@ -42,7 +43,7 @@ def run(
     start_cost_s: float = 0.0,
     progress: bool = False,
     observer: Observer | None = None,
-    record: str = FULL,
+    record: str | Path = FULL,
     checkpoint: str | Path | None = None,
     checkpoint_s: float = EVERY_S,
 ) -> Run:
@@ -61,7 +62,8 @@ def run(
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
         observer: hears of decisions and results before they count, as the executor's journal does.
-        record: `full` keeps the timeline; `summary` adds up times and energies as it goes, for long runs.
+        record: `full` keeps the timeline; `summary` adds up times and energies as it goes, for long runs;
+            a `Path` does so too and writes the timeline to `segments.csv` and `intervals.csv` in that folder.
         checkpoint: a file from which an interrupted run goes on, when it is called again in the same way, with the
             same result to the last byte; it is gone when the run is over. Only in virtual time.
         checkpoint_s: wall time from one checkpoint to the next, s. SIGINT and SIGTERM write one too.
@@ -76,7 +78,7 @@ def run(
         DeviceError: a device refused, failed or makes no progress.
     """
     ordered = _checked(tasks)
-    recorder = _recorder(record, cluster, ordered)
+    _check_record(record)
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
@@ -97,7 +99,7 @@ def run(
             max_time_s=max_time_s,
             start_cost_s=start_cost_s,
             observer=observer,
-            recorder=recorder,
+            recorder=_recorder(record, cluster, ordered),
         )
         course = Course(loop, predictor, calls, energy_j, reset_s)
     end_s = _followed(course, checkpoints, progress)
@@ -159,11 +161,19 @@ def _result(course: Course, cluster: Cluster, tasks: tuple[Task, ...], end_s: fl
     )
 
 
-def _recorder(record: str, cluster: Cluster, tasks: tuple[Task, ...]) -> Recorder | Accountant:
-    if record not in (FULL, SUMMARY):
+def _check_record(record: str | Path) -> None:
+    if not isinstance(record, Path) and record not in (FULL, SUMMARY):
         raise InputError(
-            column="record", found=repr(record), expected=f"{FULL} or {SUMMARY}", action="Choose one of the two."
+            column="record",
+            found=repr(record),
+            expected=f"{FULL} or {SUMMARY}, or the Path of a folder",
+            action="Choose one of them.",
         )
+
+
+def _recorder(record: str | Path, cluster: Cluster, tasks: tuple[Task, ...]) -> Recorder | Accountant | Streamer:
+    if isinstance(record, Path):
+        return Streamer(cluster.labels, tasks, record)
     return Recorder(cluster.labels) if record == FULL else Accountant(cluster.labels, tasks)
 
 
@@ -174,7 +184,9 @@ def _emulated(cluster: Cluster) -> list[Device]:
 
 
 def _abandon(loop: Loop) -> None:
-    """Leave nothing running behind on the devices of a run that failed."""
+    """Leave nothing running behind on the devices of a run that failed, and no file open."""
+    if isinstance(loop.recorder, Streamer):
+        loop.recorder.release()
     for slot in loop.slots:
         # The failure that led here is the one to report; a device that fails again on the way out is not.
         with suppress(Exception):

@@ -99,7 +99,7 @@ class Job:
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
         wanted = self.task.workload if batch_size is None else replace(self.task.workload, batch_size=batch_size)
-        if wanted != self.workload:
+        if wanted is not self.workload and wanted != self.workload:
             self.workload = wanted
             self.need_mib = memory_mib(wanted)
         self.scale = self.workload.batch_size / self.task.workload.batch_size

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import pandas as pd
 
@@ -13,6 +13,9 @@ from heshare.devices.device import Glance
 
 if TYPE_CHECKING:
     from heshare.running.totals import Totals
+
+
+T = TypeVar("T")
 
 
 class Segment(NamedTuple):
@@ -94,6 +97,22 @@ class Timeline:
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
 
 
+class Rows(Protocol[T]):
+    """Where a recorder puts its rows: a list, or a file."""
+
+    def append(self, row: T, /) -> object:
+        """Take a row."""
+        ...
+
+    def extend(self, rows: Iterable[T], /) -> object:
+        """Take rows."""
+        ...
+
+    def __iter__(self) -> Iterator[T]:
+        """Those that are kept in memory."""
+        ...
+
+
 class Recording(Protocol):
     """What the event loop tells of a run; a recorder keeps what it wants of it."""
 
@@ -119,8 +138,8 @@ class Recorder:
     """Collects a timeline while the event loop runs; a look that shows nothing new makes no new segment."""
 
     labels: tuple[str, ...]
-    segments: list[Segment] = field(default_factory=list)
-    intervals: list[Interval] = field(default_factory=list)
+    segments: Rows[Segment] = field(default_factory=list)
+    intervals: Rows[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
 
     def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
@@ -144,7 +163,7 @@ class Recorder:
 
     def close(self, last: Interval, gpus: Sequence[int]) -> None:
         """A task has left its GPUs; `last` is its stretch on one of them."""
-        self.intervals += [last._replace(gpu=gpu) for gpu in gpus]
+        self.intervals.extend([last._replace(gpu=gpu) for gpu in gpus])
 
     def finish(self, now_s: float) -> tuple[Timeline, None]:
         """Close every open segment at `now_s`; the timeline, from which everything else can be added up."""

@@ -94,6 +94,22 @@ def test_killed_and_resumed_it_ends_with_the_same_bytes(world, record, tmp_path,
     assert not path.exists()
 
 
+def test_streamed_timelines_go_on_too(tmp_path, monkeypatch):
+    folders = [tmp_path / "whole", tmp_path / "resumed"]
+    go("gangs", None, folders[0])
+    monkeypatch.setattr(runs, "Checkpoints", Killing)
+    for dies_at in (20, 9):
+        Killing.saves, Killing.dies_at = 0, dies_at
+        with pytest.raises(Killed):
+            go("gangs", tmp_path / "c", folders[1])
+    Killing.dies_at = 0
+    go("gangs", tmp_path / "c", folders[1])
+    for name in ("segments.csv", "intervals.csv"):
+        whole, resumed = ((folder / name).read_bytes() for folder in folders)
+        assert whole == resumed
+        assert whole.count(b"\n") > 40
+
+
 @pytest.mark.parametrize("name", policies(variants=True))
 def test_every_policy_can_be_written_down(name):
     policy = make(name)

@@ -1,6 +1,7 @@
 """What is added up on the way is what the timeline adds up to."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from heshare.errors import InputError
@@ -49,3 +50,21 @@ def test_there_is_no_other_way_to_record():
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "record": "some"}
     with pytest.raises(InputError, match="full or summary"):
         run(draw(2, rng=np.random.default_rng(2)), Cluster.parse("T4"), make("fifo"), **options)
+
+
+def test_a_timeline_in_files_is_that_in_memory(tmp_path):
+    tasks, _ = venus(60, rng=np.random.default_rng(1), gpus=24, load=0.9)
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
+    full, streamed = (
+        run(tasks, Cluster.parse("24xV100"), make("fifo"), record=record, **options) for record in ("full", tmp_path)
+    )
+    check(full, streamed)
+    for name, kept in (("segments", full.record.segments), ("intervals", full.record.intervals)):
+        found = pd.read_csv(tmp_path / f"{name}.csv")
+        assert list(found.columns) == list(kept[0]._fields)
+        assert found["start_s"].tolist() == [each.start_s for each in kept]
+        assert found["gpu"].tolist() == [each.gpu for each in kept]
+    shown = pd.read_csv(tmp_path / "segments.csv")["residents"].fillna("").tolist()
+    assert [text.split("@")[0] for text in shown] == [
+        "".join(str(task) for task, _, _ in each.residents) for each in full.record.segments
+    ]
