@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,9 @@ class RecordPredictor(ABC):
         references: task features of the record.
         memories: answers that predictors of the same record and model share; what another one was asked is still
             counted among this one's calls. Its own unless given.
+
+    Attributes:
+        notes: what others concluded from this predictor's answers and keep with it, by what it is about.
     """
 
     def __init__(self, references: References, memories: Memories | None = None) -> None:
@@ -39,6 +43,7 @@ class RecordPredictor(ABC):
         self._asked: dict[Gpu, set[Key]] | None = None if memories is None else {}
         self._sets = SetTable()
         self._calls = 0
+        self.notes: dict[object, Any] = {}
 
     @abstractmethod
     def _ask(self, encoder: Encoder, keys: list[Key]) -> list[Answer]:

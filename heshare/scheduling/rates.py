@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from math import comb
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +92,8 @@ class Rates:
         self._binomials = binomials(len(workloads), width)
         self._known: dict[tuple[int, ...], int] = {}
         self._residents: dict[int, Resident] = {}
+        # What a predictor's answers lead to is kept with the predictor: other task sets have the same workloads.
+        self._chosen: dict[object, Any] = getattr(predictor, "notes", {})
         total, clocks = int(self._sizes[-1]), len(clocks_mhz)
         self.tables = Tables(
             np.ones((0, clocks, width)),
@@ -187,10 +190,16 @@ class Rates:
             return [[full]] * len(sets)
         shares = self._pcts if size == 2 else self._coarse
         tried = [full, *(one for one in product(reversed(shares), repeat=size) if one != full)]
-        votes = self._votes(sets, np.array(tried))
-        order = np.argsort(-votes, axis=1, kind="stable")
-        kept = np.sort(np.where(np.take_along_axis(votes, order, axis=1) > 0, order, 0)[:, : self._most - 1], axis=1)
-        return [[tried[at] for at in sorted({0, *row})] for row in kept.tolist()]
+        named = [tuple([self._workloads[one] for one in row]) for row in sets.tolist()]
+        chosen = self._chosen.setdefault((self.gpu, shares, self._most), {})
+        new = [at for at, name in enumerate(named) if name not in chosen]
+        if new:
+            votes = self._votes(sets[new], np.array(tried))
+            order = np.argsort(-votes, axis=1, kind="stable")
+            best = np.where(np.take_along_axis(votes, order, axis=1) > 0, order, 0)[:, : self._most - 1]
+            for at, row in zip(new, np.sort(best, axis=1).tolist(), strict=True):
+                chosen[named[at]] = [tried[one] for one in sorted({0, *row})]
+        return [chosen[name] for name in named]
 
     def _votes(self, sets: IntArray, tried: IntArray) -> IntArray:
         """How often each tried vector serves a multiset best, over lengths of its tasks and goals, shape (m, t).
