@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -276,15 +275,3 @@ def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, s
             rows.append((policy, means[0], means[1], float(done.jct_s.mean()), float(done.gpu_energy_active_j.sum())))
     columns = ["policy", "urgent_jct_s", "other_jct_s", "avg_jct_s", "energy_active_j"]
     return pd.DataFrame(rows, columns=columns).groupby("policy", sort=False).median().reset_index()
-
-
-def claim(found: Interval, note: str) -> dict[str, Any]:
-    """Arguments of a claim from an interval."""
-    return {
-        "measured": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "provenance": "emulated",
-        "note": note,
-    }

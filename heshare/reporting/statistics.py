@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,11 @@ class Interval:
     low: float
     high: float
     n: int
+
+    def priced(self, note: str, provenance: str = "emulated") -> dict[str, Any]:
+        """The arguments with which `heshare.reporting.claims.price` prices a claim on this value."""
+        numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
+        return {**numbers, "provenance": provenance, "note": note}
 
 
 def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> Interval:
