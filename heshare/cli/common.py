@@ -16,7 +16,12 @@ PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 ClusterText = Annotated[str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.")]
-TasksText = Annotated[str, typer.Option("--tasks", help="How many tasks to draw, or a CSV file of tasks.")]
+TasksText = Annotated[
+    str,
+    typer.Option(
+        "--tasks", help="How many tasks to draw, a CSV file of tasks, or (run) venus:N, venus:all, venus:N@LOAD."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
 Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]

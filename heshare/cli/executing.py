@@ -161,6 +161,13 @@ def run(
     timeline: Annotated[
         Path | None, typer.Option(help="Write an emulated run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="File from which an emulated run that was interrupted goes on, with the same result."),
+    ] = None,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="Show how many tasks of an emulated run are done.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run jobs on real GPUs (--devices nvml), or a task set or jobs on emulated ones, under a policy.
@@ -184,7 +191,7 @@ def run(
     elif jobs is not None:
         rehearse(jobs, cluster=cluster, policy=policy, profiles=profiles, seed=seed, out=out, json=json)
     else:
-        from heshare.cli.planning import run_emulated
+        from heshare.cli.running import run_emulated
 
         run_emulated(
             policy,
@@ -197,5 +204,7 @@ def run(
             seed=seed,
             out=out,
             timeline=timeline,
+            checkpoint=checkpoint,
+            progress=progress,
             json=json,
         )

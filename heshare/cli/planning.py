@@ -136,48 +136,6 @@ def _batches(plan: Any) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})
 
 
-def run_emulated(
-    policy: str,
-    cluster: str,
-    tasks: str,
-    *,
-    load: str,
-    arrivals: str,
-    trace: Path | None,
-    profiles: Path | None,
-    seed: int,
-    out: Path | None,
-    timeline: Path | None,
-    json: bool,
-) -> None:
-    """Run a task set under a policy on emulated GPUs: JCT, both energy accounts, and the timeline with --out."""
-    from heshare.policies.registry import make
-    from heshare.running.run import run as run_tasks
-    from heshare.world.cluster import Cluster
-
-    chosen, gpus = make(policy), Cluster.parse(cluster)
-    drawn = _tasks(tasks, seed, load, arrivals, trace)
-    done = run_tasks(drawn, gpus, chosen, predictor=_predictor(profiles)(), rng=_rng(seed, 1))
-    summary = done.summary()
-    if out is not None:
-        from heshare import files
-        from heshare.reporting.tables import to_csv
-
-        files.write_text(out / "tasks.csv", to_csv(done.to_frame()))
-        files.write_text(out / "timeline.csv", to_csv(done.timeline))
-    if timeline is not None:
-        from heshare.running.trace_events import write_trace
-
-        write_trace(done, timeline)
-    if json:
-        emit(done.to_frame(), True, **summary)
-        return
-    from heshare.reporting.tables import cell
-
-    for name, value in summary.items():
-        typer.echo(f"{name}: {cell(value)}")
-
-
 def _rng(seed: int, stream: int) -> Any:
     import numpy as np
 
