@@ -107,17 +107,12 @@ def priced_energy(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, An
     found = median_interval(drawn.groupby("repetition")["saving_pct"].min(), rng)
     best: Any = equal.sort_values("saving_pct").iloc[0]
     gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
-    return {
-        "measured": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "provenance": "emulated",
-        "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
+    return found.priced(
+        f"The best set of a repetition whose jobs differ in length; with equal ones "
         f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
         f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {eaco.host_w():.0f} W of host; of the "
-        f"GPUs alone {best['gpus_pct']:+.0f} %.",
-    }
+        f"GPUs alone {best['gpus_pct']:+.0f} %."
+    )
 
 
 def priced_utilisation(frame: pd.DataFrame) -> dict[str, Any]:

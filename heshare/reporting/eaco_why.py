@@ -15,7 +15,7 @@ from heshare.policies.eaco import Eaco
 from heshare.policies.policy import Policy
 from heshare.reporting import plots
 from heshare.reporting.eaco import ASLEEP, EACO, FIFO, GANDIVA, PACKED, SYSTEMS, Home, change, runs
-from heshare.reporting.statistics import Interval, change_pct, median_interval
+from heshare.reporting.statistics import change_pct, median_interval
 from heshare.reporting.style import look
 
 VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -78,37 +78,25 @@ def priced_energy(frame: pd.DataFrame, reasons: pd.DataFrame, rng: np.random.Gen
     base: Any = reasons.iloc[0]
     least: Any = reasons.sort_values("energy_pct").iloc[0]
     alone = sorted(reasons["alone_pct"])
-    return {
-        **_found(change(part, EACO, FIFO, "energy_j", rng)),
-        "note": f"Against FIFO on {nodes} nodes, idle nodes asleep under every system; against FIFO_packed and Gandiva "
+    return change(part, EACO, FIFO, "energy_j", rng).priced(
+        f"Against FIFO on {nodes} nodes, idle nodes asleep under every system; against FIFO_packed and Gandiva "
         f"{others[0]:+.0f} and {others[1]:+.0f} %. Nodes are active for {hours:+.0f} % hours (paper: -47 %), and the "
-        "sets that EaCO measured save 30 to 32 % of energy for 48 % fewer hours: -39 % is more than they allow. The "
+        "pairs that EaCO measured save 30 to 32 % of energy for 48 % fewer hours: -39 % is more than they allow. The "
         f"most of the variants tried is {least['energy_pct']:+.0f} % ({least['variant']}). If idle nodes slept under "
         f"EaCO alone, it would be {alone[0]:+.0f} to {alone[-1]:+.0f} % by variant, around what the paper has; if none "
-        f"slept, {base['awake_pct']:+.0f} %.",
-    }
+        f"slept, {base['awake_pct']:+.0f} %."
+    )
 
 
 def priced_runtime(frame: pd.DataFrame, reasons: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
     """Arguments of the claim on run time: its mean over jobs under EaCO, over that alone; as `priced_energy`."""
     ours = frame[(frame["nodes"] == frame["nodes"].max()) & (frame["title"] == EACO)]
     pairs: Any = reasons.set_index("variant").loc["at most 2 jobs a GPU"]
-    return {
-        **_found(median_interval(ours["runtime_pct"], rng)),
-        "note": "Mean over jobs of the time on GPUs against that alone. Three jobs on a GPU cost 8.3 % and four 24.5 % "
+    return median_interval(ours["runtime_pct"], rng).priced(
+        "Mean over jobs of the time on GPUs against that alone. Three jobs on a GPU cost 8.3 % and four 24.5 % "
         f"by EaCO's own measurements, and deadlines of 1.5 x allow both; in pairs it is {pairs['runtime_pct']:+.1f} %, "
-        f"with {pairs['energy_pct']:+.0f} % energy.",
-    }
-
-
-def _found(value: Interval) -> dict[str, Any]:
-    return {
-        "measured": value.value,
-        "low": value.low,
-        "high": value.high,
-        "n": value.n,
-        "provenance": "emulated",
-    }
+        f"with {pairs['energy_pct']:+.0f} % energy."
+    )
 
 
 def draw(axes: Sequence[Axes], sets: pd.DataFrame, changes: pd.DataFrame, reasons: pd.DataFrame) -> pd.DataFrame:

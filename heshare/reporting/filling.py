@@ -261,12 +261,7 @@ def priced(
     found = median_interval(change.groupby(level="repetition").mean(), rng)
     last = fills["demand"].max()
     end = saved(fills[fills["demand"] == last], against, rng).set_index("title").loc[ours]
-    return {
-        "measured": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "provenance": "emulated",
-        "note": f"{ours}; the mean over demand up to {below:g} of all GPUs. At {last:g}, where GPUs have run out, "
-        f"{end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}].",
-    }
+    return found.priced(
+        f"{ours}; the mean over demand up to {below:g} of all GPUs. At {last:g}, where GPUs have run out, "
+        f"{end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
+    )

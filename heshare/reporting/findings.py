@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.reporting.motivation import ratio, spread
-from heshare.reporting.statistics import Interval, change_pct, median_interval
+from heshare.reporting.statistics import change_pct, median_interval
 
 LIGHT, HEAVY = ("mobilenet", "mobilenetv2"), ("densenet201", "bert_large")
 METRICS = {
@@ -136,13 +136,11 @@ def pair_degradation(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str,
     holds = {f"every pair is slower on {gpu}": bool((table[gpu] > 0).all()) for gpu in ("T4", "V100", "A100")}
     holds |= {f"{a} worse than {b}": bool(means[a] > means[b]) for a, b in (("T4", "V100"), ("V100", "A100"))}
     said = ", ".join(f"{gpu} +{means[gpu]:.0f} %" for gpu in ("T4", "V100", "A100"))
-    return {
-        **_numbers(gap),
-        "holds": holds,
-        "provenance": "emulated",
-        "note": f"Mean slowdown of the pairs: {said}. Measured: T4 less A100 in percentage points, median over pairs, "
-        "bootstrap interval.",
-    }
+    note = (
+        f"Mean slowdown of the pairs: {said}. Measured: T4 less A100 in percentage points, median over pairs, "
+        "bootstrap interval."
+    )
+    return {**gap.priced(note), "holds": holds}
 
 
 def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[str, Any]:
@@ -225,11 +223,7 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.rand
         if theirs == "Random"
         else ""
     )
-    return {
-        **_numbers(found),
-        "provenance": "emulated",
-        "note": f"Paired by seed, {words[metric]}. Beside it: {said}.{why}",
-    }
+    return found.priced(f"Paired by seed, {words[metric]}. Beside it: {said}.{why}")
 
 
 def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = "") -> dict[str, Any]:
@@ -244,14 +238,8 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = ""
     found = change_pct(table["Random"], table["Sched-only"], rng)
     best = ", ".join(f"{values.idxmin()} in {word}" for word, values in middle.items())
     poorest = ", ".join(f"{values.idxmax()} in {word}" for word, values in middle.items())
-    return {
-        **_numbers(found),
-        "holds": holds,
-        "provenance": "emulated",
-        "note": f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against "
-        f"Sched-only, %, paired by seed. {why}".strip(),
-    }
-
-
-def _numbers(found: Interval) -> dict[str, Any]:
-    return {"measured": found.value, "low": found.low, "high": found.high, "n": found.n}
+    note = (
+        f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against "
+        f"Sched-only, %, paired by seed. {why}"
+    )
+    return {**found.priced(note.strip()), "holds": holds}

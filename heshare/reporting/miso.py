@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -153,15 +153,3 @@ def by_interval(
                 found = against(runs, policy, other, rng)
                 rows.append((interval_s, name_of(policy), reference, name_of(best), found.value, found.low, found.high))
     return pd.DataFrame(rows, columns=["interval_s", "title", "reference", "static", "change_pct", "low", "high"])
-
-
-def claim(found: Interval, note: str) -> Mapping[str, Any]:
-    """What a claim is priced with."""
-    return {
-        "measured": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "provenance": "emulated",
-        "note": note,
-    }

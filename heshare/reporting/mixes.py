@@ -100,15 +100,10 @@ def between(
     other = forms.ENERGY if metric == forms.JCT else forms.JCT
     found, beside = (forms.between(runs, ours, theirs, name, rng) for name in (metric, other))
     word = "average JCT" if metric == forms.ENERGY else "energy"
-    return {
-        "measured": found.value,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "provenance": "emulated",
-        "note": f"Paired by world and seed, active account; {word} beside it {beside.value:+.0f} % "
-        f"[{beside.low:+.0f}, {beside.high:+.0f}]. {why}",
-    }
+    return found.priced(
+        f"Paired by world and seed, active account; {word} beside it {beside.value:+.0f} % "
+        f"[{beside.low:+.0f}, {beside.high:+.0f}]. {why}"
+    )
 
 
 def front_width(runs: pd.DataFrame, rng: np.random.Generator) -> str:

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from heshare.reporting import miso
-from heshare.reporting.statistics import Interval
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +60,3 @@ def test_by_interval_has_a_row_a_policy_and_reference():
     assert found["reference"].tolist() == ["Unpartitioned", "Best static"] * 2
     assert set(found["static"]) == {"Static 3/2/2"}
     assert (found["low"] <= found["change_pct"]).all()
-
-
-def test_what_a_claim_is_priced_with():
-    priced = miso.claim(Interval(-5.0, -6.0, -4.0, 10), "why")
-    assert (priced["measured"], priced["n"], priced["provenance"]) == (-5.0, 10, "emulated")

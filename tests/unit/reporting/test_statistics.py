@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heshare.errors import InputError
-from heshare.reporting.statistics import change_pct, median_interval
+from heshare.reporting.statistics import Interval, change_pct, median_interval
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+def test_a_claim_is_priced_with_an_interval_a_provenance_and_a_note() -> None:
+    priced = Interval(-5.0, -6.0, -4.0, 10).priced("why")
+    assert priced == {"measured": -5.0, "low": -6.0, "high": -4.0, "n": 10, "provenance": "emulated", "note": "why"}
 
 
 def test_a_change_is_paired_by_seed() -> None:
