@@ -49,6 +49,7 @@ class Slot:
 
     @busy_until_s.setter
     def busy_until_s(self, value: float) -> None:
+        """Say until when it is, s of the monotonic clock."""
         struct.pack_into("d", self._map, 0, value)
 
     @property
@@ -58,6 +59,7 @@ class Slot:
 
     @time_s.setter
     def time_s(self, value: float) -> None:
+        """Say how long an iteration takes from now on, s."""
         struct.pack_into("d", self._map, 8, value)
 
     def close(self) -> None:
