@@ -1,0 +1,64 @@
+"""The notebook of live results: its source keeps the rules, and what is committed is drawn as what it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+
+from heshare.files import root
+from heshare.reporting import live, parameters, runner
+from heshare.reporting.execute import suffixes
+
+SOURCE = root() / "notebooks" / "live" / "90_live.ipynb"
+COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live.MANIFEST}"))
+
+
+def test_the_source_keeps_the_rules() -> None:
+    book = nbformat.read(SOURCE, as_version=4)
+    nbformat.validate(book)
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells if cell.cell_type == "code")
+    assert parameters.read(SOURCE).defaults["profile"] == "paper"
+    assert SOURCE in parameters.find(["90_live"])
+    assert SOURCE not in parameters.find()
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_results_are_whole(name: str) -> None:
+    found = live.read(name)
+    asked = found.manifest["asked"]
+    assert asked["tasks"] >= 20
+    assert len(asked["policies"]) >= 4
+    jobs = found.tables["jobs"]
+    assert jobs["workload"].nunique() >= 6
+    assert set(jobs.groupby("policy").size()) == {asked["tasks"]}
+    assert set(found.tables["comparison"]["policy"]) == set(asked["policies"])
+    measured = jobs.groupby("policy")["measured_jct_s"].mean()
+    table = found.tables["comparison"].set_index(["policy", "quantity"])
+    for policy, jct_s in measured.items():
+        row = table.loc[(policy, "average JCT (s)")]
+        assert row["measured"] == pytest.approx(jct_s)
+        assert row["fitted_error_pct"] == pytest.approx(100 * (row["fitted"] / jct_s - 1))
+    assert name.startswith("stand-in-") == found.manifest["stand_in"]
+
+
+def test_there_are_committed_results() -> None:
+    assert "stand-in-1xH100" in COMMITTED
+
+
+def test_it_draws_committed_results(tmp_path: Path) -> None:
+    runner.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
+    for name in parameters.read(SOURCE).outputs:
+        for suffix in suffixes(name):
+            assert (tmp_path / f"{name}{suffix}").stat().st_size > 0
+    said = json.loads((tmp_path / "figA90_live.json").read_text())
+    assert said["notebook"] == "notebooks/live/90_live.ipynb"
+    assert set(said["provenance"]) == {"emulated"}
+    assert "stand-ins" in said["caption"]
+    drawn = pd.read_csv(tmp_path / "figA90_live.csv")
+    # The stand-in's truth is the shipped device model: what is left is what executor and accounts add.
+    aimed = drawn[drawn["quantity"].isin(["average JCT (s)", "energy, active account (J)"])]
+    assert aimed["shipped_error_pct"].abs().max() < live.AIM_PCT
