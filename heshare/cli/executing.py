@@ -168,6 +168,9 @@ def run(
     progress: Annotated[
         bool, typer.Option("--progress", help="Show how many tasks of an emulated run are done.")
     ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run jobs on real GPUs (--devices nvml), or a task set or jobs on emulated ones, under a policy.
@@ -206,5 +209,6 @@ def run(
             timeline=timeline,
             checkpoint=checkpoint,
             progress=progress,
+            skip_bad=skip_bad,
             json=json,
         )

@@ -33,6 +33,7 @@ def run_emulated(
     timeline: Path | None,
     checkpoint: Path | None,
     progress: bool,
+    skip_bad: bool,
     json: bool,
 ) -> None:
     """Run a task set under a policy on emulated GPUs: JCT, both energy accounts, and the timeline with --out."""
@@ -44,7 +45,7 @@ def run_emulated(
 
     chosen, gpus = make(policy), Cluster.parse(cluster)
     long = tasks.startswith(VENUS)
-    drawn = venus_tasks(tasks, seed, gpus, trace) if long else _tasks(tasks, seed, load, arrivals, trace)
+    drawn = venus_tasks(tasks, seed, gpus, trace, skip_bad) if long else _tasks(tasks, seed, load, arrivals, trace)
     done = run_tasks(
         drawn,
         gpus,
@@ -66,7 +67,7 @@ def run_emulated(
         typer.echo(f"{name}: {cell(value)}")
 
 
-def venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None) -> Sequence[Task]:
+def venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, skip_bad: bool) -> Sequence[Task]:
     """The tasks of `venus:N`, `venus:all` or `venus:N@LOAD`; says on stderr where they come from.
 
     Raises:
@@ -86,7 +87,8 @@ def venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None) -> S
             expected="venus:N, venus:all, or with a load such as venus:1000@0.8",
             action="Write it in that form.",
         ) from error
-    tasks, source = venus(n, rng=_rng(seed, 0), gpus=len(cluster), load=load, file=trace)
+    on_bad = "skip" if skip_bad else "raise"
+    tasks, source = venus(n, rng=_rng(seed, 0), gpus=len(cluster), load=load, file=trace, on_bad=on_bad)
     typer.echo(f"{source.report()}; {source.origin}", err=True)
     return tasks
 

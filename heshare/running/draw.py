@@ -64,19 +64,20 @@ def venus(
     inference: float = 0.0,
     record: str = "gavel",
     file: str | Path | None = None,
-    on_bad: str = "skip",
+    on_bad: str = "raise",
 ) -> tuple[tuple[Task, ...], Trace]:
     """The first jobs of Helios' cluster Venus as tasks for a cluster, and the trace that they come from.
 
     Args:
         n: how many jobs of those that the cluster can hold; None is all of the half-year.
         rng: the source of randomness.
-        gpus: how many GPUs the cluster has: jobs for more are left out and counted.
+        gpus: how many GPUs the cluster has. A generated job for more is left out and counted.
         load: time on GPUs asked for over what the cluster has; None leaves arrivals as they were.
         inference: which share of the jobs on one GPU are inference tasks of Table IV; the others train.
         record: whose training workloads, as in `heshare.world.training.workloads`.
         file: the published trace; without it, one that is generated to meet its published figures.
-        on_bad: as in `heshare.world.trace.read_trace`.
+        on_bad: `raise` refuses the first row of the file that is bad or asks for more GPUs than there are, `skip`
+            leaves such rows out and counts them.
 
     Returns:
         The tasks, and the trace: its `origin` says which it was, its `report()` what was left out.
@@ -85,7 +86,11 @@ def venus(
         InputError: an argument is out of its range, or the trace is bad.
     """
     # Some jobs are for more GPUs than a small cluster has; three times as many leave enough of one GPU alone.
-    trace = read_trace(file, on_bad=on_bad) if file is not None else generate(None if n is None else 3 * n, rng=rng)
+    trace = (
+        read_trace(file, on_bad=on_bad, most_gpus=gpus)
+        if file is not None
+        else generate(None if n is None else 3 * n, rng=rng)
+    )
     trace = usable(trace, most_gpus=gpus)
     trace = replace(trace, jobs=trace.jobs[:n])
     if load is not None:

@@ -33,7 +33,10 @@ def test_venus_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     rows = [f"{i},2020-09-01 00:{i:02d}:00,60,{1 + 39 * (i == 3)}" for i in range(10)]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
-    code, said, where = call("--tasks", "venus:all", "--trace", str(path), "--json")
+    code, _, said = call("--tasks", "venus:all", "--trace", str(path))
+    assert code == 2
+    assert "row 5, column gpu_num: found '40'; expected at most the 16 GPUs of the cluster" in said
+    code, said, where = call("--tasks", "venus:all", "--trace", str(path), "--json", "--skip-bad")
     assert code == 0
     assert json.loads(said)["tasks"] == 9
     assert "read from a file" in where

@@ -1,0 +1,48 @@
+"""A trace with everything wrong: refused where it stands, or run to its end without what was wrong."""
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.policies.registry import make
+from heshare.running.draw import venus
+from heshare.running.run import run
+from heshare.testing.toy import ToyPredictor
+from heshare.world.cluster import Cluster
+
+HEADER = "job_id,user,gpu_num,state,submit_time,start_time,end_time,duration"
+GOOD = "{id},u,{gpus},COMPLETED,2020-09-01 00:{minute:02d}:00,,,{seconds}"
+BAD = {
+    "gpu_num": "7,u,,COMPLETED,2020-09-01 00:10:00,,,60",
+    "duration": "7,u,1,COMPLETED,2020-09-01 00:10:00,,,-5",
+    "submit_time": "7,u,1,COMPLETED,2020-08-31 00:10:00,,,60",
+    "job_id": "2,u,1,COMPLETED,2020-09-01 00:10:00,,,60",
+}
+TOO_LARGE = "8,u,64,COMPLETED,2020-09-01 00:10:00,,,60"
+
+
+def written(tmp_path, *bad):
+    rows = [GOOD.format(id=i, gpus=1 + i % 3, minute=i, seconds=60 + i) for i in range(6)]
+    rows += [*bad, *[GOOD.format(id=10 + i, gpus=1, minute=20 + i, seconds=30) for i in range(4)]]
+    path = tmp_path / "cluster_log.csv"
+    path.write_text("\n".join([HEADER, *rows, ""]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("column", [*BAD, "large"])
+def test_refused_with_row_and_column(column, tmp_path):
+    path = written(tmp_path, BAD.get(column, TOO_LARGE))
+    with pytest.raises(InputError) as caught:
+        venus(None, rng=np.random.default_rng(0), gpus=8, file=path)
+    assert (caught.value.row, caught.value.column) == (8, column if column in BAD else "gpu_num")
+
+
+def test_skipped_counted_and_run_to_the_end(tmp_path):
+    cpu_alone, at_once = "20,u,0,COMPLETED,2020-09-01 00:11:00,,,60", "21,u,1,COMPLETED,2020-09-01 00:11:00,,,0"
+    path = written(tmp_path, *BAD.values(), TOO_LARGE, cpu_alone, at_once, "22,u")
+    tasks, trace = venus(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
+    assert sum(trace.skipped.values()) == 8
+    assert len(tasks) == 10
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
+    done = run(tasks, Cluster.parse("8xV100"), make("fifo"), record="summary", **options)
+    assert np.isfinite(done.completion_s).all()
