@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from heshare.policies import registry
 from heshare.policies.heshare import ABLATIONS
@@ -51,7 +52,11 @@ def panels(axes: Sequence[Axes], table: pd.DataFrame) -> list[Artist]:
         ).get_children()
         ax.axvline(0.0, color="#999999", linewidth=0.8)
         ax.set_yticks(place, list(part["part"]))
-        ax.set(xlabel=f"{label} against Trade-off", ylim=(-0.5, len(part) - 0.5))
-        ax.margins(x=0.12)
+        # Linear up to 10 %: one part is worth ten times as much as any other.
+        ax.set_xscale("symlog", linthresh=10.0)
+        ticks = [-10, 0, 10, 100]
+        ax.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set(xlabel=label, ylim=(-0.5, len(part) - 0.5), xlim=(-15, 300))
         ax.grid(axis="both")
     return drawn
