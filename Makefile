@@ -17,8 +17,8 @@ export TZ := UTC
 export LC_ALL := C.UTF-8
 export SOURCE_DATE_EPOCH := 0
 export JUPYTER_PREFER_ENV_PATH := 1
-# Whatever else is installed for this user must not leak in.
-unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+# Whatever else is installed for this user must not leak in; and what is compiled is kept, or every start costs seconds.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV PYTHONDONTWRITEBYTECODE
 
 # -I keeps the current folder off the path, where heshare could always be imported.
 PROBE := import sys, os, importlib.util as u; \
