@@ -16,6 +16,7 @@ from pathlib import Path
 
 import executor
 import growth
+import online
 import optimum
 import search
 import venus
@@ -121,6 +122,7 @@ def main() -> None:
     results += search.results(arguments.seeds)
     results += growth.growth()
     results += venus.results()
+    results += online.results()
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     for result in results:
         print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")

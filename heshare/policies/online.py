@@ -44,7 +44,7 @@ class PlanningTime:
     """How long planning takes: `fixed + square n min(n, whole) + step n steps`, for n tasks.
 
     Measured with the forest on one core of the machine that this package is developed on, for 5 to 120 tasks on 4 to
-    32 GPUs, mostly within a factor of two; the number of GPUs hardly matters.
+    32 GPUs, mostly within a factor of two; the number of GPUs hardly matters. `make bench` measures it again.
 
     Attributes:
         fixed_s: whatever the tasks, s.
@@ -127,6 +127,10 @@ class Online(ABC):
             yield from self._plan(event.time_s, view, waiting, begun)
             yield from self._release(view, waiting, begun)
 
+    def charged_s(self, tasks: int) -> float:
+        """What a planning of so many tasks is charged, s."""
+        return self._charge * self._time.of(tasks, self._steps)
+
     def _plan(
         self, now_s: float, view: View, waiting: Mapping[int, Task], begun: Mapping[int, Batch]
     ) -> Iterator[Action]:
@@ -137,7 +141,7 @@ class Online(ABC):
                 yield Wait(self._next_s)
             return
         tasks = tuple(waiting.values())
-        takes_s = self._charge * self._time.of(len(tasks), self._steps)
+        takes_s = self.charged_s(len(tasks))
         free_s = [self._free_s(gpu, view, begun.get(gpu.index)) for gpu in view.gpus]
         ready_s = np.maximum(0.0, np.array(free_s) - takes_s)
         found = self.front(tasks, ready_s, self._seeds(tasks) if self._warm else [])

@@ -1,0 +1,65 @@
+"""What online planning really takes, over what its policies charge for it; and how fast the kernel loop is.
+
+`python benchmarks/online.py` prints it as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+SIZES = (5, 10, 20, 40, 80)
+CLUSTER = "4xT4,2xV100,2xA100"
+REQUESTS = 200
+
+
+def results() -> list[dict[str, Any]]:
+    """`online_charged` and `online_plus_charged` (real over charged, the median over sizes), `kernels_per_s`."""
+    import heshare
+    from heshare.policies.online import HeShareOnline, HeSharePlusOnline
+
+    predictor = heshare.load_predictor()
+    plain, plus = HeShareOnline(), HeSharePlusOnline()
+    rows = []
+    for name, policy in (("online_charged", plain), ("online_plus_charged", plus)):
+        ratios = [ratio(policy, size, predictor) for size in SIZES]
+        rows.append({"name": name, "value": statistics.median(ratios), "unit": "1", "n": len(SIZES)})
+    return [*rows, {"name": "kernels_per_s", "value": kernels_per_s(), "unit": "1/s", "n": REQUESTS}]
+
+
+def ratio(policy: Any, tasks: int, predictor: Any) -> float:
+    """CPU time of one planning of a policy over the time that it charges for it."""
+    import heshare
+    from heshare.world.cluster import Cluster
+
+    policy.reset(Cluster.parse(CLUSTER), predictor, np.random.default_rng(0))
+    drawn, ready_s = heshare.task_set(tasks, seed=tasks), np.zeros(len(policy.cluster))
+    policy.front(drawn, ready_s, [])
+    start_s = time.process_time()
+    policy.front(drawn, ready_s, [])
+    return (time.process_time() - start_s) / policy.charged_s(tasks)
+
+
+def kernels_per_s() -> float:
+    """Kernels that the loop runs in a second of CPU time: FIKIT, an urgent task beside another one."""
+    from heshare.devices.kernels.rules import Fikit
+    from heshare.devices.kernels.sharing import Client, share
+    from heshare.devices.kernels.trace import traces
+
+    high, low = traces()["mobilenetv2"], traces()["resnet50"]
+    arrivals_s = tuple((0.02 * np.arange(REQUESTS)).tolist())
+    clients = [Client(high, REQUESTS, 0, arrivals_s), Client(low, 0, 1)]
+    share(clients, Fikit())
+    start_s = time.process_time()
+    found = share(clients, Fikit())
+    spent_s = time.process_time() - start_s
+    done = REQUESTS * len(high) + found.rate[1] * found.end_s / low.busy_s * len(low)
+    return float(done / spent_s)
+
+
+if __name__ == "__main__":
+    print(json.dumps(results(), indent=2))
