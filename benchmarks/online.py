@@ -41,7 +41,7 @@ def ratio(policy: Any, tasks: int, predictor: Any) -> float:
     policy.front(drawn, ready_s, [])
     start_s = time.process_time()
     policy.front(drawn, ready_s, [])
-    return (time.process_time() - start_s) / policy.charged_s(tasks)
+    return float((time.process_time() - start_s) / policy.charged_s(tasks))
 
 
 def kernels_per_s() -> float:
