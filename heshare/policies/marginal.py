@@ -18,6 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
+from heshare.policies.allocation.models import spread
 from heshare.policies.description import check
 from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, Traits, View
 from heshare.policies.registry import register
@@ -109,9 +110,8 @@ class Sets:
 
 @cache
 def grid_of(gpu: Gpu, clocks: int) -> list[int]:
-    """So many clocks of a GPU's grid, spread evenly, ascending, MHz; fewer where the grid has fewer."""
-    places = np.linspace(len(gpu.clocks_mhz) - 1, 0, clocks).round().astype(int)
-    return [gpu.clocks_mhz[place] for place in np.unique(places)]
+    """So many clocks of a GPU's grid, as `spread` chooses them, MHz."""
+    return list(spread(gpu.clocks_mhz, clocks))
 
 
 @dataclass(slots=True)

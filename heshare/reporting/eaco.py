@@ -79,7 +79,7 @@ class Home:
         pool = training.workloads("eaco")
         tasks = jobs.as_tasks(trace, rng=rng, time_alone_s=lambda workload: 1.0, training_pool=pool)
         return tuple(
-            replace(task, epochs=self.epochs, deadline_s=task.arrival_s + self.deadline * alone_s(task))
+            replace(task, epochs=self.epochs, deadline_s=task.arrival_s + self.deadline * training.alone_s(task))
             for task in tasks
         )
 
@@ -88,11 +88,6 @@ class Home:
 def v100() -> Gpu:
     """The GPU of EaCO's measurements."""
     return gpu(training.step(training.workloads("eaco")[0]).gpu)
-
-
-def alone_s(task: Task) -> float:
-    """How long a training takes alone on the GPUs that it asks for, s."""
-    return task.iterations * training.step(task.workload).step_s
 
 
 @cache
@@ -158,7 +153,7 @@ def runs(
 
 
 def _row(result: Run) -> dict[str, float]:
-    alone = np.array([alone_s(task) for task in result.tasks])
+    alone = np.array([training.alone_s(task) for task in result.tasks])
     segments = result.record.segments
     active = metrics.average_active(segments, result.makespan_s, gpus_per_node=NODE)
     return {

@@ -107,7 +107,7 @@ def runs(
 
 def _row(result: Run) -> dict[str, float]:
     segments, k = result.record.segments, len(result.cluster)
-    alone_s = np.array([task.iterations * training.step(task.workload).step_s for task in result.tasks])
+    alone_s = np.array([training.alone_s(task) for task in result.tasks])
     return {
         "tasks": len(result.tasks),
         "energy_j": float(metrics.node_energy_j(segments, k, result.makespan_s, sleep_w=0.0).sum()),

@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING
 
 from heshare.devices.device import Shares
 from heshare.errors import DeviceError
-from heshare.world.task import Task
-from heshare.world.training import efficiency
+from heshare.world.training import speed as speed
 from heshare.world.workload import Resident
 
 if TYPE_CHECKING:
     from heshare.running.state import Job, Slot
-
-
-def speed(task: Task, gpus: int, /) -> float:
-    """Iterations of a task, as it is on `task.gpus` GPUs, for one iteration on `gpus` GPUs (data parallel)."""
-    here, own = efficiency(task.workload, gpus), efficiency(task.workload, task.gpus)
-    return gpus * here / (task.gpus * own)
 
 
 def shares(slot: Slot, what: str) -> Shares:

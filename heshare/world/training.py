@@ -14,6 +14,7 @@ from pathlib import Path
 from heshare import files
 from heshare.errors import InputError
 from heshare.world.table import Header, Row, RowError, read_rows
+from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 NODE_GPUS = 8
@@ -173,6 +174,21 @@ def efficiency(
     gigabytes = 4e-3 * one.params_m * 2 * (gpus - 1) / gpus
     exchange_s = gigabytes / (node_gb_s if gpus <= node_gpus else network_gb_s)
     return one.step_s / (one.step_s + (1 - hidden) * exchange_s)
+
+
+def speed(task: Task, gpus: int, /) -> float:
+    """Iterations of a task, as it is on `task.gpus` GPUs, for one iteration on `gpus` GPUs (data parallel)."""
+    here, own = efficiency(task.workload, gpus), efficiency(task.workload, task.gpus)
+    return gpus * here / (task.gpus * own)
+
+
+def alone_s(task: Task) -> float:
+    """How long a training takes alone on the GPUs that it asks for, s, on the type of GPU of its record.
+
+    Raises:
+        InputError: an unknown training workload.
+    """
+    return task.iterations * step(task.workload).step_s
 
 
 @cache

@@ -37,13 +37,13 @@ class Models:
     def clocks_mhz(self, gpu: Gpu) -> tuple[int, ...]:
         """The clocks that a plan chooses among, ascending, MHz."""
         if gpu not in self._grids:
-            self._grids[gpu] = _spread(self._range(gpu, self._ceiling), self._clocks)
+            self._grids[gpu] = spread(self._range(gpu, self._ceiling), self._clocks)
         return self._grids[gpu]
 
     def fitted(self, workload: Workload, gpu: Gpu) -> tuple[StepTime, StepEnergy]:
         """The models of one workload on one type of GPU."""
         if (workload, gpu) not in self._fitted:
-            clocks = _spread(self._range(gpu, 1.0), self._points)
+            clocks = spread(self._range(gpu, 1.0), self._points)
             speed = np.array(clocks) / gpu.max_mhz
             runs = [self._predictor.solo([workload], gpu, mhz) for mhz in clocks]
             alone_s = np.array([run.time_s[0, 0] for run in runs])
@@ -92,7 +92,7 @@ class Models:
         return inside or [min(gpu.clocks_mhz, key=lambda mhz: abs(mhz - ceiling * gpu.max_mhz))]
 
 
-def _spread(clocks_mhz: Sequence[int], points: int) -> tuple[int, ...]:
-    """So many clocks of a grid, evenly spread, the highest among them, ascending."""
+def spread(clocks_mhz: Sequence[int], points: int) -> tuple[int, ...]:
+    """So many clocks of a grid, MHz, evenly spread, the highest among them, ascending; at most all of them."""
     places = np.linspace(len(clocks_mhz) - 1, 0, min(points, len(clocks_mhz)))
     return tuple(sorted({clocks_mhz[round(place)] for place in places}))

@@ -11,7 +11,7 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.training import efficiency
+from heshare.world.training import speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,6 @@ def running(pool: Pool, view: View) -> dict[int, Job]:
         each = here[task]
         found[task] = Job(each.task, each.remaining * speed(each.task, len(gpus)))
     return found
-
-
-def speed(task: Task, gpus: int) -> float:
-    """Iterations of a task of its own for one iteration on so many GPUs (data parallel)."""
-    return gpus / task.gpus * efficiency(task.workload, gpus) / efficiency(task.workload, task.gpus)
 
 
 def deal(
