@@ -148,19 +148,23 @@ class Eaco:
     def candidates(self, task: Task, books: Books) -> list[tuple[int, ...]]:
         """FindCandidates: the sets of GPUs that a task may join, the highest utilisation first.
 
-        Of sets that are empty and of one type, the first stands for all.
+        Of sets that are empty and of one type, one stands for all: in the node with the fewest empty GPUs (assumed), so
+        that whole nodes stay empty and may sleep.
         """
         trials = {gpu for trial in self._trials.values() for gpu in trial.gpus}
         eligible = [[gpu for gpu in node if gpu not in trials and self._open(gpu, task, books)] for node in self._nodes]
         if task.gpus > self._per_node:
             return self._whole_nodes(task.gpus, eligible, books)
-        found: dict[object, tuple[float, float, tuple[int, ...]]] = {}
+        empty = {gpu: sum(not books.on[each] for each in node) for node in self._nodes for gpu in node}
+        found: dict[object, tuple[float, float, int, tuple[int, ...]]] = {}
         signature = [tuple(on) for on in books.on]
         for gpus in local_sets(eligible, signature, task.gpus):
             util = sum(self._utilisation(gpu, books) for gpu in gpus) / len(gpus)
             kind = books.gpus[gpus[0]]
-            found.setdefault(gpus if util else kind, (-util, self.history.alone_s(kind, task.workload), gpus))
-        return [gpus for _, _, gpus in sorted(found.values())]
+            rank = (-util, self.history.alone_s(kind, task.workload), 0 if util else empty[gpus[0]], gpus)
+            of = gpus if util else kind
+            found[of] = min(found.get(of, rank), rank)
+        return [gpus for *_, gpus in sorted(found.values())]
 
     def _whole_nodes(self, size: int, eligible: list[list[int]], books: Books) -> list[tuple[int, ...]]:
         free: dict[object, list[int]] = {}

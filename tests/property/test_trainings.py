@@ -32,7 +32,7 @@ def trainings(draw, *, elastic=False):
     for number in range(draw(st.integers(1, 10))):
         workload = draw(st.sampled_from(POOL))
         alone_s = draw(st.floats(60, 20_000))
-        arrival_s = draw(st.floats(0, 10_000))
+        arrival_s = float(draw(st.integers(0, 10_000)))
         deadline = draw(st.sampled_from([math.inf, 1.05, 1.2, 2.0, 10.0]))
         gpus = draw(st.sampled_from([1, 1, 1, 2, 4]))
         made.append(

@@ -174,8 +174,17 @@ def test_a_gang_does_not_cross_nodes_and_a_larger_one_has_whole_nodes():
     tasks = [job(0, VGG16, 1), job(1, ALEXNET, 1, 10.0, gpus=3), job(2, RESNET18, 1, 20.0)]
     # Node 0 has one GPU at 48 %: its other GPUs and that one make the set of highest utilisation.
     assert stays(go(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [(1, 0, 10), (1, 1, 10), (1, 2, 10)]
-    # In nodes of two, three GPUs are two whole nodes: there is one, until job 0 is done.
-    assert stays(go(tasks[:2], gpus=5, policy=Eaco(gpus_per_node=2)))[1:] == [(1, gpu, 3600) for gpu in range(3)]
+    # In nodes of two, three GPUs are two whole nodes, and there is one until job 0 is done.
+    assert stays(go(tasks[:2], gpus=4, policy=Eaco(gpus_per_node=2)))[1:] == [(1, gpu, 3600) for gpu in range(3)]
+
+
+def test_empty_gpus_are_taken_where_the_fewest_are():
+    # Nodes of two, and deadlines that nobody keeps who shares. Job 0 has node 0, job 1 a GPU of node 1.
+    strict = {"deadline": 1.01}
+    tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
+    result = go(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
+    # At 3700 s node 0 is empty again and comes first by number, but node 1 has one empty GPU alone.
+    assert stays(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
 def test_a_job_without_place_lets_others_pass_unless_told():
