@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -109,7 +110,7 @@ class PolicyContract:
         """
         result = self.go(policy, self.tasks())
         turned = self.go(policy, self.tasks(), Cluster(self.cluster.gpus[::-1]))
-        there, then = placement(result), placement(turned)
+        there, then = placement(result, until_s=0.0), placement(turned, until_s=0.0)
         return Traits(
             frequency=any(segment.requested_mhz is not None for segment in result.record.segments),
             multi_task=any(len(segment.residents) > 1 for segment in result.record.segments),
@@ -117,10 +118,10 @@ class PolicyContract:
         )
 
 
-def placement(result: Run) -> dict[int, int]:
-    """The GPU on which each of the tasks that were the first to start (planning may take time) ran, by task id."""
-    first_s = min(each.start_s for each in result.record.intervals)
-    return {each.task: each.gpu for each in reversed(result.record.intervals) if each.start_s == first_s}
+def placement(result: Run, until_s: float = math.inf) -> dict[int, int]:
+    """The GPU on which each of the tasks that were started by `until_s` first ran, by task id."""
+    ordered = sorted(result.record.intervals, key=lambda each: -each.start_s)
+    return {each.task: each.gpu for each in ordered if each.start_s <= until_s}
 
 
 def check_run(result: Run) -> None:
