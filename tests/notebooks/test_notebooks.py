@@ -460,7 +460,7 @@ def test_batch_dvfs_beats_the_smallest_batch(results: Path) -> None:
 
 
 def test_miso_shortens_the_queue_and_costs_time(results: Path) -> None:
-    found = table(results, "tableA30_miso").set_index("title")
+    found = table(results, "tableA43_miso").set_index("title")
     assert found.loc["MISO", "avg_jct_s"] < found.loc["Unpartitioned", "avg_jct_s"]
     assert found.loc["MISO at no cost", "avg_jct_s"] < found.loc["MISO", "avg_jct_s"]
     assert found.loc["MISO", "waiting_s"] < found.loc["Unpartitioned", "waiting_s"]
@@ -475,7 +475,7 @@ def test_miso_shortens_the_queue_and_costs_time(results: Path) -> None:
 def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(results: Path) -> None:
     sets = table(results, "tableA24_eaco_sets")
     assert len(sets) == 6
-    assert (sets["equal_pct"] - sets["measured_pct"]).abs().max() < 6, "measurements that no fit saw"
+    assert (sets["equal_pct"] - sets["measured_pct"]).abs().max() < 6, "energies that no fit saw"
     assert (sets["gpus_pct"] > sets["equal_pct"]).all(), "the host is saved too"
     runs = table(results, "tableA34_eaco_runs").set_index(["nodes", "title"])
     assert (runs["energy_j"] < runs["energy_awake_j"]).all()
