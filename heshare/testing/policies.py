@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -105,12 +105,12 @@ class PolicyContract:
         """What the policy does on the contract's cluster: clocks it set, tasks it ran at once, GPUs it preferred.
 
         A policy that places by type puts tasks elsewhere when the same GPUs stand in another order; one that does not
-        care about types puts each task that it starts at once in both orders on the GPU with the same number. (A later
-        one may go where a task has just completed, and on a faster GPU it completes earlier.)
+        care about types puts each task that it starts before any completes, in both orders, on the GPU with the same
+        number. (A later one may go where a task has just completed, and on a faster GPU it completes earlier.)
         """
         result = self.go(policy, self.tasks())
         turned = self.go(policy, self.tasks(), Cluster(self.cluster.gpus[::-1]))
-        there, then = placement(result, until_s=0.0), placement(turned, until_s=0.0)
+        there, then = placement(result, early=True), placement(turned, early=True)
         return Traits(
             frequency=any(segment.requested_mhz is not None for segment in result.record.segments),
             multi_task=any(len(segment.residents) > 1 for segment in result.record.segments),
@@ -118,10 +118,11 @@ class PolicyContract:
         )
 
 
-def placement(result: Run, until_s: float = math.inf) -> dict[int, int]:
-    """The GPU on which each of the tasks that were started by `until_s` first ran, by task id."""
+def placement(result: Run, *, early: bool = False) -> dict[int, int]:
+    """The GPU on which each task first ran, by task id; `early`: of those that began before any task left a GPU."""
     ordered = sorted(result.record.intervals, key=lambda each: -each.start_s)
-    return {each.task: each.gpu for each in ordered if each.start_s <= until_s}
+    first_s = min(each.end_s for each in ordered) if early else math.inf
+    return {each.task: each.gpu for each in ordered if each.start_s < first_s}
 
 
 def check_run(result: Run) -> None:
