@@ -182,7 +182,8 @@ class Traits:
 
     Attributes:
         frequency: sets GPU clocks.
-        multi_task: runs several tasks on one GPU at once.
+        multi_task: has several tasks under way on one GPU at once, however they share it: side by side under MPS or in
+            MIG instances, in turns of time slices, or one in the gaps of another.
         heterogeneous: places a task by how it runs on each type of GPU.
     """
 

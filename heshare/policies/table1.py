@@ -25,7 +25,9 @@ def table_1() -> pd.DataFrame:
     """Table I: columns solution, frequency, multi_task, heterogeneous (bool) and provenance.
 
     Provenance is `published` for the paper's rows and `declared` for the policies of this package, whose declarations
-    a test holds against what they do in runs.
+    a test holds against what they do in runs. A solution is multi-task if it has several tasks under way on one GPU at
+    once: side by side under MPS or in MIG instances (MISO), in turns of time slices (EaCO), or one in the gaps of
+    another (FIKIT).
     """
     rows = [
         {"solution": name, **_columns(traits), "provenance": provenance}
