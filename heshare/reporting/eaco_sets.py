@@ -128,6 +128,6 @@ def priced_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
         "n": len(equal),
         "provenance": "emulated",
         "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
-        "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; the driver's "
-        "97 % counts switching between them as use.",
+        "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "
+        "the driver must count more than their work, such as switching between them.",
     }

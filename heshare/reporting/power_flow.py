@@ -131,33 +131,31 @@ def systems(
     return found
 
 
-def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, ours: str = POWER_FLOW) -> pd.DataFrame:
-    """How many times faster the fastest of our settings is that takes no more energy than a comparator did.
+def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str = "energy_j") -> pd.DataFrame:
+    """How many times faster PowerFlow is under the fastest budget that takes no more energy than a comparator did.
 
-    Nothing is interpolated; a repetition without such a setting counts as 1, and is counted.
+    Nothing is interpolated; a repetition without such a budget counts as 1, and is counted.
 
     Args:
         frame: as from `runs`.
         rng: of the bootstrap.
-        ours: whose settings.
+        account: the column of energy.
 
     Returns:
-        One row a comparator and setting of it: title, setting, energy (over FIFO's, median), times, low, high, n,
-        reached (repetitions with a setting within), provenance.
+        One row a comparator and setting of it: account, title, setting, energy (over FIFO's, median), times, low, high,
+        n, reached (repetitions with a budget within), provenance.
     """
-    mine = frame[frame["title"] == ours]
+    mine = frame[frame["title"] == POWER_FLOW]
     rows = []
-    for (title, setting), part in frame[frame["title"] != ours].groupby(["title", "setting"], sort=False):
-        found = [
-            _times(mine[mine["repetition"] == row.repetition], row.energy_j, row.avg_jct_s) for row in part.itertuples()
-        ]
+    for (title, setting), part in frame[frame["title"] != POWER_FLOW].groupby(["title", "setting"], sort=False):
+        found = [_times(mine[mine["repetition"] == each["repetition"]], each, account) for _, each in part.iterrows()]
         value = median_interval(np.nan_to_num(found, nan=1.0), rng)
-        reached = int(np.isfinite(found).sum())
-        rows.append((title, setting, part["energy"].median(), value.value, value.low, value.high, value.n, reached))
-    columns = ["title", "setting", "energy", "times", "low", "high", "n", "reached"]
+        reached, energy = int(np.isfinite(found).sum()), part[account.removesuffix("_j")].median()
+        rows.append((account, title, setting, energy, value.value, value.low, value.high, value.n, reached))
+    columns = ["account", "title", "setting", "energy", "times", "low", "high", "n", "reached"]
     return pd.DataFrame(rows, columns=columns).assign(provenance="emulated")
 
 
-def _times(mine: pd.DataFrame, energy_j: Any, jct_s: Any) -> float:
-    within = mine[mine["energy_j"] <= energy_j * (1 + 1e-9)]
-    return float(jct_s / within["avg_jct_s"].min()) if len(within) else float("nan")
+def _times(mine: pd.DataFrame, theirs: pd.Series, account: str) -> float:
+    within = mine[mine[account] <= theirs[account] * (1 + 1e-9)]
+    return float(theirs["avg_jct_s"] / within["avg_jct_s"].min()) if len(within) else float("nan")

@@ -14,6 +14,7 @@ from heshare.policies.power_flow import PowerFlow
 from heshare.prediction.truth import DevicePredictor
 from heshare.reporting import plots
 from heshare.reporting.power_flow import FIFO, POWER_FLOW, SJF, SLOWER, SRTF, Home, at_equal_energy, runs, systems
+from heshare.reporting.statistics import Interval
 from heshare.reporting.style import look
 from heshare.world import training
 from heshare.world.catalogue import gpu
@@ -80,23 +81,21 @@ def priced(equal: pd.DataFrame, reasons: pd.DataFrame) -> dict[str, Any]:
         equal: as from `at_equal_energy`.
         reasons: as from `why`.
     """
-    at_top = equal[equal["title"].isin([FIFO, SJF, SRTF])].sort_values("times")
+    running = equal[equal["account"] == "energy_j"]
+    at_top = running[running["title"].isin([FIFO, SJF, SRTF])].sort_values("times")
     least: Any = at_top.iloc[0]
     others = ", ".join(f"{row.title} {row.times:.2f}x" for row in at_top.iloc[1:].itertuples())
-    slower: Any = equal[equal["title"] == SLOWER].sort_values("times").iloc[0]
+    slower: Any = running[running["title"] == SLOWER].sort_values("times").iloc[0]
+    idle: Any = equal[(equal["account"] != "energy_j") & (equal["title"] == least["title"])].iloc[0]
     parts = reasons[reasons["title"] == SRTF].set_index("variant")["times"]
-    return {
-        "measured": least["times"],
-        "low": least["low"],
-        "high": least["high"],
-        "n": int(least["n"]),
-        "provenance": "emulated",
-        "note": f"Against {least['title']}, at no more energy of GPUs that run something; against {others}. Which "
-        f"comparators the paper had is not in the record. Against SRTF at {slower['setting']:g} of the top clock, "
-        f"which its abstract does not name, it is {slower['times']:.2f}x. Without lower clocks "
-        f"{parts['without lower clocks']:.2f}x, without other numbers of GPUs "
-        f"{parts['without other numbers of GPUs']:.2f}x.",
-    }
+    value = Interval(float(least["times"]), float(least["low"]), float(least["high"]), int(least["n"]))
+    return value.priced(
+        f"Against {least['title']}, at no more energy of GPUs that run something (with idle GPUs too, "
+        f"{idle['times']:.2f}x); against {others}. Which comparators the paper had is not in the record. Against SRTF "
+        f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
+        f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
+        f"{parts['without other numbers of GPUs']:.2f}x."
+    )
 
 
 def draw(axes: Sequence[Axes], frame: pd.DataFrame, reasons: pd.DataFrame) -> pd.DataFrame:

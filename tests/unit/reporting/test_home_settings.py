@@ -63,9 +63,14 @@ def test_equal_energy_takes_the_fastest_setting_within_and_counts_misses():
         (0, "PowerFlow", 1.2, 10.1, 10.0), (1, "FIFO", 1.0, 7.0, 100.0), (1, "PowerFlow", 0.8, 8.0, 90.0),
     ]  # fmt: skip
     frame = pd.DataFrame(rows, columns=["repetition", "title", "setting", "energy_j", "avg_jct_s"])
-    frame["energy"] = 1.0
-    found = power_flow.at_equal_energy(frame, np.random.default_rng(0)).iloc[0]
+    frame["energy"] = frame["energy_cluster"] = 1.0
+    frame["energy_cluster_j"] = 20.0 - frame["energy_j"]
+    rng = np.random.default_rng(0)
+    found = power_flow.at_equal_energy(frame, rng).iloc[0]
     assert (found["times"], found["n"], found["reached"]) == (1.5, 2, 1), "2 and, without a setting within, 1"
+    found = power_flow.at_equal_energy(frame, rng, "energy_cluster_j").iloc[0]
+    # The other way round: 10 of the 100 s for 9.9 of 10 J, and 90 for 12 of 13 J.
+    assert (found["times"], found["reached"]) == (pytest.approx((10 + 100 / 90) / 2), 2)
 
 
 def test_power_flows_jobs_are_elastic_and_lose_nothing():
