@@ -46,8 +46,8 @@ class StaticPartition:
     Once all that wait have been tried, tasks in small instances move to larger free ones of their GPU.
 
     Args:
-        partition: compute slices of the instances.
-        promote: whether tasks move to larger instances.
+        partition: compute slices of the instances; which is best depends on the tasks, so that the default is assumed.
+        promote: whether tasks move to larger instances (as in MISO's code).
         backfill: whether tasks pass one that finds no instance (MISO's code lets them, for this system alone).
 
     Raises:
@@ -120,7 +120,7 @@ class EqualShares:
     """In order of arrival, each task on the first GPU that runs fewer than `shares` and has the memory, 1/shares each.
 
     Args:
-        shares: tasks of a GPU at most.
+        shares: tasks of a GPU at most (MISO's code: 3).
 
     Raises:
         InputError: fewer than one share.
