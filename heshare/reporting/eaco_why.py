@@ -20,6 +20,7 @@ from heshare.reporting.style import look
 
 VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "as above": ({}, {}),
+    "no deadlines": ({"deadline": np.inf}, {}),
     "deadline 1.1 x alone": ({"deadline": 1.1}, {}),
     "at most 2 jobs a GPU": ({}, {"jobs_max": 2}),
     "jobs of whole nodes": ({"whole_nodes": True}, {}),
