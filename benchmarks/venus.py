@@ -21,7 +21,7 @@ from heshare.world.workload import Resident, Workload
 
 GPUS, KIND = 1000, "V100"
 SIZES = (8_000, 16_000, 32_000, 64_000, 125_000)
-BESIDE = 10_000
+BESIDE = 20_000
 
 
 def tasks_of(n: int) -> tuple[Task, ...]:

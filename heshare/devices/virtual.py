@@ -184,7 +184,8 @@ class VirtualDevice(ABC):
         """When the next task completes if nothing changes, s; `inf` if none will."""
         if not self._running:
             return math.inf
-        self._settle()
+        if self._settled is None:
+            self._settle()
         return self._now_s + min([one.remaining_s for one in self._running.values()])
 
     def advance(self, to_s: float) -> list[int]:

@@ -130,9 +130,10 @@ class Exclusive:
 
     def _able(self, task: Task) -> list[int]:
         """The types of GPU whose memory holds a task, by number; the fastest first where that matters."""
-        if task.workload not in self._known:
-            self._known[task.workload] = self._find_able(task)
-        return self._known[task.workload]
+        able = self._known.get(task.workload)
+        if able is None:
+            able = self._known[task.workload] = self._find_able(task)
+        return able
 
     def _find_able(self, task: Task) -> list[int]:
         need_mib = memory_mib(task.workload)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from heshare.devices.device import Device
-from heshare.errors import DeviceError, PolicyError
+from heshare.errors import PolicyError
 from heshare.policies.policy import Event, Kind, Policy, View
 from heshare.running.acting import Hands
 from heshare.running.clock import Clock, VirtualClock
@@ -24,7 +24,7 @@ from heshare.running.freezing import Arrivals, Freezes
 from heshare.running.gangs import keep_step, part_all
 from heshare.running.observer import Observer
 from heshare.running.state import Job, Slot, State, WaitingRoom
-from heshare.running.stranded import stranded
+from heshare.running.stranded import stranded, stuck
 from heshare.running.timeline import Recorder, Recording
 from heshare.running.views import GpuViews
 from heshare.world.cluster import Cluster
@@ -147,15 +147,15 @@ class Loop(Freezes):
     def finish_now(self, job: Job, now_s: float) -> None:
         """A job was stopped with nothing left to do: it has completed, and the policy is told next."""
         slot = job.slots[0]
-        self.hands.finish(job, now_s, ())
-        self.unfinished -= 1
-        self.on_done(1)
+        self._ended(job, now_s, ())
         self._tell_later(slot, (job.task.id,), now_s)
 
     def settle(self, now_s: float) -> None:
         """Read every GPU that changed, write its timeline, and plan when to look at it again."""
-        if any(slot.gangs for slot in self._touched):
-            keep_step(self._touched, lambda slot: self.touch(slot, now_s))
+        for slot in self._touched:
+            if slot.gangs:
+                keep_step(self._touched, lambda slot: self.touch(slot, now_s))
+                break
         for slot in self._touched:
             slot.listed = False
             slot.version += 1
@@ -239,16 +239,16 @@ class Loop(Freezes):
     def _check_progress(self, slot: Slot, now_s: float) -> None:
         self._fruitless = self._fruitless + 1 if slot.device.next_event_s() <= now_s else 0
         if self._fruitless > _FRUITLESS:
-            raise DeviceError(
-                f"GPU {slot.index} ({slot.device.gpu.name}) announces an event at {now_s:g} s again and again, "
-                "and nothing completes. Its next_event_s must lie ahead once advance has been called."
-            )
+            raise stuck(slot, now_s)
 
     def _complete(self, done: Sequence[int], now_s: float) -> None:
         for task in done:
-            self.hands.finish(self.jobs[task], now_s, self.jobs[task].slots[1:])
-        self.unfinished -= len(done)
-        self.on_done(len(done))
+            self._ended(self.jobs[task], now_s, self.jobs[task].slots[1:])
+
+    def _ended(self, job: Job, now_s: float, others: Sequence[Slot]) -> None:
+        self.hands.finish(job, now_s, others)
+        self.unfinished -= 1
+        self.on_done(1)
 
     def _arrive(self, now_s: float, jobs: Sequence[Job]) -> None:
         for job in jobs:

@@ -1,11 +1,11 @@
-"""The error for a run that cannot end."""
+"""The errors for a run that cannot go on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heshare.errors import PolicyError
-from heshare.running.state import Job, State
+from heshare.errors import DeviceError, PolicyError
+from heshare.running.state import Job, Slot, State
 
 
 def stranded(policy: str, now_s: float, why: str, jobs: Sequence[Job]) -> PolicyError:
@@ -20,6 +20,14 @@ def stranded(policy: str, now_s: float, why: str, jobs: Sequence[Job]) -> Policy
     return PolicyError(
         f"{policy}, at {now_s:g} s: {why}. Unfinished: tasks {lists}. "
         f"Never started: {never}. Start every waiting task, or return Wait(until_s) to be asked again."
+    )
+
+
+def stuck(slot: Slot, now_s: float) -> DeviceError:
+    """The error for a device that is always about to complete something."""
+    return DeviceError(
+        f"GPU {slot.index} ({slot.device.gpu.name}) announces an event at {now_s:g} s again and again, "
+        "and nothing completes. Its next_event_s must lie ahead once advance has been called."
     )
 
 
