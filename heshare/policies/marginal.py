@@ -169,6 +169,7 @@ class Marginal:
     """
 
     name = "marginal"
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 

@@ -64,6 +64,7 @@ class Miso:
     """
 
     name = "miso"
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 

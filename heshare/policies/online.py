@@ -78,6 +78,7 @@ class Online(ABC):
         InputError: a parameter is out of its range.
     """
 
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
     cluster: Cluster

@@ -193,7 +193,11 @@ class Traits:
 
 
 class Policy(Protocol):
-    """A system that decides who runs where, when, at which clock and share."""
+    """A system that decides who runs where, when, at which clock and share.
+
+    One that runs every task on one GPU may say so with an attribute `gangs = False`: task sets that it cannot run are
+    then refused before anything runs.
+    """
 
     @property
     def name(self) -> str:

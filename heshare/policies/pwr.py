@@ -48,6 +48,7 @@ class Pwr:
     """
 
     name = "pwr"
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 

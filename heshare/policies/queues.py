@@ -30,10 +30,12 @@ class RunsQueues(ABC):
         tick_s: the control period, s, or None.
         shares: how many tasks run on a GPU at most.
         mps_pct: the MPS percentage of each.
+        gangs: tasks run on one GPU each.
         ticks_on_change: after a tick without an answer the next one matters only once a GPU has changed.
     """
 
     ticks_on_change = True
+    gangs = False
     tick_s: float | None = None
     shares: int = 1
     mps_pct: int = 100

@@ -26,11 +26,13 @@ class ReleasesPlan(ABC):
     Attributes:
         name: on the command line and in results.
         traits: what it does (Table I).
+        gangs: tasks run on one GPU each.
         tick_s: None; it needs no ticks.
     """
 
     name: str
     traits: Traits
+    gangs = False
     tick_s: float | None = None
     cluster: Cluster
     predictor: Predictor

@@ -72,12 +72,13 @@ def run(
         The run: per-task times, energies, timeline.
 
     Raises:
-        InputError: no tasks, ids that are not 0 .. n-1, devices that do not match the cluster, or a checkpoint of
-            another run.
+        InputError: no tasks, ids that are not 0 .. n-1, tasks on several GPUs for a policy that runs none, devices that
+            do not match the cluster, or a checkpoint of another run.
         PolicyError: the policy asked for something impossible or leaves tasks that nobody will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
     ordered = _checked(tasks)
+    _check_gangs(ordered, policy)
     _check_record(record)
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)
@@ -159,6 +160,19 @@ def _result(course: Course, cluster: Cluster, tasks: tuple[Task, ...], end_s: fl
         events=loop.events,
         provenance="+".join(sorted({device.provenance for device in devices})),
     )
+
+
+def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
+    if getattr(policy, "gangs", True):
+        return
+    gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
+    if gang is not None:
+        raise InputError(
+            column="gpus",
+            found=f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}",
+            expected="tasks on one GPU: this policy knows no others",
+            action="Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow.",
+        )
 
 
 def _check_record(record: str | Path) -> None:

@@ -55,6 +55,7 @@ class StaticPartition:
     """
 
     name = "miso:static"
+    gangs = False
     tick_s: float | None = None
     # Whole GPUs without MIG and instances of those with it are not alike to it.
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
@@ -127,6 +128,7 @@ class EqualShares:
     """
 
     name = "miso:mps"
+    gangs = False
     tick_s: float | None = None
     traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 
