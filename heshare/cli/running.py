@@ -46,16 +46,20 @@ def run_emulated(
     chosen, gpus = make(policy), Cluster.parse(cluster)
     long = tasks.startswith(VENUS)
     drawn = venus_tasks(tasks, seed, gpus, trace, skip_bad) if long else _tasks(tasks, seed, load, arrivals, trace)
-    done = run_tasks(
-        drawn,
-        gpus,
-        chosen,
-        predictor=_predictor(profiles)(),
-        rng=_rng(seed, 1),
-        record=FULL if not long or timeline else out or SUMMARY,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    try:
+        done = run_tasks(
+            drawn,
+            gpus,
+            chosen,
+            predictor=_predictor(profiles)(),
+            rng=_rng(seed, 1),
+            record=FULL if not long or timeline else out or SUMMARY,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    except KeyboardInterrupt as signal:
+        typer.echo(f"heshare: interrupted{f': {signal}' if str(signal) else ''}", err=True)
+        raise typer.Exit(130) from None
     _write(done, out, timeline)
     summary = done.summary()
     if json:

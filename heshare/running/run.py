@@ -79,7 +79,7 @@ def run(
     """
     ordered = _checked(tasks)
     _check_gangs(ordered, policy)
-    _check_record(record)
+    record = _checked_record(record)
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
@@ -175,14 +175,17 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
         )
 
 
-def _check_record(record: str | Path) -> None:
-    if not isinstance(record, Path) and record not in (FULL, SUMMARY):
+def _checked_record(record: str | Path) -> str | Path:
+    if isinstance(record, Path):
+        return record.absolute()
+    if record not in (FULL, SUMMARY):
         raise InputError(
             column="record",
             found=repr(record),
             expected=f"{FULL} or {SUMMARY}, or the Path of a folder",
             action="Choose one of them.",
         )
+    return record
 
 
 def _recorder(record: str | Path, cluster: Cluster, tasks: tuple[Task, ...]) -> Recorder | Accountant | Streamer:

@@ -55,8 +55,9 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     _, whole, _ = call(*words[:-2])
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint.Checkpoints, "between", _die_at_twenty)
-        code, _, _ = call(*words)
-    assert code != 0
+        code, _, said = call(*words)
+    assert code == 130
+    assert said.endswith("heshare: interrupted: at twenty\n")
     assert (tmp_path / "c").exists()
     _, resumed, _ = call(*words)
     found = [
@@ -69,4 +70,4 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def _die_at_twenty(self: checkpoint.Checkpoints, course: checkpoint.Course) -> None:
     if course.loop.events == 20:
         self.save(course)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("at twenty")
