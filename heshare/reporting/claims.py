@@ -109,6 +109,7 @@ def price(
     note: str = "",
     against: float = math.nan,
     holds: Mapping[str, bool] | None = None,
+    testable: bool = True,
 ) -> dict[str, object]:
     """One priced claim as a row, with its verdict.
 
@@ -123,6 +124,7 @@ def price(
         note: reasons, from the data.
         against: see `verdict`.
         holds: see `verdict`.
+        testable: whether what comes out says anything about the claim; not where an assumption alone decides it.
 
     Raises:
         InputError: a number that is needed is missing, or the measured value lies outside its own interval.
@@ -144,7 +146,7 @@ def price(
         "low": low,
         "high": high,
         "n": n,
-        "verdict": verdict(claim, measured, low, high, against=against, holds=parts),
+        "verdict": verdict(claim, measured, low, high, against=against, holds=parts) if testable else UNTESTABLE,
         "provenance": provenance,
         "profile": profile,
         "note": " ".join(filter(None, [f"{said}." if said else "", note])),

@@ -61,6 +61,12 @@ def test_a_claim_without_its_numbers_is_refused(kind: str, found: dict[str, floa
         price(claim(kind, -26), **found, **RNG_FREE)
 
 
+def test_what_an_assumption_decides_is_not_testable() -> None:
+    found = {"measured": 3.5, "low": 3.5, "high": 3.5, "against": 5.0}
+    assert price(claim("error", 5.0), **found, **RNG_FREE)["verdict"] == "reproduced"
+    assert price(claim("error", 5.0), **found, testable=False, **RNG_FREE)["verdict"] == "not testable"
+
+
 def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path) -> None:
     row = price(claims.known()["H3", "Random"], measured=-31.0, low=-33.0, high=-29.0, **RNG_FREE)
     (tmp_path / "claims").mkdir()
