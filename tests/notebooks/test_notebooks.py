@@ -510,9 +510,8 @@ def test_power_flow_trades_energy_for_time(results: Path) -> None:
 
 def test_all_systems_on_common_ground(results: Path) -> None:
     found = table(results, "tableA41_together")
-    assert found.groupby("load")["title"].nunique().eq(17).all()
+    assert found.groupby("load")["title"].nunique().eq(18).all()
     front = found[found["dominated_by"].isna()]
-    for _, world in front.groupby("load"):
-        assert (world.sort_values("energy_active_j")["avg_jct_s"].diff().dropna() < 0).all()
-    winners = table(results, "figA39_winners").groupby(["mix", "load"])["over_best"].min()
-    assert (winners == 1).all()
+    for load, world in front.groupby("load"):
+        assert world["title"].str.startswith("HeShare+").any(), f"{load}: others beat all forms of HeShare+"
+        assert not world["title"].isin(["Random", "PWR", "MISO"]).any()
