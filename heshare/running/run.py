@@ -21,6 +21,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
 from heshare.running.result import Run
+from heshare.running.sizes import check_sizes
 from heshare.running.streaming import Streamer
 from heshare.running.timeline import Recorder
 from heshare.running.totals import Accountant
@@ -72,13 +73,14 @@ def run(
         The run: per-task times, energies, timeline.
 
     Raises:
-        InputError: no tasks, ids that are not 0 .. n-1, tasks on several GPUs for a policy that runs none, devices that
-            do not match the cluster, or a checkpoint of another run.
+        InputError: no tasks, ids that are not 0 .. n-1, a task that the cluster can never hold, tasks on several GPUs
+            for a policy that runs none, devices that do not match the cluster, or a checkpoint of another run.
         PolicyError: the policy asked for something impossible or leaves tasks that nobody will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
     ordered = _checked(tasks)
     _check_gangs(ordered, policy)
+    check_sizes(ordered, cluster)
     record = _checked_record(record)
     clock = VirtualClock() if clock is None else clock
     devices = _emulated(cluster) if devices is None else list(devices)

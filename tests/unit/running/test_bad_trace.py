@@ -7,8 +7,10 @@ from heshare.errors import InputError
 from heshare.policies.registry import make
 from heshare.running.draw import venus
 from heshare.running.run import run
-from heshare.testing.toy import ToyPredictor
+from heshare.testing.toy import Told, ToyPredictor
 from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 HEADER = "job_id,user,gpu_num,state,submit_time,start_time,end_time,duration"
 GOOD = "{id},u,{gpus},COMPLETED,2020-09-01 00:{minute:02d}:00,,,{seconds}"
@@ -46,3 +48,21 @@ def test_skipped_counted_and_run_to_the_end(tmp_path):
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
     done = run(tasks, Cluster.parse("8xV100"), make("fifo"), record="summary", **options)
     assert np.isfinite(done.completion_s).all()
+
+
+@pytest.mark.parametrize(
+    "never",
+    [
+        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=9),
+        Task(1, Workload("resnet50", 4), 5.0, 9e6, gpus=12, widths=(9, 16)),
+        Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
+    ],
+)
+def test_a_task_that_the_cluster_can_never_hold_is_refused_before_the_run_begins(never):
+    tasks = [Task(0, Workload("resnet50", 4), 5.0), never]
+    asked = []
+    policy = Told(lambda event, view: asked.append(event))
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
+    with pytest.raises(InputError, match=r"task 1, .* can hold it; expected a task that 8xT4 can hold"):
+        run(tasks, Cluster.parse("8xT4"), policy, **options)
+    assert not asked
