@@ -78,7 +78,7 @@ def test_a_task_goes_only_where_its_memory_fits():
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "exclusive", "fifo(backfill=yes)"])
 @pytest.mark.parametrize("never", [task(0, 1.0, gpus=4), task(0, 1.0, workload=Workload("bert_large", 100_000))])
 def test_a_task_that_the_cluster_can_never_hold_is_refused(policy, never):
-    with pytest.raises(InputError, match="a task that .* can hold"):
+    with pytest.raises(InputError, match=r"a task that .* can hold"):
         go(policy, [never])
 
 
