@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from heshare.policies.power_flow import PowerFlow
 from heshare.prediction.truth import DevicePredictor
@@ -115,6 +116,7 @@ def draw(axes: Sequence[Axes], frame: pd.DataFrame, reasons: pd.DataFrame) -> pd
         line = how.line if title in (POWER_FLOW, SLOWER) else ""
         axes[0].plot(part["energy"], part["jct"], color=how.colour, marker=how.marker, ls=line, label=str(title))
     axes[0].set(xlabel="Energy over FIFO's", ylabel="Average JCT over FIFO's")
+    axes[0].xaxis.set_major_locator(MaxNLocator(5))
     plots.log_axis(axes[0])
     axes[0].legend(loc="upper right")
     gains = reasons[reasons["title"] == SRTF].iloc[::-1]

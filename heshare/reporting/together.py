@@ -117,6 +117,7 @@ def run_all(
     return pd.concat(parts, ignore_index=True)
 
 
+_OURS = "#000000"
 _BELOW: Any = {
     "xycoords": ("data", "axes fraction"),
     "textcoords": "offset points",
@@ -194,10 +195,12 @@ def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) 
 
 
 def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each system, no pair twice; systems of the paper look as in its figures."""
+    """A colour and a marker for each system, no pair twice; ours are black, systems of the paper as in its figures."""
     markers = "osD^vP*XhdH8<>p"
+    colours = [_OURS if "HeShare" in title else style.look(title, index).colour for index, title in enumerate(titles)]
     return {
-        title: (style.look(title, index).colour, markers[index % len(markers)]) for index, title in enumerate(titles)
+        title: (colour, markers[at % len(markers)])
+        for at, (title, colour) in enumerate(zip(titles, colours, strict=True))
     }
 
 
