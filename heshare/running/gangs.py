@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from heshare.devices.device import Shares
 from heshare.errors import DeviceError
-from heshare.world.training import speed as speed
 from heshare.world.workload import Resident
 
 if TYPE_CHECKING:

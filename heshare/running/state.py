@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, overload
 from heshare.devices.device import Device, Follows, Glance, Reading, Shares
 from heshare.devices.failing import Fallible
 from heshare.policies.policy import GpuView
-from heshare.running.gangs import part, speed
+from heshare.running.gangs import part
 from heshare.running.views import RunningTasks
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
+from heshare.world.training import speed
 from heshare.world.workload import Workload
 
 if TYPE_CHECKING:
