@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from heshare.devices.probe import probe
@@ -60,9 +62,9 @@ def offers(client: Any) -> list[Offer]:
     A worker that declares resources named by UUIDs offers these GPUs only.
 
     Raises:
-        InputError: no worker, or one that does not run this version of heshare.
+        InputError: no worker, or one that does not answer or does not run this version of heshare.
     """
-    told = client.run(_describe, on_error="return")
+    told = _asked(client, _describe, on_error="return")
     if not told:
         raise _unfit("a scheduler without workers", "one worker a host", _START)
     for address, found in sorted(told.items()):
@@ -77,6 +79,29 @@ def offers(client: Any) -> list[Offer]:
     names = Counter(found["host"] for found in told.values())
     every = [_offer(address, found, names[found["host"]] > 1) for address, found in told.items()]
     return sorted(every, key=lambda one: one.host)
+
+
+def _asked(client: Any, function: Callable[..., object], *arguments: object, **options: Any) -> dict[str, Any]:
+    """What every worker answers, by address. `Client.run` would wait for one that hangs for ever: here nobody does."""
+    told: SimpleQueue[dict[str, Any] | BaseException] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            told.put(client.run(function, *arguments, **options))
+        except BaseException as error:
+            told.put(error)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        answer = told.get(timeout=ANSWER_S)
+    except Empty:
+        known = ", ".join(sorted(client.scheduler_info(n_workers=-1)["workers"]))
+        raise _unfit(
+            f"no answer within {ANSWER_S:g} s from all of the workers {known}", "workers that run", _START
+        ) from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def chosen(every: Sequence[Offer], text: str) -> dict[str, Offer]:
@@ -123,7 +148,7 @@ def admit(address: str, text: str, specs: Sequence[JobSpec], file: Path) -> list
     with connected(address) as client:
         owners = chosen(offers(client), text)
         hosts = {offer.address: offer.host for offer in owners.values()}
-        told = client.run(check_programs, specs, file, workers=list(hosts), on_error="return")
+        told = _asked(client, check_programs, specs, file, workers=list(hosts), on_error="return")
         for where, error in sorted(told.items()):
             if isinstance(error, InputError):
                 raise InputError(

@@ -448,7 +448,7 @@ def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
 def test_pwr_saves_power_while_gpus_are_free(results: Path) -> None:
     found = table(results, "tableA28_pwr").query("demand < 0.9")
     assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
-    assert (found["granted"] == 1).all()
+    assert (found[found["title"] != "Random"]["granted"] == 1).all()
 
 
 def test_batch_dvfs_beats_the_smallest_batch(results: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.devices.locks import GpuLock
-from heshare.errors import DeviceError
-from heshare.running import execute, ledger
+from heshare.errors import DeviceError, InputError
+from heshare.running import execute, hosts, ledger
 from heshare.testing import dasked, drill
 from heshare.testing.fakenvml import compiler
 
@@ -39,6 +40,16 @@ def cluster(tmp_path_factory):
         cluster.joined(2)
         yield cluster
         cluster.end()
+
+
+@pytest.fixture(autouse=True)
+def only_two(cluster):
+    """Whatever happens in a test, the next one finds the cluster as the first one did."""
+    yield
+    for name in set(cluster.hosts) - {"alpha", "beta"}:
+        cluster.hosts[name].process.kill()
+        cluster.hosts.pop(name).process.wait()
+        cluster.joined(2)
 
 
 def once(there, do, *arguments):
@@ -83,9 +94,11 @@ def test_jobs_run_where_the_gpus_are_and_nothing_is_left_there(cluster, monkeypa
 def test_a_gpu_that_another_run_has_is_refused_with_its_name_and_the_others_are_given_back(cluster, monkeypatch):
     monkeypatch.setenv("HESHARE_LOCKS", str(cluster.hosts["beta"].folder / "locks"))
     held = GpuLock(BETA)
-    with pytest.raises(DeviceError, match=rf"^beta: GPU {BETA}: another run has it: process \d+: .*pytest"):
-        cluster.run("jobs:\n" + entry("a", "true"), "second")
-    held.close()
+    try:
+        with pytest.raises(DeviceError, match=rf"^beta: GPU {BETA}: another run has it: process {os.getpid()}: "):
+            cluster.run("jobs:\n" + entry("a", "true"), "second")
+    finally:
+        held.close()
     assert cluster.traces() == {}
 
 
@@ -159,3 +172,13 @@ def heshare(cluster, *words):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_worker_that_hangs_from_the_beginning_is_named_and_not_waited_for(cluster, monkeypatch):
+    monkeypatch.setattr(hosts, "ANSWER_S", 1.0)
+    cluster.hosts["beta"].process.send_signal(signal.SIGSTOP)
+    try:
+        with hosts.connected(cluster.address) as client, pytest.raises(InputError, match="no answer within 1 s"):
+            hosts.offers(client)
+    finally:
+        cluster.hosts["beta"].process.send_signal(signal.SIGCONT)
