@@ -11,6 +11,10 @@ JOBS ?= 2
 export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
+# OpenBLAS adds in another order on another processor unless it is told which one to take it for.
+ifeq ($(shell uname -m),x86_64)
+export OPENBLAS_CORETYPE := Haswell
+endif
 export PYTHONHASHSEED := 0
 export MPLBACKEND := agg
 export TZ := UTC

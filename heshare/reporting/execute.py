@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import re
 import shutil
 import sys
@@ -36,6 +37,8 @@ _PINNED = {
     "SOURCE_DATE_EPOCH": "0",
     "TZ": "UTC",
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    # OpenBLAS adds in another order on another processor unless it is told which one to take it for.
+    **({"OPENBLAS_CORETYPE": "Haswell"} if platform.machine() == "x86_64" else {}),
 }
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
