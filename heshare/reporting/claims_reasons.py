@@ -59,6 +59,11 @@ def least_energy_j(n: int, cluster: str, *, seed: int, repetition: int) -> float
     return float(lower_bound(costs, np.array([[1.0, 0.0]])).least[0])
 
 
+def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
+    """Morak, placed at random, at every setting."""
+    return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
+
+
 def one_kind(
     kinds: Sequence[str],
     n: int,
@@ -83,7 +88,7 @@ def one_kind(
         folder: where finished runs are kept.
     """
     ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", TRUE: "heshare:en-opt(belief=device)"}
-    settings = [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
+    settings = _of_morak(shares, caps)
     clusters = {f"2x{kind}": kind for kind in kinds}
     policies = tuple(dict.fromkeys([*ours.values(), "morak", *settings]))
     runs = sweep(Grid(policies, tuple(clusters), (n,), seeds=seeds, seed=seed), folder=folder)
@@ -205,7 +210,7 @@ def random_and_rivals(
     """
     # mu-Serve with no time to give away and no order of its own: one task at a time at the top clock, as placed.
     alone = "mu-serve(limit=1.0,order=fifo)"
-    settings = [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
+    settings = _of_morak(shares, caps)
     policies = tuple(dict.fromkeys(["random", alone, *settings]))
     runs = sweep(Grid(policies, (cluster,), (n,), seeds=seeds, seed=seed), folder=folder)
     found = {

@@ -6,28 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from heshare.devices.faults import NvmlError
-from heshare.devices.nvml import Nvml
 from heshare.reporting import live
 from heshare.running.live import trial
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def first() -> str:
-    pytest.importorskip("torch", reason="needs the extra heshare[live]")
-    try:
-        with Nvml() as nvml:
-            return nvml.card(0).uuid()
-    except NvmlError as error:
-        pytest.skip(str(error))
-
-
-def test_measured_and_simulated_are_of_one_size(first: str, tmp_path: Path) -> None:
+def test_measured_and_simulated_are_of_one_size(torch_uuid: str, tmp_path: Path) -> None:
     """The recording is far too short for the aim of 10 %; twice as much or half would be another mistake."""
     asked = trial.Asked(
-        devices=f"nvml:{first}", policies=("random", "heshare:trade-off"), tasks=12, minutes=1.5, budget_s=300.0
+        devices=f"nvml:{torch_uuid}", policies=("random", "heshare:trade-off"), tasks=12, minutes=1.5, budget_s=300.0
     )
     done = trial.conduct(asked, tmp_path / "work", trial.Ways(progress=False))
     assert not done.played

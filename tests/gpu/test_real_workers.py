@@ -8,25 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from heshare.devices.faults import NvmlError
 from heshare.devices.networks import names
-from heshare.devices.nvml import Nvml
 from heshare.devices.worker import ProcessWorker
 from heshare.devices.workers import ProcessLauncher
 from heshare.profiles.kernel_trace import kernel_trace
 from heshare.world.workload import Workload
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def uuid() -> str:
-    pytest.importorskip("torch", reason="needs the extra heshare[live]")
-    try:
-        with Nvml() as nvml:
-            return nvml.card(0).uuid()
-    except NvmlError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +34,8 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("model", names())
-def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, uuid: str) -> None:
-    worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=uuid)
+def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
+    worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=torch_uuid)
     _until(worker, lambda: worker.done >= 20)
     first, first_s = worker.done, worker.at_s
     _until(worker, lambda: worker.at_s > first_s + 1.0)
@@ -57,15 +45,15 @@ def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher,
     assert worker.failure is None
 
 
-def test_running_out_of_memory_is_said(launcher: ProcessLauncher, uuid: str) -> None:
-    worker = launcher.start(0, Workload("vgg19", 1_000_000), 100, None, gpu_uuid=uuid)
+def test_running_out_of_memory_is_said(launcher: ProcessLauncher, torch_uuid: str) -> None:
+    worker = launcher.start(0, Workload("vgg19", 1_000_000), 100, None, gpu_uuid=torch_uuid)
     with pytest.raises(AssertionError, match="out of GPU memory"):
         _until(worker, lambda: False)
     worker.stop()
 
 
-def test_a_trace_has_the_kernels_of_every_layer(uuid: str, tmp_path: Path) -> None:
-    rows = kernel_trace(Workload("resnet18", 4), "A100", gpu_uuid=uuid)
+def test_a_trace_has_the_kernels_of_every_layer(torch_uuid: str, tmp_path: Path) -> None:
+    rows = kernel_trace(Workload("resnet18", 4), "A100", gpu_uuid=torch_uuid)
     assert len(rows) >= 40
     assert all(row.duration_us > 0 for row in rows)
     assert any(row.grid for row in rows)

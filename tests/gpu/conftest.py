@@ -1,0 +1,19 @@
+"""What tests on the first GPU of this machine share."""
+
+from __future__ import annotations
+
+import pytest
+
+from heshare.devices.faults import NvmlError
+from heshare.devices.nvml import Nvml
+
+
+@pytest.fixture(scope="session")
+def torch_uuid() -> str:
+    """The UUID of the first GPU, where PyTorch is there to use it."""
+    pytest.importorskip("torch", reason="needs the extra heshare[live]")
+    try:
+        with Nvml() as nvml:
+            return nvml.card(0).uuid()
+    except NvmlError as error:
+        pytest.skip(str(error))
