@@ -29,8 +29,8 @@ def results() -> list[dict[str, Any]]:
     The same with `hosts_` in front through Dask; there the clocks agree to half a round trip.
     Nothing where there is no C compiler to build the stand-in with.
     """
-    from heshare.testing.drill import prepare
-    from heshare.testing.fakenvml import compiler
+    from support.fakenvml import compiler
+    from support.kill_drill import prepare
 
     if compiler() is None:
         return []
@@ -46,7 +46,7 @@ def results() -> list[dict[str, Any]]:
 
 def core_pct(folder: Path, hosts: str | None = None) -> float:
     """CPU time of this process over wall time while `JOBS` jobs run, %; the jobs' and the watchdog's is not in it."""
-    from heshare.running import execute
+    from heshare.gpu.executor import execute
     from heshare.testing.toy import ToyPredictor
 
     file = folder / "many.yaml"
@@ -76,7 +76,7 @@ def core_pct(folder: Path, hosts: str | None = None) -> float:
 
 def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     """From each decision to the moment at which each process that it asked for had been started, ms."""
-    from heshare.running import execute, ledger
+    from heshare.gpu.executor import execute, run_journal
     from heshare.testing.toy import ToyPredictor
 
     lines = [
@@ -89,7 +89,7 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     run = folder / "groups"
     result = execute.execute(file, run, policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor())
     assert result.complete
-    entries = ledger.read(run)
+    entries = run_journal.read(run)
     decided_s = {
         action[1]: one["decision"]["decided_s"]
         for one in entries
@@ -117,7 +117,7 @@ def measured(folder: Path, prefix: str = "", hosts: str | None = None) -> list[d
 
 def main(folder: Path) -> None:
     """Measure, and print what was found."""
-    from heshare.testing.dasked import Cluster, scheduler
+    from support.dask_cluster import Cluster, scheduler
 
     found = measured(folder)
     there = folder / "there"

@@ -1,4 +1,4 @@
-"""What online planning really takes, over what its policies charge for it; and how fast the kernel loop is.
+"""Real time of online planning over the time that its policies charge, and the speed of the kernel loop.
 
 `python benchmarks/online.py` prints it as JSON.
 """
@@ -18,9 +18,9 @@ REQUESTS = 200
 
 
 def results() -> list[dict[str, Any]]:
-    """`online_charged` and `online_plus_charged` (real over charged, the median over sizes), `kernels_per_s`."""
+    """Return `online_charged` and `online_plus_charged` (real over charged, medians over sizes), `kernels_per_s`."""
     import heshare
-    from heshare.policies.online import HeShareOnline, HeSharePlusOnline
+    from heshare.plus.online import HeShareOnline, HeSharePlusOnline
 
     predictor = heshare.load_predictor()
     plain, plus = HeShareOnline(), HeSharePlusOnline()
@@ -32,7 +32,7 @@ def results() -> list[dict[str, Any]]:
 
 
 def ratio(policy: Any, tasks: int, predictor: Any) -> float:
-    """CPU time of one planning of a policy over the time that it charges for it."""
+    """Return the CPU time of one planning of a policy over the time that it charges."""
     import heshare
     from heshare.world.cluster import Cluster
 
@@ -46,16 +46,15 @@ def ratio(policy: Any, tasks: int, predictor: Any) -> float:
 
 def kernels_per_s() -> float:
     """Kernels that the loop runs in a second of CPU time: FIKIT, an urgent task beside another one."""
-    from heshare.devices.kernels.rules import Fikit
-    from heshare.devices.kernels.sharing import Client, share
-    from heshare.devices.kernels.trace import traces
+    from heshare.systems.fikit.kernel_rules import Client, FikitRule, share
+    from heshare.systems.fikit.kernel_trace import traces
 
     high, low = traces()["mobilenetv2"], traces()["resnet50"]
     arrivals_s = tuple((0.02 * np.arange(REQUESTS)).tolist())
     clients = [Client(high, REQUESTS, 0, arrivals_s), Client(low, 0, 1)]
-    share(clients, Fikit())
+    share(clients, FikitRule())
     start_s = time.process_time()
-    found = share(clients, Fikit())
+    found = share(clients, FikitRule())
     spent_s = time.process_time() - start_s
     done = REQUESTS * len(high) + found.rate[1] * found.end_s / low.busy_s * len(low)
     return float(done / spent_s)

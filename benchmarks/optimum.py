@@ -1,4 +1,4 @@
-"""How near the optimum HeShare+ is: exact fronts of small task sets, the proven bound of large ones."""
+"""Gaps of HeShare+ to the optimum: exact fronts of small task sets, the proven bound of large ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import heshare
-from heshare.reporting.optimum import against_exact, improved
-from heshare.scheduling.bound import along, lower_bound
-from heshare.scheduling.costs import BatchCosts
-from heshare.scheduling.objectives import instance
+from heshare.experiments.studies.optimality_gap import against_exact, improved
+from heshare.plus.costs import BatchCosts
+from heshare.plus.optimum.lower_bound import lower_bound, weights_along
+from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
 
 EXACT = "1xT4,1xV100,1xA100"
@@ -21,7 +21,7 @@ SIZES = (8, 9, 10, 11, 12, 13)
 
 
 def exact(instances: int = 30) -> list[dict[str, Any]]:
-    """Exact fronts: medians of the hypervolume, the mean gap, over instances of 8 to 13 tasks on 3 GPUs."""
+    """Return hypervolumes and gaps against exact fronts, over instances of 8 to 13 tasks on 3 GPUs."""
     predictor, rows = heshare.load_predictor(), []
     for seed in range(instances):
         tasks = heshare.task_set(SIZES[seed % len(SIZES)], seed=seed)
@@ -38,16 +38,16 @@ def exact(instances: int = 30) -> list[dict[str, Any]]:
 
 
 def bound(seeds: int = 10) -> list[dict[str, Any]]:
-    """60 tasks on 8 GPUs: the median over seeds of the largest gap at five points along the front."""
+    """Return the largest gap at five weights along the front of 60 tasks on 8 GPUs, and the bound's time."""
     predictor, cluster = heshare.load_predictor(), Cluster.parse(LARGE)
     gaps, seconds = [], []
     for seed in range(seeds):
-        costs = BatchCosts(instance(heshare.task_set(60, seed=seed), cluster, predictor), predictor)
+        costs = BatchCosts(make_instance(heshare.task_set(60, seed=seed), cluster, predictor), predictor)
         front = improved(costs, np.random.default_rng(seed))
-        weights, start_s = along(front), time.perf_counter()
-        found = lower_bound(costs, weights)
+        weights, start_s = weights_along(front), time.perf_counter()
+        proven = lower_bound(costs, weights)
         seconds.append((time.perf_counter() - start_s) / len(weights))
-        gaps.append(float(found.gaps_along_pct(front).max()))
+        gaps.append(float(proven.gaps_along_pct(front).max()))
     return [
         {"name": "gap_bound_pct", "value": statistics.median(gaps), "unit": "%", "n": seeds},
         {"name": "gap_bound_pct_largest", "value": max(gaps), "unit": "%", "n": seeds},

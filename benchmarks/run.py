@@ -23,14 +23,10 @@ import venus
 
 import heshare
 from heshare.files import write_text
-from heshare.prediction.table import TablePredictor
-from heshare.world.catalogue import gpu
-from heshare.world.trace import stream_jobs
-from heshare.world.workload import Resident, Workload
+from heshare.world.helios_trace import stream_jobs
 
 TRACE_ROWS = 20_000
 ESTIMATES = 500
-LOOKUPS = 1000
 
 
 def trace_file(folder: str) -> Path:
@@ -65,37 +61,6 @@ def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
     }
 
 
-def table_speeds() -> list[dict[str, object]]:
-    """A table of predictions against the forest that it was made with: rows a second, and the ratio for one answer.
-
-    The forest is asked for one row that it has not answered before, the table for the same row, which it holds.
-    """
-    card, alone = gpu("A100"), Resident(Workload("resnet50", 4), 50)
-    trained = heshare.load_predictor()
-    start_s = time.perf_counter()
-    built = TablePredictor.build(trained, [alone.workload], [card])
-    build_s = time.perf_counter() - start_s
-    table, forest = built.on(card), heshare.load_predictor()
-    keys = [(mhz, table.ids([alone])) for mhz in card.clocks_mhz]
-    start_s = time.perf_counter()
-    for key in keys * LOOKUPS:
-        _ = table.answers[key]
-    lookup_s = (time.perf_counter() - start_s) / (len(keys) * LOOKUPS)
-    calls_s = []
-    for mhz, ids in keys:
-        start_s = time.perf_counter()
-        found = forest.co_run([(alone,)], card, [mhz])
-        calls_s.append(time.perf_counter() - start_s)
-        assert table.answers[mhz, ids] == (found.time_s[0].tolist(), found.power_w[0])
-    ratio = statistics.median(calls_s) / lookup_s
-    return [
-        {"name": "table_rows_built", "value": built.rows / build_s, "unit": "rows/s", "n": built.rows},
-        {"name": "table_rows_looked_up", "value": 1 / lookup_s, "unit": "rows/s", "n": len(keys) * LOOKUPS},
-        {"name": "forest_call", "value": statistics.median(calls_s), "unit": "s", "n": len(keys)},
-        {"name": "table_vs_forest_speed", "value": ratio, "unit": "1", "n": len(keys)},
-    ]
-
-
 def timed_s(call: Callable[[], object], repeats: int) -> list[float]:
     """Wall time of each of `repeats` calls, after one that warms up, s."""
     call()
@@ -114,7 +79,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=10, help="task sets that the searches are compared on")
     arguments = parser.parse_args()
-    results = executor.results() + table_speeds() + optimum.exact() + optimum.bound()
+    results = executor.results() + optimum.exact() + optimum.bound()
     with tempfile.TemporaryDirectory() as folder:
         for name, (call, things) in cases(folder).items():
             median_s = statistics.median(timed_s(call, arguments.repeats))

@@ -17,7 +17,7 @@ from typing import Any
 
 import simpy
 
-from heshare.devices.model import Estimate
+from heshare.devices.device_model import Estimate
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 

@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import simpy_fifo
 
-from heshare.devices.model import Estimate, co_run
-from heshare.policies.registry import make
-from heshare.prediction.truth import DevicePredictor
-from heshare.running.draw import venus
-from heshare.running.run import run
+from heshare.devices.device_model import Estimate, co_run
+from heshare.experiments.long_runs.run_long import run_long
+from heshare.plugins import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.systems.shared.trace_jobs import venus_tasks
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -26,7 +26,7 @@ BESIDE = 20_000
 
 def tasks_of(n: int) -> tuple[Task, ...]:
     """The first n jobs of a half-year like that of Venus."""
-    return venus(n, rng=np.random.default_rng(0), gpus=GPUS)[0]
+    return venus_tasks(n, rng=np.random.default_rng(0), gpus=GPUS)[0]
 
 
 def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
@@ -34,7 +34,7 @@ def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
     cluster, policy = Cluster.parse(f"{GPUS}x{KIND}"), make("fifo")
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     start_s = time.perf_counter()
-    run(tasks, cluster, policy, record="summary", progress=progress, **options)
+    run_long(tasks, cluster, policy, progress=progress, **options)
     return time.perf_counter() - start_s
 
 

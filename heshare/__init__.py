@@ -5,16 +5,16 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Looked up when first used, so that `import heshare` and `heshare --help` are quick.
-_WHERE = {
+# Imported when first used, so that `import heshare` and `heshare --help` are quick.
+_MODULES = {
     "Cluster": "heshare.world.cluster",
     "Task": "heshare.world.task",
     "Workload": "heshare.world.workload",
     "HeShareError": "heshare.errors",
     "InputError": "heshare.errors",
     "task_set": "heshare.api",
-    "estimate": "heshare.devices.estimate",
-    "load_predictor": "heshare.prediction.forest",
+    "estimate": "heshare.device_query",
+    "load_predictor": "heshare.plus.physics.physics_predictor",
     "plan": "heshare.api",
     "optimise": "heshare.api",
     "run": "heshare.api",
@@ -22,14 +22,14 @@ _WHERE = {
     "policy_names": "heshare.api",
 }
 
-__all__ = ["__version__", *sorted(_WHERE)]
+__all__ = ["__version__", *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'heshare' has no attribute {name!r}; it offers {', '.join(sorted(_WHERE))}")
-    return getattr(import_module(_WHERE[name]), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'heshare' has no attribute {name!r}; it offers {', '.join(sorted(_MODULES))}")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+    return sorted([*globals(), *_MODULES])

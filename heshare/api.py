@@ -1,10 +1,8 @@
-"""What `import heshare as hs` offers: the paper's words, with the defaults that most questions need.
+"""Functions of `import heshare as hs`, in the paper's terms and with defaults.
 
-Each function here draws its random numbers from a seed and believes the forest trained on the committed profiles,
-unless told otherwise; the stages' own functions (named in each docstring) leave nothing to a default.
+Each function draws its random numbers from a seed, and its predictor is the forest trained on the committed profiles
+unless another is given. The stages' own functions, named in each docstring, have no defaults for these.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heshare.policies import registry
-from heshare.prediction.forest import load_predictor
+from heshare.devices.task_sizes import draw
+from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.sweep import sweep
+from heshare.plugins import registry
+from heshare.plus.heshare_plus import optimise as optimise_tasks
+from heshare.plus.physics.physics_predictor import load_predictor
+from heshare.plus.search_settings import SearchSettings
 from heshare.prediction.predictor import Predictor
-from heshare.running.draw import draw
-from heshare.running.grid import Grid
 from heshare.running.result import Run
 from heshare.running.run import run as run_policy
-from heshare.running.sweep import sweep
-from heshare.scheduling.effort import Effort
-from heshare.scheduling.improved import optimise as optimise_tasks
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import Settings
@@ -39,11 +37,11 @@ def task_set(
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
 ) -> tuple[Task, ...]:
-    """A task set by MISO's recipe (Section V-A); see `heshare.world.taskset.task_set`.
+    """Return a task set by MISO's recipe (Section IV); see `heshare.world.task_set.task_set`.
 
     Args:
-        n: how many tasks.
-        seed: of everything drawn.
+        n: number of tasks.
+        seed: of the random numbers.
         load: `low`, `medium`, `high` or `mixed`.
         arrivals: `at_once`, `poisson` or `front_loaded`.
         batch_sizes: inference batch sizes to draw from.
@@ -64,14 +62,14 @@ def plan(
     predictor: Predictor | None = None,
     settings: Settings | None = None,
 ) -> Front:
-    """HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
+    """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
         tasks: the task set.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search.
-        predictor: what the scheduler believes; the trained forest unless given.
-        settings: every choice that the paper leaves open.
+        predictor: of the scheduler; by default the trained forest.
+        settings: the choices that the paper leaves open.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -87,25 +85,25 @@ def optimise(
     seed: int = 0,
     budget_s: float | None = None,
     predictor: Predictor | None = None,
-    effort: Effort | None = None,
+    effort: SearchSettings | None = None,
 ) -> Front:
-    """A better Pareto front than `plan`'s, by the improved scheduler; see `heshare.scheduling.improved.optimise`.
+    """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
     Args:
         tasks: the task set.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search.
-        budget_s: search for so many seconds, s; without one it does `effort.rounds` rounds, and the same seed gives
-            the same front.
-        predictor: what the scheduler believes; the trained forest unless given.
-        effort: how hard to search, and what a batch may choose from.
+        budget_s: time of the search, s; without one it takes `effort.rounds` rounds, and the same seed gives the same
+            front.
+        predictor: of the scheduler; by default the trained forest.
+        effort: extent of the search, and the choices of a batch.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
     """
     rng = np.random.default_rng(seed)
-    believed = predictor or load_predictor()
-    return optimise_tasks(tasks, _cluster(cluster), believed, rng=rng, effort=effort or Effort(), budget_s=budget_s)
+    predictor, effort = predictor or load_predictor(), effort or SearchSettings()
+    return optimise_tasks(tasks, _cluster(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
 
 
 def run(
@@ -116,21 +114,20 @@ def run(
     seed: int = 0,
     predictor: Predictor | None = None,
 ) -> Run:
-    """What happens when a policy runs a task set on emulated GPUs; see `heshare.running.run.run`.
+    """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
         tasks: the task set.
         cluster: the GPUs, or their notation.
         policy: a name of `policy_names()`.
         seed: of the policy.
-        predictor: what the policy believes; the trained forest unless given.
+        predictor: of the policy; by default the trained forest.
 
     Raises:
         InputError: an unknown policy, no tasks, or a task that fits no GPU.
     """
-    made = registry.make(policy)
-    rng = np.random.default_rng(seed)
-    return run_policy(tasks, _cluster(cluster), made, predictor=predictor or load_predictor(), rng=rng)
+    rng, chosen = np.random.default_rng(seed), registry.make(policy)
+    return run_policy(tasks, _cluster(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
 
 
 def compare(
@@ -147,28 +144,28 @@ def compare(
     cells: str | Path | None = None,
     engine: Any = "joblib",
 ) -> pd.DataFrame:
-    """Policies side by side on the same task sets; see `heshare.running.sweep.sweep`, which takes whole grids.
+    """Run policies on the same task sets; see `heshare.experiments.sweeps.sweep.sweep`, which takes whole grids.
 
     Args:
-        tasks: a task set for every repetition, or how many tasks to draw anew in each.
+        tasks: a task set for every repetition, or the number of tasks to draw in each.
         cluster: the GPUs, or their notation.
-        policies: names of `policy_names()`; all of them unless given.
+        policies: names of `policy_names()`; by default all.
         seed: of all repetitions.
-        seeds: how many repetitions.
-        load: which models are drawn.
-        arrivals: when tasks arrive.
-        n_jobs: processes.
+        seeds: number of repetitions.
+        load: load class of the models, as in `task_set`.
+        arrivals: kind of arrivals, as in `task_set`.
+        n_jobs: number of processes.
         progress: show a progress bar.
-        cells: a folder in which finished runs are kept and looked for; None keeps nothing.
-        engine: where runs run, see `heshare.running.engine.each`.
+        cells: a folder that caches finished runs; None caches nothing.
+        engine: what runs them, see `heshare.experiments.sweeps.engine.map_unordered`.
 
     Returns:
-        The columns of `heshare.running.compare.compare`.
+        The columns of `sweep` from repetition on.
 
     Raises:
         InputError: an unknown policy, or an argument out of its range.
     """
-    found = sweep(
+    table = sweep(
         Grid(
             policies=tuple(policies or registry.policies()),
             clusters=(cluster,),
@@ -183,11 +180,11 @@ def compare(
         n_jobs=n_jobs,
         progress=progress,
     )
-    return found.loc[:, "repetition":]
+    return table.loc[:, "repetition":]
 
 
 def policy_names() -> list[str]:
-    """The names of all policies, in the paper's order."""
+    """Return the names of all policies, in the paper's order."""
     return list(registry.policies())
 
 

@@ -1,35 +1,33 @@
-"""The errors that HeShare raises: one small tree, messages that say what to do."""
-
-from __future__ import annotations
+"""Errors of the package: one small tree, with messages that name the fault, what is expected, and the remedy."""
 
 from pathlib import Path
 from typing import Any
 
 
 class HeShareError(Exception):
-    """Base of every error that the package raises on purpose; the CLI exits with `exit_code`."""
+    """Base class of the package's errors; the command line exits with `exit_code`."""
 
     exit_code = 2
 
 
 class InputError(HeShareError, ValueError):
-    """Bad input, with the place where it stands, what was found, what was expected and what to do.
+    """Bad input, with its place, what was found, what was expected and what to do.
 
     Args:
-        found: what the input says, as short text.
-        expected: what would have been accepted.
-        action: what the user should do about it.
+        found: the input, as short text.
+        expected: what is accepted.
+        action: what the user should do.
         file: the file that holds the input, if it came from one.
-        row: the row in that file, counted as an editor counts lines (the header is row 1).
+        row: the row in that file, as an editor counts lines (the header is row 1).
         column: the column or field name.
     """
 
     def __init__(
         self,
-        *,
         found: str,
         expected: str,
         action: str,
+        *,
         file: str | Path | None = None,
         row: int | None = None,
         column: str | None = None,
@@ -43,32 +41,43 @@ class InputError(HeShareError, ValueError):
         super().__init__(self._message())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Its arguments have names, which plain exceptions lose on their way from another process.
-        return _again, (type(self), {name: getattr(self, name) for name in _PARTS})
+        # Plain exceptions are pickled by their positional arguments; these have keywords.
+        return _unpickle, (type(self), {name: getattr(self, name) for name in _PARTS})
 
     def _message(self) -> str:
-        place = [
-            part
-            for part in (
-                self.file,
-                None if self.row is None else f"row {self.row}",
-                None if self.column is None else f"column {self.column}",
-            )
-            if part is not None
-        ]
-        where = f"{', '.join(place)}: " if place else ""
+        place = (
+            self.file,
+            None if self.row is None else f"row {self.row}",
+            None if self.column is None else f"column {self.column}",
+        )
+        parts = [part for part in place if part is not None]
+        where = f"{', '.join(parts)}: " if parts else ""
         return f"{where}found {self.found}; expected {self.expected}. {self.action}"
 
 
 _PARTS = ("found", "expected", "action", "file", "row", "column")
 
 
-def _again(kind: type[InputError], parts: dict[str, Any]) -> InputError:
+def _unpickle(kind: type[InputError], parts: dict[str, Any]) -> InputError:
     return kind(**parts)
 
 
+def require(column: str, value: object, good: bool, expected: str, action: str = "Correct the parameter.") -> None:
+    """Raise `InputError` unless `good`.
+
+    Args:
+        column: the name of the parameter.
+        value: its value, shown as `found`.
+        good: whether the value is accepted.
+        expected: what is accepted.
+        action: what to do about it.
+    """
+    if not good:
+        raise InputError(str(value), expected, action, column=column)
+
+
 class PlanError(InputError):
-    """A plan that no GPU could run: a task twice or never, too little memory, too many clients, no such clock."""
+    """A plan that the GPUs cannot run: a task twice or never, too little memory, too many clients, no such clock."""
 
 
 class DeviceError(HeShareError):
@@ -76,8 +85,8 @@ class DeviceError(HeShareError):
 
 
 class UnansweredError(DeviceError):
-    """A replay device was asked for a point that was never recorded; it never extrapolates."""
+    """A query to a replay device for a point that was not recorded; it never extrapolates."""
 
 
 class PolicyError(HeShareError):
-    """A policy asked for something impossible, such as starting a task twice."""
+    """An impossible action of a policy, such as starting a task twice."""

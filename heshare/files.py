@@ -1,15 +1,11 @@
-"""Where the project's files are, and how to write one so that nobody ever sees half of it."""
+"""Paths of the checkout's files, and atomic writing: a file is there complete or not at all."""
 
-from __future__ import annotations
-
-import json
+import hashlib
 import os
 import tempfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from heshare.errors import InputError
 
@@ -17,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def root() -> Path:
-    """The checkout's top folder (the one with `pyproject.toml`), whatever the working directory is."""
+    """Return the checkout's top folder (the one with `pyproject.toml`), or `HESHARE_ROOT` if it is set."""
     override = os.environ.get("HESHARE_ROOT")
     if override:
         return Path(override).resolve()
@@ -25,7 +21,7 @@ def root() -> Path:
 
 
 def data(*parts: str) -> Path:
-    """A path under the checkout's `data/`.
+    """Return a path under the checkout's `data/`.
 
     Raises:
         InputError: the file does not exist.
@@ -33,12 +29,17 @@ def data(*parts: str) -> Path:
     path = root().joinpath("data", *parts)
     if not path.exists():
         raise InputError(
+            "no such file",
+            "a file of the checkout's data/ folder",
+            "Run from a clone of the repository, or set HESHARE_ROOT to one.",
             file=path,
-            found="no such file",
-            expected="a file of the checkout's data/ folder",
-            action="Run from a clone of the repository, or set HESHARE_ROOT to one.",
         )
     return path
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, hexadecimal."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @contextmanager
@@ -58,27 +59,12 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
 
 
 def write_atomic(target: str | Path, write: Callable[[Path], object]) -> Path:
-    """Call `write(temporary_path)` and put the result at `target` in one step."""
+    """Call `write(temporary_path)`, rename the result to `target`, and return it."""
     with atomic_path(target) as temporary:
         write(temporary)
     return Path(target)
 
 
 def write_text(target: str | Path, text: str) -> Path:
-    """Write `text` to `target` in UTF-8 with Unix line ends, whole or not at all."""
+    """Write `text` to `target` in UTF-8 with Unix line ends, complete or not at all."""
     return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
-
-
-def journal_line(entry: Mapping[str, Any]) -> bytes:
-    """An entry of a journal as a line: JSON, a tab, its checksum."""
-    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
-    return text + b"\t%08x\n" % zlib.crc32(text)
-
-
-def journal_entry(line: bytes) -> dict[str, Any] | None:
-    """What a line of a journal, without its end, says; None if it is damaged."""
-    text, _, checksum = line.rpartition(b"\t")
-    if not text or checksum != b"%08x" % zlib.crc32(text):
-        return None
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from heshare.devices.constants import Constants, default
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
-from heshare.profiles.record import profile
+from heshare.gpu.recording.profile_device import profile
 from heshare.world.catalogue import gpu
 
 # The same examples on every machine and in every run; a slow machine is no failure.
@@ -26,6 +27,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("heshare")
+
+# Programs that tests start find the package and `support` (`python -m support.spin_worker`).
+_TESTS = Path(__file__).resolve().parent
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(_TESTS.parent), str(_TESTS), os.environ.get("PYTHONPATH")))
+)
 
 # A runner in the background, or under nohup, ignores these; what it starts would ignore them too.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

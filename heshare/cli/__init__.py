@@ -1,18 +1,28 @@
-"""The command line: `heshare --help`. Each command imports what it needs when it runs, so that help is quick."""
-
-from __future__ import annotations
+"""The command line: `heshare --help`."""
 
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli import comparing, estimating, executing, live, machine, notebooks, planning, recording
+from heshare import __version__
+from heshare.cli import (
+    compare_command,
+    doctor_commands,
+    live_command,
+    notebook_commands,
+    plan_commands,
+    profile_commands,
+    run_commands,
+)
 from heshare.errors import HeShareError
+
+# Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
+# them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.
 
 
 class _Group(TyperGroup):
-    """Commands whose own errors are one message on stderr and an exit code, never a traceback."""
+    """Commands that print an error of the package as one message on stderr and exit with its code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -36,9 +46,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from heshare.reporting.provenance import version
-
-        typer.echo(version())
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -51,17 +59,19 @@ def _heshare(
     """Energy-aware sharing of heterogeneous GPUs: predict, plan, run, and regenerate the paper's results."""
 
 
-app.command("compare")(comparing.compare)
-app.command("plan")(planning.plan)
-app.command("run")(executing.run)
-app.command("live")(live.live)
-app.command("profile")(recording.profile)
-app.command("estimate")(estimating.estimate)
-app.command("claims")(notebooks.claims)
-app.add_typer(notebooks.app, name="notebook")
-app.command("calibrate")(recording.calibrate)
-app.command("doctor")(machine.doctor)
-app.command("restore")(machine.restore)
+app.command("compare")(compare_command.compare)
+app.command("plan")(plan_commands.plan)
+app.command("run")(run_commands.run)
+app.command("live")(live_command.live)
+app.command("profile")(profile_commands.profile)
+app.command("estimate")(plan_commands.estimate)
+app.command("claims")(notebook_commands.claims)
+app.add_typer(notebook_commands.app, name="notebook")
+app.command("calibrate")(profile_commands.calibrate)
+app.command("trace-kernels")(profile_commands.trace_kernels)
+app.command("regenerate-profiles")(profile_commands.regenerate_profiles)
+app.command("doctor")(doctor_commands.doctor)
+app.command("restore")(doctor_commands.restore)
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""Where work runs: the `Device` protocol and the devices that keep it."""
+"""Devices: GPUs that run tasks. The `Device` protocol, the device model, and emulated GPUs."""

@@ -1,6 +1,6 @@
-"""The fitted constants of the emulated device, as `data/calibration/constants.csv` holds them.
+"""Fitted constants of the device model, from `data/calibration/constants.csv`.
 
-`make calibrate` rewrites that file from the measured figures beside it and the few assumptions that it names.
+`make calibrate` rewrites that file from the measurements beside it and the assumptions that it names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from heshare.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where the time of one iteration goes, for one workload on one GPU at its top clock and at 100 %.
+    """Constants of the time of one iteration, for one workload on one GPU at its top clock and at 100 %.
 
     With inference batch size b, share s (0 to 1), clock f and v = f_max / f, the GPU part is
     `latency + memory b mu(f) + v (work / s + sqrt((work_per_sample b / s)^2 + fill^2))`. It overlaps with the host
-    part `host` (zero for `tensorrt`). `fill` is what small inference batches cannot parallelise: it does not shrink
-    with the share, and it fades as the batch grows.
+    part `host` (zero for `tensorrt`). `fill` is the work that small inference batches cannot parallelise: it does not
+    shrink with the share, and it fades as the batch grows.
 
     Attributes:
         latency_s: time that neither share nor clock changes, s.
@@ -32,7 +32,7 @@ class Timing:
         fill_s: time of a batch too small to fill the SMs, s.
         host_s: time in which the host launches kernels, s.
         kernels: kernels that an iteration launches; each may wait for a co-runner's.
-        anchored: whether measurements of this very workload on this GPU went into the fit.
+        anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of a time from this row.
     """
 
@@ -49,18 +49,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Board power of one GPU: `idle + dynamic V(f)^2 X (1 + sharing Y)`.
+    """Constants of the board power of one GPU, `idle + dynamic V(f)^2 X (1 + sharing Y)`.
 
     X is the rate of work, `min(f / f_max, sum_j (work_j + memory memory_j) / time_j)`, and Y the part of it that runs
-    beside the busiest resident. An iteration's energy above idle therefore depends on the clock only through the
-    voltage.
+    beside the busiest resident (`heshare.devices.board_power`). So the energy of an iteration above idle depends on
+    the clock only through the voltage.
 
     Attributes:
         idle_w: power with contexts and nothing running, W.
         dynamic_w: power of fully active SMs at the top clock, above idle, W.
         memory: energy of a second of memory time over that of a second of SM time.
         knee_mhz: the clock below which the voltage stays at its minimum, MHz.
-        v_min: that minimum voltage over the voltage at the top clock.
+        v_min: the minimum voltage over the voltage at the top clock.
         memory_knee_mhz: the clock below which memory time grows as 1/f, MHz.
         sharing: extra dynamic power per unit of co-running activity.
     """
@@ -76,13 +76,13 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """How residents slow one another down while the SMs suffice for all of them.
+    """Constants of the contention between residents while the SMs suffice for all of them (Section II-C).
 
-    A task's GPU part grows by the factor `1 + sum_j strength duty_j` over its co-runners j, and each of its kernels
-    waits `sum_j wait_s duty_j` longer; `duty_j` is the part of its time for which co-runner j keeps its share busy.
+    The GPU part of a task grows by the factor `1 + sum_j strength duty_j` over its co-runners j, and each of its
+    kernels waits `sum_j wait_s duty_j` longer; `duty_j` is the part of its time for which co-runner j uses its share.
 
     Attributes:
-        strength: slowdown of the GPU part by one co-runner that keeps its share busy.
+        strength: slowdown of the GPU part by one co-runner with a duty cycle of 1.
         wait_s: delay of each kernel by one such co-runner, s.
     """
 
@@ -92,7 +92,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class HalfPrecision:
-    """What FP16 changes on one GPU: factors on the times of SMs and memory, and their relative uncertainty."""
+    """Factors of FP16 on the times of SMs and memory of one GPU, and their relative uncertainty."""
 
     work: float
     memory: float
@@ -101,7 +101,7 @@ class HalfPrecision:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """What profilers report for the activity of the model, percent for percent.
+    """Constants that turn the model's activity into the utilisations that profilers report, percent for percent.
 
     Attributes:
         l2_per_sm: L2 utilisation per SM utilisation.
@@ -116,14 +116,14 @@ class Utilisation:
 
 @dataclass(frozen=True, eq=False)
 class Constants:
-    """Everything that was fitted. Compared by identity, so that it can key a cache.
+    """All fitted constants. Compared by identity, so that they can key a cache.
 
     Attributes:
         timing: by (gpu, engine, workload).
         power: by gpu.
         contention: by gpu.
-        half: FP16, by gpu.
-        utilisation: what profilers report.
+        half: of FP16, by gpu.
+        utilisation: of the reported utilisations.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
@@ -133,21 +133,12 @@ class Constants:
     utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
-        """A copy with other power constants for one GPU, for a sensitivity study."""
+        """Return a copy with other power constants for one GPU, for a sensitivity study."""
         return replace(self, power={**self.power, gpu: replace(self.power[gpu], **changes)})
 
 
-def _fields(path: Path) -> dict[tuple[str, ...], dict[str, str]]:
-    table: dict[tuple[str, ...], dict[str, str]] = {}
-    with path.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            key = (row["kind"], row["gpu"], row["engine"], row["workload"])
-            table.setdefault(key, {})[row["name"]] = row["value"]
-    return table
-
-
 def read(path: Path) -> Constants:
-    """Read constants from a long CSV with columns kind, gpu, engine, workload, name, value, ...
+    """Return the constants of a long CSV file with the columns kind, gpu, engine, workload, name, value, ...
 
     Raises:
         InputError: a value is not a number.
@@ -158,9 +149,7 @@ def read(path: Path) -> Constants:
         try:
             values = {name: float(text) for name, text in fields.items()}
         except ValueError as error:
-            raise InputError(
-                file=path, found=str(error), expected="a number", action="Run `make calibrate` to rewrite the file."
-            ) from None
+            raise InputError(str(error), "a number", "Run `make calibrate` to rewrite the file.", file=path) from None
         if kind == "timing":
             anchored = bool(values.pop("anchored"))
             timing[gpu, engine, workload] = Timing(anchored=anchored, **values)
@@ -177,5 +166,14 @@ def read(path: Path) -> Constants:
 
 @cache
 def default() -> Constants:
-    """The constants of `data/calibration/constants.csv`."""
+    """Return the constants of `data/calibration/constants.csv`."""
     return read(files.data("calibration", "constants.csv"))
+
+
+def _fields(path: Path) -> dict[tuple[str, ...], dict[str, str]]:
+    table: dict[tuple[str, ...], dict[str, str]] = {}
+    with path.open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            key = (row["kind"], row["gpu"], row["engine"], row["workload"])
+            table.setdefault(key, {})[row["name"]] = row["value"]
+    return table

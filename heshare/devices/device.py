@@ -1,8 +1,10 @@
-"""The `Device` protocol: everything that the recorder and the event loop ask of a GPU.
+"""The `Device` protocol: a GPU that runs tasks, as the recorder and the event loop use it.
 
 One protocol, three kinds: emulated (virtual time), replay (recorded points), NVML (a real GPU, wall time). The
 recorder, the simulator and the executor are the same code over a different device. A device keeps its own account of
-energy; whoever runs tasks on it computes energy from the timeline as well, and the two must agree.
+energy; a run computes energy from its timeline as well, and the two must agree.
+
+The further protocols are what only some devices can do.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
+FAILURE_KINDS = ("crash", "timeout", "memory", "start", "shared", "lost")
+"""Kinds of failure: a bad exit, a timeout, too little memory, no start; or, not caused by the task, the failure of all
+tasks that share its GPU, or the loss of the GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a resident task is.
+    """Progress of a resident task.
 
     Attributes:
         task_id: the id it was started with.
         resident: its workload and MPS percentage.
         done: iterations completed since it was started here.
-        time_s: seconds per iteration at present.
+        time_s: seconds per iteration now.
     """
 
     task_id: int
@@ -35,20 +41,20 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a device says of itself at one moment.
+    """State of a device at one moment.
 
     Attributes:
         time_s: the device's time, s.
-        requested_mhz: the clock that was asked for, MHz, or None when the card is left to itself.
-        sm_mhz: the SM clock really reached, MHz (a power or thermal limit can hold it below the request).
+        requested_mhz: the requested clock, MHz, or None when the card chooses it.
+        sm_mhz: the SM clock reached, MHz (a power or thermal limit can keep it below the request).
         power_w: board power, W.
         energy_j: energy since the device was opened, J.
         residents: progress by task id.
-        throttled: whether a limit holds the clock below the request.
-        sm_util_pct: SM utilisation of the whole GPU, %, NaN where the device cannot tell.
-        dram_util_pct: memory bandwidth utilisation of the whole GPU, %, NaN where the device cannot tell.
-        l2_util_pct: L2 cache utilisation of the whole GPU, %, NaN where the device cannot tell.
-        temperature_c: of the GPU, degrees Celsius, NaN where there is none.
+        throttled: whether a limit keeps the clock below the request.
+        sm_util_pct: SM utilisation of the whole GPU, %; NaN where it is not known, as all that follow.
+        dram_util_pct: memory bandwidth utilisation of the whole GPU, %.
+        l2_util_pct: L2 cache utilisation of the whole GPU, %.
+        temperature_c: of the GPU, degrees Celsius.
     """
 
     time_s: float
@@ -64,8 +70,8 @@ class Reading:
     temperature_c: float = math.nan
 
 
-class Glance(NamedTuple):
-    """What a timeline keeps of a device, and when to look at it again.
+class BriefReading(NamedTuple):
+    """The part of a reading that a timeline keeps, and the time of the next event.
 
     Attributes:
         requested_mhz: as in `Reading`.
@@ -82,9 +88,9 @@ class Glance(NamedTuple):
     next_s: float
 
     @classmethod
-    def of(cls, reading: Reading, next_s: float) -> Glance:
-        """That part of a reading."""
-        residents = tuple([(one.task_id, one.resident.mps_pct, one.time_s) for one in reading.residents.values()])
+    def of(cls, reading: Reading, next_s: float) -> BriefReading:
+        """Return that part of a reading."""
+        residents = tuple([(task.task_id, task.resident.mps_pct, task.time_s) for task in reading.residents.values()])
         return cls(reading.requested_mhz, reading.sm_mhz, reading.power_w, residents, next_s)
 
 
@@ -96,16 +102,16 @@ class Device(Protocol):
 
     @property
     def gpu(self) -> Gpu:
-        """What it is."""
+        """The GPU."""
         ...
 
     @property
     def provenance(self) -> str:
-        """`emulated` or `measured`: goes into every row and every caption made with this device."""
+        """`emulated` or `measured`; part of every row and every caption made with this device."""
         ...
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Ask for an SM clock of the card's grid, MHz; None leaves the card to itself.
+        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card.
 
         Raises:
             InputError: the clock is not on the grid.
@@ -122,7 +128,7 @@ class Device(Protocol):
         ...
 
     def stop(self, task_id: int) -> float:
-        """Stop a task, finished or not; returns the iterations that it completed here.
+        """Stop a task, finished or not, and return the iterations that it completed here.
 
         Raises:
             DeviceError: no such task runs here.
@@ -130,15 +136,15 @@ class Device(Protocol):
         ...
 
     def read(self) -> Reading:
-        """What it does at this moment."""
+        """Return its state at this moment."""
         ...
 
     def next_event_s(self) -> float:
-        """When to look again: the next completion (emulated) or the next poll (live); `inf` if nothing runs."""
+        """Return when to check it next: the next completion (emulated) or poll (live), s; `inf` if nothing runs."""
         ...
 
     def advance(self, to_s: float) -> list[int]:
-        """Go on to time `to_s`; returns the ids of tasks that completed by then, in order of completion.
+        """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion.
 
         A completed task has left the device: it holds no memory and draws no power.
         """
@@ -147,16 +153,16 @@ class Device(Protocol):
 
 @runtime_checkable
 class Restartable(Protocol):
-    """A device in virtual time that can begin a measurement as if nothing had been measured before."""
+    """A device in virtual time on which measurements do not depend on those before."""
 
     def restart(self, label: str) -> None:
-        """Set time, energy and progress to 0; what runs goes on, and repeat noise depends on `label` alone."""
+        """Set time, energy and progress to 0; tasks continue, and repeat noise depends on `label` alone."""
         ...
 
 
 @runtime_checkable
 class StartsTogether(Protocol):
-    """A device that starts several tasks in the time of one: on a real one, each takes seconds to load."""
+    """A device that starts several tasks in the time of one; on a real one, each takes seconds to load."""
 
     def start_together(self, tasks: Mapping[int, Resident]) -> None:
         """Start tasks, by id, that run until stopped: all of them or none.
@@ -168,17 +174,17 @@ class StartsTogether(Protocol):
 
 
 @runtime_checkable
-class Described(Protocol):
-    """A device with more to say of itself than its `Gpu`: what a manifest keeps beside a recorded table."""
+class ReportsFacts(Protocol):
+    """A device that reports facts beyond its `Gpu`, which a manifest keeps beside a recorded table."""
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """Driver, versions, UUID, what its power readings are, how tasks share it, and so on."""
+        """Return the driver, versions, UUID, kind of power readings, way of sharing, and so on."""
         ...
 
 
 @runtime_checkable
-class Shares(Protocol):
-    """A device that knows more ways of sharing than MPS, and gangs: tasks that run on several devices in step."""
+class SharesGpu(Protocol):
+    """A device with more ways of sharing than MPS, and with gangs: tasks that run on several devices in lockstep."""
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
         """Start a task that shares the GPU in the resident's own way; otherwise as `Device.start`.
@@ -189,10 +195,9 @@ class Shares(Protocol):
         ...
 
     def hold(self, task_id: int, time_s: float) -> None:
-        """Let a task that runs here take at least `time_s` per iteration: it waits for its gang at every step.
+        """Make a task take at least `time_s` per iteration until the next `hold`; 0 lets it run freely.
 
-        It holds until the next `hold`; 0 lets it run freely. Power is that of the task unheld, since the gang waits
-        busily for the slowest.
+        A task of a gang waits for the slowest member at every step. It waits busily, so its power stays the same.
 
         Raises:
             DeviceError: no such task runs here.
@@ -201,17 +206,51 @@ class Shares(Protocol):
 
 
 @runtime_checkable
-class Follows(Protocol):
-    """A device in virtual time that need not be told what it does while another one does exactly the same."""
+class MirrorsDevice(Protocol):
+    """A device in virtual time that can mirror another one: it runs nothing while the other does the same for both."""
 
-    def glance(self) -> Glance | None:
-        """What `read` and `next_event_s` would say, in short; None where a reading is needed since it has noise."""
+    def read_brief(self) -> BriefReading | None:
+        """Return the part of `read` that a timeline keeps, and `next_event_s`; None where readings have noise."""
         ...
 
-    def same_as(self, other: object, /) -> bool:
-        """Whether both are idle, and would do exactly the same with the same task."""
+    def can_mirror(self, other: object, /) -> bool:
+        """Return whether both are idle and would do the same with the same task."""
         ...
 
-    def follow(self, from_s: float, to_s: float, power_w: float) -> None:
-        """Account for being idle until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
+    def add_mirrored(self, from_s: float, to_s: float, power_w: float) -> None:
+        """Account for idle power until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A failed attempt at a task.
+
+    Attributes:
+        task_id: the task.
+        kind: one of `KINDS`.
+        reason: one line for the operator.
+        charged: whether it counts against the task's own retries.
+        alone: whether the next attempt should have a GPU to itself, since the task may have made its co-runners fail,
+            or found no memory beside them.
+    """
+
+    task_id: int
+    kind: str
+    reason: str
+    charged: bool = True
+    alone: bool = False
+
+
+@runtime_checkable
+class Fallible(Protocol):
+    """A device on which a task can fail while the other tasks, and the run, continue."""
+
+    @property
+    def lost(self) -> str:
+        """The reason for which the GPU can no longer be used; empty as long as it can."""
+        ...
+
+    def take_failures(self) -> list[TaskFailure]:
+        """Return the attempts that failed since the last call; these tasks have left the device."""
         ...

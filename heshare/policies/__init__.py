@@ -1,1 +1,1 @@
-"""The systems, one a file, behind one interface that the event loop drives."""
+"""The policy interface, the registry, and the policies of the paper: Random, Sched-only and HeShare's three."""

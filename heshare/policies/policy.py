@@ -1,7 +1,7 @@
-"""The one interface of every system: the event loop tells what happened, the policy answers with actions.
+"""The policy interface: the event loop passes each event with a view of the cluster, the policy returns actions.
 
 A policy that plans a whole task set at once (HeShare) releases its plan's batches; a feedback controller acts on
-ticks; an online placer acts on arrivals. All of them, and the live executor, use this interface and nothing else.
+ticks; an online placer acts on arrivals. The simulator and the live executor use this interface only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
 
-class Kind(Enum):
-    """What an event is. At equal times they are handled in this order; a failure is told as soon as it is found.
+class EventKind(Enum):
+    """Kind of an event. At equal times events are processed in this order; a failure as soon as it is detected.
 
-    Only a run on real GPUs has failures, and there the executor's `Guarded` policy answers them: to the policy that it
-    guards, a task that is to be tried again arrives anew.
+    Only a run on real GPUs has failures. There the executor's `FaultTolerantPolicy` handles them; for the policy that
+    it wraps, a task that is tried again arrives again.
     """
 
     COMPLETION = 0
@@ -34,18 +34,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """Completion, arrival, tick or failure.
 
     Attributes:
-        kind: completion, arrival, tick or failure.
-        time_s: when, s.
+        kind: the kind of event.
+        time_s: its time, s.
         tasks: ids of the tasks that arrived, completed or failed, in order; empty for a tick.
         gpu: the GPU's index for completions and failures, else None.
-        alone: which of the failed tasks should have a GPU to themselves when they are tried again.
-        lost: whether the GPU failed for good.
+        alone: those of the failed tasks that need a GPU to themselves when they are tried again.
+        lost: whether the GPU has failed permanently.
     """
 
-    kind: Kind
+    kind: EventKind
     time_s: float
     tasks: tuple[int, ...] = ()
     gpu: int | None = None
@@ -55,17 +55,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a waiting (or paused) task on a GPU under an MPS percentage.
+    """Start a waiting or paused task on a GPU with an MPS percentage.
 
     Attributes:
         task: the task's id.
         gpu: the GPU's index.
         mps_pct: its MPS percentage.
-        batch_size: another inference batch size than the task's own, None for its own. The samples still to do stay
-            the same, so half the batch size means twice the iterations.
-        also: the other GPUs of a task that runs on several; each of them gives the task the same share.
-        sharing: how the task shares its GPUs, one of `heshare.world.workload.SHARINGS`; on a GPU with other tasks, as
-            they do. Real devices know MPS alone.
+        batch_size: inference batch size if not the task's own. The remaining samples stay the same, so half the
+            batch size means twice the iterations.
+        also: the other GPUs of a task that runs on several, with the same percentage.
+        sharing: mode of sharing, one of `heshare.world.workload.SHARINGS`, the same for all tasks of a GPU. Real
+            devices support MPS only.
     """
 
     task: int
@@ -78,7 +78,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class SetClock:
-    """Ask a GPU for an SM clock, MHz; None leaves the card to itself."""
+    """Request an SM clock, MHz; None is the GPU's default clock."""
 
     gpu: int
     sm_mhz: int | None
@@ -86,14 +86,14 @@ class SetClock:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Take a running task off its GPU; it keeps its completed iterations and waits. `Start` resumes it."""
+    """Stop a running task; it keeps its completed iterations and waits. `Start` resumes it."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Move a running task to another GPU (or another share, way of sharing or inference batch size on the same one)."""
+    """Move a running task to another GPU, or change its percentage, mode of sharing or inference batch size."""
 
     task: int
     gpu: int
@@ -105,7 +105,7 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Ask for one tick at `until_s`, s; later than now. A policy that acts on nothing else can so come back."""
+    """Request one tick at `until_s`, s, later than now; for a policy without regular ticks."""
 
     until_s: float
 
@@ -115,14 +115,14 @@ Action = Start | SetClock | Pause | Migrate | Wait
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A task that runs on a GPU, as its policy may see it (measured, not predicted).
+    """A running task as a policy sees it: measured, not predicted.
 
     Attributes:
         task: the task.
         mps_pct: its MPS percentage.
-        time_s: seconds per iteration now (of the inference batch size that it runs at); `inf` while it loads.
-        remaining: iterations still to do (of the same inference batch size, on as many GPUs as now).
-        sharing: how it shares its GPUs.
+        time_s: present seconds per iteration, at its present inference batch size; `inf` while it loads.
+        remaining: iterations still to do, at the same inference batch size and number of GPUs.
+        sharing: mode of sharing.
         gpus: the indices of all its GPUs, in the order of its start; several for a gang.
     """
 
@@ -136,16 +136,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU at this moment, as a policy may see it.
+    """Present state of a GPU as a policy sees it.
 
     Attributes:
         index: its index in the cluster.
         gpu: its type.
-        running: what runs on it, by task id.
-        requested_mhz: the clock asked for, MHz, or None.
-        sm_mhz: the clock reached, MHz.
-        power_w: power now, W.
-        free_mib: device memory that is free, MiB.
+        running: its running tasks by task id.
+        requested_mhz: the requested SM clock, MHz, or None for the default.
+        sm_mhz: the present SM clock, MHz.
+        power_w: present power, W.
+        free_mib: free device memory, MiB.
     """
 
     index: int
@@ -159,14 +159,14 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at this moment, as a policy may see it; valid until `decide` returns.
+    """Present state of the cluster as a policy sees it; valid until `decide` returns.
 
     Attributes:
         now_s: the time, s.
-        waiting: tasks that have arrived and do not run (never started, or paused), by (arrival, id).
+        waiting: tasks that have arrived and do not run (not started, or paused), by (arrival, id).
         remaining: iterations still to do, by the id of a waiting task.
-        gpus: every GPU, in the cluster's order.
-        pending: how many tasks have not arrived yet (0 once the task set is complete).
+        gpus: all GPUs in the cluster's order.
+        pending: number of tasks that have not arrived yet.
     """
 
     now_s: float
@@ -178,13 +178,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a system does (Table I); a test holds each against the actions that the policy takes.
+    """Traits of a system, the columns of Table I; a test compares them with the actions of the policy.
 
     Attributes:
         frequency: sets GPU clocks.
-        multi_task: has several tasks under way on one GPU at once, however they share it: side by side under MPS or in
-            MIG instances, in turns of time slices, or one in the gaps of another.
-        heterogeneous: places a task by how it runs on each type of GPU.
+        multi_task: has several unfinished tasks on one GPU at once: side by side under MPS or in MIG instances, in
+            time slices, or one in the gaps of another.
+        heterogeneous: places a task by its time or power on each type of GPU.
     """
 
     frequency: bool
@@ -193,62 +193,62 @@ class Traits:
 
 
 class Policy(Protocol):
-    """A system that decides who runs where, when, at which clock and share.
+    """A scheduling system: decides the GPU, time, clock and MPS percentage of each task.
 
-    One that runs every task on one GPU may say so with an attribute `gangs = False`: task sets that it cannot run are
-    then refused before anything runs.
+    A policy that runs each task on one GPU has an attribute `gangs = False`; a run with tasks for several GPUs is then
+    rejected before it begins.
     """
 
     @property
     def name(self) -> str:
-        """Its name on the command line and in figures, such as `heshare:trade-off`."""
+        """Name on the command line and in results, such as `heshare:trade-off`."""
         ...
 
     @property
     def traits(self) -> Traits:
-        """What it does (Table I)."""
+        """The declared traits (Table I)."""
         ...
 
     @property
     def tick_s(self) -> float | None:
-        """The period of ticks that it wants, s; None for none."""
+        """Period of ticks, s; None for none."""
         ...
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything and get ready for a run on this cluster."""
+        """Discard all state and prepare for a run on this cluster."""
         ...
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Answer one event. The actions are carried out in the order given, once all of them are known.
+        """Return the actions for an event; they are executed in this order after the last one is known.
 
-        A task that completes between this answer and its being carried out (a real device does not wait) is left
-        alone by `Pause` and `Migrate`; its completion is the next event.
+        If a task completes before its `Pause` or `Migrate` is executed (a real device does not wait), the action has
+        no effect; the completion is the next event.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Borrowed:
-    """What a policy used without doing it again, such as a front that its sister policy planned.
+class ReusedPlanning:
+    """Cost of planning that a policy reused, such as a front that another policy planned.
 
     Attributes:
-        planning_s: wall time that it took then, s.
-        predictor_calls: rows predicted then.
+        planning_s: wall time of the planning, s.
+        predictor_calls: rows predicted.
     """
 
-    planning_s: float
-    predictor_calls: int
+    planning_s: float = 0.0
+    predictor_calls: int = 0
 
-    def __add__(self, other: Borrowed) -> Borrowed:
-        """Both together."""
-        return Borrowed(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
+    def __add__(self, other: ReusedPlanning) -> ReusedPlanning:
+        """Return the sum."""
+        return ReusedPlanning(self.planning_s + other.planning_s, self.predictor_calls + other.predictor_calls)
 
 
 @runtime_checkable
-class Borrows(Protocol):
-    """A policy that can reuse planning done before; the run's account charges it as if it had done it itself."""
+class ReusesPlanning(Protocol):
+    """A policy that can reuse earlier planning; a run adds the reused planning to its own."""
 
     @property
-    def borrowed(self) -> Borrowed:
-        """What was reused since the last reset."""
+    def reused(self) -> ReusedPlanning:
+        """Planning reused since the last reset."""
         ...

@@ -1,34 +1,54 @@
-"""Every policy by name: the names of the command line, the titles of the figures."""
-
-from __future__ import annotations
+"""Registry: every policy by its name on the command line, with its title in figures and its parameters; Table I."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from heshare.errors import InputError
-from heshare.policies import description
-from heshare.policies.description import Value
+import pandas as pd
+
+from heshare.errors import InputError, require
 from heshare.policies.policy import Policy, Traits
+from heshare.policies.policy_parameters import (
+    Value,
+    format_value,
+    parameters_of,
+    parse_parameters,
+    split_description,
+    write_description,
+)
 
 Factory = Callable[..., Policy]
 _F = TypeVar("_F", bound=Factory)
 
+PUBLISHED = MappingProxyType(
+    {
+        "BatchDVFS": Traits(frequency=True, multi_task=False, heterogeneous=False),
+        "PWR": Traits(frequency=False, multi_task=False, heterogeneous=True),
+        "μ-Serve": Traits(frequency=True, multi_task=False, heterogeneous=False),
+        "Morak": Traits(frequency=True, multi_task=True, heterogeneous=False),
+        "HeShare": Traits(frequency=True, multi_task=True, heterogeneous=True),
+    }
+)
+"""Table I of the paper. PWR's published code also lets tasks share a GPU, which the table leaves out."""
+
+# Fig. 6's order; other policies follow by name.
+_ORDER = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
+
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegisteredPolicy:
     """A registered policy.
 
     Attributes:
         name: on the command line, such as `heshare:trade-off`.
         title: in figures, such as `Trade-off`.
-        factory: makes one; called with keywords for what differs from its own defaults.
-        parameters: what a description such as `morak(cap=0.7)` may change, with the defaults of this entry.
-        preset: what this entry changes of the factory's defaults.
-        variant: whether it is another form of a system that has an entry of its own.
+        factory: returns the policy; takes the parameters that differ from its own defaults as keywords.
+        parameters: those that a description such as `morak(cap=0.7)` may change, with the defaults of this entry.
+        preset: parameters of this entry that differ from the factory's defaults.
+        variant: whether it is a variant of a system that has its own entry.
     """
 
     name: str
@@ -39,23 +59,23 @@ class Entry:
     variant: bool = False
 
     def make(self, **changed: Value) -> Policy:
-        """A policy with this entry's settings, apart from those changed; its name says which."""
-        made = self.factory(**{**self.preset, **changed})
-        cast(Any, made).name = description.write(self.name, changed)
-        return made
+        """Return a policy with some parameters changed; its name is the description."""
+        policy = self.factory(**{**self.preset, **changed})
+        cast(Any, policy).name = write_description(self.name, changed)
+        return policy
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, RegisteredPolicy] = {}
 
 
 def register(
     name: str, *, title: str, parameters: Mapping[str, Value] | None = None, preset: Mapping[str, Value] | None = None
 ) -> Callable[[_F], _F]:
-    """Decorator: enter a class or function that makes a policy.
+    """Decorator: register a class or function that returns a policy.
 
     Args:
-        name: what the command line calls it.
-        title: what figures call it.
+        name: on the command line.
+        title: in figures.
         parameters: its parameters and their defaults; by default those of its signature.
         preset: the parameters that this entry sets, for a variant of a system.
 
@@ -63,92 +83,92 @@ def register(
         InputError: the name is taken.
     """
 
-    def enter(factory: _F) -> _F:
-        if name in _ENTRIES:
-            raise InputError(
-                column="policy", found=f"{name!r} twice", expected="one policy a name", action="Choose another name."
-            )
-        own = description.parameters_of(factory) if parameters is None else parameters
+    def decorate(factory: _F) -> _F:
+        require("policy", f"{name!r} twice", name not in _ENTRIES, "one policy a name", "Choose another name.")
+        defaults = parameters_of(factory) if parameters is None else parameters
         fixed = dict(preset or {})
-        _ENTRIES[name] = Entry(name, title, factory, {**own, **fixed}, fixed, variant=preset is not None)
+        _ENTRIES[name] = RegisteredPolicy(
+            name, title, factory, {**defaults, **fixed}, fixed, variant=preset is not None
+        )
         return factory
 
-    return enter
+    return decorate
 
 
-def forget(name: str) -> None:
-    """Free the name of somebody's own policy, such as one that a notebook registers again; ours stay."""
+def unregister(name: str) -> None:
+    """Remove a policy that was registered outside the package, for example by a notebook; others stay."""
     if name in _ENTRIES and not _ENTRIES[name].factory.__module__.startswith("heshare."):
         del _ENTRIES[name]
 
 
-def policies(*, variants: bool = False) -> dict[str, Entry]:
-    """Every registered system by name, with `variants` also its other forms.
-
-    The modules of this package are imported first, sorted by name.
-    """
-    _import_all()
-    shown = [item for item in _ENTRIES.items() if variants or not item[1].variant]
-    return dict(sorted(shown, key=lambda item: (_rank(item[0]), item[0])))
+def policies(*, variants: bool = False) -> dict[str, RegisteredPolicy]:
+    """Return every registered system by name, with `variants` also their variants."""
+    _import_paper_policies()
+    entries = [entry for entry in _ENTRIES.values() if variants or not entry.variant]
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: (_rank(entry.name), entry.name))}
 
 
 def make(text: str) -> Policy:
-    """A policy by its name, such as `morak`, or its name and parameters, such as `morak(cap=0.7,k=3)`.
+    """Return the policy of a name such as `morak` or a description such as `morak(cap=0.7,k=3)`.
 
     Raises:
-        InputError: no such policy or parameter, or a bad value; the message lists what there is.
+        InputError: no such policy or parameter, or a bad value; the message lists the known names.
     """
-    entry, changed = _found(text)
+    entry, changed = _parse(text)
     return entry.make(**changed)
 
 
 def canonical(text: str) -> str:
-    """The one way to write a policy: parameters in order of their names, defaults left out.
+    """Return the canonical description of a policy: parameters sorted by name, defaults left out.
 
     Raises:
         InputError: as `make`, apart from values that only the policy itself checks.
     """
-    entry, changed = _found(text)
-    return description.write(entry.name, changed)
+    entry, changed = _parse(text)
+    return write_description(entry.name, changed)
 
 
 def title(text: str) -> str:
-    """A policy's title in figures; the text itself for one that is not registered."""
+    """Return a policy's title in figures; the text itself if it is not registered."""
     try:
-        entry, changed = _found(text)
+        entry, changed = _parse(text)
     except InputError:
         return text
-    inside = ", ".join(f"{key} {description.text_of(value)}" for key, value in changed.items())
+    inside = ", ".join(f"{key} {format_value(value)}" for key, value in changed.items())
     return f"{entry.title} ({inside})" if inside else entry.title
 
 
-def declared() -> dict[str, Traits]:
-    """What every registered system declares of itself (our Table I), by title."""
+def declared_traits() -> dict[str, Traits]:
+    """Return the declared traits of every registered system by title."""
     return {entry.title: entry.make().traits for entry in policies().values()}
 
 
-def _found(text: str) -> tuple[Entry, dict[str, Value]]:
-    name, given = description.split(text)
-    known = policies(variants=True)
-    if name not in known:
-        raise InputError(
-            column="policy",
-            found=repr(text),
-            expected="one of " + ", ".join(known),
-            action="Choose one, or register yours with heshare.policies.registry.register.",
-        )
-    return known[name], description.parse(name, given, known[name].parameters)
+def table_1() -> pd.DataFrame:
+    """Return Table I: columns solution, frequency, multi_task, heterogeneous (bool) and provenance.
+
+    Provenance is `published` for the paper's rows and `declared` for the policies of this package, whose `Traits` a
+    test compares with their actions.
+    """
+    rows = [
+        {"solution": name, **asdict(traits), "provenance": provenance}
+        for provenance, table in (("published", PUBLISHED), ("declared", declared_traits()))
+        for name, traits in table.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _parse(text: str) -> tuple[RegisteredPolicy, dict[str, Value]]:
+    name, texts = split_description(text)
+    entries = policies(variants=True)
+    action = "Choose one, or register yours with heshare.policies.registry.register."
+    require("policy", repr(text), name in entries, "one of " + ", ".join(entries), action)
+    return entries[name], parse_parameters(name, texts, entries[name].parameters)
 
 
 @cache
-def _import_all() -> None:
-    package = import_module("heshare.policies")
-    for module in sorted(found.name for found in iter_modules(package.__path__)):
-        import_module(f"heshare.policies.{module}")
-
-
-# The paper's order in Fig. 6; policies that it does not name follow by name.
-_ORDER = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
+def _import_paper_policies() -> None:
+    # Not at the top: these modules import the registry.
+    import_module("heshare.policies.heshare")
 
 
 def _rank(name: str) -> int:

@@ -1,1 +1,1 @@
-"""What is expected: Table II's features, the random forest, and Table V's rivals of it (Section III-A)."""
+"""Prediction: Table II's features, the random forest, and Table V's comparison with other techniques (Section III-A)."""

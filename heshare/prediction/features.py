@@ -1,21 +1,20 @@
-"""Table II: the features of the predictor, for tasks that share a GPU.
+"""Table II: the features of the predictor, for tasks that share a GPU (Section III-A).
 
-A row of features describes one task (the *target*) that comes to a GPU where other tasks (its *co-runners*) run. Task
-features are those of the task alone, at 100 % and the top clock, so a prediction needs no measurement of the pairing.
+A row of features describes one task (the *target*) that is added to a GPU where other tasks (its *co-runners*) run.
+Task features are those of the task alone, at 100 % and the top clock, so a prediction needs no measurement of the
+pairing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from heshare.arrays import FloatArray, IntArray
 from heshare.errors import InputError
-from heshare.prediction.predictor import FloatArray, IntArray
-from heshare.profiles.columns import parse_co_runners
-from heshare.profiles.completing import complete
+from heshare.profiles.missing_utilisation import fill_missing
+from heshare.profiles.schema import residents_of
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -46,123 +45,140 @@ FEATURES = (
     Feature("l2_mib", "GPU features", "MiB", "L2 cache of the GPU"),
     Feature("idle_w", "GPU features", "W", "basic power of the GPU: what it draws with nothing running"),
 )
-NAMES = tuple(feature.name for feature in FEATURES)
-SM, ALONE, MPS, CLOCK = map(NAMES.index, ("sm_util_pct", "alone_s", "mps_pct", "clock_pct"))
-OCCUPIED_SM, OCCUPIED_POWER = map(NAMES.index, ("occupied_sm_pct", "occupied_power_w"))
-SM_COUNT, IDLE = map(NAMES.index, ("sm_count", "idle_w"))
+FEATURE_NAMES = tuple(feature.name for feature in FEATURES)
+SM, ALONE, MPS, CLOCK = map(FEATURE_NAMES.index, ("sm_util_pct", "alone_s", "mps_pct", "clock_pct"))
+OCCUPIED_SM, OCCUPIED_POWER = map(FEATURE_NAMES.index, ("occupied_sm_pct", "occupied_power_w"))
+SM_COUNT, IDLE = map(FEATURE_NAMES.index, ("sm_count", "idle_w"))
 
-_TASK = ("sm_util_pct", "dram_util_pct", "l2_util_pct", "time_s", "power_w")
+CurveKey = tuple[str, str, str, str]
+"""(GPU, workload, precision, engine): what the reference rows of one curve have in common."""
+
+_TASK_COLUMNS = ("sm_util_pct", "dram_util_pct", "l2_util_pct", "time_s", "power_w")
 _EXACT = 2.0**20  # sums of multiples of 2**-20 are exact, so the order of co-runners cannot change a bit
 
 
-class References:
+def is_reference(profiles: pd.DataFrame) -> pd.Series:
+    """Return which rows are reference rows, from which task features come: alone, at 100 %, at the top clock."""
+    top = profiles["gpu"].map({name: find_gpu(name).max_mhz for name in profiles["gpu"].unique()})
+    return (profiles["co_runners"] == "") & (profiles["mps_pct"] == 100) & (profiles["sm_mhz"] == top)
+
+
+def reference_curves(references: pd.DataFrame) -> Iterator[tuple[CurveKey, FloatArray, pd.DataFrame]]:
+    """Yield (key, inference batch sizes, rows) of each GPU, workload, precision and engine, sizes ascending."""
+    keys = ["gpu", "workload", "precision", "engine"]
+    for key, rows in references.sort_values([*keys, "batch_size"]).groupby(keys):
+        gpu, workload, precision, engine = map(str, key)
+        rows = rows.drop_duplicates("batch_size")
+        yield (gpu, workload, precision, engine), rows["batch_size"].to_numpy(float), rows
+
+
+def interpolate_logs(batch_size: int, sizes: FloatArray, values: FloatArray) -> FloatArray:
+    """Interpolate positive columns, shape (sizes, k), at an inference batch size, logarithms against logarithms."""
+    size = np.log(batch_size)
+    columns = np.log(values).T
+    interpolated: FloatArray = np.exp(np.array([np.interp(size, np.log(sizes), column) for column in columns]))
+    return interpolated
+
+
+def not_covered(gpu: str, workload: Workload | None, expected: str) -> InputError:
+    """Return the error for a workload on a GPU (None: for the GPU itself) that the profiles do not cover."""
+    subject = f"{workload} ({workload.precision}, {workload.engine}) on {gpu}" if workload else gpu
+    return InputError(
+        f"{subject}, which the profiles do not cover",
+        expected,
+        f"Record {subject} alone at 100 % and the top clock with `heshare profile`.",
+        column="workload" if workload else "gpu",
+    )
+
+
+class ReferenceFeatures:
     """Task features by GPU and workload, from the reference rows of profiles.
 
-    A utilisation that the card could not tell is the device model's, with a `StandInWarning`.
+    A utilisation that the GPU's counters did not report is the device model's, with a `ModelledUtilisationWarning`.
 
     Args:
         profiles: a table of the profile schema.
+
+    Attributes:
+        idle_w: power with nothing running, W, by the name of the GPU.
     """
 
     def __init__(self, profiles: pd.DataFrame) -> None:
-        alone = complete(profiles[is_reference(profiles)])
-        self._curves: dict[tuple[str, str, str, str], tuple[FloatArray, FloatArray]] = {}
-        keys = ["gpu", "workload", "precision", "engine"]
-        for (gpu, workload, precision, engine), rows in alone.sort_values([*keys, "batch_size"]).groupby(keys):
-            rows = rows.drop_duplicates("batch_size")
-            self._curves[str(gpu), str(workload), str(precision), str(engine)] = (
-                rows["batch_size"].to_numpy(float),
-                rows[list(_TASK)].to_numpy(float),
-            )
+        alone = fill_missing(profiles[is_reference(profiles)])
+        self._curves = {
+            key: (sizes, rows[list(_TASK_COLUMNS)].to_numpy(float)) for key, sizes, rows in reference_curves(alone)
+        }
         self.idle_w = {str(name): float(value) for name, value in alone.groupby("gpu")["idle_w"].mean().items()}
 
     def task(self, gpu: str, workload: Workload) -> FloatArray:
-        """SM, memory bandwidth and L2 utilisation (%), time (s) and GPU power (W) of a workload alone, shape (5,).
+        """Return SM, memory bandwidth and L2 utilisation (%), time (s) and GPU power (W) of a workload alone, (5,).
 
         An inference batch size between two recorded ones is interpolated, logarithms against logarithms.
 
         Raises:
-            InputError: the workload or the size is not covered by the record.
+            InputError: the profiles do not cover the workload or the size.
         """
         curve = self._curves.get((gpu, workload.model, workload.precision, workload.engine))
         if curve is None:
-            raise _unrecorded(gpu, workload, "reference rows of " + (", ".join(sorted(self.idle_w)) or "no GPU"))
+            raise not_covered(gpu, workload, "reference rows of " + (", ".join(sorted(self.idle_w)) or "no GPU"))
         sizes, values = curve
         exact = np.flatnonzero(sizes == workload.batch_size)
         if exact.size:
             row: FloatArray = values[exact[0]]
             return row
         if not sizes[0] < workload.batch_size < sizes[-1]:
-            raise _unrecorded(gpu, workload, f"inference batch sizes {sizes[0]:.0f} to {sizes[-1]:.0f}")
-        logs = np.log(np.maximum(values, 1e-9))
-        size = np.log(workload.batch_size)
-        between: FloatArray = np.exp(np.array([np.interp(size, np.log(sizes), column) for column in logs.T]))
-        return between
+            raise not_covered(gpu, workload, f"inference batch sizes {sizes[0]:.0f} to {sizes[-1]:.0f}")
+        return interpolate_logs(workload.batch_size, sizes, np.maximum(values, 1e-9))
 
 
-def is_reference(profiles: pd.DataFrame) -> pd.Series:
-    """Which rows tell task features: alone, at 100 %, at the top clock."""
-    top = profiles["gpu"].map({name: find_gpu(name).max_mhz for name in profiles["gpu"].unique()})
-    return (profiles["co_runners"] == "") & (profiles["mps_pct"] == 100) & (profiles["sm_mhz"] == top)
-
-
-class Encoder:
+class FeatureEncoder:
     """Turns sets of tasks that share one GPU into rows of Table II's features.
 
-    What each co-runner takes follows from its features alone, with SM utilisation u, its MPS percentage s and the clock
-    over the top clock c, as fractions. Its computing stretches by 1 / c, so alone at that clock an iteration takes
-    g = 1 - u + u / c times as long and keeps v = u / c / g of the SMs busy; its MPS percentage lets it reach
-    r = min(1, s / v) of that. So it takes r v of the SMs, r / g of its memory bandwidth and L2 utilisation alone, and
-    r c v / u of the power above idle that it draws alone. The occupied features are sums over the co-runners (above
-    100 % when they ask for more than there is); the occupied power is idle power plus the sum.
+    The demand of each co-runner follows from its features alone, with SM utilisation u, its MPS percentage s and the
+    clock over the top clock c, as fractions. Its computing stretches by 1 / c, so alone at that clock an iteration
+    takes g = 1 - u + u / c times as long and keeps v = u / c / g of the SMs busy; its MPS percentage lets it reach
+    r = min(1, s / v) of that. So it occupies r v of the SMs, r / g of its memory bandwidth and L2 utilisation alone,
+    and adds r c v / u of the power above idle that it draws alone. The occupied features are sums over the co-runners
+    (above 100 % when they demand more than there is); the occupied power is idle power plus the sum.
 
     Args:
         gpu: the GPU that is shared.
-        references: task features of the record.
+        references: task features of the profiles.
 
     Attributes:
         gpu: the GPU that is shared.
         idle_w: its power with nothing running, W, as recorded.
 
     Raises:
-        InputError: the record says nothing of this GPU.
+        InputError: the profiles do not cover this GPU.
     """
 
-    def __init__(self, gpu: Gpu, references: References) -> None:
+    def __init__(self, gpu: Gpu, references: ReferenceFeatures) -> None:
         if gpu.name not in references.idle_w:
-            raise _unrecorded(gpu.name, None, "profiles of " + (", ".join(sorted(references.idle_w)) or "no GPU"))
+            raise not_covered(gpu.name, None, "profiles of " + (", ".join(sorted(references.idle_w)) or "no GPU"))
         self.gpu = gpu
         self._references = references
         self.idle_w = references.idle_w[gpu.name]
         self._ids: dict[Resident, int] = {}
-        self._known: list[Resident] = []
+        self._residents: list[Resident] = []
         self._rows: list[list[float]] = []
         self._table = np.empty((0, 6))
         self._clocks: dict[int | None, int] = {None: gpu.max_mhz}
 
     def ids(self, residents: Iterable[Resident]) -> list[int]:
-        """A small number for each different resident.
-
-        Raises:
-            InputError: a workload is not covered by the record.
-        """
+        """Return a small number for each different resident; an `InputError` where the profiles do not cover it."""
         known = self._ids
-        return [known[one] if one in known else self._learn(one) for one in residents]
+        return [known[resident] if resident in known else self._add(resident) for resident in residents]
 
     def ids_of(self, sets: Iterable[Sequence[Resident]]) -> list[list[int]]:
-        """`ids` of many sets; an object that is in several of them is looked up once.
-
-        Raises:
-            InputError: a workload is not covered by the record.
-        """
-        kept = list(sets)  # what is alive keeps its identity
-        seen: dict[int, int] = {}
-        for one in {id(one): one for residents in kept for one in residents}.values():
-            seen[id(one)] = self.ids((one,))[0]
-        return [[seen[id(one)] for one in residents] for residents in kept]
+        """Return `ids` of many sets; an object that is in several of them is looked up once."""
+        kept = list(sets)  # while the objects are alive, no two of them have the same id()
+        distinct = {id(resident): resident for residents in kept for resident in residents}
+        numbers = dict(zip(distinct, self.ids(distinct.values()), strict=True))
+        return [[numbers[id(resident)] for resident in residents] for residents in kept]
 
     def clock(self, sm_mhz: int | None) -> int:
-        """The clock in MHz; None, a card left to itself, is the top clock.
+        """Return the clock in MHz; None (no clock set) is the top clock.
 
         Raises:
             InputError: the clock is not on the GPU's grid.
@@ -171,21 +187,21 @@ class Encoder:
             self._clocks[sm_mhz] = self.gpu.check_clock(int(sm_mhz or 0))
         return self._clocks[sm_mhz]
 
-    def is_full(self, resident_id: int) -> bool:
-        """Whether a resident runs at 100 %."""
-        return self._rows[resident_id][4] == 100
+    def is_reference(self, sm_mhz: int, ids: Sequence[int]) -> bool:
+        """Return whether a set is one task alone at 100 % and the top clock, which a reference row holds."""
+        return len(ids) == 1 and sm_mhz == self.gpu.max_mhz and self._rows[ids[0]][4] == 100
 
     def resident(self, resident_id: int) -> Resident:
-        """The resident of a number."""
-        return self._known[resident_id]
+        """Return the resident of a number."""
+        return self._residents[resident_id]
 
     def alone(self, resident_id: int) -> tuple[float, float]:
-        """Time of one iteration (s) and GPU power (W) of a resident's workload alone, as recorded."""
+        """Return the recorded time of one iteration (s) and GPU power (W) of a resident's workload alone."""
         row = self._rows[resident_id]
         return row[3], row[5]
 
     def rows(self, sets: IntArray, sm_mhz: IntArray) -> FloatArray:
-        """Features of every task of m sets, beside the others of its set.
+        """Return the features of every task of m sets, with the rest of its set as co-runners.
 
         Args:
             sets: ids of residents, shape (m, k), -1 beyond a set's size.
@@ -196,83 +212,65 @@ class Encoder:
         """
         if len(self._table) < len(self._rows):
             self._table = np.array(self._rows)
-        table = np.vstack([self._table, np.zeros(self._table.shape[1])])
+        table = np.vstack([self._table, np.zeros(self._table.shape[1])])  # the last row is that of id -1
         task = table[:, :5][sets]
         clock = (sm_mhz / self.gpu.max_mhz)[:, None]
-        asked = self._asked(task, table[:, 5][sets], clock)
-        occupied = asked.sum(axis=1, keepdims=True) - asked
+        demand = self._demand(task, table[:, 5][sets], clock)
+        occupied = demand.sum(axis=1, keepdims=True) - demand
         occupied[..., 3] += self.idle_w
-        card = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
-        shape = (*sets.shape, 1)
-        whole = [np.broadcast_to(100 * clock[..., None], shape), occupied, np.broadcast_to(card, (*sets.shape, 4))]
-        return np.where((sets >= 0)[..., None], np.concatenate([task, *whole], axis=2), np.nan)
+        gpu = [self.gpu.sm_count, self.gpu.mem_bw_gbs, self.gpu.l2_mib, self.idle_w]
+        clock_pct = np.broadcast_to(100 * clock[..., None], (*sets.shape, 1))
+        columns = [task, clock_pct, occupied, np.broadcast_to(gpu, (*sets.shape, 4))]
+        return np.where((sets >= 0)[..., None], np.concatenate(columns, axis=2), np.nan)
 
-    def _asked(self, task: FloatArray, power_w: FloatArray, clock: FloatArray) -> FloatArray:
-        """What each task takes of the GPU from the others: SMs, memory bandwidth, L2 (%) and power (W), (m, k, 4)."""
+    def _demand(self, task: FloatArray, power_w: FloatArray, clock: FloatArray) -> FloatArray:
+        """SMs, memory bandwidth, L2 (%) and power (W) that each task takes from its co-runners, shape (m, k, 4)."""
         busy, share = np.maximum(task[..., 0], 1e-6) / 100, task[..., 4] / 100
         stretch = 1 - busy + busy / clock
         at_clock = busy / clock / stretch
         reach = np.minimum(1.0, share / at_clock)
         dynamic_w = np.maximum(power_w - self.idle_w, 0.0) * clock * at_clock / busy
         taken = [100 * at_clock, task[..., 1] / stretch, task[..., 2] / stretch, dynamic_w]
-        asked: FloatArray = np.round(np.stack(taken, axis=2) * reach[..., None] * _EXACT) / _EXACT
-        return asked
+        demand: FloatArray = np.round(np.stack(taken, axis=2) * reach[..., None] * _EXACT) / _EXACT
+        return demand
 
-    def _learn(self, resident: Resident) -> int:
+    def _add(self, resident: Resident) -> int:
         task = self._references.task(self.gpu.name, resident.workload).tolist()
         self._rows.append([*task[:4], float(resident.mps_pct), task[4]])
-        self._known.append(resident)
+        self._residents.append(resident)
         self._ids[resident] = len(self._rows) - 1
         return self._ids[resident]
 
 
 def pad(sets: Sequence[Sequence[int]]) -> IntArray:
-    """Sets of ids as one array, shape (m, largest set), -1 beyond a set's size."""
+    """Return sets of ids as one array, shape (m, largest set), -1 beyond a set's size."""
     width = max(map(len, sets), default=0)
     return np.array([[*ids, *[-1] * (width - len(ids))] for ids in sets], dtype=np.int64).reshape(len(sets), width)
 
 
-def of_profiles(profiles: pd.DataFrame, references: References | None = None) -> FloatArray:
-    """Features of the observed task of every row of a profile table, shape (rows, 14).
+def profile_features(profiles: pd.DataFrame, references: ReferenceFeatures | None = None) -> FloatArray:
+    """Return the features of the observed task of every row of a profile table, shape (rows, 14).
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
     members = list(map(residents_of, profiles.itertuples(index=False)))
     mhz = profiles["sm_mhz"].to_numpy(np.int64)
-    return of_sets(profiles["gpu"].tolist(), members, mhz, references or References(profiles))
+    return set_features(profiles["gpu"].tolist(), members, mhz, references or ReferenceFeatures(profiles))
 
 
-def of_sets(
-    gpus: Sequence[str], members: Sequence[tuple[Resident, ...]], sm_mhz: IntArray, references: References
+def set_features(
+    gpus: Sequence[str], members: Sequence[tuple[Resident, ...]], sm_mhz: IntArray, references: ReferenceFeatures
 ) -> FloatArray:
-    """Features of the first resident of each of m sets, on its GPU at its clock (MHz), shape (m, 14).
+    """Return the features of the first resident of each of m sets, on its GPU at its clock (MHz), shape (m, 14).
 
     Raises:
         InputError: the reference row of a workload is missing.
     """
     features = np.empty((len(gpus), len(FEATURES)))
     for name in sorted(set(gpus)):
-        where = np.flatnonzero([one == name for one in gpus])
-        encoder = Encoder(find_gpu(name), references)
+        where = np.flatnonzero([gpu == name for gpu in gpus])
+        encoder = FeatureEncoder(find_gpu(name), references)
         sets = [encoder.ids(members[row]) for row in where.tolist()]
         features[where] = encoder.rows(pad(sets), sm_mhz[where])[:, 0]
     return features
-
-
-def residents_of(row: tuple[object, ...]) -> tuple[Resident, ...]:
-    """The observed task of a profile row (a named tuple), then its co-runners."""
-    cells = row._asdict()  # type: ignore[attr-defined]
-    precision, engine = cells["precision"], cells["engine"]
-    target = Resident(Workload(cells["workload"], cells["batch_size"], precision, engine), cells["mps_pct"])
-    return (target, *parse_co_runners(cells["co_runners"], precision=precision, engine=engine))
-
-
-def _unrecorded(gpu: str, workload: Workload | None, known: str) -> InputError:
-    what = f"{workload} ({workload.precision}, {workload.engine}) on {gpu}" if workload else gpu
-    return InputError(
-        column="workload" if workload else "gpu",
-        found=f"{what}, which the profiles do not cover",
-        expected=known,
-        action=f"Record {what} alone at 100 % and the top clock with `heshare profile`.",
-    )

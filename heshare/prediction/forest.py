@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from functools import cache
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
 from math import fsum
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 
 from heshare import files
+from heshare.arrays import BoolArray, FloatArray
 from heshare.errors import InputError
-from heshare.prediction import features as table2
-from heshare.prediction.believing import PhysicsPredictor
-from heshare.prediction.features import Encoder, References, is_reference, pad
-from heshare.prediction.memory import Answer, Key, Memories, RecordPredictor
-from heshare.prediction.predictor import FloatArray, Predictor
-from heshare.prediction.splits import split_rows as split_rows
+from heshare.prediction.features import (
+    FeatureEncoder,
+    ReferenceFeatures,
+    is_reference,
+    pad,
+    profile_features,
+)
+from heshare.prediction.record_predictor import PredictionCache, RecordPredictor, SetKey, SetPrediction
+from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import Targets
 from heshare.profiles import store
+from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
+from heshare.profiles.schema import residents_of
 
-KINDS = ("paper", "physics")
-"""Predictors that can be chosen; the first is the paper's, and the default."""
-FOREST: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
-"""The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.compare`)."""
+FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
+"""The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
+LEAST_SAMPLES = 20
+"""Samples below which a forest is not trained on a user's profiles."""
 
 
 class Forest:
@@ -31,13 +40,12 @@ class Forest:
 
     Args:
         seed: of the bootstrap and of the features tried at each split.
-        target: how the outputs are written for learning, see `Targets`.
-        settings: of `RandomForestRegressor`; `FOREST` by default.
+        target: the form in which the outputs are learned, see `Targets`.
     """
 
-    def __init__(self, *, seed: int, target: str = "load", settings: dict[str, object] | None = None) -> None:
+    def __init__(self, *, seed: int, target: str = "load") -> None:
         self._targets = Targets(target)
-        self._model = RandomForestRegressor(random_state=seed, n_jobs=1, **(settings or FOREST))
+        self._model = RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS)
         self._scale = np.ones(2)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
@@ -49,9 +57,9 @@ class Forest:
         return self
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Times (s) and powers (W), each (rows,), from features (rows, 14).
+        """Return times (s) and powers (W), each (rows,), from features (rows, 14).
 
-        The trees are asked one after the other in a fixed order, so the sum has the same bits in every process.
+        The trees are summed one after the other in a fixed order, so the sum has the same bits in every process.
         """
         rows = np.ascontiguousarray(features, dtype=np.float32)
         total = np.zeros((len(rows), 2))
@@ -62,37 +70,22 @@ class Forest:
 
 
 class ForestPredictor(RecordPredictor):
-    """What every scheduler believes: Table II's features and one random forest.
+    """The predictor that every scheduler uses: Table II's features and one random forest (Section III-A).
 
-    A workload alone at 100 % and the top clock is answered by its reference row. Sets that were asked before are
-    answered from memory. The power of a set is the mean over its members of the power that the forest predicts when
-    that member comes last.
+    The power of a set is the mean over its members of the power that the forest predicts with that member as the task
+    and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.
 
     Args:
         forest: a fitted forest.
-        references: task features of the record.
-        memories: see `RecordPredictor`.
+        references: task features of the profiles.
+        cache: see `RecordPredictor`.
     """
 
-    def __init__(self, forest: Forest, references: References, memories: Memories | None = None) -> None:
-        super().__init__(references, memories)
+    def __init__(self, forest: Forest, references: ReferenceFeatures, cache: PredictionCache | None = None) -> None:
+        super().__init__(references, cache)
         self._forest = forest
 
-    @classmethod
-    def fit(cls, profiles: pd.DataFrame, *, seed: int = 0, target: str = "load") -> ForestPredictor:
-        """Train on 75 % of a profile table's samples.
-
-        Args:
-            profiles: a table of the profile schema, with its reference rows.
-            seed: of the split and of the forest.
-            target: how the outputs are written for learning, see `Targets`.
-
-        Raises:
-            InputError: the reference row of a workload is missing.
-        """
-        return cls(*train(profiles, seed=seed, target=target))
-
-    def _ask(self, encoder: Encoder, keys: list[Key]) -> list[Answer]:
+    def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
         rows = encoder.rows(pad([ids for _, ids in keys]), np.array([clock for clock, _ in keys]))
         time_s, power_w = self._forest.predict(rows[~np.isnan(rows[..., 0])])
         self._calls += len(time_s)
@@ -105,51 +98,83 @@ class ForestPredictor(RecordPredictor):
         ]
 
 
-def train(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, References]:
-    """A forest fitted to 75 % of a profile table's samples, and the record's task features."""
-    references = References(profiles)
-    samples = profiles[~is_reference(profiles)].reset_index(drop=True)
-    rows = samples.iloc[split_rows(len(samples), rng=np.random.default_rng(seed))[0]]
+def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, ReferenceFeatures]:
+    """Return a forest fitted to 75 % of a profile table's samples (Section III-A), and the profiles' task features.
+
+    Args:
+        profiles: a table of the profile schema, with its reference rows.
+        seed: of the split and of the forest.
+        target: the form in which the outputs are learned, see `Targets`.
+
+    Raises:
+        InputError: the reference row of a workload is missing.
+    """
+    references = ReferenceFeatures(profiles)
+    rows = training_rows(profiles, seed=seed)
     forest = Forest(seed=seed, target=target).fit(
-        table2.of_profiles(rows, references), rows["time_s"].to_numpy(), rows["power_w"].to_numpy()
+        profile_features(rows, references), rows["time_s"].to_numpy(), rows["power_w"].to_numpy()
     )
     return forest, references
 
 
 @cache
-def _trained(seed: int) -> tuple[Forest, References]:
-    return train(store.read(files.data("profiles", "emulated")), seed=seed)
+def _shipped_forest(seed: int) -> tuple[Forest, ReferenceFeatures]:
+    return train_forest(store.read(files.data("profiles", "emulated")), seed=seed)
 
 
 @cache
-def _learned(seed: int) -> PhysicsPredictor:
-    return PhysicsPredictor.fit(store.read(files.data("profiles", "emulated")), seed=seed)
-
-
-@cache
-def _memories(seed: int) -> Memories:
+def _shared_cache(seed: int) -> PredictionCache:
     return {}
 
 
-def kept_predictor(seed: int = 0) -> ForestPredictor:
-    """The paper's forest with the answers that others of this process were given, by `load_predictor`'s profiles.
-
-    It says and counts what `load_predictor` does; only time differs, as for a scheduler that has met its workloads.
-    """
-    return ForestPredictor(*_trained(seed), _memories(seed))
-
-
-def load_predictor(seed: int = 0, kind: str = "paper") -> Predictor:
-    """A predictor of the committed profiles of T4, V100 and A100; it is trained once in a process.
+def load_forest_predictor(seed: int = 0, *, shared_cache: bool = False) -> ForestPredictor:
+    """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100 once in a process.
 
     Args:
-        seed: of the split and of the learner.
-        kind: `paper`, the random forest of Section III-A, or `physics`, the better one of
-            `heshare.prediction.believing`.
+        seed: of the split and of the forest.
+        shared_cache: whether predictions are cached for all predictors of this process that share the cache.
+            Predictions and counts of calls are the same; only time differs, as for a scheduler that has met its
+            workloads before.
 
     Raises:
-        InputError: an unknown kind, or a profile is missing or damaged.
+        InputError: a profile is missing or damaged.
     """
-    if kind not in KINDS:
-        raise InputError(column="kind", found=repr(kind), expected=" or ".join(KINDS), action="Choose one predictor.")
-    return ForestPredictor(*_trained(seed)) if kind == "paper" else _learned(seed).fresh()
+    return ForestPredictor(*_shipped_forest(seed), _shared_cache(seed) if shared_cache else None)
+
+
+def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:
+    """Return a function that makes predictors with one forest, trained now on a user's profiles.
+
+    Rows that `covered_rows` excludes are left out. Utilisations that were not recorded are the device model's. Each
+    predictor has a cache of its own.
+
+    Raises:
+        InputError: fewer than `LEAST_SAMPLES` samples are left.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+        kept = profiles[covered_rows(profiles)].reset_index(drop=True)
+        samples = int((~is_reference(kept)).sum())
+        if samples < LEAST_SAMPLES:
+            raise InputError(
+                f"{samples} samples whose tasks were all recorded alone too",
+                f"at least {LEAST_SAMPLES}",
+                "Record for longer, such as --budget 15m; the existing rows are kept.",
+                column="profiles",
+            )
+        return partial(ForestPredictor, *train_forest(kept, seed=0))
+
+
+def covered_rows(profiles: pd.DataFrame) -> BoolArray:
+    """Return which rows have reference rows for all of their tasks, shape (rows,); only those can train a predictor."""
+    references = ReferenceFeatures(profiles)
+    return np.array([_is_covered(references, row) for row in profiles.itertuples(index=False)], dtype=bool)
+
+
+def _is_covered(references: ReferenceFeatures, row: Any) -> bool:
+    try:
+        for resident in residents_of(row):
+            references.task(row.gpu, resident.workload)
+    except InputError:
+        return False
+    return True

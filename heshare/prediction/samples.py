@@ -1,24 +1,25 @@
-"""What a predictor learns from: settings, and what was observed there; recorded, or published by others."""
+"""Training samples of the predictor, and their split: 75 % train, 25 % validate (Section III-A)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
 
-from heshare import files
-from heshare.prediction.features import References, is_reference, of_sets, residents_of
-from heshare.prediction.parts import Parts
-from heshare.prediction.physics import sets_of
-from heshare.prediction.predictor import FloatArray
-from heshare.prediction.roofline import Sets
-from heshare.world.catalogue import gpu as find_gpu
-from heshare.world.workload import Resident, Workload
+from heshare.arrays import FloatArray, IntArray
+from heshare.errors import require
+from heshare.prediction.features import ReferenceFeatures, is_reference, set_features
+from heshare.profiles.schema import residents_of
+from heshare.world.workload import Resident
 
-PUBLISHED_GPU, PUBLISHED_SOURCE = "V100-SXM2", "igniter"
-_LOW_PCT, _HIGH_PCT = 20, 80
+TRAIN_PART = 0.75
+"""Part of the samples that trains (Section III-A: 75 % training, 25 % validation)."""
+SPLITS = ("row", "workload", "gpu")
+"""How test rows are held out: 25 % of the rows (the paper's way), whole workloads, or a whole type of GPU."""
+ROW_SPLITS, WORKLOAD_FOLDS = 5, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Samples:
     """m observations of a task on a GPU that it may share.
 
     Attributes:
-        rows: one row an observation: gpu, workload (the observed task's model), sm_mhz (clock asked for), time_s,
+        rows: one row an observation: gpu, workload (the observed task's model), sm_mhz (requested clock), time_s,
             power_w (NaN: not recorded).
         members: the residents of each, the observed task first, m of them.
         references: reference rows, where task features come from.
@@ -44,23 +45,17 @@ class Samples:
         return self.rows[["time_s", "power_w"]].to_numpy(float)
 
     def every(self, step: int) -> Samples:
-        """Every `step`-th observation, for a smoke run."""
+        """Return every `step`-th observation, for a smoke run."""
         return Samples(self.rows[::step].reset_index(drop=True), self.members[::step], self.references, self.provenance)
 
     def features(self) -> FloatArray:
-        """Table II's features, shape (m, 14)."""
-        gpus = self.rows["gpu"].tolist()
-        return of_sets(gpus, self.members, self.rows["sm_mhz"].to_numpy(np.int64), References(self.references))
-
-    def sets(self) -> Sets:
-        """The sets of residents, as the roofline takes them."""
-        gpus = self.rows["gpu"].tolist()
-        mhz = self.rows["sm_mhz"].to_numpy(float)
-        return sets_of(gpus, self.members, mhz, Parts(self.references), References(self.references))
+        """Return Table II's features, shape (m, 14)."""
+        gpus, mhz = self.rows["gpu"].tolist(), self.rows["sm_mhz"].to_numpy(np.int64)
+        return set_features(gpus, self.members, mhz, ReferenceFeatures(self.references))
 
 
-def of_profiles(profiles: pd.DataFrame) -> Samples:
-    """The samples of a profile table; its reference rows tell the task features.
+def profile_samples(profiles: pd.DataFrame) -> Samples:
+    """Return the samples of a profile table; its reference rows give the task features.
 
     Raises:
         InputError: co-runners that cannot be read.
@@ -74,79 +69,38 @@ def of_profiles(profiles: pd.DataFrame) -> Samples:
     )
 
 
-def published() -> Samples:
-    """The public record of MPS on a V100-SXM2: AlexNet, ResNet-50, SSD and VGG-19 under TensorRT, alone and in pairs.
+def training_rows(profiles: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """Return the rows of a profile table that train: 75 % of those that are no reference rows (Section III-A)."""
+    samples = profiles[~is_reference(profiles)].reset_index(drop=True)
+    return samples.iloc[split_rows(len(samples), rng=np.random.default_rng(seed))[0]]
 
-    Samples are the times alone at 10, 40, 50 and 60 % and both times of each of the 625 pairs; power was recorded for
-    few settings and for no pair, so it is not among them. Nobody recorded these workloads alone at 100 % in the same
-    run, nor their SM utilisation; both follow from their times at 20 and 80 %, which are therefore no samples: the
-    part of the time that goes with 1 / share is work w, the SM utilisation w over the time at 100 %. L2 and bandwidth
-    utilisation are those at 80 %. Power alone is interpolated over the inference batch sizes 1, 16 and 32.
+
+def split_rows(rows: int, *, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Return the row numbers that train (75 %) and that validate (25 %), both ascending (Section III-A)."""
+    order = rng.permutation(rows)
+    cut = round(TRAIN_PART * rows)
+    return np.sort(order[:cut]), np.sort(order[cut:])
+
+
+def folds(kind: str, samples: pd.DataFrame, seed: int, quick: bool) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the training and test rows of each test set of a split.
+
+    Args:
+        kind: one of `SPLITS`.
+        samples: one row a sample, with columns workload and gpu.
+        seed: of random splits by row.
+        quick: the first test set only.
+
+    Raises:
+        InputError: an unknown kind of split.
     """
-    gpu = find_gpu(PUBLISHED_GPU)
-    times = pd.read_csv(files.data("calibration", "times.csv"))
-    times = times[(times["gpu"] == gpu.name) & times["source"].str.contains(PUBLISHED_SOURCE)]
-    alone = times[times["mps_pct"].isin([10, 40, 50, 60])]
-    members: list[tuple[Resident, ...]] = [
-        (_resident(row.workload, row.batch_size, row.mps_pct),) for row in alone.itertuples()
-    ]
-    time_s = alone["time_s"].tolist()
-    for pair in pd.read_csv(files.data("calibration", "pairs.csv")).itertuples():
-        one = _resident(pair.workload_1, pair.batch_size_1, pair.mps_pct_1)
-        other = _resident(pair.workload_2, pair.batch_size_2, pair.mps_pct_2)
-        members += [(one, other), (other, one)]
-        time_s += [pair.time_1_s, pair.time_2_s]
-    rows = pd.DataFrame(
-        {
-            "gpu": gpu.name,
-            "workload": [tasks[0].workload.model for tasks in members],
-            "sm_mhz": gpu.max_mhz,
-            "time_s": time_s,
-            "power_w": np.nan,
-        }
-    )
-    return Samples(rows, tuple(members), _published_references(times), "published")
-
-
-def _resident(model: object, batch_size: object, mps_pct: object) -> Resident:
-    return Resident(Workload(str(model), int(str(batch_size)), "fp32", "tensorrt"), int(str(mps_pct)))
-
-
-def _published_references(times: pd.DataFrame) -> pd.DataFrame:
-    """Reference rows that follow from the times at 20 and 80 %."""
-    gpu = find_gpu(PUBLISHED_GPU)
-    by = times.set_index(["workload", "batch_size", "mps_pct"]).sort_index()
-    low, high = (by.xs(pct, level="mps_pct") for pct in (_LOW_PCT, _HIGH_PCT))
-    work_s = (low["time_s"] - high["time_s"]) / (100 / _LOW_PCT - 100 / _HIGH_PCT)
-    time_s = high["time_s"] - (100 / _HIGH_PCT - 1) * work_s
-    faster = high["time_s"] / time_s
-    table = pd.DataFrame(
-        {
-            "time_s": time_s,
-            "sm_util_pct": 100 * work_s / time_s,
-            "dram_util_pct": high["dram_pct"] * faster,
-            "l2_util_pct": high["l2_pct"] * faster,
-        }
-    ).reset_index()
-    return table.assign(
-        gpu=gpu.name,
-        precision="fp32",
-        engine="tensorrt",
-        mps_pct=100,
-        co_runners="",
-        sm_mhz=gpu.max_mhz,
-        sm_mhz_reached=float(gpu.max_mhz),
-        idle_w=gpu.idle_w,
-        power_w=_power_w(table["workload"].tolist(), table["batch_size"].to_numpy(float)),
-    )
-
-
-def _power_w(models: Sequence[str], sizes: FloatArray) -> FloatArray:
-    """Power alone at 100 %, W, logarithms against logarithms between the recorded inference batch sizes."""
-    power = pd.read_csv(files.data("calibration", "power.csv")).dropna(subset=["batch_size"])
-    whole = power[(power["gpu"] == PUBLISHED_GPU) & (power["mps_pct"] == 100)].sort_values("batch_size")
-    logs = np.empty(len(models))
-    for model, rows in whole.groupby("workload"):
-        at = np.array([name == model for name in models])
-        logs[at] = np.interp(np.log(sizes[at]), np.log(rows["batch_size"].to_numpy(float)), np.log(rows["power_w"]))
-    return np.exp(logs)
+    require("split", repr(kind), kind in SPLITS, " or ".join(SPLITS), "Choose known splits.")
+    if kind == "row":
+        for child in np.random.SeedSequence(seed).spawn(2)[0].spawn(1 if quick else ROW_SPLITS):
+            yield split_rows(len(samples), rng=np.random.default_rng(child))
+        return
+    count = min(WORKLOAD_FOLDS, samples["workload"].nunique())
+    splitter = GroupKFold(count) if kind == "workload" else LeaveOneGroupOut()
+    for number, fold in enumerate(splitter.split(samples, groups=samples[kind])):
+        if number == 0 or not quick:
+            yield fold

@@ -1,1 +1,1 @@
-"""What was measured: one schema for a row, one store, one recorder over any device."""
+"""Profiles: measurements of workloads on GPUs, their schema and files, the recorder, and the replay device."""

@@ -1,6 +1,4 @@
-"""What a visit does on a device: start the tasks, wait until they work, warm up, observe a window, leave."""
-
-from __future__ import annotations
+"""The measurement of one visit on a device: start the tasks, wait until they work, warm up, observe a window."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,86 +7,86 @@ from typing import TypeVar
 
 from heshare.devices.device import Device, Reading, Restartable, StartsTogether
 from heshare.errors import DeviceError
-from heshare.profiles.protocol import Protocol
-from heshare.profiles.visit import Setup, Visit
+from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
 from heshare.world.workload import Resident
 
 POLL_S = 0.5
-T = TypeVar("T")
+_Result = TypeVar("_Result")
 
 
-class Bench:
-    """A device under measurement; its time is the only time there is.
+class MeasurementBench:
+    """A device under measurement; all times are the device's.
 
-    Tasks of one visit go on into the next where that is a subset: starting a real task takes seconds.
+    Tasks of one visit continue in the next if that is a subset: starting a real task takes seconds.
 
     Args:
         device: an idle device.
         protocol: how to measure.
     """
 
-    def __init__(self, device: Device, protocol: Protocol) -> None:
+    def __init__(self, device: Device, protocol: MeasurementProtocol) -> None:
         self._device = device
         self._protocol = protocol
         self._running: dict[int, Resident] = {}
         self._next_id = 0
         self._cooled = False
 
-    def idle(self) -> tuple[float, float]:
-        """Power with nothing running, mean over as many windows as there are repeats, W; and the time it took, s."""
-        protocol, powers, took_s = self._protocol, [], 0.0
+    def measure_idle(self) -> tuple[float, float]:
+        """Return the power with nothing running, mean over as many windows as there are repeats, W; and its time, s."""
+        protocol, powers_w, took_s = self._protocol, [], 0.0
         for number in range(1, protocol.repeats + 1):
             begin_s = self._begin(f"idle#{number}")
-            self._clear()
+            self._stop_all()
             self._device.set_clock(None)
-            self._cool()
-            readings = self._window(protocol.window_s)
-            powers.append(fmean(reading.power_w for reading in readings[1:]))
+            self._cool_down()
+            readings = self._read_window(protocol.window_s)
+            powers_w.append(fmean(reading.power_w for reading in readings[1:]))
             took_s += readings[-1].time_s - begin_s
-        return fmean(powers), took_s
+        return fmean(powers_w), took_s
 
     def visit(self, setup: Setup, number: int) -> Visit:
-        """Run and observe one setting.
+        """Run and observe one setup.
 
         Raises:
-            DeviceError: the device refuses a task or a clock, a task does not get going, or a task ends by itself.
+            DeviceError: the device refuses a task or a clock, a task completes no iteration, or a task ends by itself.
         """
         begin_s = self._begin(f"{setup}#{number}")
         self._arrange(setup)
-        self._wait()
-        ids, running = list(self._running), self._device.read()
-        slowest_s = max(running.residents[one].time_s for one in ids)
-        readings = self._window(max(self._protocol.window_s, self._protocol.iterations * slowest_s))
-        first, last, seen = readings[0], readings[-1], readings[1:]
+        self._warm_up()
+        tasks, residents = list(self._running), self._device.read().residents
+        slowest_s = max(residents[task].time_s for task in tasks)
+        readings = self._read_window(max(self._protocol.window_s, self._protocol.iterations * slowest_s))
+        # The first reading is the start of the counters; means are over those inside the window.
+        first, last, inside = readings[0], readings[-1], readings[1:]
         return Visit(
             setup=str(setup),
             number=number,
             took_s=last.time_s - begin_s,
             window_s=last.time_s - first.time_s,
             spent_j=last.energy_j - first.energy_j,
-            power_w=fmean(one.power_w for one in seen),
-            sm_mhz=fmean(one.sm_mhz for one in seen),
-            time_s=tuple(fmean(one.residents[task].time_s for one in seen) for task in ids),
-            done=tuple(self._done(first, last, task) for task in ids),
-            sm_util_pct=fmean(one.sm_util_pct for one in seen),
-            dram_util_pct=fmean(one.dram_util_pct for one in seen),
-            l2_util_pct=fmean(one.l2_util_pct for one in seen),
+            power_w=fmean(reading.power_w for reading in inside),
+            sm_mhz=fmean(reading.sm_mhz for reading in inside),
+            time_s=tuple(fmean(reading.residents[task].time_s for reading in inside) for task in tasks),
+            done=tuple(self._iterations(first, last, task) for task in tasks),
+            sm_util_pct=fmean(reading.sm_util_pct for reading in inside),
+            dram_util_pct=fmean(reading.dram_util_pct for reading in inside),
+            l2_util_pct=fmean(reading.l2_util_pct for reading in inside),
             temperature_c=last.temperature_c,
-            throttled=any(one.throttled for one in seen),
+            throttled=any(reading.throttled for reading in inside),
         )
 
-    def alone(self, run: Callable[[], T]) -> tuple[T, float]:
-        """Have something run on the GPU with no task beside it; returns its answer and the time that it took, s."""
+    def run_alone(self, run: Callable[[], _Result]) -> tuple[_Result, float]:
+        """Call `run` with no task on the GPU; return its result and the time that it took, s."""
         begin_s = self._begin("alone")
-        self._clear()
+        self._stop_all()
         self._device.set_clock(None)
-        found = run()
-        return found, self._device.read().time_s - begin_s
+        result = run()
+        return result, self._device.read().time_s - begin_s
 
-    def leave(self) -> None:
-        """Stop what runs and give the clock back to the card."""
+    def release(self) -> None:
+        """Stop all tasks and unset the clock."""
         try:
-            self._clear()
+            self._stop_all()
         finally:
             self._device.set_clock(None)
 
@@ -98,22 +96,23 @@ class Bench:
         return self._device.read().time_s
 
     def _arrange(self, setup: Setup) -> None:
-        """Have exactly the tasks of a setting run, in its order."""
-        rest = list(setup.residents)
-        kept = {task: one for task, one in self._running.items() if rest and _drop(rest, one)}
+        """Let exactly the tasks of a setup run, in its order."""
+        missing = list(setup.residents)
+        kept = {task for task, resident in self._running.items() if _remove(missing, resident)}
         hot = self._device.read().temperature_c > self._protocol.hot_c
-        if rest or hot or not self._cooled:
-            self._clear()
-            self._cool()
-            kept, rest = {}, list(setup.residents)
+        if missing or hot or not self._cooled:
+            self._stop_all()
+            self._cool_down()
+            kept, missing = set(), list(setup.residents)
         for task in [task for task in self._running if task not in kept]:
             self._stop(task)
-        top = self._device.gpu.max_mhz
-        self._device.set_clock(None if setup.sm_mhz == top else setup.sm_mhz)
-        self._start(rest)
+        # The top clock is measured with the clock unset, as tasks run where no clock is ever set.
+        top_mhz = self._device.gpu.max_mhz
+        self._device.set_clock(None if setup.sm_mhz == top_mhz else setup.sm_mhz)
+        self._start(missing)
 
     def _start(self, residents: Sequence[Resident]) -> None:
-        """Start tasks, together where the device can."""
+        """Start tasks, together if the device can."""
         new = dict(enumerate(residents, start=self._next_id))
         self._next_id += len(new)
         if isinstance(self._device, StartsTogether):
@@ -121,11 +120,11 @@ class Bench:
                 self._device.start_together(new)
                 self._running |= new
             return
-        for task, one in new.items():
-            self._device.start(task, one.workload, one.mps_pct)
-            self._running[task] = one
+        for task, resident in new.items():
+            self._device.start(task, resident.workload, resident.mps_pct)
+            self._running[task] = resident
 
-    def _cool(self) -> None:
+    def _cool_down(self) -> None:
         """Wait, with nothing running, until the GPU is cool enough or the time for that is over."""
         self._cooled = True
         reading = self._device.read()
@@ -134,7 +133,7 @@ class Bench:
             self._device.advance(reading.time_s + POLL_S)
             reading = self._device.read()
 
-    def _wait(self) -> None:
+    def _warm_up(self) -> None:
         """Let the tasks warm up once each of them works."""
         begin = self._device.read()
         before = {task: begin.residents[task].done for task in self._running}
@@ -146,14 +145,14 @@ class Bench:
                 raise DeviceError(
                     f"{self._device.gpu.name} ({self._device.provenance}): not every task of "
                     f"{', '.join(map(str, self._running.values()))} did an iteration within "
-                    f"{self._protocol.ready_limit_s:g} s. Look into the tasks' logs, or raise ready_limit_s."
+                    f"{self._protocol.ready_limit_s:g} s. Check the tasks' logs, or raise ready_limit_s."
                 )
             reading = self._advance(reading, POLL_S)
         if late:
             self._advance(reading, self._protocol.warmup_s)
 
-    def _window(self, length_s: float) -> list[Reading]:
-        """The reading at the begin, and those of the window, evenly spaced; the last one is at its end."""
+    def _read_window(self, length_s: float) -> list[Reading]:
+        """Return the reading at the begin, and those of the window, evenly spaced; the last one is at its end."""
         readings = [self._device.read()]
         begin_s = readings[0].time_s
         for number in range(1, self._protocol.readings + 1):
@@ -169,11 +168,11 @@ class Bench:
         if lost:
             raise DeviceError(
                 f"{self._device.gpu.name} ({self._device.provenance}): {', '.join(lost)} ended while it was measured. "
-                "Look into its log; the visit is not kept."
+                "Check its log; the visit is not kept."
             )
         return reading
 
-    def _done(self, first: Reading, last: Reading, task: int) -> float:
+    def _iterations(self, first: Reading, last: Reading, task: int) -> float:
         done = last.residents[task].done - first.residents[task].done
         if done <= 0 or not 0 < last.residents[task].time_s < math.inf:
             raise DeviceError(
@@ -181,19 +180,19 @@ class Bench:
             )
         return done
 
-    def _clear(self) -> None:
-        """Stop every task, also when one of them cannot be stopped; the first refusal is told at the end."""
-        refusals = []
+    def _stop_all(self) -> None:
+        """Stop every task, also when one of them cannot be stopped; the first error is raised at the end."""
+        errors = []
         for task in list(self._running):
             try:
                 self._stop(task)
             except DeviceError as error:
-                refusals.append(error)
-        if refusals:
-            raise refusals[0]
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _stop(self, task: int) -> None:
-        # Forgotten first: a task that cannot be stopped twice must not be in the way of the others.
+        # Removed first: a task that cannot be stopped must not be stopped again with the others.
         del self._running[task]
         self._device.stop(task)
 
@@ -203,9 +202,9 @@ def _works(reading: Reading, task: int, before: float) -> bool:
     return progress.done > before and 0 < progress.time_s < math.inf
 
 
-def _drop(rest: list[Resident], one: Resident) -> bool:
-    """Take `one` out of `rest`; whether it was there."""
-    found = one in rest
-    if found:
-        rest.remove(one)
-    return found
+def _remove(residents: list[Resident], resident: Resident) -> bool:
+    """Remove a resident from a list; return whether it was in it."""
+    if resident not in residents:
+        return False
+    residents.remove(resident)
+    return True

@@ -1,291 +1,317 @@
-"""The one schema of a measurement row, and what is said of a row that breaks it.
+"""The profile schema: the columns of a profile table, and the rules that each of its rows must satisfy.
 
-A row is one task observed on one GPU at one setting, alone or beside co-runners. Alone at 100 % and at the top clock it
-is a *reference row*: it tells the task features of Table II.
+A row is one task measured on one GPU at one setting, alone or beside co-runners (Section III-A). A row of a task alone
+at 100 % and at the top clock is a *reference row*: the task features of Table II come from it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-import pandera.pandas as pa
-from pandera.typing import Series
 
 from heshare.errors import InputError
-from heshare.profiles.columns import PROVENANCES, parse_co_runners
-from heshare.world.catalogue import gpus, models
-from heshare.world.workload import ENGINES, PRECISIONS
+from heshare.world.catalogue import gpus, models, resident
+from heshare.world.workload import ENGINES, PRECISIONS, Resident, Workload
 
+PROVENANCES = ("emulated", "measured", "published")
+"""Sources of a row: an emulated device, a real one, or a publication."""
+UTILISATIONS = ("sm_util_pct", "dram_util_pct", "l2_util_pct")
+"""The columns of Table II's task features that a real GPU may be unable to measure."""
 ENERGY_SLACK = 1.5
-"""How far `energy_j` may be from `power_w` x `time_s`, as a ratio: beyond repeat noise, below any slip of unit."""
+"""Largest ratio between `energy_j` and `power_w` x `time_s`: above repeat noise, below any wrong unit."""
 POWER_SLACK = 1.3
-"""How far a board may overshoot its power limit for a moment, as a ratio."""
-
-_KEY = ["gpu", "provenance", "workload", "batch_size", "precision", "engine", "mps_pct", "sm_mhz", "co_runners"]
+"""Largest ratio between a board's power and its power limit, which boards exceed for moments."""
 
 
-class Profile(pa.DataFrameModel):
-    """A table of measurements; units end the names, `heshare.profiles.columns` says what each column means."""
+class Column(NamedTuple):
+    """One column: its name, the type of its cells, its unit and its meaning."""
 
-    gpu: Series[str]
-    provenance: Series[str]
-    workload: Series[str]
-    batch_size: Series[int]
-    precision: Series[str]
-    engine: Series[str]
-    mps_pct: Series[int]
-    sm_mhz: Series[int]
-    sm_mhz_reached: Series[float]
-    co_runners: Series[str]
-    time_s: Series[float]
-    time_std_s: Series[float]
-    power_w: Series[float]
-    power_std_w: Series[float]
-    energy_j: Series[float]
-    sm_util_pct: Series[float] = pa.Field(nullable=True)
-    dram_util_pct: Series[float] = pa.Field(nullable=True)
-    l2_util_pct: Series[float] = pa.Field(nullable=True)
-    idle_w: Series[float]
-    repeats: Series[int]
-    throttled: Series[bool]
-
-    class Config:
-        """Exactly these columns, in this order."""
-
-        strict = True
-        ordered = True
-
-    @pa.check("gpu", name="gpu")
-    def _gpu(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.isin(list(gpus()))
-
-    @pa.check("workload", name="workload")
-    def _workload(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.isin(list(models()))
-
-    @pa.check("provenance", name="provenance")
-    def _provenance(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.isin(PROVENANCES)
-
-    @pa.check("precision", name="precision")
-    def _precision(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.isin(PRECISIONS)
-
-    @pa.check("engine", name="engine")
-    def _engine(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.isin(ENGINES)
-
-    @pa.check("batch_size", name="batch_size")
-    def _batch_size(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.between(1, 1024)
-
-    @pa.check("mps_pct", name="mps_pct")
-    def _mps_pct(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.between(1, 100)
-
-    @pa.check("co_runners", name="co_runners")
-    def _co_runners(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.map(_readable)
-
-    @pa.check("repeats", name="repeats")
-    def _repeats(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column >= 1
-
-    @pa.check("time_s", name="time_s")
-    def _time(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.between(0, 3600, inclusive="right")
-
-    @pa.check("^(sm|dram|l2)_util_pct$", regex=True, name="util_pct")
-    def _util(cls, column: pd.Series) -> pd.Series:  # noqa: N805
-        return column.between(0, 100) | column.isna()
-
-    @pa.dataframe_check(name="sm_mhz")
-    def _clock(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        grid = {name: frozenset(card.clocks_mhz) for name, card in gpus().items()}
-        offered = [mhz in grid.get(name, (mhz,)) for name, mhz in zip(table["gpu"], table["sm_mhz"], strict=True)]
-        return pd.Series(offered, index=table.index)
-
-    @pa.dataframe_check(name="sm_mhz_reached")
-    def _reached(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return (table["sm_mhz_reached"] > 0) & (table["sm_mhz_reached"] <= 1.02 * table["sm_mhz"])
-
-    @pa.dataframe_check(name="power_w")
-    def _power(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return (table["power_w"] >= 0.8 * table["idle_w"]) & (table["power_w"] <= POWER_SLACK * _tdp_w(table))
-
-    @pa.dataframe_check(name="idle_w")
-    def _idle(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return (table["idle_w"] > 0) & (table["idle_w"] <= 0.6 * _tdp_w(table))
-
-    @pa.dataframe_check(name="energy_j")
-    def _energy(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        ratio = table["energy_j"] / (table["power_w"] * table["time_s"])
-        return ratio.between(1 / ENERGY_SLACK, ENERGY_SLACK) | (table["time_s"] <= 0) | (table["power_w"] <= 0)
-
-    @pa.dataframe_check(name="time_std_s")
-    def _time_std(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return (table["time_std_s"] >= 0) & ((table["time_std_s"] <= table["time_s"]) | (table["time_s"] <= 0))
-
-    @pa.dataframe_check(name="power_std_w")
-    def _power_std(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return (table["power_std_w"] >= 0) & (table["power_std_w"] <= table["power_w"])
-
-    @pa.dataframe_check(name="sm_util_pct")
-    def _sm_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return _told(table, "sm_util_pct")
-
-    @pa.dataframe_check(name="dram_util_pct")
-    def _dram_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return _told(table, "dram_util_pct")
-
-    @pa.dataframe_check(name="l2_util_pct")
-    def _l2_hole(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return _told(table, "l2_util_pct")
-
-    @pa.dataframe_check(name="duplicate")
-    def _duplicate(cls, table: pd.DataFrame) -> pd.Series:  # noqa: N805
-        return ~table.duplicated(_KEY)
+    name: str
+    kind: type
+    unit: str
+    meaning: str
 
 
-class _Rule(NamedTuple):
-    """What to say when a check fails; `{...}` are filled from the row and its GPU."""
-
-    column: str
-    expected: str
-    action: str
-
-
-_RULES: dict[str, _Rule] = {
-    "gpu": _Rule("gpu", "one of {gpus}", "Correct the name, or describe the GPU in data/gpus.csv."),
-    "workload": _Rule("workload", "one of {models}", "Correct the name, or describe it in data/workloads.csv."),
-    "provenance": _Rule("provenance", " or ".join(PROVENANCES), "Say where the row comes from."),
-    "precision": _Rule("precision", " or ".join(PRECISIONS), "Correct the precision."),
-    "engine": _Rule("engine", " or ".join(ENGINES), "Correct the engine."),
-    "batch_size": _Rule("batch_size", "an inference batch size from 1 to 1024", "Correct the batch size."),
-    "mps_pct": _Rule("mps_pct", "an MPS percentage from 1 to 100", "Write the share in %, not as a fraction."),
-    "co_runners": _Rule(
-        "co_runners",
-        "nothing, or known workloads such as vgg19:8@50+bert_large:4@20, in that order",
-        "Write each co-runner as model:batch_size@mps_pct, sorted, joined by +.",
-    ),
-    "repeats": _Rule("repeats", "at least 1", "Correct the number of repeats."),
-    "time_s": _Rule(
-        "time_s", "seconds per iteration, above 0 and at most 3600", "Convert to seconds, or record again."
-    ),
-    "util_pct": _Rule("", "a percentage from 0 to 100", "Convert to per cent."),
-    **{
-        name: _Rule(
-            name, "a percentage (nan only in measured rows, where the card cannot tell)", "Record this point again."
-        )
-        for name in ("sm_util_pct", "dram_util_pct", "l2_util_pct")
-    },
-    "sm_mhz": _Rule(
-        "sm_mhz", "a clock of the grid of {gpu}, {low} to {high} MHz", "Write the clock that was requested, in MHz."
-    ),
-    "sm_mhz_reached": _Rule(
-        "sm_mhz_reached", "above 0 and at most the requested {sm_mhz} MHz", "Write the clock reached, in MHz."
-    ),
-    "idle_w": _Rule("idle_w", "watts above 0 and well below the limit of {gpu} ({tdp_w:g} W)", "Convert to W."),
-    "power_w": _Rule(
-        "power_w",
-        "watts between idle ({idle_w} W) and the limit of {gpu} ({tdp_w:g} W)",
-        "Convert to W if the figure is in mW, or record again.",
-    ),
-    "energy_j": _Rule(
-        "energy_j",
-        "about power_w x time_s = {power_w:g} W x {time_s:g} s",
-        "Convert time_s to s, power_w to W and energy_j to J, whichever is in another unit.",
-    ),
-    "time_std_s": _Rule("time_std_s", "seconds from 0 to time_s = {time_s:g} s", "Convert to seconds."),
-    "power_std_w": _Rule("power_std_w", "watts from 0 to power_w = {power_w:g} W", "Convert to W."),
-    "duplicate": _Rule("workload", "each setting once", "Delete one of the rows that share this setting."),
-}
+COLUMNS = (
+    Column("gpu", str, "", "a name of data/gpus.csv"),
+    Column("provenance", str, "", "emulated, measured or published"),
+    Column("workload", str, "", "the measured task's model, a name of data/workloads.csv"),
+    Column("batch_size", int, "samples", "its inference batch size"),
+    Column("precision", str, "", "fp32, tf32 or fp16, of the task and of its co-runners"),
+    Column("engine", str, "", "eager or tensorrt, of the task and of its co-runners"),
+    Column("mps_pct", int, "%", "its MPS percentage"),
+    Column("sm_mhz", int, "MHz", "the SM clock requested"),
+    Column("sm_mhz_reached", float, "MHz", "the SM clock reached, mean over the repeats"),
+    Column("co_runners", str, "", "the tasks beside it, such as vgg19:8@50+bert_large:4@20, sorted; empty when alone"),
+    Column("time_s", float, "s", "time of one iteration of the measured task, mean over the repeats"),
+    Column("time_std_s", float, "s", "its sample standard deviation over the repeats (0 for one repeat)"),
+    Column("power_w", float, "W", "power of the whole board meanwhile, co-runners included, mean over the repeats"),
+    Column("power_std_w", float, "W", "its sample standard deviation over the repeats (0 for one repeat)"),
+    Column("energy_j", float, "J", "energy of the whole board during one iteration of the measured task"),
+    Column("sm_util_pct", float, "%", "SM utilisation of the whole GPU; in a row alone, the task's own"),
+    Column("dram_util_pct", float, "%", "memory bandwidth utilisation of the whole GPU; alone, the task's own"),
+    Column("l2_util_pct", float, "%", "L2 cache utilisation of the whole GPU; alone, the task's own"),
+    Column("idle_w", float, "W", "power of the board with nothing running (Table II's basic power)"),
+    Column("repeats", int, "", "visits, one window each"),
+    Column("throttled", bool, "", "whether a limit held the clock below the request in any window"),
+)
+NAMES = tuple(column.name for column in COLUMNS)
+SETTING = ["gpu", "provenance", "workload", "batch_size", "precision", "engine", "mps_pct", "sm_mhz", "co_runners"]
+"""The columns that identify a row."""
 
 
-def check(table: pd.DataFrame, *, file: str | Path | None = None, first_row: int = 2) -> pd.DataFrame:
-    """Return `table` if every row keeps the schema.
+def write_co_runners(residents: Iterable[Resident]) -> str:
+    """Return co-runners as text, sorted: `bert_large:4@20+vgg19:8@50`."""
+    return "+".join(sorted(map(str, residents)))
 
-    Args:
-        table: measurements, columns as in `Profile`, index 0 .. n-1.
-        file: named in the message.
-        first_row: the row of the file that holds the table's first row.
+
+def parse_co_runners(text: str, *, precision: str = "fp32", engine: str = "eager") -> tuple[Resident, ...]:
+    """Return the co-runners that `write_co_runners` wrote; the empty text is none.
 
     Raises:
-        InputError: the first bad cell by row and column, and how many more there are.
+        InputError: another form, an unknown workload, or co-runners out of order (one set has one spelling).
     """
-    try:
-        Profile.validate(table, lazy=True)
-    except pa.errors.SchemaErrors as errors:
-        raise _first(errors.failure_cases, table, file, first_row) from None
-    return table
+    if not text:
+        return ()
+    residents = tuple(resident(part, precision=precision, engine=engine) for part in text.split("+"))
+    expected = write_co_runners(residents)
+    if expected != text:
+        raise InputError(repr(text), repr(expected), "Write the co-runners in full and sorted.", column="co_runners")
+    return residents
 
 
-def _first(cases: pd.DataFrame, table: pd.DataFrame, file: str | Path | None, first_row: int) -> InputError:
-    """The error for the first bad cell, by row and then by the order of `_RULES`."""
-    cells = cases[cases["index"].notna() & cases["check"].isin(list(_RULES))]
-    if cells.empty:
-        return _shape(table, file)
-    ranks = {name: rank for rank, name in enumerate(_RULES)}
-    triples = zip(cells["index"], cells["check"], cells["column"], strict=True)
-    spots = sorted({(int(at), ranks[name], name, _RULES[name].column or str(where)) for at, name, where in triples})
-    index, _, name, column = spots[0]
-    more = len({(spot[0], spot[3]) for spot in spots}) - 1
-    return InputError(
-        file=file,
-        row=first_row + index,
-        column=column,
-        found=_found(name, column, table.iloc[index]),
-        expected=_RULES[name].expected.format_map(_values(table.iloc[index])),
-        action=_RULES[name].action + (f" ({more} more such cells.)" if more else ""),
-    )
+def residents_of(row: Any) -> tuple[Resident, ...]:
+    """Return the measured task of a row (of `DataFrame.itertuples`), then its co-runners."""
+    workload = Workload(row.workload, row.batch_size, row.precision, row.engine)
+    co_runners = parse_co_runners(row.co_runners, precision=row.precision, engine=row.engine)
+    return (Resident(workload, row.mps_pct), *co_runners)
 
 
-def _found(name: str, column: str, row: pd.Series) -> str:
-    if name == "duplicate":
-        return f"{row['workload']}:{row['batch_size']}@{row['mps_pct']} at {row['sm_mhz']} MHz a second time"
-    value = row[column]
-    text = repr(value) if isinstance(value, str) else f"{value}"
-    return f"{text} MHz" if column.startswith("sm_mhz") else text
+def co_runner_counts(table: pd.DataFrame) -> pd.Series:
+    """Return the number of co-runners of each row."""
+    return table["co_runners"].map(lambda text: len(text.split("+")) if text else 0)
 
 
-def _values(row: pd.Series) -> dict[str, object]:
-    card = gpus().get(row["gpu"])
-    cells = {str(name): value for name, value in row.items()}
-    return {
-        **cells,
-        "gpus": ", ".join(gpus()),
-        "models": ", ".join(models()),
-        "low": card.clocks_mhz[0] if card else "?",
-        "high": card.max_mhz if card else "?",
-        "tdp_w": card.tdp_w if card else float("nan"),
-    }
+class Rule(NamedTuple):
+    """One requirement of the schema on the cells of a column, and the error for a cell that does not satisfy it.
+
+    Attributes:
+        column: the column that the error names.
+        holds: maps a table of n rows to n booleans: whether each row satisfies the rule.
+        expected: what is accepted; `{...}` are filled from the row, its GPU and the catalogue.
+        action: what to do about it.
+        found: how to show what was found; by default the cell's value.
+    """
+
+    column: str
+    holds: Callable[[pd.DataFrame], pd.Series]
+    expected: str
+    action: str
+    found: str = ""
 
 
-def _shape(table: pd.DataFrame, file: str | Path | None) -> InputError:
-    expected = list(Profile.to_schema().columns)
-    return InputError(
-        file=file,
-        found="columns " + ", ".join(f"{name} ({kind})" for name, kind in table.dtypes.items()),
-        expected="the columns " + ", ".join(expected) + " without holes",
-        action="Read the table with heshare.profiles.store.read, or make it with the recorder.",
-    )
+def _is_offered(table: pd.DataFrame) -> pd.Series:
+    grids = {name: frozenset(gpu.clocks_mhz) for name, gpu in gpus().items()}
+    # An unknown GPU is reported by its own rule, not by its clock.
+    pairs = zip(table["gpu"], table["sm_mhz"], strict=True)
+    return pd.Series([mhz in grids.get(gpu, (mhz,)) for gpu, mhz in pairs], index=table.index, dtype=bool)
 
 
-def _told(table: pd.DataFrame, column: str) -> pd.Series:
-    """A utilisation may be missing where it was measured by a card that has no such counter."""
-    return table[column].notna() | (table["provenance"] == "measured")
+def _are_co_runners(table: pd.DataFrame) -> pd.Series:
+    return table["co_runners"].map({text: _parses(text) for text in table["co_runners"].unique()}).astype(bool)
 
 
-def _tdp_w(table: pd.DataFrame) -> pd.Series:
-    limits = {name: card.tdp_w for name, card in gpus().items()}
-    return table["gpu"].map(limits).fillna(float("inf")).astype(float)
-
-
-def _readable(text: str) -> bool:
+def _parses(text: str) -> bool:
     try:
         parse_co_runners(text)
     except InputError:
         return False
     return True
+
+
+def _energy_agrees(table: pd.DataFrame) -> pd.Series:
+    ratio = table["energy_j"] / (table["power_w"] * table["time_s"])
+    # Without a positive time and power there is no ratio; their own rules report those.
+    return ratio.between(1 / ENERGY_SLACK, ENERGY_SLACK) | (table["time_s"] <= 0) | (table["power_w"] <= 0)
+
+
+def _tdp_w(table: pd.DataFrame) -> pd.Series:
+    """Return the power limit of each row's GPU, W; infinite for an unknown one."""
+    return table["gpu"].map({name: gpu.tdp_w for name, gpu in gpus().items()}).fillna(float("inf")).astype(float)
+
+
+def _utilisation(column: str) -> Rule:
+    return Rule(
+        column,
+        lambda table: table[column].between(0, 100) | (table[column].isna() & (table["provenance"] == "measured")),
+        "a percentage from 0 to 100 (nan only in measured rows, where the GPU has no such counter)",
+        "Convert to per cent, or record this point again.",
+    )
+
+
+# In this order, the first broken rule of the first bad row is the one to report.
+RULES = (
+    Rule(
+        "gpu",
+        lambda table: table["gpu"].isin(list(gpus())),
+        "one of {gpus}",
+        "Correct the name, or describe the GPU in data/gpus.csv.",
+    ),
+    Rule(
+        "workload",
+        lambda table: table["workload"].isin(list(models())),
+        "one of {models}",
+        "Correct the name, or describe it in data/workloads.csv.",
+    ),
+    Rule(
+        "provenance",
+        lambda table: table["provenance"].isin(PROVENANCES),
+        " or ".join(PROVENANCES),
+        "State where the row comes from.",
+    ),
+    Rule(
+        "precision",
+        lambda table: table["precision"].isin(PRECISIONS),
+        " or ".join(PRECISIONS),
+        "Correct the precision.",
+    ),
+    Rule("engine", lambda table: table["engine"].isin(ENGINES), " or ".join(ENGINES), "Correct the engine."),
+    Rule(
+        "batch_size",
+        lambda table: table["batch_size"].between(1, 1024),
+        "an inference batch size from 1 to 1024",
+        "Correct the batch size.",
+    ),
+    Rule(
+        "mps_pct",
+        lambda table: table["mps_pct"].between(1, 100),
+        "an MPS percentage from 1 to 100",
+        "Write the share in %, not as a fraction.",
+    ),
+    Rule(
+        "co_runners",
+        _are_co_runners,
+        "nothing, or known workloads such as vgg19:8@50+bert_large:4@20, in that order",
+        "Write each co-runner as model:batch_size@mps_pct, sorted, joined by +.",
+    ),
+    Rule("repeats", lambda table: table["repeats"] >= 1, "at least 1", "Correct the number of repeats."),
+    Rule(
+        "time_s",
+        lambda table: table["time_s"].between(0, 3600, inclusive="right"),
+        "seconds per iteration, above 0 and at most 3600",
+        "Convert to seconds, or record again.",
+    ),
+    *map(_utilisation, UTILISATIONS),
+    Rule(
+        "sm_mhz",
+        _is_offered,
+        "a clock of the grid of {gpu}, {low} to {high} MHz",
+        "Write the clock that was requested, in MHz.",
+        found="{sm_mhz} MHz",
+    ),
+    Rule(
+        "sm_mhz_reached",
+        lambda table: (table["sm_mhz_reached"] > 0) & (table["sm_mhz_reached"] <= 1.02 * table["sm_mhz"]),
+        "above 0 and at most the requested {sm_mhz} MHz",
+        "Write the clock reached, in MHz.",
+        found="{sm_mhz_reached} MHz",
+    ),
+    Rule(
+        "idle_w",
+        lambda table: (table["idle_w"] > 0) & (table["idle_w"] <= 0.6 * _tdp_w(table)),
+        "watts above 0 and well below the limit of {gpu} ({tdp_w:g} W)",
+        "Convert to W.",
+    ),
+    Rule(
+        "power_w",
+        lambda table: (table["power_w"] >= 0.8 * table["idle_w"]) & (table["power_w"] <= POWER_SLACK * _tdp_w(table)),
+        "watts between idle ({idle_w} W) and the limit of {gpu} ({tdp_w:g} W)",
+        "Convert to W if the figure is in mW, or record again.",
+    ),
+    Rule(
+        "energy_j",
+        _energy_agrees,
+        "about power_w x time_s = {power_w:g} W x {time_s:g} s",
+        "Convert time_s to s, power_w to W and energy_j to J, whichever is in another unit.",
+    ),
+    Rule(
+        "time_std_s",
+        lambda table: (table["time_std_s"] >= 0) & ((table["time_std_s"] <= table["time_s"]) | (table["time_s"] <= 0)),
+        "seconds from 0 to time_s = {time_s:g} s",
+        "Convert to seconds.",
+    ),
+    Rule(
+        "power_std_w",
+        lambda table: (table["power_std_w"] >= 0) & (table["power_std_w"] <= table["power_w"]),
+        "watts from 0 to power_w = {power_w:g} W",
+        "Convert to W.",
+    ),
+    Rule(
+        "workload",
+        lambda table: ~table.duplicated(SETTING),
+        "each setting once",
+        "Delete one of the rows that share this setting.",
+        found="{workload}:{batch_size}@{mps_pct} at {sm_mhz} MHz a second time",
+    ),
+)
+
+
+def check(table: pd.DataFrame, *, file: str | Path | None = None, first_row: int = 2) -> pd.DataFrame:
+    """Return `table` if it has the columns of the schema and every row satisfies `RULES`.
+
+    Args:
+        table: measurements, n rows, columns as in `COLUMNS`.
+        file: named in the message.
+        first_row: the row of the file that holds the table's first row.
+
+    Raises:
+        InputError: other columns, or the first bad cell by row and column, and how many more there are.
+    """
+    _check_columns(table, file)
+    failures = sorted(
+        (int(row), rank) for rank, rule in enumerate(RULES) for row in np.flatnonzero(~rule.holds(table).to_numpy())
+    )
+    if failures:
+        row, rank = failures[0]
+        cells = {(row, RULES[rank].column) for row, rank in failures}
+        raise _bad_cell(RULES[rank], table.iloc[row], len(cells) - 1, file, first_row + row)
+    return table
+
+
+def _check_columns(table: pd.DataFrame, file: str | Path | None) -> None:
+    """Raise `InputError` for other columns or types; a missing number is left to the rules, which name its cell."""
+    types: dict[type, Callable[[pd.Series], bool]] = {
+        str: lambda cells: pd.api.types.is_string_dtype(cells) and not cells.hasnans,
+        int: lambda cells: cells.dtype == "int64",
+        float: lambda cells: cells.dtype == "float64",
+        bool: lambda cells: cells.dtype == "bool",
+    }
+    if list(table.columns) != list(NAMES) or not all(types[kind](table[name]) for name, kind, *_ in COLUMNS):
+        raise InputError(
+            "columns " + ", ".join(f"{name} ({dtype})" for name, dtype in table.dtypes.items()),
+            "the columns " + ", ".join(f"{name} ({kind.__name__})" for name, kind, *_ in COLUMNS) + ", no text missing",
+            "Read the table with heshare.profiles.store.read, or make it with the recorder.",
+            file=file,
+        )
+
+
+def _bad_cell(rule: Rule, row: pd.Series, more: int, file: str | Path | None, number: int) -> InputError:
+    value, gpu = row[rule.column], gpus().get(row["gpu"])
+    facts: dict[str, object] = {
+        **{str(name): cell for name, cell in row.items()},
+        "gpus": ", ".join(gpus()),
+        "models": ", ".join(models()),
+        "low": gpu.clocks_mhz[0] if gpu else "?",
+        "high": gpu.max_mhz if gpu else "?",
+        "tdp_w": gpu.tdp_w if gpu else float("nan"),
+    }
+    return InputError(
+        rule.found.format_map(facts) or (repr(value) if isinstance(value, str) else f"{value}"),
+        rule.expected.format_map(facts),
+        rule.action + (f" ({more} more such cells.)" if more else ""),
+        file=file,
+        row=number,
+        column=rule.column,
+    )

@@ -1,31 +1,66 @@
-"""One visit to one setting: what was run, and what the device said of it."""
+"""The measurement protocol, the setups that a recording visits, and the result of one visit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from heshare.errors import DeviceError
-from heshare.profiles.columns import write_co_runners
+from heshare.errors import require
 from heshare.profiles.design import Point
-from heshare.world.gpu import Gpu
+from heshare.profiles.schema import write_co_runners
 from heshare.world.workload import Resident
 
-DIGITS = 7
-"""Significant digits that are recorded: more than any sensor tells, fewer than differ from one machine to another."""
-UTILISATIONS = ("sm_util_pct", "dram_util_pct", "l2_util_pct")
+
+@dataclass(frozen=True, slots=True)
+class MeasurementProtocol:
+    """Parameters of the measurement of a setup; the manifest of a table keeps them.
+
+    A setup is visited `repeats` times, in random order among the others. A visit starts the tasks, waits until all of
+    them work, lets them warm up, and observes one window. The window is long because NVML's energy counter moves only
+    every 20 to 100 ms, and because the power sensor of an A100 or H100 samples a quarter of the time.
+
+    Attributes:
+        repeats: visits to each setup; a row holds their mean and standard deviation.
+        window_s: least length of a visit's window, s.
+        warmup_s: how long the tasks run before the window, s.
+        iterations: least number of iterations of every task in a window.
+        readings: readings of a window, evenly spaced.
+        cool_c: the temperature that the GPU cools down to before the first visit, and whenever it is hot, degrees C.
+        hot_c: the temperature above which it cools down before a visit, degrees C.
+        cool_limit_s: longest wait for that, s; the temperature of each visit is kept.
+        ready_limit_s: longest time until each task has done an iteration, s.
+    """
+
+    repeats: int = 5
+    window_s: float = 5.0
+    warmup_s: float = 1.0
+    iterations: float = 2.0
+    readings: int = 5
+    cool_c: float = 60.0
+    hot_c: float = 80.0
+    cool_limit_s: float = 60.0
+    ready_limit_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        least = {"repeats": 1, "readings": 1, "window_s": 1e-3, "iterations": 1}
+        for field in fields(self):
+            value, minimum = getattr(self, field.name), least.get(field.name, 0)
+            require(field.name, value, value >= minimum, f"at least {minimum}", "Correct the measurement protocol.")
+
+    @property
+    def visit_s(self) -> float:
+        """Least time of a visit, s."""
+        return self.warmup_s + self.window_s
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Tasks that run together at a clock.
+    """Tasks that run together at a clock; each of them as the measured one is a `Point`.
 
     Attributes:
         residents: the tasks, sorted as they are written.
-        sm_mhz: the SM clock, MHz; the top clock is what a card does that is left to itself.
+        sm_mhz: the SM clock, MHz; the top clock is the default of a GPU without a clock setting.
     """
 
     residents: tuple[Resident, ...]
@@ -36,14 +71,17 @@ class Setup:
 
     @classmethod
     def of(cls, point: Point) -> Setup:
-        """What has to run for a point to be measured."""
+        """Return the setup in which a point is measured."""
         return cls((point.target, *point.co_runners), point.sm_mhz)
 
     def points(self) -> list[Point]:
-        """Every task as the observed one, each different task once."""
-        places = {one: place for place, one in reversed(list(enumerate(self.residents)))}
-        others = [(one, self.residents[:at] + self.residents[at + 1 :]) for one, at in sorted(places.items(), key=str)]
-        return [Point(one, rest, self.sm_mhz) for one, rest in others]
+        """Return the points of the setup: every task as the measured one, equal tasks once."""
+        # Of equal tasks the first is measured. Sorting by the text of (task, place) is part of the recorded order.
+        first = {task: place for place, task in reversed(list(enumerate(self.residents)))}
+        return [
+            Point(task, self.residents[:place] + self.residents[place + 1 :], self.sm_mhz)
+            for task, place in sorted(first.items(), key=str)
+        ]
 
     def __str__(self) -> str:
         first = self.residents[0].workload
@@ -52,19 +90,19 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one visit found.
+    """The measurements of one visit to a setup.
 
     Attributes:
-        setup: the setting, as text.
+        setup: the setup, as text.
         number: which visit to it, from 1.
-        took_s: the device's time that the visit took, all in all, s.
+        took_s: the device's time that the whole visit took, s.
         window_s: length of the window, s.
-        spent_j: what the board's energy account grew by in the window, J.
+        spent_j: increase of the board's energy counter in the window, J.
         power_w: board power, mean over the readings, W.
         sm_mhz: SM clock reached, mean over the readings, MHz.
-        time_s: time of one iteration of each task, mean over the readings, in the order of the setting, s.
+        time_s: time of one iteration of each task, mean over the readings, in the order of the setup, s.
         done: iterations that each task completed in the window.
-        sm_util_pct: of the whole GPU, mean over the readings, %; NaN where the device cannot tell, as the next two.
+        sm_util_pct: of the whole GPU, mean over the readings, %; NaN if the device does not report it, as the next two.
         dram_util_pct: of the whole GPU, %.
         l2_util_pct: of the whole GPU, %.
         temperature_c: at the end of the window, degrees C, NaN where there is none.
@@ -87,63 +125,15 @@ class Visit:
     throttled: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: NaN becomes null."""
+        """Return the fields for JSON, in which NaN is null."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Visit:
-        """The visit that `as_dict` wrote.
+    def from_dict(cls, cells: dict[str, Any]) -> Visit:
+        """Return the visit that `as_dict` wrote.
 
         Raises:
             TypeError: other fields.
         """
-        cells: dict[str, Any] = {key: math.nan if value is None else value for key, value in found.items()}
-        return cls(**{**cells, "time_s": tuple(found["time_s"]), "done": tuple(found["done"])})
-
-
-def row(gpu: Gpu, provenance: str, point: Point, visits: Sequence[Visit], idle_w: float) -> list[object]:
-    """The row of a point: means and standard deviations over its visits, cells in the order of `COLUMNS`.
-
-    Raises:
-        DeviceError: an emulated device cannot tell a utilisation.
-    """
-    at, workload = Setup.of(point).residents.index(point.target), point.target.workload
-    times = [visit.time_s[at] for visit in visits]
-    powers = [visit.power_w for visit in visits]
-    mean_w = math.fsum(visit.spent_j for visit in visits) / math.fsum(visit.window_s for visit in visits)
-    cells: list[object] = [
-        gpu.name,
-        provenance,
-        workload.model,
-        workload.batch_size,
-        workload.precision,
-        workload.engine,
-        point.target.mps_pct,
-        point.sm_mhz,
-        fmean(visit.sm_mhz for visit in visits),
-        write_co_runners(point.co_runners),
-        fmean(times),
-        _spread(times),
-        fmean(powers),
-        _spread(powers),
-        mean_w * fmean(times),
-        *(_util(gpu, provenance, name, visits) for name in UTILISATIONS),
-        idle_w,
-        len(visits),
-        any(visit.throttled for visit in visits),
-    ]
-    return [float(f"{cell:.{DIGITS}g}") if isinstance(cell, float) else cell for cell in cells]
-
-
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def _util(gpu: Gpu, provenance: str, name: str, visits: Sequence[Visit]) -> float:
-    value = fmean(getattr(visit, name) for visit in visits)
-    if math.isnan(value) and provenance != "measured":
-        raise DeviceError(
-            f"{gpu.name} ({provenance}) does not report {name}, which Table II's features need; "
-            "record with a device that does."
-        )
-    return min(value, 100.0) if value == value else value
+        values: dict[str, Any] = {key: math.nan if cell is None else cell for key, cell in cells.items()}
+        return cls(**{**values, "time_s": tuple(cells["time_s"]), "done": tuple(cells["done"])})

@@ -1,1 +1,1 @@
-"""What happened: the event loop over devices, and the timeline from which every metric is computed."""
+"""Running: the event loop over devices, the timeline of what happened, and the metrics of Eqs. 6 to 9."""

@@ -1,27 +1,25 @@
-"""What an executor hears of a run while it goes on, and may say about it; the event loop's default says nothing."""
-
-from __future__ import annotations
+"""Observer of a run: what the event loop reports while it runs, and the decisions that it leaves to an executor."""
 
 from collections.abc import Iterable, Sequence
 
-from heshare.devices.failing import Failed
+from heshare.devices.device import TaskFailure
 from heshare.policies.policy import Action, Event
 from heshare.running.timeline import Interval
 
 
 class Observer:
-    """Does nothing. A journal of a run subclasses it."""
+    """An observer that does nothing; the executor's journal is a subclass."""
 
-    def decided(self, event: Event, actions: Sequence[Action]) -> None:
-        """A policy has answered an event, and nothing of the answer has been carried out yet."""
+    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
+        """Process the answer of a policy to an event, before any of its actions is executed."""
 
-    def closed(self, interval: Interval, failed: Failed | None) -> None:
-        """A task has left a GPU (of a gang: the first); `failed` if it failed there."""
+    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
+        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
 
-    def again(self, failed: Failed) -> bool:
-        """Whether a task that failed is to be tried again; it waits then, else it has failed for good."""
+    def should_retry(self, failed: TaskFailure) -> bool:
+        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
         return False
 
     def wait(self, until_s: float) -> Iterable[int]:
-        """Wait for `until_s`, or less long; returns the indices of GPUs that should be looked at now."""
+        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
         return ()

@@ -1,25 +1,23 @@
-"""The result of a run: per-task times, both energy accounts, and the timeline that they are computed from."""
-
-from __future__ import annotations
+"""Result of a run: times of each task (Eqs. 8, 9), energy by both accounts (Eq. 7), and the timeline."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
-from heshare.running import accounts
-from heshare.running.accounts import FloatArray
-from heshare.running.metrics import jct_summary
-from heshare.running.timeline import Timeline
-from heshare.running.totals import Totals
+from heshare.arrays import FloatArray
+from heshare.errors import InputError
+from heshare.running import timeline
+from heshare.running.timeline import Timeline, Totals
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
 @dataclass(frozen=True)
 class Run:
-    """What happened when a policy ran a task set on a cluster.
+    """Result of running n tasks under a policy on k GPUs.
 
     Attributes:
         policy: the policy's name.
@@ -27,11 +25,11 @@ class Run:
         tasks: the task set, task i at index i.
         record: the timeline; empty where only totals were kept.
         device_energy_j: each device's own account from the start to the makespan, J, shape (k,).
-        planning_s: wall time spent in the policy, s; reported, never part of virtual time.
-        predictor_calls: rows that the policy asked of the predictor.
-        events: events that the policy was told.
+        planning_s: wall time spent in the policy, s; never part of virtual time.
+        predictor_calls: rows that the policy had predicted.
+        events: events that the policy received.
         provenance: `emulated`, `measured`, or both.
-        totals: what was added up on the way in place of a timeline, or None.
+        totals: metrics that were added up in place of a timeline, or None.
     """
 
     policy: str
@@ -47,39 +45,39 @@ class Run:
 
     @cached_property
     def waiting_s(self) -> FloatArray:
-        """W_i: time on no GPU from arrival to completion, pauses included, s, shape (n,)."""
+        """Waiting times W_i of Eq. 8: on no GPU from arrival to completion, pauses included, s, shape (n,)."""
         if self.totals is not None:
             return self.totals.waiting_s
-        return accounts.waiting_s(self.record.intervals, self.tasks)
+        return timeline.waiting_s(self.record.intervals, self.tasks)
 
     @cached_property
     def execution_s(self) -> FloatArray:
-        """E_i: time on a GPU, s, shape (n,)."""
+        """Execution times E_i of Eq. 8: on a GPU, s, shape (n,)."""
         if self.totals is not None:
             return self.totals.execution_s
-        return accounts.execution_s(self.record.intervals, len(self.tasks))
+        return timeline.execution_s(self.record.intervals, len(self.tasks))
 
     @cached_property
     def completion_s(self) -> FloatArray:
-        """When each task completed, s after the start, shape (n,)."""
+        """Time of each task's completion, s after the start, shape (n,)."""
         if self.totals is not None:
             return self.totals.completion_s
-        return accounts.completion_s(self.record.intervals, len(self.tasks))
+        return timeline.completion_s(self.record.intervals, len(self.tasks))
 
     @cached_property
     def jct_s(self) -> FloatArray:
-        """JCT_i = W_i + E_i (Eq. 8): completion less arrival, s, shape (n,)."""
+        """Job completion times T_i = W_i + E_i (Eq. 8): completion less arrival, s, shape (n,)."""
         arrival_s: FloatArray = np.array([task.arrival_s for task in self.tasks], dtype=np.float64)
         return self.completion_s - arrival_s
 
     @property
     def avg_jct_s(self) -> float:
-        """T_avg (Eq. 9), s."""
+        """Average job completion time T_avg (Eq. 9), s."""
         return float(self.jct_s.mean())
 
     @cached_property
     def makespan_s(self) -> float:
-        """When the last task completed, s after the start."""
+        """Time of the last completion, s after the start."""
         return float(self.completion_s.max())
 
     @cached_property
@@ -87,49 +85,49 @@ class Run:
         """Each GPU's energy until its last task ends, idle gaps before that included, J, shape (k,)."""
         if self.totals is not None:
             return self.totals.energy_active_j
-        ends = accounts.last_end_s(self.record.intervals, len(self.cluster))
-        return accounts.energy_j(self.record.segments, ends)
+        ends = timeline.last_end_s(self.record.intervals, len(self.cluster))
+        return timeline.energy_j(self.record.segments, ends)
 
     @cached_property
     def gpu_energy_cluster_j(self) -> FloatArray:
         """Each GPU's energy until the makespan, J, shape (k,)."""
         if self.totals is not None:
             return self.totals.energy_cluster_j
-        return accounts.energy_j(self.record.segments, np.full(len(self.cluster), self.makespan_s))
+        return timeline.energy_j(self.record.segments, np.full(len(self.cluster), self.makespan_s))
 
     @property
     def energy_active_j(self) -> float:
-        """The active account (the paper's, Eq. 7): the sum over GPUs of energy until the last task of each, J."""
+        """Total energy E_total (Eq. 7), the paper's active account: of each GPU until its last task ends, J."""
         return float(self.gpu_energy_active_j.sum())
 
     @property
     def energy_cluster_j(self) -> float:
-        """The cluster account: energy of all GPUs, idle included, until the makespan, J."""
+        """Total energy by the cluster account: of all GPUs, idle ones included, until the makespan, J."""
         return float(self.gpu_energy_cluster_j.sum())
 
     @cached_property
     def utilisation(self) -> FloatArray:
-        """Share of the makespan in which each GPU ran at least one task, shape (k,)."""
-        busy_s = self.totals.busy_s if self.totals else accounts.busy_s(self.record.segments, len(self.cluster))
+        """Part of the makespan in which each GPU ran at least one task, 0 to 1, shape (k,)."""
+        busy_s = self.totals.busy_s if self.totals else timeline.busy_s(self.record.segments, len(self.cluster))
         return np.asarray(busy_s / self.makespan_s, dtype=np.float64)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
-        """One row a segment of a GPU (see `Timeline.segment_frame`)."""
+        """One row a segment; see `Timeline.segment_frame`."""
         return self.record.segment_frame()
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """One row a stretch of a task on a GPU (see `Timeline.interval_frame`)."""
+        """One row an interval; see `Timeline.interval_frame`."""
         return self.record.interval_frame()
 
     def power_over_time(self) -> pd.DataFrame:
-        """The cluster's power as a step function: columns time_s and power_w."""
-        times_s, power_w = accounts.power_steps(self.record.segments)
+        """Return the cluster's power as a step function: columns time_s and power_w."""
+        times_s, power_w = timeline.power_steps(self.record.segments)
         return pd.DataFrame({"time_s": times_s, "power_w": power_w})
 
     def summary(self) -> dict[str, float | int | str]:
-        """The numbers of one row of a comparison; planning_s is wall time and differs from run to run."""
+        """Return the metrics by name, one row of a comparison; planning_s is wall time and differs from run to run."""
         return {
             "policy": self.policy,
             "cluster": str(self.cluster),
@@ -148,10 +146,11 @@ class Run:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a task: what it is, where it last ran, and its times."""
-        where = {each.task: each.gpu for each in self.record.intervals}
-        if self.totals is not None:
-            where = dict(enumerate(self.totals.last_gpu.astype(int).tolist()))
+        """Return one row a task: the task, its last GPU, and its times."""
+        if self.totals is None:
+            last_gpu = {interval.task: interval.gpu for interval in self.record.intervals}
+        else:
+            last_gpu = dict(enumerate(self.totals.last_gpu.astype(int).tolist()))
         labels = self.cluster.labels
         return pd.DataFrame(
             {
@@ -159,7 +158,7 @@ class Run:
                 "workload": [task.workload.model for task in self.tasks],
                 "batch_size": [task.workload.batch_size for task in self.tasks],
                 "iterations": [task.iterations for task in self.tasks],
-                "gpu": [labels[where[task.id]] for task in self.tasks],
+                "gpu": [labels[last_gpu[task.id]] for task in self.tasks],
                 "arrival_s": [task.arrival_s for task in self.tasks],
                 "waiting_s": self.waiting_s,
                 "execution_s": self.execution_s,
@@ -167,3 +166,16 @@ class Run:
                 "provenance": self.provenance,
             }
         )
+
+
+def jct_summary(jct_s: ArrayLike, /) -> dict[str, float]:
+    """Return the average (Eq. 9), median and 99th percentile of JCTs, s: avg_jct_s, median_jct_s, p99_jct_s.
+
+    Raises:
+        InputError: no JCT.
+    """
+    sample: FloatArray = np.asarray(jct_s, dtype=np.float64)
+    if not sample.size:
+        raise InputError("no JCT", "at least one", "Summarise a run with at least one task.", column="jct_s")
+    median_s, p99_s = np.percentile(sample, [50, 99])
+    return {"avg_jct_s": float(sample.mean()), "median_jct_s": float(median_s), "p99_jct_s": float(p99_s)}

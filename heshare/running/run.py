@@ -1,34 +1,48 @@
-"""Running a policy on a cluster: emulated in virtual time by default, on real GPUs in wall time by the same code."""
-
-from __future__ import annotations
+"""Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from heshare.arrays import FloatArray
 from heshare.devices.device import Device
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError
-from heshare.policies.policy import Borrows, Policy
+from heshare.policies.policy import Policy, ReusesPlanning
 from heshare.prediction.predictor import Predictor
-from heshare.running.checkpoint import EVERY_S, Checkpoints, Course, hook, key_of
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.observer import Observer
 from heshare.running.result import Run
-from heshare.running.sizes import check_sizes
-from heshare.running.streaming import Streamer
-from heshare.running.timeline import Recorder
-from heshare.running.totals import Accountant
+from heshare.running.timeline import RunRecorder
+from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
-FULL, SUMMARY = "full", "summary"
+
+@dataclass
+class RunState:
+    """State of a run between its beginning and its result.
+
+    Attributes:
+        loop: the event loop, with policy, devices, clock and recorder.
+        predictor: of the policy.
+        calls: the predictor's calls before the run.
+        energy_j: the devices' energy before the run, J, shape (k,).
+        reset_s: wall time that the policy took to reset, s.
+    """
+
+    loop: Loop
+    predictor: Predictor
+    calls: int
+    energy_j: FloatArray
+    reset_s: float
 
 
 def run(
@@ -44,17 +58,17 @@ def run(
     start_cost_s: float = 0.0,
     progress: bool = False,
     observer: Observer | None = None,
-    record: str | Path = FULL,
-    checkpoint: str | Path | None = None,
-    checkpoint_s: float = EVERY_S,
+    recorder: RunRecorder | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
+
+    `heshare.experiments.long_runs.run_long` does the same with checkpoints and without a timeline in memory.
 
     Args:
         tasks: the task set; task i has id i.
         cluster: the GPUs.
-        policy: who decides; it is reset first.
-        predictor: what the policy believes. What happens is decided by the devices.
+        policy: which decides; it is reset first.
+        predictor: of the policy. What happens is decided by the devices.
         rng: the policy's randomness.
         devices: one for each GPU, in order; by default an emulated one each.
         clock: the time that the devices share; by default virtual.
@@ -62,106 +76,130 @@ def run(
         start_cost_s: time that a task holds its memory and does nothing whenever it starts or resumes on a GPU
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
-        observer: hears of decisions and results before they count, as the executor's journal does.
-        record: `full` keeps the timeline; `summary` adds up times and energies as it goes, for long runs;
-            a `Path` does so too and writes the timeline to `segments.csv` and `intervals.csv` in that folder.
-        checkpoint: a file from which an interrupted run goes on, when it is called again in the same way, with the
-            same result to the last byte; it is gone when the run is over. Only in virtual time.
-        checkpoint_s: wall time from one checkpoint to the next, s. SIGINT and SIGTERM write one too.
+        observer: is called with decisions and results before they take effect; the executor's journal is one.
+        recorder: keeps what happens; by default the whole timeline.
 
     Returns:
         The run: per-task times, energies, timeline.
 
     Raises:
         InputError: no tasks, ids that are not 0 .. n-1, a task that the cluster can never hold, tasks on several GPUs
-            for a policy that runs none, devices that do not match the cluster, or a checkpoint of another run.
-        PolicyError: the policy asked for something impossible or leaves tasks that nobody will ever start.
+            for a policy that runs none, or devices that do not match the cluster.
+        PolicyError: the policy returned an impossible action, or leaves tasks that no action will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
+    state = begin(
+        tasks,
+        cluster,
+        policy,
+        predictor=predictor,
+        rng=rng,
+        devices=devices,
+        clock=clock,
+        max_time_s=max_time_s,
+        start_cost_s=start_cost_s,
+        observer=observer,
+        recorder=recorder,
+    )
+    return complete(state, progress=progress)
+
+
+def begin(
+    tasks: Sequence[Task],
+    cluster: Cluster,
+    policy: Policy,
+    *,
+    predictor: Predictor,
+    rng: np.random.Generator,
+    devices: Sequence[Device] | None = None,
+    clock: Clock | None = None,
+    max_time_s: float = math.inf,
+    start_cost_s: float = 0.0,
+    observer: Observer | None = None,
+    recorder: RunRecorder | None = None,
+) -> RunState:
+    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`."""
     ordered = _checked(tasks)
     _check_gangs(ordered, policy)
-    check_sizes(ordered, cluster)
-    record = _checked_record(record)
-    clock = VirtualClock() if clock is None else clock
+    _check_memory(ordered, cluster)
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
-    parts = (policy.name, cluster, ordered, record, max_time_s, start_cost_s, [type(device) for device in devices])
-    checkpoints = _checkpoints(checkpoint, checkpoint_s, clock, observer, lambda: key_of(parts, rng))
-    course = checkpoints.load() if checkpoints else None
-    if course is None:
-        energy_j = np.array([device.read().energy_j for device in devices])
-        calls, began_s = predictor.calls, perf_counter()
-        policy.reset(cluster, predictor, rng)
-        reset_s = perf_counter() - began_s
-        loop = Loop(
-            ordered,
-            cluster,
-            policy,
-            devices,
-            clock,
-            max_time_s=max_time_s,
-            start_cost_s=start_cost_s,
-            observer=observer,
-            recorder=_recorder(record, cluster, ordered),
-        )
-        course = Course(loop, predictor, calls, energy_j, reset_s)
-    end_s = _followed(course, checkpoints, progress)
-    return _result(course, cluster, ordered, end_s)
+    energy_j = np.array([device.read().energy_j for device in devices])
+    calls, began_s = predictor.calls, perf_counter()
+    policy.reset(cluster, predictor, rng)
+    reset_s = perf_counter() - began_s
+    loop = Loop(
+        ordered,
+        cluster,
+        policy,
+        devices,
+        VirtualClock() if clock is None else clock,
+        max_time_s=max_time_s,
+        start_cost_s=start_cost_s,
+        observer=observer,
+        recorder=recorder,
+    )
+    return RunState(loop, predictor, calls, energy_j, reset_s)
 
 
-def _checkpoints(
-    path: str | Path | None, every_s: float, clock: Clock, observer: Observer | None, key: Callable[[], str]
-) -> Checkpoints | None:
-    if path is None:
-        return None
-    if not isinstance(clock, VirtualClock) or observer is not None:
-        raise InputError(
-            column="checkpoint",
-            found="a run on real devices, or one that is observed",
-            expected="a run in virtual time",
-            action="Do without it: a run on real devices has a journal.",
-        )
-    return Checkpoints(path, key(), every_s=every_s)
+def complete(state: RunState, *, progress: bool = False, after_event: Callable[[], None] | None = None) -> Run:
+    """Run the event loop to its end and return the result.
 
-
-def _followed(course: Course, checkpoints: Checkpoints | None, progress: bool) -> float:
-    """Let the loop go on to its end; returns when that was, s."""
-    loop = course.loop
-    total = len(loop.jobs)
+    Args:
+        state: from `begin`, or from a checkpoint.
+        progress: show a progress bar over tasks.
+        after_event: is called between two events.
+    """
+    loop, total = state.loop, len(state.loop.tasks)
     with tqdm(
         total=total, initial=total - loop.unfinished, desc=loop.policy.name, unit="task", disable=not progress
     ) as bar:
-        loop.on_done, loop.between = bar.update, hook(checkpoints, course)
         try:
-            with checkpoints.guarding() if checkpoints else nullcontext():
-                end_s = loop.run()
+            end_s = loop.run(on_end=bar.update, after_event=after_event)
         except BaseException:
             _abandon(loop)
             raise
-    if checkpoints:
-        checkpoints.done()
-    return end_s
+    return _result(state, end_s)
 
 
-def _result(course: Course, cluster: Cluster, tasks: tuple[Task, ...], end_s: float) -> Run:
-    loop, policy, predictor = course.loop, course.loop.policy, course.predictor
-    devices = [slot.device for slot in loop.slots]
+def _result(state: RunState, end_s: float) -> Run:
+    loop, policy, predictor = state.loop, state.loop.policy, state.predictor
+    devices = [gpu.device for gpu in loop.gpus]
     for device in devices:
         device.advance(end_s)
     timeline, totals = loop.recorder.finish(end_s)
-    borrowed = policy.borrowed if isinstance(policy, Borrows) else None
+    reused = policy.reused if isinstance(policy, ReusesPlanning) else None
     return Run(
         policy=policy.name,
-        cluster=cluster,
-        tasks=tasks,
+        cluster=loop.cluster,
+        tasks=tuple(task.spec for task in loop.tasks),
         record=timeline,
         totals=totals,
-        device_energy_j=np.array([device.read().energy_j for device in devices]) - course.energy_j,
-        planning_s=course.reset_s + loop.planning_s + (borrowed.planning_s if borrowed else 0.0),
-        predictor_calls=predictor.calls - course.calls + (borrowed.predictor_calls if borrowed else 0),
+        device_energy_j=np.array([device.read().energy_j for device in devices]) - state.energy_j,
+        planning_s=state.reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
+        predictor_calls=predictor.calls - state.calls + (reused.predictor_calls if reused else 0),
         events=loop.events,
         provenance="+".join(sorted({device.provenance for device in devices})),
     )
+
+
+def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
+    """Raise `InputError` for a task that the cluster can never hold, before a long run finds it."""
+    fitting_gpus: dict[Workload, int] = {}
+    for task in tasks:
+        workload = task.workload
+        if workload not in fitting_gpus:
+            # A policy may give an inference task another inference batch size, so the smallest counts.
+            smallest = workload if workload.phase == "training" else replace(workload, batch_size=1)
+            needed_mib = memory_mib(smallest)
+            fitting_gpus[workload] = sum(gpu.memory_mib >= needed_mib for gpu in cluster.gpus)
+        if fitting_gpus[workload] < min(task.gpus, *task.widths, task.gpus):
+            raise InputError(
+                f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting_gpus[workload]} can hold it",
+                f"a task that {cluster} can hold",
+                "Leave the task out, or take a larger cluster.",
+                column="tasks",
+            )
 
 
 def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
@@ -170,60 +208,40 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
     gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
     if gang is not None:
         raise InputError(
+            f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}",
+            "tasks on one GPU: this policy knows no others",
+            "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow.",
             column="gpus",
-            found=f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}",
-            expected="tasks on one GPU: this policy knows no others",
-            action="Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow.",
         )
-
-
-def _checked_record(record: str | Path) -> str | Path:
-    if isinstance(record, Path):
-        return record.absolute()
-    if record not in (FULL, SUMMARY):
-        raise InputError(
-            column="record",
-            found=repr(record),
-            expected=f"{FULL} or {SUMMARY}, or the Path of a folder",
-            action="Choose one of them.",
-        )
-    return record
-
-
-def _recorder(record: str | Path, cluster: Cluster, tasks: tuple[Task, ...]) -> Recorder | Accountant | Streamer:
-    if isinstance(record, Path):
-        return Streamer(cluster.labels, tasks, record)
-    return Recorder(cluster.labels) if record == FULL else Accountant(cluster.labels, tasks)
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
-    """Emulated GPUs; those of a type remember together what the model has said."""
+    """Return emulated GPUs; those of a type share the estimates of the device model."""
     first = {kind: EmulatedDevice(kind) for kind in cluster.kinds}
     return [EmulatedDevice(gpu, twin=first[gpu]) for gpu in cluster.gpus]
 
 
 def _abandon(loop: Loop) -> None:
-    """Leave nothing running behind on the devices of a run that failed, and no file open."""
-    if isinstance(loop.recorder, Streamer):
-        loop.recorder.release()
-    for slot in loop.slots:
-        # The failure that led here is the one to report; a device that fails again on the way out is not.
+    """Stop everything on the devices of a run that failed, and close the recorder's files."""
+    getattr(loop.recorder, "release", lambda: None)()
+    for gpu in loop.gpus:
+        # The first failure is the one to report, not that of a device which fails again while it is stopped.
         with suppress(Exception):
-            stop_all = getattr(slot.device, "stop_all", None)
+            stop_all = getattr(gpu.device, "stop_all", None)
             if stop_all is not None:
                 stop_all()
-            for task in list(slot.device.read().residents):
-                slot.device.stop(task)
+            for task_id in list(gpu.device.read().residents):
+                gpu.device.stop(task_id)
 
 
 def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
     ordered = tuple(sorted(tasks, key=lambda task: task.id))
     if not ordered or [task.id for task in ordered] != list(range(len(ordered))):
         raise InputError(
+            f"{len(ordered)} tasks with ids {[task.id for task in ordered[:5]]} ...",
+            "at least one task, with ids 0 to n-1",
+            "Number the tasks from 0.",
             column="tasks",
-            found=f"{len(ordered)} tasks with ids {[task.id for task in ordered[:5]]} ...",
-            expected="at least one task, with ids 0 to n-1",
-            action="Number the tasks from 0.",
         )
     return ordered
 
@@ -233,8 +251,8 @@ def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:
     expected = [gpu.name for gpu in cluster.gpus]
     if names != expected:
         raise InputError(
+            ", ".join(names) or "no devices",
+            f"one for each GPU of the cluster: {', '.join(expected)}",
+            "Give the devices in the cluster's order.",
             column="devices",
-            found=", ".join(names) or "no devices",
-            expected=f"one for each GPU of the cluster: {', '.join(expected)}",
-            action="Give the devices in the cluster's order.",
         )

@@ -1,30 +1,29 @@
-"""The event loop's book-keeping: tasks, GPUs, and the views of them that a policy gets."""
+"""State of tasks and GPUs during a run, and the views of GPUs that a policy gets.
+
+A task on several GPUs is a gang. Its first GPU counts its iterations; `heshare.running.gangs` keeps the others in step.
+While all GPUs of a gang are equal and run nothing else, the gang is mirrored: only the device of the first GPU runs it,
+and the others are accounted for when the gang ends or is split.
+"""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-from heshare.devices.device import Device, Follows, Glance, Reading, Shares
-from heshare.devices.failing import Fallible
-from heshare.policies.policy import GpuView
-from heshare.running.gangs import part
-from heshare.running.views import RunningTasks
-from heshare.world.catalogue import memory_mib
+from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
+from heshare.errors import DeviceError
+from heshare.policies.policy import GpuView, Running
+from heshare.running.clock import Clock
+from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
-from heshare.world.training import speed
-from heshare.world.workload import Workload
-
-if TYPE_CHECKING:
-    from heshare.running.clock import Clock
+from heshare.world.workload import Resident, Workload
 
 
-class State(Enum):
-    """Where a task is in its life."""
+class TaskState(Enum):
+    """State of a task during a run; the value completes the sentence `task 3 ...` of a message."""
 
     PENDING = "has not arrived yet"
     WAITING = "waits"
@@ -34,231 +33,246 @@ class State(Enum):
     FAILED = "has failed"
 
 
-class Job:
+class TaskRun:
     """A task during a run.
 
     Attributes:
-        task: the task.
-        state: where it is in its life.
-        left: iterations still to do (at the task's own inference batch size and number of GPUs) when it last started
-            or stopped.
-        slots: its GPUs while it runs or loads, else none; the first carries its iterations.
+        spec: the task as it was given.
+        id: the task's id.
+        state: its state.
+        remaining: iterations still to do (at the task's own inference batch size and number of GPUs) when it last
+            started or stopped.
+        gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
         mps_pct: its MPS percentage there.
         sharing: how it shares them.
-        workload: what it runs there; differs from the task's in the inference batch size if a policy says so.
+        workload: what it runs there; its inference batch size is the policy's choice.
         scale: iterations of the task for one iteration as it runs there.
-        need_mib: device memory that it holds on each, MiB.
-        held: whether a GPU that is too fast for its gang holds it back.
-        since_s: when it started there, s.
-        starts: how often it was started (tells a stale load from the present one).
+        memory_mib: device memory that it needs on each GPU, MiB.
+        slowed: whether devices hold it to the pace of the slowest GPU of its gang.
+        mirrored: whether only the device of its first GPU runs it, since the others of its gang do the same.
+        power_w: power of each GPU of a mirrored gang, W.
+        started_s: when it was put on its GPUs, s.
+        ran_s: when it began to run there, after loading, s.
+        starts: how often it was started; a scheduled end of loading is valid for one start.
     """
 
     __slots__ = (
-        "held",
-        "led",
-        "left",
+        "gpus",
+        "id",
+        "memory_mib",
+        "mirrored",
         "mps_pct",
-        "need_mib",
         "power_w",
+        "ran_s",
+        "remaining",
         "scale",
         "sharing",
-        "since_s",
-        "slots",
+        "slowed",
+        "spec",
+        "started_s",
         "starts",
         "state",
-        "task",
-        "went_s",
         "workload",
     )
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.state = State.PENDING
-        self.left = task.iterations
-        self.slots: tuple[Slot, ...] = ()
+    def __init__(self, spec: Task) -> None:
+        self.spec = spec
+        self.id = spec.id
+        self.state = TaskState.PENDING
+        self.remaining = spec.iterations
+        self.gpus: tuple[GpuState, ...] = ()
         self.mps_pct = 100
         self.sharing = "mps"
-        self.workload: Workload = task.workload
+        self.workload: Workload = spec.workload
         self.scale = 1.0
-        self.need_mib = memory_mib(task.workload)
-        self.since_s = 0.0
-        self.starts = 0
-        self.held = False
-        self.led = False
-        self.went_s = 0.0
+        self.memory_mib = memory_mib(spec.workload)
+        self.slowed = False
+        self.mirrored = False
         self.power_w = 0.0
-
-    @property
-    def runs(self) -> bool:
-        """Whether it runs, and does not wait or load."""
-        return self.state is State.RUNNING
+        self.started_s = 0.0
+        self.ran_s = 0.0
+        self.starts = 0
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """All but its GPUs, which the loop knows: graphs of jobs and GPUs are too deep to pickle."""
-        return None, {**{name: getattr(self, name) for name in self.__slots__}, "slots": ()}
+        """Return all but its GPUs, which the executor restores: graphs of tasks and GPUs are too deep to pickle."""
+        return None, {**{name: getattr(self, name) for name in self.__slots__}, "gpus": ()}
+
+    @property
+    def running(self) -> bool:
+        """True while it runs, and does not wait or load."""
+        return self.state is TaskState.RUNNING
 
     def resize(self, batch_size: int | None, gpus: int) -> None:
         """Take another inference batch size, or with None the task's own, and a number of GPUs."""
-        wanted = self.task.workload if batch_size is None else replace(self.task.workload, batch_size=batch_size)
-        if wanted is not self.workload and wanted != self.workload:
-            self.workload = wanted
-            self.need_mib = memory_mib(wanted)
-        self.scale = self.workload.batch_size / self.task.workload.batch_size
-        if gpus != self.task.gpus:
-            self.scale *= speed(self.task, gpus)
+        workload = self.spec.workload if batch_size is None else replace(self.spec.workload, batch_size=batch_size)
+        if workload is not self.workload and workload != self.workload:
+            self.workload = workload
+            self.memory_mib = memory_mib(workload)
+        self.scale = self.workload.batch_size / self.spec.workload.batch_size
+        if gpus != self.spec.gpus:
+            self.scale *= parallel_speed(self.spec, gpus)
 
-    def saved(self, done: float) -> float:
-        """Of `done` iterations since it started, those that count when it is taken off: up to its last full epoch."""
-        if self.task.epochs is None:
+    def saved_iterations(self, done: float) -> float:
+        """Return how many of `done` iterations since its start count if it stops now: up to its last full epoch."""
+        if self.spec.epochs is None:
             return done
-        epoch, before = self.task.iterations / self.task.epochs, self.task.iterations - self.left
-        # What is a whole number of epochs but for rounding is one.
+        epoch, before = self.spec.iterations / self.spec.epochs, self.spec.iterations - self.remaining
+        # 1e-9: a number of epochs that is whole but for rounding is whole.
         return max(math.floor((before + done) / epoch + 1e-9) * epoch - before, 0.0)
 
+    def occupy(self, gpus: tuple[GpuState, ...]) -> None:
+        """Put the task on GPUs and take its memory there."""
+        self.gpus = gpus
+        for gpu in gpus:
+            gpu.tasks[self.id] = self
+            if len(gpus) > 1:
+                gpu.gangs[self.id] = self
+            gpu.free_mib -= self.memory_mib
+            gpu.invalidate()
 
-class WaitingRoom(Sequence[Task]):
-    """Tasks that have arrived and do not run, by (arrival, id); in and out in O(log n) and a memory move."""
+    def vacate(self) -> None:
+        """Take the task off its GPUs and give its memory back."""
+        for gpu in self.gpus:
+            del gpu.tasks[self.id]
+            gpu.gangs.pop(self.id, None)
+            # An empty GPU has all its memory, whatever rounding left.
+            gpu.free_mib = gpu.free_mib + self.memory_mib if gpu.tasks else gpu.device.gpu.memory_mib
+            gpu.invalidate()
+        self.gpus = ()
+        self.slowed = self.mirrored = False
 
-    def __init__(self) -> None:
-        self._keys: list[tuple[float, int]] = []
-        self._tasks: list[Task] = []
+    def start_on(self, gpu: GpuState, iterations: float | None) -> None:
+        """Start the task on a GPU's device, for so many iterations, or with None until it is stopped.
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+        Raises:
+            DeviceError: the device refuses.
+        """
+        if self.sharing == "mps":
+            gpu.device.start(self.id, self.workload, self.mps_pct, iterations)
+        else:
+            resident = Resident(self.workload, self.mps_pct, self.sharing)
+            gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
+        gpu.invalidate()
 
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks)
+    def split(self, now_s: float) -> None:
+        """Make a mirrored gang run on the devices of all its GPUs, since they may differ from now on."""
+        self.mirrored = False
+        for gpu in self.gpus[1:]:
+            gpu.device.advance(self.ran_s)
+            self.start_on(gpu, None)
+            gpu.device.advance(now_s)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        return self._tasks[index]
-
-    def _enter(self, task: Task) -> None:
-        key = (task.arrival_s, task.id)
-        place = bisect_left(self._keys, key)
-        self._keys.insert(place, key)
-        self._tasks.insert(place, task)
-
-    def _leave(self, task: Task) -> None:
-        place = bisect_left(self._keys, (task.arrival_s, task.id))
-        del self._keys[place], self._tasks[place]
-
-
-def enter(job: Job) -> None:
-    """Put a job on the books of its GPUs."""
-    task, need_mib, gang = job.task.id, job.need_mib, len(job.slots) > 1
-    for slot in job.slots:
-        slot.jobs[task] = job
-        if gang:
-            slot.gangs[task] = job
-        slot.free_mib -= need_mib
-        slot.reading = slot.seen = None
-
-
-def leave(job: Job) -> None:
-    """Take a job off the books of its GPUs; an empty one has all its memory, whatever was rounded before."""
-    task, need_mib, gang = job.task.id, job.need_mib, len(job.slots) > 1
-    for slot in job.slots:
-        del slot.jobs[task]
-        if gang:
-            del slot.gangs[task]
-        slot.free_mib = slot.free_mib + need_mib if slot.jobs else slot.all_mib
-        slot.reading = slot.seen = None
+    def end_mirroring(self, now_s: float) -> None:
+        """Account for the mirroring GPUs of a gang that has completed on its first GPU."""
+        for gpu in self.gpus[1:]:
+            if gpu.mirrors_device is not None:
+                gpu.mirrors_device.add_mirrored(self.ran_s, now_s, self.power_w)
+            gpu.reading = None
+        self.mirrored = False
 
 
-class Slot:
-    """One GPU during a run: its device, who is on it, and its latest reading.
+class GpuState:
+    """One GPU during a run.
 
     Attributes:
         index: the GPU's index in the cluster.
         device: the device.
-        jobs: who runs or loads on it, by task id.
+        tasks: the tasks that run or load on it, by task id.
+        gangs: those of them that are on other GPUs too, by task id.
         reading: the latest reading, or None when something changed since.
-        looked_s: when that reading was taken, s.
+        read_s: when that reading was taken, s.
         free_mib: device memory that is free, MiB.
-        all_mib: device memory that an empty GPU has, MiB.
-        seen: what a policy has seen of it since something changed, or None.
-        version: counts looks; a planned look of an older version is void.
-        listed: whether it is on the loop's list of GPUs to look at again.
-        gangs: those of the jobs that are on other GPUs too, by task id.
-        shares: the device, if it knows gangs and other ways of sharing than MPS.
-        follows: the device, if it need not be told what another one does too.
-        fallible: the device, if tasks can fail on it without the run failing.
-        told_lost: whether the loss of the GPU has been found.
+        version: counts changes; a scheduled check of an older version is void.
+        listed: whether it is on the executor's list of changed GPUs.
+        loss_reported: whether the policy has been notified that the GPU is lost.
+        shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
+        mirrors_device: the device, if it can mirror another one.
+        fallible: the device, if a task can fail on it while the run continues.
     """
 
     __slots__ = (
         "_clock",
-        "all_mib",
+        "_view",
         "device",
         "fallible",
-        "follows",
         "free_mib",
         "gangs",
         "index",
-        "jobs",
         "listed",
-        "looked_s",
+        "loss_reported",
+        "mirrors_device",
+        "read_s",
         "reading",
-        "seen",
-        "shares",
-        "told_lost",
+        "shares_gpu",
+        "tasks",
         "version",
     )
 
     def __init__(self, index: int, device: Device, clock: Clock) -> None:
         self.index = index
         self.device = device
-        self.jobs: dict[int, Job] = {}
+        self.tasks: dict[int, TaskRun] = {}
+        self.gangs: dict[int, TaskRun] = {}
         self.reading: Reading | None = None
-        self.looked_s = 0.0
-        self.free_mib = self.all_mib = device.gpu.memory_mib
+        self.read_s = 0.0
+        self.free_mib = device.gpu.memory_mib
         self.version = 0
         self.listed = False
-        self.gangs: dict[int, Job] = {}
-        self.follows = device if isinstance(device, Follows) else None
-        self.shares = device if isinstance(device, Shares) else None
+        self.loss_reported = False
+        self.shares_gpu = device if isinstance(device, SharesGpu) else None
+        self.mirrors_device = device if isinstance(device, MirrorsDevice) else None
         self.fallible = device if isinstance(device, Fallible) else None
-        self.told_lost = False
         self._clock = clock
-        self.seen: GpuView | None = None
+        self._view: GpuView | None = None
 
-    def changed(self) -> None:
-        """Forget the reading: something happened on this GPU."""
+    def invalidate(self) -> None:
+        """Discard the reading and the view, since something on this GPU changed."""
         self.reading = None
-        self.seen = None
+        self._view = None
 
-    def look(self) -> Reading:
-        """The device's reading now; taken again only if something changed."""
+    def read(self) -> Reading:
+        """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
-            if self.is_led():
-                part(next(iter(self.gangs.values())), self._clock.now_s())
+            if self.mirroring():
+                next(iter(self.gangs.values())).split(self._clock.now_s())
             self.reading = self.device.read()
-            self.looked_s = self.reading.time_s
+            self.read_s = self.reading.time_s
         return self.reading
 
-    def glance(self) -> Glance:
-        """What of that the timeline keeps, and when to look again."""
-        if self.follows is not None and self.reading is None and not (self.gangs and self.is_led()):
-            seen = self.follows.glance()
-            if seen is not None:
-                return seen
-        return Glance.of(self.look(), self.device.next_event_s())
+    def read_brief(self) -> BriefReading:
+        """Return the part of a reading that a timeline keeps, and the time of the device's next event."""
+        if self.mirrors_device is not None and self.reading is None and not (self.gangs and self.mirroring()):
+            brief = self.mirrors_device.read_brief()
+            if brief is not None:
+                return brief
+        return BriefReading.of(self.read(), self.device.next_event_s())
 
-    def is_led(self) -> bool:
-        """Whether it does what the first GPU of a gang does, and its device has not been told."""
-        for job in self.gangs.values():
-            return job.led and job.slots[0] is not self
+    def mirroring(self) -> bool:
+        """Return whether it mirrors the first GPU of a gang, so that its own device runs nothing."""
+        # A GPU of a mirrored gang has no other task.
+        for task in self.gangs.values():
+            return task.mirrored and task.gpus[0] is not self
         return False
 
+    def require_sharing(self, purpose: str) -> SharesGpu:
+        """Return the device, for what only some devices can do.
+
+        Raises:
+            DeviceError: it shares by MPS alone and runs each task on itself alone.
+        """
+        if self.shares_gpu is None:
+            raise DeviceError(
+                f"GPU {self.index} ({self.device.gpu.name}, {self.device.provenance}): {purpose} is not possible; it "
+                "shares by MPS alone and runs each task on itself alone. Use a policy and tasks that need no more, or "
+                "emulated GPUs."
+            )
+        return self.shares_gpu
+
     def view(self) -> GpuView:
-        """This GPU as a policy may see it; built once for each reading."""
-        if self.seen is None:
-            reading = self.look()
-            self.seen = GpuView(
+        """Return this GPU as a policy may see it; built once for each reading."""
+        if self._view is None:
+            reading = self.read()
+            self._view = GpuView(
                 self.index,
                 self.device.gpu,
                 RunningTasks(self, self._clock),
@@ -267,4 +281,57 @@ class Slot:
                 reading.power_w,
                 self.free_mib,
             )
-        return self.seen
+        return self._view
+
+
+class RunningTasks(Mapping[int, Running]):
+    """View of the tasks on a GPU; the present progress of a task is computed from the latest reading on access."""
+
+    __slots__ = ("_clock", "_gpu")
+
+    def __init__(self, gpu: GpuState, clock: Clock) -> None:
+        self._gpu = gpu
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self._gpu.tasks)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._gpu.tasks)
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._gpu.tasks
+
+    def __getitem__(self, task_id: int) -> Running:
+        task = self._gpu.tasks[task_id]
+        gpus = tuple([gpu.index for gpu in task.gpus])
+        if not task.running:
+            return Running(task.spec, task.mps_pct, math.inf, task.remaining / task.scale, task.sharing, gpus)
+        first = task.gpus[0]
+        progress = first.read().residents[task_id]
+        since_s = self._clock.now_s() - first.read_s
+        done = progress.done + since_s / progress.time_s
+        remaining = max(task.remaining / task.scale - done, 0.0)
+        return Running(task.spec, task.mps_pct, progress.time_s, remaining, task.sharing, gpus)
+
+
+class GpuViews(Sequence[GpuView]):
+    """Views of all GPUs, each built on access."""
+
+    def __init__(self, gpus: Sequence[GpuState]) -> None:
+        self._gpus = gpus
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def __iter__(self) -> Iterator[GpuView]:
+        return (gpu.view() for gpu in self._gpus)
+
+    @overload
+    def __getitem__(self, index: int) -> GpuView: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[GpuView]: ...
+    def __getitem__(self, index: int | slice) -> GpuView | Sequence[GpuView]:
+        if isinstance(index, slice):
+            return [gpu.view() for gpu in self._gpus[index]]
+        return self._gpus[index].view()

@@ -1,31 +1,32 @@
-"""The timeline: who ran where, when, at which clock and share, at what power. Every metric is computed from it."""
+"""Timeline of a run, and the metrics that are computed from it: times of tasks (Eq. 8) and energy of GPUs (Eq. 6).
 
-from __future__ import annotations
+A timeline has segments (of a GPU: clock, power, residents) and intervals (of a task on a GPU). The paper sums power
+over windows (Section II-A); here power is constant within a segment, so that the sum is exact.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pandas as pd
 
-from heshare.devices.device import Glance
-
-if TYPE_CHECKING:
-    from heshare.running.totals import Totals
-
+from heshare.arrays import FloatArray, IntArray
+from heshare.devices.device import BriefReading
+from heshare.world.task import Task
 
 T = TypeVar("T")
 
 
 class Segment(NamedTuple):
-    """A stretch of time in which nothing changed on one GPU.
+    """A period in which nothing changed on one GPU.
 
     Attributes:
         gpu: the GPU's index in the cluster.
         start_s: begin, s.
         end_s: end, s.
-        requested_mhz: the SM clock asked for, MHz; None when the card was left to itself.
+        requested_mhz: the requested SM clock, MHz; None when the card chose it.
         sm_mhz: the SM clock reached, MHz.
         power_w: board power, W.
         residents: (task id, MPS percentage, seconds per iteration) of each task that ran.
@@ -41,7 +42,7 @@ class Segment(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A stretch of time that a task spent on one GPU without a break; a task on several has one on each.
+    """A period that a task spent on one GPU without a break; a task on several GPUs has one on each.
 
     Attributes:
         task: the task's id.
@@ -50,9 +51,9 @@ class Interval(NamedTuple):
         end_s: end, s.
         mps_pct: its MPS percentage.
         batch_size: its inference batch size.
-        iterations: iterations of the task (as it is on its own batch size and number of GPUs) completed here, less
-            what it had not saved when it was taken off; the members of a gang did the same part each.
-        outcome: how it ended, `completed`, `paused` or `migrated`.
+        iterations: iterations (at the task's own batch size and number of GPUs) completed here, less those that it had
+            not saved when it was taken off; each GPU of a gang did the same part.
+        outcome: `completed`, `paused`, `migrated`, or `failed: ` and the kind of failure.
     """
 
     task: int
@@ -67,7 +68,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happened on a cluster.
+    """Timeline of a run on k GPUs.
 
     Attributes:
         labels: a short name for each GPU, shape (k,).
@@ -80,98 +81,213 @@ class Timeline:
     intervals: tuple[Interval, ...]
 
     def segment_frame(self) -> pd.DataFrame:
-        """One row a segment: gpu, label, times, clocks, power, energy_j, tasks (how many) and residents as text."""
+        """Return one row a segment: gpu, label, times, clocks, power, energy_j, number of tasks, residents as text."""
         frame = pd.DataFrame(self.segments, columns=list(Segment._fields))
         residents = frame.pop("residents")
         frame["requested_mhz"] = frame["requested_mhz"].astype("Int64")
         frame.insert(1, "label", [self.labels[gpu] for gpu in frame["gpu"]])
         frame["energy_j"] = frame["power_w"] * (frame["end_s"] - frame["start_s"])
-        frame["tasks"] = [len(each) for each in residents]
-        frame["residents"] = ["+".join(f"{task}@{pct}" for task, pct, _ in each) for each in residents]
+        frame["tasks"] = [len(tasks) for tasks in residents]
+        frame["residents"] = ["+".join(f"{task}@{pct}" for task, pct, _ in tasks) for tasks in residents]
         return frame.sort_values(["gpu", "start_s"], kind="stable", ignore_index=True)
 
     def interval_frame(self) -> pd.DataFrame:
-        """One row an interval, by task and start."""
+        """Return one row an interval, by task and start."""
         frame = pd.DataFrame(self.intervals, columns=list(Interval._fields))
         frame.insert(2, "label", [self.labels[gpu] for gpu in frame["gpu"]])
         return frame.sort_values(["task", "start_s"], kind="stable", ignore_index=True)
 
 
-class Rows(Protocol[T]):
-    """Where a recorder puts its rows: a list, or a file."""
+@dataclass(frozen=True)
+class Totals:
+    """Metrics of a run of n tasks on k GPUs that were added up while it ran, in place of a timeline.
+
+    Attributes:
+        waiting_s: W_i of Eq. 8, s, shape (n,).
+        execution_s: E_i of Eq. 8, s, shape (n,).
+        completion_s: when each task completed, s, shape (n,); NaN for one that never did.
+        last_gpu: the last GPU of each task, shape (n,).
+        energy_active_j: each GPU's energy until its last task ends, J, shape (k,).
+        energy_cluster_j: each GPU's energy until the end, J, shape (k,).
+        busy_s: time that each GPU ran at least one task, s, shape (k,).
+    """
+
+    waiting_s: FloatArray
+    execution_s: FloatArray
+    completion_s: FloatArray
+    last_gpu: FloatArray
+    energy_active_j: FloatArray
+    energy_cluster_j: FloatArray
+    busy_s: FloatArray
+
+
+class RowSink(Protocol[T]):
+    """Destination of a recorder's rows: a list, or a file."""
 
     def append(self, row: T, /) -> object:
-        """Take a row."""
+        """Add a row."""
         ...
 
     def extend(self, rows: Iterable[T], /) -> object:
-        """Take rows."""
+        """Add rows."""
         ...
 
     def __iter__(self) -> Iterator[T]:
-        """Those that are kept in memory."""
+        """Return an iterator over the rows in memory."""
         ...
 
 
-class Recording(Protocol):
-    """What the event loop tells of a run; a recorder keeps what it wants of it."""
+class RunRecorder(Protocol):
+    """Recorder of a run, which the event loop calls."""
 
-    def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
-        """From `now_s` on, the GPU is as was seen."""
+    def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
+        """Record that the GPU is in this state from `now_s` on."""
         ...
 
-    def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
-        """From `now_s` on, all these GPUs are as was seen of one of them."""
+    def observe_all(self, gpus: Sequence[int], now_s: float, state: BriefReading) -> None:
+        """Record that all these GPUs are in the same state from `now_s` on."""
         ...
 
-    def close(self, last: Interval, gpus: Sequence[int]) -> None:
-        """A task has left its GPUs; `last` is its stretch on one of them."""
+    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
+        """Record that a task has left its GPUs; `last` is its interval on one of them."""
         ...
 
     def finish(self, now_s: float) -> tuple[Timeline, Totals | None]:
-        """The run is over: the timeline, and the totals if they were added up."""
+        """End the recording; return the timeline, and the totals if they were added up."""
         ...
 
 
 @dataclass
-class Recorder:
-    """Collects a timeline while the event loop runs; a look that shows nothing new makes no new segment."""
+class TimelineRecorder:
+    """Recorder of a whole timeline; an observation that shows no change begins no segment."""
 
     labels: tuple[str, ...]
-    segments: Rows[Segment] = field(default_factory=list)
-    intervals: Rows[Interval] = field(default_factory=list)
+    segments: RowSink[Segment] = field(default_factory=list)
+    intervals: RowSink[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
 
-    def observe(self, gpu: int, now_s: float, seen: Glance) -> None:
-        """From `now_s` on, the GPU is as was seen."""
+    def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
+        """Record that the GPU is in this state from `now_s` on."""
         before = self._open.get(gpu)
         if before is not None:
             if (
-                before.power_w == seen.power_w
-                and before.residents == seen.residents
-                and before.sm_mhz == seen.sm_mhz
-                and before.requested_mhz == seen.requested_mhz
+                before.power_w == state.power_w
+                and before.residents == state.residents
+                and before.sm_mhz == state.sm_mhz
+                and before.requested_mhz == state.requested_mhz
             ):
                 return
-            self._close(before, now_s)
-        self._open[gpu] = Segment(gpu, now_s, math.nan, seen.requested_mhz, seen.sm_mhz, seen.power_w, seen.residents)
+            self._end(before, now_s)
+        self._open[gpu] = Segment(
+            gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
+        )
 
-    def alike(self, gpus: Sequence[int], now_s: float, seen: Glance) -> None:
-        """From `now_s` on, all these GPUs are as was seen of one of them."""
+    def observe_all(self, gpus: Sequence[int], now_s: float, state: BriefReading) -> None:
+        """Record that all these GPUs are in the same state from `now_s` on."""
         for gpu in gpus:
-            self.observe(gpu, now_s, seen)
+            self.observe(gpu, now_s, state)
 
-    def close(self, last: Interval, gpus: Sequence[int]) -> None:
-        """A task has left its GPUs; `last` is its stretch on one of them."""
+    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
+        """Record that a task has left its GPUs; `last` is its interval on one of them."""
         self.intervals.extend([last._replace(gpu=gpu) for gpu in gpus])
 
     def finish(self, now_s: float) -> tuple[Timeline, None]:
-        """Close every open segment at `now_s`; the timeline, from which everything else can be added up."""
+        """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
-            self._close(self._open.pop(gpu), now_s)
+            self._end(self._open.pop(gpu), now_s)
         return Timeline(self.labels, tuple(self.segments), tuple(self.intervals)), None
 
-    def _close(self, segment: Segment, now_s: float) -> None:
+    def _end(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:
-            gpu, start_s, _, asked, reached, power_w, residents = segment
-            self.segments.append(Segment(gpu, start_s, now_s, asked, reached, power_w, residents))
+            self.segments.append(Segment(segment.gpu, segment.start_s, now_s, *segment[3:]))
+
+
+def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
+    """Return one interval for each period in which a task ran, on however many GPUs; in the order given."""
+    return list({(interval.task, interval.start_s, interval.end_s): interval for interval in intervals}.values())
+
+
+def execution_s(intervals: Sequence[Interval], n: int, /) -> FloatArray:
+    """Return the execution time of each of n tasks: the time on its GPU or GPUs, E_i of Eq. 8, s, shape (n,)."""
+    total = np.zeros(n)
+    for interval in task_intervals(intervals):
+        total[interval.task] += interval.end_s - interval.start_s
+    return total
+
+
+def waiting_s(intervals: Sequence[Interval], tasks: Sequence[Task], /) -> FloatArray:
+    """Return the waiting time of each task: the time on no GPU between arrival and completion, W_i of Eq. 8, s, (n,).
+
+    Pauses are part of it.
+    """
+    total = np.zeros(len(tasks))
+    left_s = np.array([task.arrival_s for task in tasks])
+    for interval in sorted(task_intervals(intervals), key=lambda each: (each.task, each.start_s, each.end_s)):
+        total[interval.task] += interval.start_s - left_s[interval.task]
+        left_s[interval.task] = interval.end_s
+    return total
+
+
+def completion_s(intervals: Sequence[Interval], n: int, /) -> FloatArray:
+    """Return when each of n tasks completed, s, shape (n,); NaN for one that never did."""
+    times_s = np.full(n, np.nan)
+    for interval in intervals:
+        if interval.outcome == "completed":
+            times_s[interval.task] = interval.end_s
+    return times_s
+
+
+def last_end_s(intervals: Sequence[Interval], k: int, /) -> FloatArray:
+    """Return when the last task left each of k GPUs, s, shape (k,); 0 for a GPU that never ran one."""
+    last_s = np.zeros(k)
+    for interval in intervals:
+        last_s[interval.gpu] = max(last_s[interval.gpu], interval.end_s)
+    return last_s
+
+
+def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
+    """Return the energy of each GPU, E^m of Eq. 6: the integral of its power from the start to `until_s`, J, (k,).
+
+    Eq. 6 prints E^m = P^m; Section II-A sums power over time.
+
+    Args:
+        segments: of all GPUs, in any order.
+        until_s: where each GPU's account ends, s, shape (k,). The active account ends with its last task, the
+            cluster account with the makespan.
+    """
+    if not segments:
+        return np.zeros(len(until_s))
+    gpu, start_s, end_s, power_w = _columns(segments)
+    duration_s = np.clip(np.minimum(end_s, until_s[gpu]) - start_s, 0.0, None)
+    total: FloatArray = np.bincount(gpu, weights=power_w * duration_s, minlength=len(until_s)).astype(np.float64)
+    return total
+
+
+def busy_s(segments: Sequence[Segment], k: int, /) -> FloatArray:
+    """Return the time in which each of k GPUs ran at least one task, s, shape (k,)."""
+    total = np.zeros(k)
+    for segment in segments:
+        if segment.residents:
+            total[segment.gpu] += segment.end_s - segment.start_s
+    return total
+
+
+def power_steps(segments: Sequence[Segment], /) -> tuple[FloatArray, FloatArray]:
+    """Return the cluster's power as a step function: times, s, shape (m,), and power from each time on, W, (m,)."""
+    if not segments:
+        return np.zeros(0), np.zeros(0)
+    _, start_s, end_s, power_w = _columns(segments)
+    change_w = np.concatenate([power_w, -power_w])
+    times_s, place = np.unique(np.concatenate([start_s, end_s]), return_inverse=True)
+    # Rounding keeps the sum of +P and -P from showing as 1e-14 W once all is over.
+    total_w: FloatArray = np.cumsum(np.bincount(place, weights=change_w, minlength=len(times_s))).astype(np.float64)
+    return times_s, np.round(total_w, 9)
+
+
+def _columns(segments: Sequence[Segment]) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    return (
+        np.array([segment.gpu for segment in segments], dtype=np.int64),
+        np.array([segment.start_s for segment in segments], dtype=float),
+        np.array([segment.end_s for segment in segments], dtype=float),
+        np.array([segment.power_w for segment in segments], dtype=float),
+    )

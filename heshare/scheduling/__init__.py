@@ -1,1 +1,1 @@
-"""What is decided: the two stages of HeShare (Sections III-B and III-C) and the Pareto front they give."""
+"""HeShare's two stages: energy-aware task scheduling (Section III-B) and GPU sharing optimization (Section III-C)."""

@@ -1,23 +1,22 @@
-"""The batch model (Section III-C 1, Eqs. 11-12): SPT queues and where they are split (Algorithm 1, lines 3-5)."""
-
-from __future__ import annotations
+"""Batch generation (Algorithm 1, lines 3-5): SPT queues of the GPUs and their split into batches (Eqs. 11-12)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.scheduling.objectives import BoolArray, Instance, IntArray
-from heshare.scheduling.sharing import NOBODY, Batches, Sharing, batches, distinct_rows
+from heshare.arrays import BoolArray, IntArray
+from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, distinct_rows, unconfigured_batches
+from heshare.scheduling.objectives import Instance
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """q queues of tasks, each on its type of GPU, shortest first.
+class SptQueues:
+    """q queues of tasks, each on a type of GPU, shortest processing time first (Algorithm 1, line 4).
 
     Attributes:
         kind: index in the instance's `kinds`, shape (q,).
-        tasks: task indices in SPT order, `NOBODY` beyond a queue's length, shape (q, w).
-        length: tasks in each, shape (q,).
+        tasks: task indices in SPT order, `EMPTY` after the last task, shape (q, w).
+        length: number of tasks of each, shape (q,).
     """
 
     kind: IntArray
@@ -26,124 +25,124 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Queues cut into batches.
+class BatchSplit:
+    """Queues split into batches (Eqs. 11-12).
 
     Attributes:
         batches: all batches, queue by queue in order of execution, shape (b, w).
-        line: the queue of each batch, shape (b,).
-        behind: how many tasks of the queue wait for the batch to end, shape (b,).
+        queue: the queue of each batch, shape (b,).
+        behind: number of tasks in later batches of the queue, shape (b,).
     """
 
     batches: Batches
-    line: IntArray
+    queue: IntArray
     behind: IntArray
 
 
-def distinct_lines(schemes: IntArray, world: Instance) -> tuple[Lines, IntArray]:
-    """The different queues among p schemes, shape (p, n): GPUs of one type with the same tasks have the same queue.
+def distinct_queues(schemes: IntArray, instance: Instance) -> tuple[SptQueues, IntArray]:
+    """Return the distinct queues of p schemes, shape (p, n) (Algorithm 1, lines 3 and 4).
+
+    GPUs of one type with the same tasks have the same queue, in one scheme or in several.
 
     Returns:
-        The queues, and the queue's index of each GPU of each scheme, `NOBODY` where a GPU has none, shape (p, k).
+        The queues, and the index of the queue of each GPU of each scheme, `EMPTY` for none, shape (p, k).
     """
     p, n = schemes.shape
-    kind = world.kind_of[schemes]
-    place = np.argsort(world.order_of_kind, axis=1)[kind, np.arange(n)]
-    # Every queue as one stretch of a long row: by scheme, then GPU, then SPT.
-    order = np.lexsort((place.ravel(), schemes.ravel(), np.repeat(np.arange(p), n)))
-    task, owner = order % n, (order // n) * world.k + schemes.ravel()[order]
+    kind = instance.kind_of[schemes]
+    spt_position = np.argsort(instance.order_of_kind, axis=1)[kind, np.arange(n)]
+    # Sorted by scheme, then GPU, then SPT, the tasks of a queue stand together.
+    order = np.lexsort((spt_position.ravel(), schemes.ravel(), np.repeat(np.arange(p), n)))
+    task, owner = order % n, (order // n) * instance.k + schemes.ravel()[order]
     begin = np.flatnonzero(np.diff(owner, prepend=-1))
     length = np.diff(begin, append=len(owner))
-    table = np.full((len(begin), int(length.max()) + 1), NOBODY)
+    table = np.full((len(begin), int(length.max()) + 1), EMPTY)
     table[:, 0] = kind.ravel()[order[begin]]
     table[np.repeat(np.arange(len(begin)), length), np.arange(len(task)) - np.repeat(begin, length) + 1] = task
     first, inverse = distinct_rows(table)
-    seen = np.argsort(first)
-    which = np.full((p, world.k), NOBODY)
-    which.ravel()[owner[begin]] = np.argsort(seen)[inverse]
-    kept = first[seen]
-    return Lines(table[kept, 0], table[kept, 1:], length[kept]), which
+    # Queues are numbered in order of first appearance.
+    by_appearance = np.argsort(first)
+    queue_of_gpu = np.full((p, instance.k), EMPTY)
+    queue_of_gpu.ravel()[owner[begin]] = np.argsort(by_appearance)[inverse]
+    kept = first[by_appearance]
+    return SptQueues(table[kept, 0], table[kept, 1:], length[kept]), queue_of_gpu
 
 
-def split_for_jct(lines: Lines, sharing: Sharing) -> Split:
-    """Batch generation (Algorithm 1, line 5): take each next task into the batch unless a split gives a lower JCT.
+def split_for_jct(queues: SptQueues, model: BatchModel) -> BatchSplit:
+    """Split queues where that lowers the average JCT (Algorithm 1, line 5).
 
-    Joining slows the batch down for all of its tasks; splitting makes the task wait for the batch's end. Either way
-    the tasks behind wait for both, and the sum of all their JCTs decides. Everybody runs at 100 % and the default
-    clock. A task that does not fit the batch's memory or would be one MPS client too many starts a new batch.
-
-    Returns:
-        The queues cut into batches.
+    Each next task either joins the current batch or starts a new one. Joining slows the whole batch down; splitting
+    makes the task wait for the batch's end. The tasks behind wait for both in either case, so the sum of all JCTs
+    decides. All tasks have 100 % and the default clock. A task that does not fit the batch's memory, or would exceed
+    the number of MPS clients, starts a new batch.
     """
-    count, width = lines.tasks.shape
+    count, width = queues.tasks.shape
     starts = np.zeros((count, width), dtype=bool)
     starts[:, 0] = True
     begin = np.zeros(count, dtype=np.int64)
-    open_batch = sharing.execute(batches(lines.kind, lines.tasks[:, :1]))
-    jct_s, end_s = open_batch.time_s.sum(axis=1), open_batch.end_s.copy()
+    current = model.execute(unconfigured_batches(queues.kind, queues.tasks[:, :1]))
+    jct_s, end_s = current.time_s.sum(axis=1), current.end_s.copy()
     for step in range(1, width):
-        rows = np.flatnonzero(lines.length > step)
-        alone = sharing.execute(batches(lines.kind[rows], lines.tasks[rows, step : step + 1]))
-        behind = lines.length[rows] - step - 1
+        rows = np.flatnonzero(queues.length > step)
+        alone = model.execute(unconfigured_batches(queues.kind[rows], queues.tasks[rows, step : step + 1]))
+        behind = queues.length[rows] - step - 1
         split_s = jct_s[rows] + (1 + behind) * (end_s[rows] + alone.end_s)
-        fits = _fits(lines, rows, begin[rows], step, sharing.world)
-        joined = sharing.execute(_interval(lines, rows[fits], begin[rows[fits]], step))
+        fits = _fits(queues, rows, begin[rows], step, model.instance)
+        joined = model.execute(_interval(queues, rows[fits], begin[rows[fits]], step))
         split = np.ones(len(rows), dtype=bool)
         split[fits] = split_s[fits] < joined.jct_s(behind[fits])
         starts[rows, step] = split
         begin[rows] = np.where(split, step, begin[rows])
         jct_s[rows], end_s[rows] = alone.end_s, alone.end_s
-        stays = ~split[fits]
-        jct_s[rows[fits][stays]] = joined.time_s.sum(axis=1)[stays]
-        end_s[rows[fits][stays]] = joined.end_s[stays]
-    return _cut(lines, starts)
+        joins = ~split[fits]
+        jct_s[rows[fits][joins]] = joined.time_s.sum(axis=1)[joins]
+        end_s[rows[fits][joins]] = joined.end_s[joins]
+    return _split_at(queues, starts)
 
 
-def split_for_memory(lines: Lines, world: Instance) -> Split:
-    """As few batches as memory and the MPS clients allow, in SPT order (Sched-only)."""
-    count, width = lines.tasks.shape
+def split_for_memory(queues: SptQueues, instance: Instance) -> BatchSplit:
+    """Split queues into as few batches as memory and the MPS clients allow, in SPT order (Sched-only)."""
+    count, width = queues.tasks.shape
     starts = np.zeros((count, width), dtype=bool)
     starts[:, 0] = True
     begin = np.zeros(count, dtype=np.int64)
     for step in range(1, width):
-        rows = np.flatnonzero(lines.length > step)
-        split = ~_fits(lines, rows, begin[rows], step, world)
+        rows = np.flatnonzero(queues.length > step)
+        split = ~_fits(queues, rows, begin[rows], step, instance)
         starts[rows, step] = split
         begin[rows] = np.where(split, step, begin[rows])
-    return _cut(lines, starts)
+    return _split_at(queues, starts)
 
 
-def split_all(lines: Lines) -> Split:
-    """One task a batch: the sequential execution of stage 1."""
-    return _cut(lines, np.ones(lines.tasks.shape, dtype=bool))
+def split_every_task(queues: SptQueues) -> BatchSplit:
+    """Split queues into batches of one task, the sequential execution of stage 1."""
+    return _split_at(queues, np.ones(queues.tasks.shape, dtype=bool))
 
 
-def _interval(lines: Lines, rows: IntArray, begin: IntArray, last: int) -> Batches:
-    """Batches made of the tasks at positions begin .. last of some queues."""
+def _interval(queues: SptQueues, rows: IntArray, begin: IntArray, last: int) -> Batches:
+    """Return batches of the tasks at positions begin .. last of some queues."""
     width = int(last + 1 - begin.min(initial=last))
-    at = begin[:, None] + np.arange(width)
-    tasks = np.where(at <= last, lines.tasks[rows[:, None], np.minimum(at, last)], NOBODY)
-    return batches(lines.kind[rows], tasks)
+    position = begin[:, None] + np.arange(width)
+    tasks = np.where(position <= last, queues.tasks[rows[:, None], np.minimum(position, last)], EMPTY)
+    return unconfigured_batches(queues.kind[rows], tasks)
 
 
-def _fits(lines: Lines, rows: IntArray, begin: IntArray, last: int, world: Instance) -> BoolArray:
-    """Whether positions begin .. last of some queues fit their GPU together (memory, MPS clients), shape (rows,)."""
-    needs = np.where(lines.tasks == NOBODY, 0.0, world.needs_mib[lines.tasks])[rows]
-    inside = (np.arange(needs.shape[1]) >= begin[:, None]) & (np.arange(needs.shape[1]) <= last)
-    size = np.array([gpu.memory_mib for gpu in world.kinds])[lines.kind[rows]]
-    clients = np.array([gpu.mps_clients for gpu in world.kinds])[lines.kind[rows]]
-    result: BoolArray = ((needs * inside).sum(axis=1) <= size) & (last + 1 - begin <= clients)
+def _fits(queues: SptQueues, rows: IntArray, begin: IntArray, last: int, instance: Instance) -> BoolArray:
+    """Return whether positions begin .. last of some queues fit their GPU's memory and MPS clients, shape (rows,)."""
+    needs_mib = np.where(queues.tasks == EMPTY, 0.0, instance.needs_mib[queues.tasks])[rows]
+    inside = (np.arange(needs_mib.shape[1]) >= begin[:, None]) & (np.arange(needs_mib.shape[1]) <= last)
+    memory_mib = np.array([gpu.memory_mib for gpu in instance.kinds])[queues.kind[rows]]
+    clients = np.array([gpu.mps_clients for gpu in instance.kinds])[queues.kind[rows]]
+    result: BoolArray = ((needs_mib * inside).sum(axis=1) <= memory_mib) & (last + 1 - begin <= clients)
     return result
 
 
-def _cut(lines: Lines, starts: BoolArray) -> Split:
-    """Cut queues before every position where `starts` is true."""
-    present = lines.tasks != NOBODY
-    line, begin = np.nonzero(starts & present)
-    end = np.append(begin[1:], 0)
-    last_of_line = np.append(line[1:] != line[:-1], True)
-    end = np.where(last_of_line, lines.length[line], end)
-    size = end - begin
-    at = begin[:, None] + np.arange(int(size.max()))
-    tasks = np.where(at < end[:, None], lines.tasks[line[:, None], np.minimum(at, end[:, None] - 1)], NOBODY)
-    return Split(batches(lines.kind[line], tasks), line, lines.length[line] - end)
+def _split_at(queues: SptQueues, starts: BoolArray) -> BatchSplit:
+    """Split queues before every position where `starts` is true."""
+    queue, begin = np.nonzero(starts & (queues.tasks != EMPTY))
+    last_of_queue = np.append(queue[1:] != queue[:-1], True)
+    end = np.where(last_of_queue, queues.length[queue], np.append(begin[1:], 0))
+    position = begin[:, None] + np.arange(int((end - begin).max()))
+    tasks = np.where(
+        position < end[:, None], queues.tasks[queue[:, None], np.minimum(position, end[:, None] - 1)], EMPTY
+    )
+    return BatchSplit(unconfigured_batches(queues.kind[queue], tasks), queue, queues.length[queue] - end)

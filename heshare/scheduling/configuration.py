@@ -1,135 +1,233 @@
-"""The resource configuration algorithm (Section III-C 2, Algorithm 1, lines 6-21): MPS percentages and clocks."""
-
-from __future__ import annotations
+"""The resource configuration algorithm (Section III-C 2, Algorithm 1): batches, MPS percentages and SM clocks."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.scheduling.batching import Split
-from heshare.scheduling.objectives import FloatArray, Instance, IntArray
+from heshare.arrays import FloatArray, IntArray
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchExecutions, BatchModel, distinct_rows
+from heshare.scheduling.batching import (
+    BatchSplit,
+    SptQueues,
+    distinct_queues,
+    split_every_task,
+    split_for_jct,
+    split_for_memory,
+)
+from heshare.scheduling.genetic import Schemes
+from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import non_dominated, thin
-from heshare.scheduling.settings import Settings
-from heshare.scheduling.sharing import DEFAULT_CLOCK, NOBODY, Batches, Executions, Sharing, distinct_rows
+from heshare.scheduling.plan import Batch, Plan
+from heshare.scheduling.settings import DEFAULTS, Settings
 
 
-def mps_percentages(split: Split, sharing: Sharing, settings: Settings) -> IntArray:
-    """The MPS percentage of every task of every batch (lines 6-10), shape (b, w).
+def configure(
+    schemes: Schemes, instance: Instance, predictor: Predictor, settings: Settings = DEFAULTS
+) -> tuple[tuple[Plan, ...], FloatArray]:
+    """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes (Eq. 16).
 
-    Coordinate descent: from 100 % each, the tasks of a batch choose in SPT order, once each, the percentage that
-    serves `settings.mps_goal` best; of equal ones the largest. A task alone keeps 100 %: a limit can only slow it.
+    Minimises energy and average JCT of each scheme over the MPS percentages and clocks of its batches. All schemes
+    are configured at once (line 2), so that the predictor gets few, large calls. Queues that several schemes have in
+    common are configured once.
+
+    Args:
+        schemes: PS, the Pareto set of stage 1.
+        instance: the task set on its cluster.
+        predictor: predicts time and power of tasks that share a GPU.
+        settings: the MPS percentages and clocks to choose from, and the variants of each line.
+
+    Returns:
+        PS' (line 23): the plans of the final front in order of energy, and their [energy in J, average JCT in s],
+        shape (m, 2).
     """
-    asked, behind = split.batches, split.behind
+    chosen = thin(schemes.objectives, settings.solutions)
+    queues, queue_of_gpu = distinct_queues(schemes.gpus[chosen], instance)  # lines 3 and 4
+    model = BatchModel(instance, predictor)
+    split = _split(queues, model, settings)  # line 5
+    mps_pct = mps_percentages(split, model, settings)  # lines 6-10
+    clocks_mhz = clock_candidates(instance, settings)
+    curves = clock_curves(split, mps_pct, clocks_mhz, model, settings)  # lines 11-13
+    fronts = [combine_clocks(row, curves, settings) for row in queue_of_gpu]
+    scheme = np.repeat(np.arange(len(chosen)), [len(points) for points, _ in fronts])
+    configured = np.concatenate([points for points, _ in fronts]) / np.array([1.0, instance.n])
+    clock_index = np.concatenate([indices for _, indices in fronts])
+    # However a queue is split, all of its tasks wait until their GPU can begin.
+    configured[:, 1] += (instance.begin_s[schemes.gpus[chosen]].sum(axis=1) / instance.n)[scheme]
+    # PS' begins with PS (line 1), so schemes of stage 1 stay where no configuration dominates them (lines 14-19).
+    objectives = np.concatenate((configured, schemes.objectives[chosen]))
+    front = np.flatnonzero(non_dominated(objectives))
+    front = front[thin(objectives[front], settings.front)]
+    sequential = split_every_task(queues)
+    plans = []
+    for index in front:
+        value = (objectives[index, 0], objectives[index, 1])
+        if index < len(scheme):
+            clock_mhz = clocks_mhz[instance.kind_of, clock_index[index]]
+            plans.append(build_plan(queue_of_gpu[scheme[index]], clock_mhz, split, mps_pct, instance, value))
+        else:
+            clock_mhz = np.full(instance.k, DEFAULT_CLOCK)
+            row = queue_of_gpu[index - len(scheme)]
+            plans.append(build_plan(row, clock_mhz, sequential, sequential.batches.mps_pct, instance, value))
+    return tuple(plans), objectives[front]
+
+
+def _split(queues: SptQueues, model: BatchModel, settings: Settings) -> BatchSplit:
+    if settings.batching == "jct":
+        return split_for_jct(queues, model)
+    return split_for_memory(queues, model.instance) if settings.batching == "memory" else split_every_task(queues)
+
+
+def mps_percentages(split: BatchSplit, model: BatchModel, settings: Settings) -> IntArray:
+    """Return the MPS percentage of each task of each batch (Algorithm 1, lines 6-10), shape (b, w).
+
+    Coordinate descent: from 100 % each, the tasks of a batch are set once each, in SPT order, to the percentage with
+    the least `settings.mps_goal`, of equal ones to the largest. A task alone keeps 100 %: a limit can only slow it.
+    """
+    batches, behind = split.batches, split.behind
     if settings.mps_goal == "none":
-        return asked.mps_pct.copy()
-    table = np.concatenate((asked.kind[:, None], asked.tasks), axis=1)
+        return batches.mps_pct.copy()
+    keys = np.concatenate((batches.kind[:, None], batches.tasks), axis=1)
     if settings.mps_goal == "queue":
-        table = np.concatenate((behind[:, None], table), axis=1)
-    first, inverse = distinct_rows(table)
-    asked, behind = asked.take(first), behind[first]
-    pct = asked.mps_pct.copy()
-    shares = np.array(settings.mps_pcts[::-1])
-    size = asked.members.sum(axis=1)
-    for position in range(asked.tasks.shape[1]):
+        keys = np.concatenate((behind[:, None], keys), axis=1)
+    first, inverse = distinct_rows(keys)
+    batches, behind = batches.take(first), behind[first]
+    mps_pct = batches.mps_pct.copy()
+    candidates = np.array(settings.mps_pcts[::-1])  # largest first, which wins ties
+    size = batches.members.sum(axis=1)
+    for position in range(batches.tasks.shape[1]):
         rows = np.flatnonzero(size > max(position, 1))
-        tried = Batches(asked.kind, asked.tasks, pct, asked.sm_mhz).take(np.repeat(rows, len(shares)))
-        tried.mps_pct[:, position] = np.tile(shares, len(rows))
-        score = _score(sharing.execute(tried), position, np.repeat(behind[rows], len(shares)), settings)
-        pct[rows, position] = shares[_first_least(score.reshape(len(rows), len(shares)))]
-    return pct[inverse]
+        trials = Batches(batches.kind, batches.tasks, mps_pct, batches.sm_mhz).take(np.repeat(rows, len(candidates)))
+        trials.mps_pct[:, position] = np.tile(candidates, len(rows))
+        score = _mps_score(model.execute(trials), position, np.repeat(behind[rows], len(candidates)), settings)
+        mps_pct[rows, position] = candidates[_first_least(score.reshape(len(rows), len(candidates)))]
+    return mps_pct[inverse]
 
 
-def _score(run: Executions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
-    """What the percentage of the task at `position` is chosen by, less is better, shape (b,)."""
+def _mps_score(run: BatchExecutions, position: int, behind: IntArray, settings: Settings) -> FloatArray:
+    """Return `settings.mps_goal` for the task at `position`, s, less is better, shape (b,)."""
     if settings.mps_goal == "own":
         return run.time_s[:, position]
     return run.jct_s(behind if settings.mps_goal == "queue" else np.zeros_like(behind))
 
 
 def _first_least(score: FloatArray) -> IntArray:
-    """In each row the first value that is within 1e-9 of the least, shape (r, c) -> (r,)."""
+    """Return in each row the first index whose value is within 1e-9 of the least, shape (r, c) -> (r,)."""
     least = score.min(axis=1, keepdims=True) if score.size else np.zeros((len(score), 1))
     best: IntArray = (score <= least * (1 + 1e-9)).argmax(axis=1)
     return best
 
 
-def clock_candidates(world: Instance, settings: Settings) -> IntArray:
-    """SM clocks to try on each type of GPU, MHz, ascending, evenly spaced over its grid, shape (kinds, c).
+def clock_candidates(instance: Instance, settings: Settings) -> IntArray:
+    """Return GPU_freqs of Algorithm 1: SM clocks of each GPU type, MHz, ascending, evenly spaced, shape (kinds, c).
 
-    A grid with fewer clocks repeats some of them. Without a choice, the one candidate is the card's own clock.
+    A GPU with fewer clocks repeats some of them. With `clock_scope="none"` the only candidate is the default clock.
     """
     if settings.clock_scope == "none":
-        return np.full((len(world.kinds), 1), DEFAULT_CLOCK)
+        return np.full((len(instance.kinds), 1), DEFAULT_CLOCK)
     rows = []
-    for gpu in world.kinds:
+    for gpu in instance.kinds:
         last = len(gpu.clocks_mhz) - 1
-        at = np.linspace(0, last, settings.clocks) if settings.clocks > 1 else np.array([last])
-        rows.append(np.array(gpu.clocks_mhz)[np.round(at).astype(np.int64)])
+        index = np.linspace(0, last, settings.clocks) if settings.clocks > 1 else np.array([last])
+        rows.append(np.array(gpu.clocks_mhz)[np.round(index).astype(np.int64)])
     return np.array(rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
-    """What each queue costs at each clock.
+class ClockCurves:
+    """Energy and JCTs of q queues at each of c candidate clocks.
 
     Attributes:
-        energy_j: energy of the queue's batches (Eq. 14), J, shape (q, c).
-        jct_s: sum of its tasks' JCTs, s, shape (q, c).
+        energy_j: total energy of the queue's batches (Eq. 14), J, shape (q, c).
+        jct_s: sum of its tasks' JCTs (Eq. 15 times their number), s, shape (q, c).
     """
 
     energy_j: FloatArray
     jct_s: FloatArray
 
 
-def clock_curves(split: Split, pct: IntArray, clocks_mhz: IntArray, sharing: Sharing, settings: Settings) -> Curves:
-    """Run every batch at every candidate clock (lines 12-13).
+def clock_curves(
+    split: BatchSplit, mps_pct: IntArray, clocks_mhz: IntArray, model: BatchModel, settings: Settings
+) -> ClockCurves:
+    """Predict every batch at every candidate clock (Algorithm 1, lines 11-13) and add up the queues (Eqs. 14, 15).
 
     Args:
-        split: the queues cut into batches.
-        pct: their MPS percentages, shape (b, w).
-        clocks_mhz: candidates for each type of GPU, shape (kinds, c).
-        sharing: what is believed.
-        settings: whether it counts that tasks speed up when others end.
+        split: the queues split into batches.
+        mps_pct: the batches' MPS percentages, shape (b, w).
+        clocks_mhz: candidates of each type of GPU, shape (kinds, c).
+        model: predicts batches.
+        settings: whether tasks speed up when others end (`piecewise`).
     """
-    asked, count, lines = split.batches, clocks_mhz.shape[1], int(split.line[-1]) + 1
-    rows = np.repeat(np.arange(len(asked)), count)
-    tried = Batches(asked.kind[rows], asked.tasks[rows], pct[rows], clocks_mhz[asked.kind].ravel())
-    run = sharing.execute(tried, piecewise=settings.piecewise)
-    place = (split.line[:, None] * count + np.arange(count)).ravel()
+    batches, count, queues = split.batches, clocks_mhz.shape[1], int(split.queue[-1]) + 1
+    rows = np.repeat(np.arange(len(batches)), count)
+    trials = Batches(batches.kind[rows], batches.tasks[rows], mps_pct[rows], clocks_mhz[batches.kind].ravel())
+    run = model.execute(trials, piecewise=settings.piecewise)
+    index = (split.queue[:, None] * count + np.arange(count)).ravel()
     jct_s = run.jct_s(np.repeat(split.behind, count))
-    energy_j: FloatArray = np.bincount(place, run.energy_j, lines * count).astype(np.float64)
-    total_s: FloatArray = np.bincount(place, jct_s, lines * count).astype(np.float64)
-    return Curves(energy_j.reshape(lines, count), total_s.reshape(lines, count))
+    energy_j: FloatArray = np.bincount(index, run.energy_j, queues * count).astype(np.float64)
+    total_s: FloatArray = np.bincount(index, jct_s, queues * count).astype(np.float64)
+    return ClockCurves(energy_j.reshape(queues, count), total_s.reshape(queues, count))
 
 
-def combine(which: IntArray, curves: Curves, settings: Settings) -> tuple[FloatArray, IntArray]:
-    """The Pareto front of one scheme over the clocks of its GPUs (lines 12-21).
+def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settings) -> tuple[FloatArray, IntArray]:
+    """Return the Pareto front of one scheme over the clocks of its GPUs (Algorithm 1, lines 12-21).
 
-    Energy and the sum of JCTs add up over GPUs, so the front of k GPUs is the non-dominated part of all sums of a
+    Energy and the sum of JCTs add up over GPUs. So the front of k GPUs is the non-dominated part of all sums of a
     point of the first k - 1 and a point of the last. With `clock_scope="plan"` all GPUs take the same step.
 
     Args:
-        which: the queue of each GPU, `NOBODY` for none, shape (k,).
-        curves: what each queue costs at each clock.
+        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
+        curves: the queues at each clock.
         settings: scope and the number of partial plans kept.
 
     Returns:
         [energy in J, sum of JCTs in s] of m plans, shape (m, 2), and the index of each GPU's clock, shape (m, k).
     """
     count = curves.energy_j.shape[1]
-    used = np.flatnonzero(which != NOBODY)
-    options = np.stack((curves.energy_j[which[used]], curves.jct_s[which[used]]), axis=2)
+    used = np.flatnonzero(queue_of_gpu != EMPTY)
+    options = np.stack((curves.energy_j[queue_of_gpu[used]], curves.jct_s[queue_of_gpu[used]]), axis=2)
     if settings.clock_scope == "plan":
         points = options.sum(axis=0)
         kept = np.flatnonzero(non_dominated(points))
-        return points[kept], np.repeat(kept[:, None], len(which), axis=1)
-    points, steps = np.zeros((1, 2)), np.full((1, len(which)), count - 1)
-    for gpu, choice in zip(used, options, strict=True):
-        kept = np.flatnonzero(non_dominated(choice))
-        points = (points[:, None] + choice[kept][None]).reshape(-1, 2)
-        steps = np.repeat(steps, len(kept), axis=0)
-        steps[:, gpu] = np.tile(kept, len(steps) // len(kept))
+        return points[kept], np.repeat(kept[:, None], len(queue_of_gpu), axis=1)
+    points, clock_index = np.zeros((1, 2)), np.full((1, len(queue_of_gpu)), count - 1)
+    for gpu, choices in zip(used, options, strict=True):
+        kept = np.flatnonzero(non_dominated(choices))
+        points = (points[:, None] + choices[kept][None]).reshape(-1, 2)
+        clock_index = np.repeat(clock_index, len(kept), axis=0)
+        clock_index[:, gpu] = np.tile(kept, len(clock_index) // len(kept))
         front = np.flatnonzero(non_dominated(points))
         front = front[thin(points[front], settings.merge)]
-        points, steps = points[front], steps[front]
-    return points, steps
+        points, clock_index = points[front], clock_index[front]
+    return points, clock_index
+
+
+def build_plan(
+    queue_of_gpu: IntArray,
+    clocks_mhz: IntArray,
+    split: BatchSplit,
+    mps_pct: IntArray,
+    instance: Instance,
+    objectives: tuple[float, float],
+) -> Plan:
+    """Return a plan (Algorithm 1, line 15) of some of the queues of a split.
+
+    Args:
+        queue_of_gpu: the queue of each GPU, `EMPTY` for none, shape (k,).
+        clocks_mhz: the clock of each GPU, MHz, or `DEFAULT_CLOCK`, shape (k,).
+        split: the queues split into batches.
+        mps_pct: the batches' MPS percentages, shape (b, w).
+        instance: the task set on its cluster.
+        objectives: energy, J, and average JCT, s.
+    """
+    queues = []
+    for queue, clock_mhz in zip(queue_of_gpu.tolist(), clocks_mhz.tolist(), strict=True):
+        rows = np.flatnonzero(split.queue == queue) if queue != EMPTY else np.zeros(0, dtype=np.int64)
+        queues.append(tuple(_batch(split.batches.tasks[row], mps_pct[row], clock_mhz, instance) for row in rows))
+    return Plan(instance.cluster, instance.tasks, tuple(queues), float(objectives[0]), float(objectives[1]))
+
+
+def _batch(tasks: IntArray, mps_pct: IntArray, clock_mhz: int, instance: Instance) -> Batch:
+    present = tasks != EMPTY
+    ids = tuple(instance.tasks[index].id for index in tasks[present].tolist())
+    return Batch(ids, tuple(mps_pct[present].tolist()), clock_mhz or None)

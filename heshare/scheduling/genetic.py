@@ -1,30 +1,32 @@
-"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): the loop around its operators."""
+"""The multi-objective task scheduling algorithm of stage 1 (Section III-B 2): a genetic algorithm with an archive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from heshare.scheduling.archive import Archive
-from heshare.scheduling.engines import Readable, engine
-from heshare.scheduling.objectives import FloatArray, Instance, IntArray, totals
-from heshare.scheduling.operators import initialise, tournament
-from heshare.scheduling.pareto import significant
+from heshare.arrays import FloatArray, IntArray
+from heshare.scheduling.objectives import Instance, sum_segments
+from heshare.scheduling.operators import NumpyOperators, environmental_selection, initialise, tournament
+from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
+"""Called with (generations done, generations in all); the search stops early when it returns False."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schemes:
-    """Stage 1's Pareto set PS: schemes of which none is better in both objectives.
+    """The Pareto set PS of stage 1, the input of Algorithm 1: schemes that do not dominate each other.
 
     Attributes:
         gpus: the GPU of each task in each scheme, shape (m, n).
         objectives: [energy in J, average JCT in s] of their sequential execution, shape (m, 2), by energy.
-        evaluations: schemes evaluated to find them.
+        evaluations: number of schemes evaluated to find them.
     """
 
     gpus: IntArray
@@ -32,91 +34,126 @@ class Schemes:
     evaluations: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Population:
-    """Individuals with what selection needs: schemes (p, n), segments (p, k, 2), objectives, raw and rounded (p, 2)."""
-
-    gpus: IntArray
-    parts: FloatArray
-    objectives: FloatArray
-    rounded: FloatArray
-
-    def take(self, rows: IntArray) -> _Population:
-        return _Population(self.gpus[rows], self.parts[rows], self.objectives[rows], self.rounded[rows])
-
-
 def search(
-    world: Instance,
+    instance: Instance,
     settings: Settings,
     rng: np.random.Generator,
     progress: Progress | None = None,
     *,
-    compiled: bool | None = None,
+    use_numba: bool | None = None,
     seeds: IntArray | None = None,
 ) -> Schemes:
-    """Run the genetic algorithm; every generation evaluates `population` schemes, the initial ones included.
+    """Search the schemes with the least energy and average JCT (Eq. 10) by the genetic algorithm.
+
+    Each generation evaluates `population` schemes, the initial one included.
 
     Args:
-        world: the task set on its cluster.
-        settings: population, generations and the reading of the operators.
-        rng: the only source of chance.
-        progress: called with (generations done, generations in all); the search stops early when it returns False.
-        compiled: which form of the operators runs, see `engines.engine`; the bytes are the same.
-        seeds: schemes to begin with in place of as many initial ones, shape (m, n).
+        instance: the task set on its cluster.
+        settings: population, generations and the variants of the operators.
+        rng: the only source of randomness.
+        progress: called after each generation.
+        use_numba: chooses the compiled or the numpy operators, see `make_operators`; the bytes are the same.
+        seeds: schemes that replace as many initial ones, shape (m, n).
     """
-    for done, schemes in enumerate(evolve(world, settings, rng, compiled=compiled, seeds=seeds), start=1):
-        found = schemes
+    for done, schemes in enumerate(evolve(instance, settings, rng, use_numba=use_numba, seeds=seeds), start=1):
+        result = schemes
         if progress is not None and progress(done, settings.generations) is False:
             break
-    return found
+    return result
 
 
 def evolve(
-    world: Instance,
+    instance: Instance,
     settings: Settings,
     rng: np.random.Generator,
     *,
-    compiled: bool | None = None,
+    use_numba: bool | None = None,
     seeds: IntArray | None = None,
 ) -> Iterator[Schemes]:
-    """`search`, one generation at a time: what is found so far, after each."""
-    steps = engine(world, settings, compiled)
-    initial = initialise(world, settings, rng)
+    """Yield the Pareto set after each generation of `search`."""
+    operators = make_operators(instance, settings, use_numba)
+    initial = initialise(instance, settings, rng)
     if seeds is not None:
         initial[: len(seeds)] = seeds[: len(initial)]
-    offspring = _evaluated(initial, steps)
-    archive = _archived(Archive.empty(world.n), offspring, settings.archive, steps)
-    population, rank, distance = _selected(offspring, settings.population, steps)
+    offspring = _Population.evaluate(initial, operators)
+    archive = Archive.empty(instance.n)
+    archive = archive.with_new(offspring.gpus, offspring.objectives, offspring.rounded, limit=settings.archive)
+    population, rank, distance = offspring.select(settings.population)
     yield Schemes(archive.gpus, archive.objectives, settings.population)
-    for done in range(2, settings.generations + 1):
+    for generation in range(2, settings.generations + 1):
         pairs = (settings.population + 1) // 2
         parents = tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
-        children = steps.cross(population.gpus, population.parts, parents, rng)
-        offspring = _evaluated(steps.mutate(children, rng)[: settings.population], steps)
-        archive = _archived(archive, offspring, settings.archive, steps)
-        population, rank, distance = _selected(_joined(population, offspring), settings.population, steps)
-        yield Schemes(archive.gpus, archive.objectives, done * settings.population)
+        children = operators.cross(population.gpus, population.costs, parents, rng)
+        offspring = _Population.evaluate(operators.mutate(children, rng)[: settings.population], operators)
+        archive = archive.with_new(offspring.gpus, offspring.objectives, offspring.rounded, limit=settings.archive)
+        population, rank, distance = population.join(offspring).select(settings.population)
+        yield Schemes(archive.gpus, archive.objectives, generation * settings.population)
 
 
-def _evaluated(gpus: IntArray, steps: Readable) -> _Population:
-    parts = steps.segments(gpus)
-    objectives = totals(parts, gpus.shape[1])
-    return _Population(gpus, parts, objectives, significant(objectives))
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """External archive of a search: the schemes found so far that do not dominate each other, in order of energy.
+
+    Attributes:
+        gpus: the schemes, shape (m, n).
+        objectives: [energy in J, average JCT in s] of each, shape (m, 2).
+        rounded: the objectives after `round_significant`, shape (m, 2).
+    """
+
+    gpus: IntArray
+    objectives: FloatArray
+    rounded: FloatArray
+
+    @classmethod
+    def empty(cls, n: int) -> Self:
+        """Return an archive without schemes, for n tasks."""
+        return cls(np.zeros((0, n), dtype=np.int64), np.zeros((0, 2)), np.zeros((0, 2)))
+
+    def with_new(
+        self, gpus: IntArray, objectives: FloatArray, rounded: FloatArray | None = None, *, limit: int
+    ) -> Archive:
+        """Return the non-dominated schemes of the archive and the new ones, thinned along the front to `limit`.
+
+        Args:
+            gpus: the new schemes, shape (p, n).
+            objectives: of the new schemes, shape (p, 2).
+            rounded: the objectives after `round_significant`, if available.
+            limit: the largest size.
+        """
+        rounded = np.concatenate((self.rounded, round_significant(objectives) if rounded is None else rounded))
+        kept = np.sort(non_dominated_indices(rounded[:, 0], rounded[:, 1]))
+        if len(kept) and kept[-1] < len(self.gpus):
+            return self  # no new scheme stays, and the old ones are in order and within the limit
+        objectives = np.concatenate((self.objectives, objectives))
+        kept = kept[thin(objectives[kept], limit)]
+        return Archive(np.concatenate((self.gpus, gpus))[kept], objectives[kept], rounded[kept])
 
 
-def _joined(one: _Population, other: _Population) -> _Population:
-    return _Population(
-        np.concatenate((one.gpus, other.gpus)),
-        np.concatenate((one.parts, other.parts)),
-        np.concatenate((one.objectives, other.objectives)),
-        np.concatenate((one.rounded, other.rounded)),
-    )
+@dataclass(frozen=True, slots=True)
+class _Population:
+    """Individuals: schemes (p, n), segment costs (p, k, 2), objectives and rounded objectives (p, 2)."""
 
+    gpus: IntArray
+    costs: FloatArray
+    objectives: FloatArray
+    rounded: FloatArray
 
-def _selected(population: _Population, count: int, steps: Readable) -> tuple[_Population, IntArray, FloatArray]:
-    kept, rank, distance = steps.select(population.objectives, population.rounded, count)
-    return population.take(kept), rank, distance
+    @classmethod
+    def evaluate(cls, gpus: IntArray, operators: NumpyOperators) -> Self:
+        costs = operators.segments(gpus)
+        objectives = sum_segments(costs, gpus.shape[1])
+        return cls(gpus, costs, objectives, round_significant(objectives))
 
+    def join(self, other: _Population) -> _Population:
+        return _Population(
+            np.concatenate((self.gpus, other.gpus)),
+            np.concatenate((self.costs, other.costs)),
+            np.concatenate((self.objectives, other.objectives)),
+            np.concatenate((self.rounded, other.rounded)),
+        )
 
-def _archived(archive: Archive, new: _Population, limit: int, steps: Readable) -> Archive:
-    return archive.with_new(new.gpus, new.objectives, new.rounded, limit=limit, non_dominated=steps.non_dominated)
+    def select(self, count: int) -> tuple[_Population, IntArray, FloatArray]:
+        """Return the survivors, their fronts and their crowding distances."""
+        kept, rank, distance = environmental_selection(self.objectives, self.rounded, count)
+        survivors = _Population(self.gpus[kept], self.costs[kept], self.objectives[kept], self.rounded[kept])
+        return survivors, rank, distance

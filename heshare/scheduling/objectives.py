@@ -1,4 +1,4 @@
-"""The energy consumption model of stage 1 (Section III-B 1, Eqs. 1-10), vectorised over a population of schemes."""
+"""The energy consumption model of stage 1 (Section III-B 1, Eqs. 1-10), vectorised over many schemes."""
 
 from __future__ import annotations
 
@@ -8,33 +8,29 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from heshare.errors import InputError
+from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.errors import InputError, require
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.pareto import significant
+from heshare.scheduling.pareto import round_significant
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Instance:
-    """A task set on a cluster as stage 1 sees it: each of n tasks alone on each of k GPUs at the default clock.
+    """Problem instance of stage 1: predicted time and energy of each of n tasks alone on each of k GPUs.
 
     Attributes:
-        tasks: the task set T, shape (n,); a task's position here is its index in every array.
+        tasks: the task set T, shape (n,); the position of a task is its index in every array.
         cluster: the GPU set G.
-        time_s: predicted time of the whole task alone, s, shape (n, k); infinite where it does not fit.
-        energy_j: predicted energy of the whole task alone, J, shape (n, k); infinite where it does not fit.
+        time_s: time of the whole task alone at the default clock, s, shape (n, k); infinite where it does not fit.
+        energy_j: energy of the whole task alone, J, shape (n, k); infinite where it does not fit.
         fits: whether the task fits the GPU's memory, shape (n, k).
         needs_mib: device memory of each task, MiB, shape (n,).
-        ready_s: when each GPU begins with its tasks, s, shape (k,); empty where all begin at once.
+        ready_s: time at which each GPU can begin, s, shape (k,); empty if all begin at once.
     """
 
     tasks: tuple[Task, ...]
@@ -57,12 +53,12 @@ class Instance:
 
     @cached_property
     def begin_s(self) -> FloatArray:
-        """When each GPU begins with its tasks, s, shape (k,)."""
+        """Time at which each GPU can begin, s, shape (k,)."""
         return self.ready_s if len(self.ready_s) else np.zeros(self.k)
 
     @cached_property
     def kinds(self) -> tuple[Gpu, ...]:
-        """The different types of GPU."""
+        """The distinct types of GPU."""
         return self.cluster.kinds
 
     @cached_property
@@ -78,108 +74,107 @@ class Instance:
 
     @cached_property
     def order_of_kind(self) -> IntArray:
-        """SPT order on each type of GPU: the tasks by time alone, ties by index, shape (kinds, n)."""
-        return np.argsort(significant(self.time_s[:, self.first_of_kind]).T, axis=1, kind="stable")
-
-    @cached_property
-    def options(self) -> tuple[IntArray, IntArray]:
-        """The GPUs that each task fits, first in each row, shape (n, k), and how many they are, shape (n,)."""
-        return np.argsort(~self.fits, axis=1, kind="stable"), self.fits.sum(axis=1)
+        """Shortest-processing-time (SPT) order of the tasks on each type of GPU, ties by index, shape (kinds, n)."""
+        return np.argsort(round_significant(self.time_s[:, self.first_of_kind]).T, axis=1, kind="stable")
 
     @cached_property
     def order(self) -> IntArray:
-        """SPT order: on each GPU, the tasks by time alone, ties by index, shape (k, n)."""
-        return np.argsort(significant(self.time_s).T, axis=1, kind="stable")
+        """SPT order of the tasks on each GPU, ties by index, shape (k, n)."""
+        return np.argsort(round_significant(self.time_s).T, axis=1, kind="stable")
 
     @cached_property
     def rank(self) -> IntArray:
-        """The position of each task in each GPU's SPT order, shape (n, k)."""
+        """Position of each task in the SPT order of each GPU, shape (n, k)."""
         return np.argsort(self.order, axis=1).T.copy()
 
     @cached_property
+    def options(self) -> tuple[IntArray, IntArray]:
+        """The GPUs that each task fits, first in each row, shape (n, k), and their number, shape (n,)."""
+        return np.argsort(~self.fits, axis=1, kind="stable"), self.fits.sum(axis=1)
+
+    @cached_property
     def best_j(self) -> FloatArray:
-        """The least energy that each task needs anywhere, J, shape (n,)."""
+        """Energy of each task on the GPU that needs the least, J, shape (n,)."""
         return cast(FloatArray, self.energy_j.min(axis=1))
 
     @cached_property
     def best_s(self) -> FloatArray:
-        """The least time that each task needs anywhere, s, shape (n,)."""
+        """Time of each task on the fastest GPU, s, shape (n,)."""
         return cast(FloatArray, self.time_s.min(axis=1))
 
     def part(self, tasks: IntArray, gpus: IntArray) -> Instance:
-        """Some of the tasks on some of the GPUs, both by index in the order wanted."""
-        both = np.ix_(tasks, gpus)
+        """Return the instance of some tasks on some GPUs, both given by index in the wanted order."""
+        rows_and_columns = np.ix_(tasks, gpus)
         return Instance(
             tuple(self.tasks[task] for task in tasks.tolist()),
             Cluster(tuple(self.cluster.gpus[gpu] for gpu in gpus.tolist())),
-            self.time_s[both],
-            self.energy_j[both],
-            self.fits[both],
+            self.time_s[rows_and_columns],
+            self.energy_j[rows_and_columns],
+            self.fits[rows_and_columns],
             self.needs_mib[tasks],
             self.begin_s[gpus],
         )
 
 
 def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
-    """Whether each of n tasks fits the memory of each of k GPUs, shape (n, k).
+    """Return whether each of n tasks fits the memory of each of k GPUs, shape (n, k).
 
     Raises:
-        InputError: there is no task, or one fits no GPU; the message names it.
+        InputError: there is no task, or a task fits no GPU.
     """
-    if not tasks:
+    require("tasks", "no tasks", bool(tasks), "at least one task", "Give a task set to plan.")
+    needs_mib = np.array([memory_mib(task.workload) for task in tasks])
+    fits = needs_mib[:, None] <= np.array([gpu.memory_mib for gpu in cluster.gpus])
+    too_large = np.flatnonzero(~fits.any(axis=1))
+    if len(too_large):
+        task = tasks[int(too_large[0])]
         raise InputError(
-            column="tasks", found="no tasks", expected="at least one task", action="Give a task set to plan."
-        )
-    needs = np.array([memory_mib(task.workload) for task in tasks])
-    fits = needs[:, None] <= np.array([gpu.memory_mib for gpu in cluster.gpus])
-    lost = np.flatnonzero(~fits.any(axis=1))
-    if len(lost):
-        task = tasks[int(lost[0])]
-        raise InputError(
+            f"task {task.id}, {task.workload}, which needs {needs_mib[too_large[0]]:.0f} MiB and fits no GPU of "
+            f"{cluster}",
+            f"at most {max(gpu.memory_mib for gpu in cluster.gpus):.0f} MiB",
+            "Give it a smaller inference batch size, or add a GPU with more memory.",
             column="tasks",
-            found=f"task {task.id}, {task.workload}, which needs {needs[lost[0]]:.0f} MiB and fits no GPU of {cluster}",
-            expected=f"at most {max(gpu.memory_mib for gpu in cluster.gpus):.0f} MiB",
-            action="Give it a smaller inference batch size, or add a GPU with more memory.",
         )
     return fits
 
 
-def instance(
+def make_instance(
     tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, ready_s: FloatArray | None = None
 ) -> Instance:
-    """Ask the predictor for every task alone on every type of GPU at its default clock (Eq. 5).
+    """Return the instance of a task set: predict each task alone on each type of GPU at its default clock.
 
-    Energy is power times time: Eq. 6 of the paper equates energy and power.
+    The predictor returns the total power (Eq. 5), which Eq. 4 splits into static, dynamic and idle power. Energy is
+    power times time; Eq. 6 of the paper equates energy and power.
 
     Args:
         tasks: the task set.
         cluster: the GPUs.
-        predictor: what is believed.
-        ready_s: when each GPU begins with them, s from now, shape (k,); at once unless given.
+        predictor: predicts time and power.
+        ready_s: time at which each GPU can begin with these tasks, s from now, shape (k,); at once unless given.
 
     Raises:
-        InputError: there is no task, or one fits no GPU.
+        InputError: there is no task, or a task fits no GPU.
     """
     fits = fit_mask(tasks, cluster)
     workloads = sorted({task.workload for task in tasks})
-    which = np.array([workloads.index(task.workload) for task in tasks])
+    workload_of = np.array([workloads.index(task.workload) for task in tasks])
     iterations = np.array([task.iterations for task in tasks])
     time_s, energy_j = np.full(fits.shape, np.inf), np.full(fits.shape, np.inf)
     for kind in cluster.kinds:
         alone = predictor.solo(workloads, kind)
-        whole_s = alone.time_s[which, 0] * iterations
-        here = [index for index, gpu in enumerate(cluster.gpus) if gpu == kind]
-        time_s[:, here] = whole_s[:, None]
-        energy_j[:, here] = (whole_s * alone.power_w[which])[:, None]
+        whole_s = alone.time_s[workload_of, 0] * iterations
+        gpus = [index for index, gpu in enumerate(cluster.gpus) if gpu == kind]
+        time_s[:, gpus] = whole_s[:, None]
+        energy_j[:, gpus] = (whole_s * alone.power_w[workload_of])[:, None]
     time_s[~fits], energy_j[~fits] = np.inf, np.inf
-    needs = np.array([memory_mib(task.workload) for task in tasks])
+    needs_mib = np.array([memory_mib(task.workload) for task in tasks])
     begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
-    return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs, begin_s)
+    return Instance(tuple(tasks), cluster, time_s, energy_j, fits, needs_mib, begin_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Queues:
-    """The sequential SPT execution of p schemes: tasks sorted by (GPU, time alone), with where each GPU's begin.
+class SchemeQueues:
+    """The GPU queues of p schemes: the n tasks of each scheme, sorted by GPU and then in SPT order.
 
     Attributes:
         key: `gpu * n + SPT position` of each task, ascending, shape (p, n).
@@ -196,43 +191,44 @@ class Queues:
     time_s: FloatArray
 
 
-def queues(schemes: IntArray, world: Instance) -> Queues:
-    """Sort the tasks of p schemes (GPU indices, shape (p, n)) into the queues of their GPUs."""
+def scheme_queues(schemes: IntArray, instance: Instance) -> SchemeQueues:
+    """Return the GPU queues T_1 .. T_K (Eqs. 1-3) of p schemes, GPU indices of shape (p, n)."""
     p, n = schemes.shape
-    key = np.sort(schemes * n + world.rank[np.arange(n), schemes], axis=1)
+    key = np.sort(schemes * n + instance.rank[np.arange(n), schemes], axis=1)
     gpu, position = np.divmod(key, n)
-    task = world.order[gpu, position]
-    counts = np.bincount((gpu + world.k * np.arange(p)[:, None]).ravel(), minlength=p * world.k)
-    end = np.cumsum(counts.reshape(p, world.k), axis=1)
-    return Queues(key, gpu, task, end, world.time_s[task, gpu])
+    task = instance.order[gpu, position]
+    counts = np.bincount((gpu + instance.k * np.arange(p)[:, None]).ravel(), minlength=p * instance.k)
+    end = np.cumsum(counts.reshape(p, instance.k), axis=1)
+    return SchemeQueues(key, gpu, task, end, instance.time_s[task, gpu])
 
 
-def segments(schemes: IntArray, world: Instance, line: Queues | None = None) -> FloatArray:
-    """What each GPU's subset of tasks costs: [energy in J, sum of JCTs in s], shape (p, k, 2).
+def segment_costs(schemes: IntArray, instance: Instance) -> FloatArray:
+    """Return [energy in J (Eq. 6), sum of JCTs in s (Eq. 8)] of each GPU's subset of tasks, shape (p, k, 2).
 
-    A GPU runs its tasks one after the other, shortest first, alone at the default clock. A task delays itself and
-    all behind it, so the sum of JCTs (Eq. 8) is the sum of times, each weighted by how many are not yet done.
+    A GPU runs its tasks one after the other in SPT order, alone at the default clock. The JCT of a task (Eq. 8) is
+    its waiting time, which is the time of all tasks before it, plus its own time. So the sum of JCTs is the sum of
+    times, each weighted by the number of tasks that are not done before it.
     """
-    line = line or queues(schemes, world)
-    weight = np.take_along_axis(line.end, line.gpu, axis=1) - np.arange(schemes.shape[1])
-    energy_j = sum_by_gpu(line.gpu, world.energy_j[line.task, line.gpu], world.k)
-    jct_s = sum_by_gpu(line.gpu, line.time_s * weight + world.begin_s[line.gpu], world.k)
+    queues = scheme_queues(schemes, instance)
+    weight = np.take_along_axis(queues.end, queues.gpu, axis=1) - np.arange(schemes.shape[1])
+    energy_j = sum_by_gpu(queues.gpu, instance.energy_j[queues.task, queues.gpu], instance.k)
+    jct_s = sum_by_gpu(queues.gpu, queues.time_s * weight + instance.begin_s[queues.gpu], instance.k)
     return np.stack((energy_j, jct_s), axis=2)
 
 
 def sum_by_gpu(gpu: IntArray, value: FloatArray, k: int) -> FloatArray:
-    """In each row add up the values by the GPU that they stand at, shapes (p, n), (p, n) -> (p, k)."""
+    """Return the sum of the values of each GPU, row by row; shapes (p, n), (p, n) -> (p, k)."""
     p = len(gpu)
-    place = (gpu + k * np.arange(p)[:, None]).ravel()
-    total: FloatArray = np.bincount(place, value.ravel(), p * k).astype(np.float64)
+    index = (gpu + k * np.arange(p)[:, None]).ravel()
+    total: FloatArray = np.bincount(index, value.ravel(), p * k).astype(np.float64)
     return total.reshape(p, k)
 
 
-def objectives(schemes: IntArray, world: Instance) -> FloatArray:
-    """[total energy in J (Eq. 7), average JCT in s (Eq. 9)] of p schemes, shape (p, n) -> (p, 2)."""
-    return totals(segments(schemes, world), world.n)
+def evaluate_schemes(schemes: IntArray, instance: Instance) -> FloatArray:
+    """Return the objectives (Eq. 10) of p schemes, [total energy in J, average JCT in s], shape (p, n) -> (p, 2)."""
+    return sum_segments(segment_costs(schemes, instance), instance.n)
 
 
-def totals(parts: FloatArray, n: int) -> FloatArray:
-    """Add up segments, shape (p, k, 2), to objectives, shape (p, 2), of n tasks (Eqs. 7 and 9)."""
-    return cast(FloatArray, parts.sum(axis=1) / np.array([1.0, n]))
+def sum_segments(costs: FloatArray, n: int) -> FloatArray:
+    """Return E_total (Eq. 7) and T_avg (Eq. 9) of n tasks from `segment_costs`, shape (p, k, 2) -> (p, 2)."""
+    return cast(FloatArray, costs.sum(axis=1) / np.array([1.0, n]))

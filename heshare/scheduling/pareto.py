@@ -1,25 +1,26 @@
-"""Pareto fronts of energy and average JCT: filters, crowding, the knee, hypervolume."""
-
-from __future__ import annotations
+"""Pareto fronts of energy and average JCT (Eq. 10): filters, crowding distance, knee, hypervolume, `Front`."""
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import moocore
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from heshare.errors import InputError
+from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.compiling import compiled
+from heshare.errors import require
 from heshare.scheduling.plan import Plan
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
+"""The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""
 
 
-def significant(values: FloatArray, digits: int = 10) -> FloatArray:
-    """Round to significant digits, so that the last bits of a sum decide nothing; any shape, zeros stay."""
+def round_significant(values: FloatArray, digits: int = 10) -> FloatArray:
+    """Return the values rounded to significant digits, any shape; zeros stay.
+
+    Comparisons of rounded values do not depend on the last bits of a sum, which differ with the order of its terms.
+    """
     with np.errstate(divide="ignore"):
         magnitude = np.floor(np.log10(np.abs(values)))
     scale = 10.0 ** (digits - 1 - np.where(np.isfinite(magnitude), magnitude, 0.0))
@@ -27,54 +28,111 @@ def significant(values: FloatArray, digits: int = 10) -> FloatArray:
     return rounded
 
 
-def non_dominated(objectives: FloatArray) -> BoolArray:
-    """Which of m points no other dominates, shape (m, 2) -> (m,); of equal points only the first counts."""
-    return dominance(significant(objectives))
+@compiled
+def non_dominated_indices(energy_j: FloatArray, jct_s: FloatArray, tolerance: float = 0.0) -> IntArray:
+    """Return the indices of the points that no other point dominates, in order of energy.
 
+    The sweep goes through the points in order of energy and keeps each one whose JCT is below all JCTs before it.
+    Of equal points it keeps the first. Compiled, so that other compiled functions can call it.
 
-def dominance(rounded: FloatArray) -> BoolArray:
-    """`non_dominated` of objectives that `significant` has rounded already, shape (m, 2) -> (m,)."""
-    if len(rounded) == 0:
-        return np.zeros(0, dtype=bool)
-    return cast(BoolArray, moocore.is_nondominated(rounded))
+    Args:
+        energy_j: first objective, shape (m,).
+        jct_s: second objective, shape (m,).
+        tolerance: a point must be better in JCT by more than this share of it.
 
-
-def ranks(objectives: FloatArray) -> IntArray:
-    """Non-dominated sorting: the front (0 is the best) of each of m points, shape (m, 2) -> (m,).
-
-    Repeats of a point come behind all other points, so that a population keeps no doubles by choice.
+    Returns:
+        Shape (f,).
     """
-    rounded = significant(objectives)
-    rank = np.asarray(moocore.pareto_rank(rounded), dtype=np.int64)
-    order = np.lexsort((rounded[:, 1], rounded[:, 0]))
-    doubled = np.zeros(len(rank), dtype=bool)
-    doubled[order[1:]] = np.all(rounded[order[1:]] == rounded[order[:-1]], axis=1)
-    rank[doubled] += len(rank)
+    order = np.argsort(energy_j, kind="mergesort")
+    kept, place, lowest_s = 0, 0, np.inf
+    while place < len(order):
+        # Of points with equal energy, only the first one with the least JCT can stay.
+        point = order[place]
+        place += 1
+        while place < len(order) and energy_j[order[place]] == energy_j[point]:
+            if jct_s[order[place]] < jct_s[point]:
+                point = order[place]
+            place += 1
+        if jct_s[point] < lowest_s * (1 - tolerance):
+            lowest_s = jct_s[point]
+            order[kept] = point
+            kept += 1
+    return order[:kept].copy()
+
+
+def non_dominated(objectives: FloatArray) -> BoolArray:
+    """Return which of m points no other point dominates, shape (m, 2) -> (m,); of equal points the first."""
+    rounded = round_significant(objectives)
+    mask = np.zeros(len(rounded), dtype=bool)
+    mask[non_dominated_indices(rounded[:, 0], rounded[:, 1])] = True
+    return mask
+
+
+@compiled
+def front_ranks(rounded: FloatArray) -> IntArray:
+    """Return the front (0 is the best) of each of m points by non-dominated sorting, shape (m, 2) -> (m,).
+
+    In order of energy, each point goes to the first front whose last point does not dominate it. Duplicates of a
+    point rank behind all other points, so that selection keeps them only for lack of others.
+
+    Args:
+        rounded: the objectives after `round_significant`.
+    """
+    m = len(rounded)
+    order = np.argsort(rounded[:, 1], kind="mergesort")
+    order = order[np.argsort(rounded[order, 0], kind="mergesort")]
+    rank = np.empty(m, dtype=np.int64)
+    lowest_s = np.full(m, np.inf)
+    duplicate = np.zeros(m, dtype=np.bool_)
+    for index in range(m):
+        point = order[index]
+        if index > 0:
+            before = order[index - 1]
+            if rounded[point, 0] == rounded[before, 0] and rounded[point, 1] == rounded[before, 1]:
+                duplicate[point] = True
+                rank[point] = rank[before]
+                continue
+        front = 0
+        while lowest_s[front] <= rounded[point, 1]:
+            front += 1
+        rank[point] = front
+        lowest_s[front] = rounded[point, 1]
+    for point in range(m):
+        if duplicate[point]:
+            rank[point] += m
     return rank
 
 
-def crowding(objectives: FloatArray, rank: IntArray) -> FloatArray:
-    """Crowding distance of each of m points within its front, shape (m,); ends of a front are infinite."""
-    distance = np.zeros(len(objectives))
+@compiled
+def crowding_distance(objectives: FloatArray, rank: IntArray) -> FloatArray:
+    """Return the crowding distance of each of m points within its front, shape (m,); infinite at both ends."""
+    m = len(objectives)
+    distance = np.zeros(m)
     for column in range(objectives.shape[1]):
-        order = np.lexsort((objectives[:, column], rank))
-        value, front = objectives[order, column], rank[order]
-        first, last = np.ones(len(front), dtype=bool), np.ones(len(front), dtype=bool)
-        first[1:] = last[:-1] = front[1:] != front[:-1]
-        span = (value[last] - value[first])[np.cumsum(first) - 1]
-        gap = np.full(len(front), np.inf)
-        gap[1:-1] = value[2:] - value[:-2]
-        gap[first | last] = np.inf
-        distance[order] += np.divide(gap, span, out=np.full(len(gap), np.inf), where=span > 0)
+        order = np.argsort(objectives[:, column], kind="mergesort")
+        order = order[np.argsort(rank[order], kind="mergesort")]
+        begin = 0
+        while begin < m:
+            end = begin
+            while end < m and rank[order[end]] == rank[order[begin]]:
+                end += 1
+            span = objectives[order[end - 1], column] - objectives[order[begin], column]
+            for index in range(begin, end):
+                if index == begin or index == end - 1 or not span > 0:
+                    distance[order[index]] = np.inf
+                else:
+                    gap = objectives[order[index + 1], column] - objectives[order[index - 1], column]
+                    distance[order[index]] += gap / span
+            begin = end
     return distance
 
 
 def thin(objectives: FloatArray, limit: int) -> IntArray:
-    """Indices of at most `limit` points of a front, in order of energy, evenly spaced along it with both ends.
+    """Return the indices of at most `limit` points of a front, in order of energy, evenly spaced, with both ends.
 
     Args:
         objectives: mutually non-dominated points, shape (m, 2).
-        limit: how many to keep, at least 2.
+        limit: number of points to keep, at least 2.
     """
     order = np.lexsort((objectives[:, 1], objectives[:, 0]))
     if len(order) <= limit:
@@ -88,41 +146,44 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
 
 
 def ideal(objectives: FloatArray) -> FloatArray:
-    """The best value of each objective, shape (2,)."""
+    """Return the ideal point, the best value of each objective, shape (2,)."""
     return cast(FloatArray, objectives.min(axis=0))
 
 
 def nadir(objectives: FloatArray) -> FloatArray:
-    """The worst value of each objective on the front of these points, shape (2,)."""
+    """Return the nadir point, the worst value of each objective on the front of these points, shape (2,)."""
     return cast(FloatArray, objectives[non_dominated(objectives)].max(axis=0))
 
 
 def normalised(objectives: FloatArray) -> FloatArray:
-    """Objectives scaled so that the front's ideal point is (0, 0) and its nadir (1, 1); a flat one becomes 0."""
+    """Return the objectives scaled to ideal point (0, 0) and nadir (1, 1); an objective without a range becomes 0."""
     best, span = ideal(objectives), nadir(objectives) - ideal(objectives)
     scaled: FloatArray = np.divide(objectives - best, span, out=np.zeros(objectives.shape), where=span > 0)
     return scaled
 
 
 def knee(objectives: FloatArray) -> int:
-    """Index of the point with the least normalised Euclidean distance to the ideal point; ties: least energy."""
-    distance = significant(np.linalg.norm(normalised(objectives), axis=1))
+    """Return the index of the knee, the point nearest to the ideal point; of equally near ones the least energy.
+
+    The distance is Euclidean between normalised objectives. The paper does not define how Trade-off is chosen.
+    """
+    distance = round_significant(np.linalg.norm(normalised(objectives), axis=1))
     return int(np.lexsort((objectives[:, 0], distance))[0])
 
 
 def hypervolume(objectives: FloatArray, reference: FloatArray) -> float:
-    """Area dominated by m points and bounded by a reference point, J s; more is better."""
+    """Return the area dominated by m points and bounded by a reference point, J s; more is better."""
     return float(moocore.hypervolume(objectives, ref=reference))
 
 
 @dataclass(frozen=True)
 class Front:
-    """The final Pareto front PS' of Algorithm 1: plans of which none is better in both objectives.
+    """The final Pareto front PS' (Algorithm 1, line 23): plans that do not dominate each other.
 
     Attributes:
-        plans: the plans in order of energy.
+        plans: in order of energy.
         objectives: [energy in J, average JCT in s] of each, shape (m, 2).
-        predictor_rows: rows that the predictor answered to find them.
+        predictor_rows: rows predicted during planning.
 
     Raises:
         InputError: there is no plan.
@@ -133,20 +194,16 @@ class Front:
     predictor_rows: int = 0
 
     def __post_init__(self) -> None:
-        if not self.plans or self.objectives.shape != (len(self.plans), 2):
-            raise InputError(
-                column="front",
-                found=f"{len(self.plans)} plans and objectives of shape {self.objectives.shape}",
-                expected="at least one plan and two objectives for each",
-                action="Plan at least one task.",
-            )
+        found = f"{len(self.plans)} plans and objectives of shape {self.objectives.shape}"
+        good = bool(self.plans) and self.objectives.shape == (len(self.plans), 2)
+        require("front", found, good, "at least one plan and two objectives for each", "Plan at least one task.")
 
     def __len__(self) -> int:
         return len(self.plans)
 
     @property
     def trade_off(self) -> Plan:
-        """Trade-off: the knee, the plan with the least normalised distance to the ideal point."""
+        """Trade-off: the plan at the knee."""
         return self.plans[knee(self.objectives)]
 
     @property
@@ -159,11 +216,14 @@ class Front:
         """JCT-opt: the plan with the least average JCT."""
         return self.plans[int(np.lexsort((self.objectives[:, 0], self.objectives[:, 1]))[0])]
 
+    def choose(self, choice: PlanChoice) -> Plan:
+        """Return one of the three named plans."""
+        return {"trade-off": self.trade_off, "en-opt": self.en_opt, "jct-opt": self.jct_opt}[choice]
+
     def to_frame(self) -> pd.DataFrame:
-        """One row a plan: `energy_j`, `jct_s`, and which of the three named plans it is (`choice`)."""
+        """Return one row per plan: `energy_j`, `jct_s`, and `choice`, the names of the plan among the three."""
         choice = np.full(len(self), "", dtype=object)
-        named = (("Trade-off", self.trade_off), ("En-opt", self.en_opt), ("JCT-opt", self.jct_opt))
-        for name, plan in named:
-            index = next(i for i, one in enumerate(self.plans) if one is plan)
+        for name, chosen in (("Trade-off", self.trade_off), ("En-opt", self.en_opt), ("JCT-opt", self.jct_opt)):
+            index = next(i for i, plan in enumerate(self.plans) if plan is chosen)
             choice[index] = f"{choice[index]}/{name}".lstrip("/")
         return pd.DataFrame({"energy_j": self.objectives[:, 0], "jct_s": self.objectives[:, 1], "choice": choice})

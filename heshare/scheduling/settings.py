@@ -1,48 +1,56 @@
-"""Every choice that the paper leaves open, as one named parameter with its default."""
-
-from __future__ import annotations
+"""Settings of HeShare: every choice that the paper leaves open, as one named parameter with its default."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, Self
+from typing import Literal, Self, get_args, get_origin, get_type_hints
 
-from heshare.errors import InputError
+from heshare.errors import require
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How HeShare plans. The defaults are the reading that works; `literal()` is the paper's word.
+    """Settings of both stages. The defaults are the reading that works; `literal()` follows the paper's text.
 
     Attributes:
-        initialisation: `rank` is multi-objective initialisation, `random` puts every task anywhere it fits.
-        crossover: `elitism` is elitism selection; `uniform` takes each task's GPU from either parent by chance.
-        mutation: `priority` is priority mutation; `reset` sends a task anywhere it fits by chance.
-        recovery: whether task recovery follows a migration; only `priority` mutation has it.
-        population: individuals of the genetic algorithm (the paper states 50 for the algorithms it compares with).
-        generations: generations, the initial population being the first; 50 x 500 is 25,000 evaluations.
-        mutation_rate: chance that a task of an offspring migrates; 1.0 reads "for each task" literally.
+        initialisation: the first population (Section III-B 2a). `rank` is multi-objective initialisation; `random`
+            puts each task on a random GPU that it fits.
+        crossover: the selection of inherited segments (Section III-B 2b). `elitism` is multi-objective elitism
+            selection; `uniform` takes each task's GPU from a random parent.
+        mutation: Section III-B 2c. `priority` is priority mutation; `reset` moves a task to a random GPU that it fits.
+        recovery: whether task recovery follows task migration (Section III-B 2c); `priority` mutation only.
+        population: individuals of the genetic algorithm (Section III-B 2). The paper gives this number only for the
+            algorithms that it compares with (Section V-A).
+        generations: generations, the initial population included (Section III-B 2; the number as for `population`);
+            50 x 500 is 25,000 evaluations.
+        mutation_rate: chance that a task of an offspring migrates (Section III-B 2c). The paper migrates "each task",
+            which is 1.0; Section V-A gives 0.1 for the algorithms that it compares with.
         seed_mutation: chance that a task of an initial individual leaves its best-ranked GPU, drawn for each
-            individual between 0 and this; 0 leaves only the random choice between equal ranks.
-        segments: what a GPU's subset of tasks is compared by in crossover: `normalised` by the least energy and
-            time that its tasks need anywhere, or `totals`, which favour the parent that left the GPU empty.
-        targets: where a task migrates to: `load-aware` weighs the queues of the GPUs, `static` takes the GPU that
-            is best for the task alone.
-        overload: task recovery begins when a GPU's busy time passes this many times its share of the work.
-        archive: largest number of non-dominated schemes that stage 1 keeps.
-        solutions: largest number of stage 1 schemes that stage 2 configures; by default all that the archive holds.
-        batching: where queues are split: `jct` weighs each task (Algorithm 1, line 5), `memory` splits only where
-            memory and the MPS clients end, `single` makes every task a batch, so that nothing shares.
-        mps_pcts: MPS percentages to choose from.
-        mps_goal: what a percentage minimises: the sum of the JCTs of the `batch`, of the whole `queue` (the batch
-            and those who wait for it), or the task's `own` JCT (Algorithm 1, line 8, literally). `none`: all get 100.
-        clocks: SM clocks tried for each GPU, evenly spaced over its grid with both ends.
-        clock_scope: `gpu` chooses a clock for each GPU, `plan` the same step of the grid for all (line 12 literally),
-            `none` leaves every card to itself.
-        piecewise: whether the energy and JCT of a plan count that whoever is left of a batch speeds up when a task
-            ends, as on a device. False is Eq. 13 literally: everybody runs as if all stayed until the end. Batches
-            and MPS percentages are chosen by Eq. 13 in either case: the split rule weighs only the next task, and
-            without Eq. 13's penalty for staying it lets batches grow too large.
-        merge: largest number of partial plans kept while the clocks of the GPUs are combined.
-        front: largest number of plans in the final front.
+            individual between 0 and this (Section III-B 2a). By the paper only ties are random, which is 0.
+        segments: the value by which elitism selection compares "each GPU subset's total energy consumption and
+            average job completion time" (Section III-B 2b). `normalised` divides both by the least that the tasks
+            need on any GPU; `totals` does not, and favours the parent that left the GPU empty.
+        targets: the target GPUs of task migration (Section III-B 2c, which does not define "degradation").
+            `load-aware` counts the queues of the GPUs; `static` takes the best GPU for the task alone.
+        overload: task recovery begins when a GPU's busy time exceeds this many times the mean of all GPUs (Section
+            III-B 2c, which does not define "resource overload").
+        archive: largest size of the Pareto set PS of stage 1 (input of Algorithm 1).
+        solutions: largest number of schemes of PS that stage 2 configures (Algorithm 1, line 2); by default all.
+        batching: where queues are split (Algorithm 1, line 5). `jct` splits if that lowers the average JCT; `memory`
+            only where memory or the MPS clients end; `single` after every task, so that no tasks share.
+        mps_pcts: MPS percentages to choose from, MPS_configs of Algorithm 1.
+        mps_goal: what a task's percentage minimises (Algorithm 1, line 8). `own` is the JCT of the task, as in the
+            paper; `batch` the sum of JCTs of its batch; `queue` the same with the delay of the tasks behind. `none`
+            gives all tasks 100 %.
+        clocks: number of SM clocks tried for each GPU, GPU_freqs of Algorithm 1: evenly spaced over the clocks that
+            it offers, with both ends.
+        clock_scope: `gpu` chooses a clock for each GPU; `plan` the same step of the list for all, as Algorithm 1,
+            line 12, reads; `none` leaves every GPU at its default clock.
+        piecewise: whether the energy and JCT of a plan count that the other tasks of a batch speed up when a task
+            ends, as on a device. False is Eq. 13: all run as if all stayed until the end. Batches and MPS
+            percentages are chosen by Eq. 13 in either case: the split rule looks only at the next task, and without
+            Eq. 13's penalty for staying the batches grow too large.
+        merge: largest number of partial plans kept while the clocks of the GPUs are combined (Algorithm 1, lines
+            12-21, where the set can grow without a bound).
+        front: largest number of plans in the final front PS' (Algorithm 1, line 23).
 
     Raises:
         InputError: a value is out of its range.
@@ -71,20 +79,20 @@ class Settings:
     front: int = 100
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            _check(name, getattr(self, name), getattr(self, name) in known, "one of " + ", ".join(known))
+        for name, choices in _CHOICES.items():
+            require(name, getattr(self, name), getattr(self, name) in choices, "one of " + ", ".join(choices))
         for name, least in _LEAST.items():
-            _check(name, getattr(self, name), getattr(self, name) >= least, f"at least {least}")
+            require(name, getattr(self, name), getattr(self, name) >= least, f"at least {least}")
         for name in ("mutation_rate", "seed_mutation"):
-            _check(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a chance from 0 to 1")
-        shares = self.mps_pcts
-        good = bool(shares) and list(shares) == sorted(set(shares)) and shares[0] >= 1 and shares[-1] == 100
-        _check("mps_pcts", shares, good, "ascending percentages from 1 that end with 100")
+            require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "a chance from 0 to 1")
+        pcts = self.mps_pcts
+        good = bool(pcts) and list(pcts) == sorted(set(pcts)) and pcts[0] >= 1 and pcts[-1] == 100
+        require("mps_pcts", pcts, good, "ascending percentages from 1 that end with 100")
 
     @classmethod
     def literal(cls, **changes: object) -> Self:
-        """The paper's words taken literally, wherever the default reads them otherwise."""
-        words = cls(
+        """Return the settings that follow the paper's text wherever the defaults do not, with some changes."""
+        settings = cls(
             mutation_rate=1.0,
             seed_mutation=0.0,
             segments="totals",
@@ -94,20 +102,11 @@ class Settings:
             piecewise=False,
         )
         unknown = sorted(set(changes) - {field.name for field in fields(cls)})
-        _check("settings", unknown, not unknown, "names of settings")
-        return replace(words, **changes)  # type: ignore[arg-type]
+        require("settings", unknown, not unknown, "names of settings")
+        return replace(settings, **changes)  # type: ignore[arg-type]
 
 
-_CHOICES = {
-    "initialisation": ("rank", "random"),
-    "crossover": ("elitism", "uniform"),
-    "mutation": ("priority", "reset"),
-    "batching": ("jct", "memory", "single"),
-    "segments": ("normalised", "totals"),
-    "targets": ("load-aware", "static"),
-    "mps_goal": ("batch", "queue", "own", "none"),
-    "clock_scope": ("gpu", "plan", "none"),
-}
+_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
 _LEAST = {
     "population": 2,
     "generations": 1,
@@ -118,8 +117,4 @@ _LEAST = {
     "front": 3,
     "overload": 0,
 }
-
-
-def _check(column: str, value: object, good: bool, expected: str) -> None:
-    if not good:
-        raise InputError(column=column, found=repr(value), expected=expected, action="Correct the setting.")
+DEFAULTS = Settings()

@@ -1,1 +1,1 @@
-"""Kits for those who add a device or a policy: subclass a contract, give it your fixture, run pytest."""
+"""Test kits for a new device or policy: subclass its contract and provide a fixture. And a toy device."""

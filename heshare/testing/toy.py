@@ -1,6 +1,4 @@
-"""A device whose physics fit in the head, so that a run on it can be checked by hand."""
-
-from __future__ import annotations
+"""Toy device, for runs that can be checked by hand; its predictor; a scripted policy."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,15 +16,19 @@ from heshare.world.workload import Resident, Workload
 
 
 def toy_gpu(name: str = "Toy", *, memory_mib: float = 32_768.0, clocks_mhz: tuple[int, ...] = (500, 1000)) -> Gpu:
-    """A card with two clocks, 10 W idle, 110 W at most."""
+    """Return a GPU with two clocks, 10 W idle, 110 W at most."""
     return Gpu(name, f"{name} card", "toy", 10, 640, memory_mib, 100.0, 4.0, 1.0, 110.0, 10.0, clocks_mhz)
 
 
 class ToyDevice:
-    """Every iteration takes `base_s` alone at the top clock; n tasks take turns, and time grows as the clock falls.
+    """A device in virtual time on which tasks take turns.
 
     With n residents an iteration takes n x base_s x top / clock. Power is idle power with nothing running, else idle
-    power plus 100 W x clock / top. MPS percentages and ways of sharing are kept and have no effect.
+    power plus 100 W x clock / top. MPS percentages and ways of sharing are stored and have no effect.
+
+    Args:
+        gpu: the GPU.
+        base_s: time of an iteration alone at the top clock, s, of all models or by model.
     """
 
     provenance = "emulated"
@@ -39,11 +41,11 @@ class ToyDevice:
         self._requested_mhz: int | None = None
         self._residents: dict[int, Resident] = {}
         self._done: dict[int, float] = {}
-        self._wanted: dict[int, float] = {}
-        self._held_s: dict[int, float] = {}
+        self._iterations: dict[int, float] = {}
+        self._least_s: dict[int, float] = {}
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Ask for a clock of the grid."""
+        """Request a clock of the grid."""
         self._requested_mhz = None if sm_mhz is None else self.gpu.check_clock(sm_mhz)
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
@@ -57,29 +59,29 @@ class ToyDevice:
             raise DeviceError(f"{self.gpu.name}: task {task_id} runs already. Stop it first.")
         if len(self._residents) >= self.gpu.mps_clients:
             raise DeviceError(f"{self.gpu.name}: {self.gpu.mps_clients} MPS clients run already. Stop one first.")
-        held = sum(memory_mib(resident.workload) for resident in self._residents.values())
-        if held + memory_mib(workload) > self.gpu.memory_mib:
-            raise DeviceError(f"{self.gpu.name}: {workload} does not fit beside {held:.0f} MiB. Stop a task first.")
+        used_mib = sum(memory_mib(resident.workload) for resident in self._residents.values())
+        if used_mib + memory_mib(workload) > self.gpu.memory_mib:
+            raise DeviceError(f"{self.gpu.name}: {workload} does not fit beside {used_mib:.0f} MiB. Stop a task first.")
         self._residents[task_id] = resident
         self._done[task_id] = 0.0
-        self._wanted[task_id] = math.inf if iterations is None else iterations
+        self._iterations[task_id] = math.inf if iterations is None else iterations
 
     def stop(self, task_id: int) -> float:
-        """Stop a task; returns its completed iterations."""
+        """Stop a task and return its completed iterations."""
         if task_id not in self._residents:
             raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
-        del self._residents[task_id], self._wanted[task_id]
-        self._held_s.pop(task_id, None)
+        del self._residents[task_id], self._iterations[task_id]
+        self._least_s.pop(task_id, None)
         return self._done.pop(task_id)
 
     def hold(self, task_id: int, time_s: float) -> None:
-        """Let a task take at least so long per iteration."""
+        """Make a task take at least `time_s` per iteration."""
         if task_id not in self._residents:
             raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
-        self._held_s[task_id] = time_s
+        self._least_s[task_id] = time_s
 
     def read(self) -> Reading:
-        """What it does now."""
+        """Return its state now."""
         residents = {
             task: Progress(task, resident, self._done[task], self._time_s(task))
             for task, resident in self._residents.items()
@@ -87,17 +89,20 @@ class ToyDevice:
         return Reading(self._now_s, self._requested_mhz, self._mhz(), self._power_w(), self._energy_j, residents)
 
     def next_event_s(self) -> float:
-        """The next completion."""
+        """Return the time of the next completion, s."""
         return self._completion_s()
 
     def _completion_s(self) -> float:
         return min(
-            (self._now_s + (self._wanted[task] - self._done[task]) * self._time_s(task) for task in self._residents),
+            (
+                self._now_s + (self._iterations[task] - self._done[task]) * self._time_s(task)
+                for task in self._residents
+            ),
             default=math.inf,
         )
 
     def advance(self, to_s: float) -> list[int]:
-        """Go on to `to_s`; returns the completed tasks in order."""
+        """Advance to `to_s` and return the completed tasks in order."""
         completed: list[int] = []
         while (next_s := self._completion_s()) <= to_s:
             self._pass(next_s - self._now_s)
@@ -116,10 +121,10 @@ class ToyDevice:
             self._done[task] += seconds / self._time_s(task)
 
     def _ended(self, task: int) -> bool:
-        """Whether nothing is left, or so little that time, rounded, would no longer move."""
-        left = self._wanted[task] - self._done[task]
+        """Return whether no iterations are left, or so few that time, rounded, would no longer advance."""
+        left = self._iterations[task] - self._done[task]
         too_short = self._now_s + left * self._time_s(task) <= self._now_s
-        return too_short or (left < math.inf and left <= 1e-12 * self._wanted[task])
+        return too_short or (left < math.inf and left <= 1e-12 * self._iterations[task])
 
     def _mhz(self) -> float:
         return float(self._requested_mhz or self.gpu.max_mhz)
@@ -130,28 +135,28 @@ class ToyDevice:
     def _time_s(self, task: int) -> float:
         base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[self._residents[task].workload.model]
         own_s = base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
-        return max(own_s, self._held_s.get(task, 0.0))
+        return max(own_s, self._least_s.get(task, 0.0))
 
 
 def toy_devices(cluster: Cluster) -> list[ToyDevice]:
-    """A `ToyDevice` with one second an iteration for each GPU of a cluster."""
+    """Return a `ToyDevice` with one second an iteration for each GPU of a cluster."""
     return [ToyDevice(gpu) for gpu in cluster.gpus]
 
 
 class ToyPredictor:
-    """Believes what a `ToyDevice` with the same `base_s` does."""
+    """A predictor of what a `ToyDevice` with the same `base_s` does."""
 
     def __init__(self, *, base_s: float | Mapping[str, float] = 1.0) -> None:
         self._base_s = base_s
         self.calls = 0
 
     def solo(self, workloads: Sequence[Workload], gpu: Gpu, sm_mhz: int | None = None) -> CoRuns:
-        """Each workload alone."""
+        """Predict each workload alone."""
         return self.co_run([(Resident(workload),) for workload in workloads], gpu, [sm_mhz] * len(workloads))
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
-        """Sets of residents at a clock each."""
-        self.calls += sum(len(each) for each in sets)
+        """Predict sets of residents, each at a clock."""
+        self.calls += sum(map(len, sets))
         time_s = np.full((len(sets), max(map(len, sets), default=0)), np.nan)
         power_w = np.full(len(sets), gpu.idle_w)
         for row, (residents, clock) in enumerate(zip(sets, sm_mhz, strict=True)):
@@ -165,15 +170,15 @@ class ToyPredictor:
         return CoRuns(time_s, power_w)
 
 
-class Told:
-    """A policy made of one function; it notes every event as (time_s, kind, tasks, gpu).
+class ScriptedPolicy:
+    """A policy of one function, which records every event as (time_s, kind, tasks, gpu) in `trace`.
 
     Args:
         decide: the answer to an event, as in `Policy`.
         tick_s: the period of ticks, s.
     """
 
-    name = "told"
+    name = "scripted"
     traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
 
     def __init__(self, decide: Callable[[Event, View], Iterable[Action]], *, tick_s: float | None = None) -> None:
@@ -182,10 +187,10 @@ class Told:
         self.trace: list[tuple[float, str, tuple[int, ...], int | None]] = []
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget the notes."""
+        """Empty the trace."""
         self.trace = []
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
-        """Note the event, answer with the function."""
+        """Record the event and return the actions of the function."""
         self.trace.append((event.time_s, event.kind.name, event.tasks, event.gpu))
         return self._decide(event, view)

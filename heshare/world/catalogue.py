@@ -1,23 +1,26 @@
-"""The GPUs of `data/gpus.csv` and the models of `data/workloads.csv`, by name.
+"""Catalogue of the GPUs of `data/gpus.csv` (Table III) and the models of `data/workloads.csv` (Table IV), by name.
 
-Both files are long: one value a row, with its unit, its source and how sure it is.
+Both files have one value a row, with its unit, source and confidence.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from heshare import files
 from heshare.errors import InputError
-from heshare.world import training
+from heshare.world.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
-from heshare.world.table import Header, Row, RowError, read_rows
+from heshare.world.task import Task
 from heshare.world.workload import Model, Resident, Workload, parse_resident
 
-# What a field is: text, a whole number, or else a number in this unit.
+INFERENCE = "inference"
+"""The phase of the workloads of Table IV."""
+
+# Kind of each field: text, a whole number, or else a number in this unit.
 _TEXT, _WHOLE = "text", "whole"
 _GPU_FIELDS = {
     "title": _TEXT,
@@ -48,39 +51,34 @@ _CLOCKS = re.compile(r"^(\d+:\d+:[1-9]\d*|\d+( \d+)*)$")
 
 
 def read_facts(path: str | Path, key: str, fields: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """{name: {field: value}} of a long table; rows of one name need not be together.
+    """Return {name: {field: value}} of a long table; rows of one name need not be together.
 
     Args:
         path: a CSV file with the columns `key`, `field`, `value`, `unit` (and others, which are not read).
         key: the column of names.
-        fields: what each field is: `text`, `whole`, or the unit of a number. Rows of other fields are passed over.
+        fields: the kind of each field: `text`, `whole`, or the unit of a number. Rows of other fields are skipped.
 
     Raises:
         InputError: a missing column, an empty or doubled value, a wrong unit, something that is not a number, or a
             name without one of the fields.
     """
     table: dict[str, dict[str, Any]] = {}
-    for row in read_rows(path):
-        if isinstance(row, RowError):
-            raise row
-        if isinstance(row, Header):
-            row.need((key, "field", "value", "unit"))
-            continue
+    for row in read_table(path, (key, "field", "value", "unit")):
         facts = table.setdefault(row.text(key), {})
         field = row.text("field")
         if field in facts:
-            raise row.bad("field", "doubled", f"each field once for {row.cells[key]}", "Remove one of the rows.")
+            raise row.error("field", "doubled", f"each field once for {row.cells[key]}", "Remove one of the rows.")
         if field in fields:
             facts[field] = _value(row, field, fields[field])
     for name, facts in table.items():
         missing = [field for field in fields if field not in facts]
         if missing:
             raise InputError(
+                f"{name} without {', '.join(missing)}",
+                "a row for each of " + ", ".join(fields),
+                "Add the rows, with unit and source.",
                 file=path,
                 column="field",
-                found=f"{name} without {', '.join(missing)}",
-                expected="a row for each of " + ", ".join(fields),
-                action="Add the rows, with unit and source.",
             )
     return table
 
@@ -91,17 +89,17 @@ def _value(row: Row, field: str, kind: str) -> Any:
     if kind == _WHOLE:
         return row.whole("value", least=1)
     if row.cells["unit"] != kind:
-        raise row.bad("unit", "wrong unit", kind, f"Convert the value to {kind}.")
+        raise row.error("unit", "wrong unit", kind, f"Convert the value to {kind}.")
     if field == "clocks_mhz":
         return _clocks(row)
     return row.number_of("value")
 
 
 def _clocks(row: Row) -> tuple[int, ...]:
-    """Clocks from `300:1590:15` (first, last, step) or from a list with spaces, MHz."""
+    """Return the clocks of `300:1590:15` (first, last, step) or of a list with spaces, MHz."""
     text = row.text("value")
     if not _CLOCKS.match(text):
-        raise row.bad("value", "no clocks", "clocks such as 300:1590:15 or 300 315 330", "Correct the grid.")
+        raise row.error("value", "no clocks", "clocks such as 300:1590:15 or 300 315 330", "Correct the grid.")
     if ":" in text:
         first, last, step = (int(part) for part in text.split(":"))
         return tuple(range(first, last + 1, step))
@@ -110,37 +108,34 @@ def _clocks(row: Row) -> tuple[int, ...]:
 
 @cache
 def gpus() -> dict[str, Gpu]:
-    """Every GPU of `data/gpus.csv` by name, in the file's order."""
+    """Return every GPU of `data/gpus.csv` by name, in the file's order."""
     facts = read_facts(files.data("gpus.csv"), "gpu", _GPU_FIELDS)
     return {name: Gpu(name=name, **fact) for name, fact in facts.items()}
 
 
 @cache
 def models() -> dict[str, Model]:
-    """Every model of `data/workloads.csv` (Table IV) by name, in the file's order."""
+    """Return every model of `data/workloads.csv` (Table IV) by name, in the file's order."""
     facts = read_facts(files.data("workloads.csv"), "workload", _MODEL_FIELDS)
     return {name: Model(name=name, **fact) for name, fact in facts.items()}
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of that name, whatever its case.
+    """Return the GPU of that name, in upper or lower case.
 
     Raises:
         InputError: no such GPU; the message lists the known ones.
     """
-    for known, card in gpus().items():
-        if known.lower() == name.lower():
+    for gpu_name, card in gpus().items():
+        if gpu_name.lower() == name.lower():
             return card
     raise InputError(
-        column="gpu",
-        found=repr(name),
-        expected="one of " + ", ".join(gpus()),
-        action="Choose one, or describe the GPU in data/gpus.csv.",
+        repr(name), "one of " + ", ".join(gpus()), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu"
     )
 
 
 def model(name: str) -> Model:
-    """The model of that name.
+    """Return the model of that name.
 
     Raises:
         InputError: no such workload; the message lists the known ones.
@@ -149,32 +144,77 @@ def model(name: str) -> Model:
         return models()[name]
     except KeyError:
         raise InputError(
+            repr(name),
+            "one of " + ", ".join(models()),
+            "Choose one, or describe the workload in data/workloads.csv.",
             column="workload",
-            found=repr(name),
-            expected="one of " + ", ".join(models()),
-            action="Choose one, or describe the workload in data/workloads.csv.",
         ) from None
 
 
 def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
-    """Read `resnet50:16@50` and check that the model is in the catalogue.
+    """Return the resident of a text such as `resnet50:16@50`.
 
     Raises:
-        InputError: another form, or an unknown model.
+        InputError: another form, or a model that is not in the catalogue.
     """
     parsed = parse_resident(text, precision=precision, engine=engine)
-    memory_mib(parsed.workload)
+    memory_mib(parsed.workload)  # raises for an unknown model
     return parsed
 
 
 @cache
 def memory_mib(workload: Workload) -> float:
-    """Device memory that a process running this workload needs, MiB.
+    """Return the device memory that a process running this workload needs, mem_i of Section III-C, MiB.
 
     Raises:
         InputError: no such workload.
     """
-    if workload.phase == "training":
-        return training.step(workload).memory_mib
-    known = model(workload.model)
-    return known.memory_fixed_mib + known.memory_per_sample_mib * workload.batch_size
+    if workload.phase == INFERENCE:
+        facts = model(workload.model)
+        return facts.memory_fixed_mib + facts.memory_per_sample_mib * workload.batch_size
+    return _phase(workload).memory_mib(workload)
+
+
+def parallel_speed(task: Task, gpus: int, /) -> float:
+    """Return the throughput of a task on `gpus` GPUs over that on `task.gpus` GPUs.
+
+    Raises:
+        InputError: no such workload.
+    """
+    efficiency, own_efficiency = (
+        1.0 if task.workload.phase == INFERENCE else _phase(task.workload).efficiency(task.workload, width)
+        for width in (gpus, task.gpus)
+    )
+    return gpus * efficiency / (task.gpus * own_efficiency)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Memory and scaling of the workloads of a phase other than inference, such as training.
+
+    Attributes:
+        memory_mib: device memory of a process that runs a workload, MiB; raises `InputError` for an unknown one.
+        efficiency: throughput per GPU of a workload on so many GPUs over that on one, in (0, 1].
+    """
+
+    memory_mib: Callable[[Workload], float]
+    efficiency: Callable[[Workload, int], float]
+
+
+_PHASES: dict[str, Phase] = {}
+
+
+def register_phase(name: str, phase: Phase) -> None:
+    """Register the memory and scaling of a phase other than inference."""
+    _PHASES[name] = phase
+
+
+def _phase(workload: Workload) -> Phase:
+    if workload.phase not in _PHASES:
+        raise InputError(
+            f"{workload}, a workload of the phase {workload.phase}",
+            "a workload of the phase " + " or ".join((INFERENCE, *_PHASES)),
+            "Register the phase: import the package's plugins.",
+            column="workload",
+        )
+    return _PHASES[workload.phase]

@@ -1,4 +1,4 @@
-"""Clusters: which GPUs there are, written `4xT4,2xV100,2xA100` as in Section IV."""
+"""Clusters: the GPUs of a system, written `4xT4,2xV100,2xA100` as in Section IV and Table III."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
 
 _PART = re.compile(r"^\s*(?:(\d+)\s*[xX*]\s*)?([A-Za-z][A-Za-z0-9-]*)\s*$")
+_ACTION = "Write the cluster like 4xT4,2xV100,2xA100."
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The GPU set G = {GPU_1 .. GPU_k}.
+    """The GPU set G = {GPU_1, ..., GPU_k} of Section III-B.
 
     Attributes:
-        gpus: the GPUs in order; a GPU's index here is its id everywhere.
+        gpus: the GPUs in order; a GPU's index is its id everywhere.
     """
 
     gpus: tuple[Gpu, ...]
 
     def __post_init__(self) -> None:
         if not self.gpus:
-            raise _bad("a cluster of zero GPUs", "at least one GPU")
+            raise InputError("a cluster of zero GPUs", "at least one GPU", _ACTION, column="cluster")
 
     @classmethod
     def parse(cls, text: str) -> Cluster:
-        """Read a cluster from text such as `4xT4,2xV100,2xA100`.
+        """Return the cluster of a text such as `4xT4,2xV100,2xA100`.
 
         Raises:
             InputError: the text has another form, names an unknown GPU or holds no GPU.
@@ -37,7 +38,8 @@ class Cluster:
         for part in filter(str.strip, text.split(",")):
             match = _PART.match(part)
             if match is None:
-                raise _bad(repr(part.strip()), "a count, an x and a GPU, such as 4xT4")
+                expected = "a count, an x and a GPU, such as 4xT4"
+                raise InputError(repr(part.strip()), expected, _ACTION, column="cluster")
             gpus += [gpu(match[2])] * int(match[1] or 1)
         return cls(tuple(gpus))
 
@@ -55,15 +57,5 @@ class Cluster:
     @property
     def labels(self) -> tuple[str, ...]:
         """A short name for each GPU, such as `T4-0`, shape (k,)."""
-        seen: dict[str, int] = {}
-        labels = []
-        for card in self.gpus:
-            labels.append(f"{card.name}-{seen.get(card.name, 0)}")
-            seen[card.name] = seen.get(card.name, 0) + 1
-        return tuple(labels)
-
-
-def _bad(found: str, expected: str) -> InputError:
-    return InputError(
-        column="cluster", found=found, expected=expected, action="Write the cluster like 4xT4,2xV100,2xA100."
-    )
+        names = [gpu.name for gpu in self.gpus]
+        return tuple(f"{name}-{names[:index].count(name)}" for index, name in enumerate(names))

@@ -1,15 +1,16 @@
-"""GPUs (Table III): what a card is, not what it does."""
+"""GPUs (Table III): the properties of one type of GPU."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from heshare.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One type of GPU, as `data/gpus.csv` describes it (Table III and what the device model needs).
+    """One type of GPU, as `data/gpus.csv` describes it: Table III and the properties that the device model needs.
 
     Attributes:
         name: the name used everywhere, such as `T4`, `V100`, `V100-SXM2`, `A100`.
@@ -44,15 +45,15 @@ class Gpu:
     def __post_init__(self) -> None:
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted(set(self.clocks_mhz)):
             raise InputError(
+                f"{len(self.clocks_mhz)} clocks for {self.name!r}, not strictly ascending",
+                "at least one clock, ascending, without repeats",
+                "Correct the clock grid of this GPU.",
                 column="clocks_mhz",
-                found=f"{len(self.clocks_mhz)} clocks for {self.name!r}, not strictly ascending",
-                expected="at least one clock, ascending, without repeats",
-                action="Correct the clock grid of this GPU.",
             )
 
     @property
     def max_mhz(self) -> int:
-        """The top SM clock, MHz: what a card that nobody locked runs at until a power limit stops it."""
+        """The top SM clock, MHz, at which a card runs unless a clock is set or a power limit is reached."""
         return self.clocks_mhz[-1]
 
     def check_clock(self, sm_mhz: int) -> int:
@@ -63,10 +64,16 @@ class Gpu:
         """
         if sm_mhz in self.clocks_mhz:
             return sm_mhz
-        near = sorted(self.clocks_mhz, key=lambda clock: abs(clock - sm_mhz))[:2]
+        nearest = sorted(self.clocks_mhz, key=lambda clock: abs(clock - sm_mhz))[:2]
         raise InputError(
+            f"{sm_mhz} MHz on {self.name}",
+            f"a clock of its grid, {self.clocks_mhz[0]} to {self.max_mhz} MHz",
+            f"The nearest are {' and '.join(str(clock) for clock in sorted(nearest))} MHz.",
             column="sm_mhz",
-            found=f"{sm_mhz} MHz on {self.name}",
-            expected=f"a clock of its grid, {self.clocks_mhz[0]} to {self.max_mhz} MHz",
-            action=f"The nearest are {' and '.join(str(clock) for clock in sorted(near))} MHz.",
         )
+
+
+def spread_clocks(clocks_mhz: Sequence[int], points: int) -> tuple[int, ...]:
+    """Return `points` clocks of a grid, MHz, evenly spread and ascending, the highest one included; at most all."""
+    places = np.linspace(len(clocks_mhz) - 1, 0, min(points, len(clocks_mhz)))
+    return tuple(sorted({clocks_mhz[round(place)] for place in places}))

@@ -1,7 +1,5 @@
 """Tasks: a workload with a number of iterations and an arrival (Section III-B)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -15,15 +13,15 @@ class Task:
 
     Attributes:
         id: its index in the task set, 0 .. n-1.
-        workload: what it runs.
+        workload: its workload.
         iterations: how many iterations (inference batches) it runs, > 0; need not be whole.
-        arrival_s: when it arrives, seconds after the start.
-        gpus: how many GPUs it needs, all from the same moment on (a gang); 1 for every task of Table IV.
+        arrival_s: its arrival, seconds after the start.
+        gpus: how many GPUs it needs, all at the same time (a gang); 1 for every task of Table IV.
         widths: other numbers of GPUs that it may run on instead, ascending; empty for a rigid task.
         priority: its class, 0 the most urgent.
-        deadline_s: by when it should have completed, seconds after the start; `inf` for no deadline.
-        epochs: equal parts of its work at whose ends it saves itself: what it did since is lost when it is taken off a
-            GPU. None for a task that loses nothing.
+        deadline_s: its deadline, seconds after the start; `inf` for none.
+        epochs: number of equal parts of its work at whose ends it is saved; work since then is lost when it is taken
+            off a GPU. None for a task that loses nothing.
     """
 
     id: int
@@ -47,9 +45,4 @@ class Task:
             ("epochs", self.epochs, self.epochs is None or self.epochs >= 1, "at least one epoch"),
         ):
             if not good:
-                raise InputError(
-                    column=column,
-                    found=f"{value} for task {self.id}",
-                    expected=expected,
-                    action="Correct the task.",
-                )
+                raise InputError(f"{value} for task {self.id}", expected, "Correct the task.", column=column)

@@ -1,6 +1,4 @@
-"""Workloads (Table IV): a model, an inference batch size, a precision; and how a shared one is written."""
-
-from __future__ import annotations
+"""Workloads (Table IV): a model, an inference batch size and a precision; residents: workloads that share a GPU."""
 
 import re
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ SHARINGS = (
     *(f"mig-{slices}g" for slices in (1, 2, 3, 4, 7)),
     *(f"priority-{level}" for level in range(10)),
 )
-"""How a process shares its GPU: under MPS, by the hardware's time slices, in a MIG instance of so many slices, or
-kernel by kernel in the gaps of those with a lower number (FIKIT)."""
+"""Ways of sharing a GPU: under MPS, by the hardware's time slices, in a MIG instance of so many slices, or kernel by
+kernel in the gaps of the processes with a lower priority number (FIKIT)."""
 _RESIDENT = re.compile(
     r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@((?P<pct>\d+)|(?P<sharing>[a-z]+-\w+)))?$"
 )
@@ -28,16 +26,16 @@ class Model:
     """One neural network of Table IV, as `data/workloads.csv` describes it.
 
     Attributes:
-        name: the name used everywhere, such as `resnet50`.
+        name: its name, such as `resnet50`.
         title: the paper's name, such as `ResNet-50`.
         description: Table IV's description.
         load: `low`, `medium` or `high`, the load class of Section V-B.
-        layers: operators that eager execution launches one by one, as a count of layers.
+        layers: number of layers, whose operators eager execution launches one by one.
         gflops: floating-point operations of one sample's forward pass, GFLOP.
         params_m: parameters, millions.
         activations_m: elements of all layer outputs for one sample, millions.
-        memory_fixed_mib: device memory of a process that serves it, without samples (context, weights), MiB.
-        memory_per_sample_mib: further device memory for each sample of an inference batch, MiB.
+        memory_fixed_mib: device memory of a process that runs it, without samples (context, weights), MiB.
+        memory_per_sample_mib: device memory for each sample of an inference batch, MiB.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Workload:
     Attributes:
         model: a name of Table IV, or of the training workloads.
         batch_size: inference batch size, samples per iteration; in training, samples per step on one GPU.
-        precision: `fp32` (what PyTorch did by default: TF32 on Ampere and later), `tf32` or `fp16`.
+        precision: `fp32` (PyTorch's default then: TF32 on Ampere and later), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
         phase: `inference` or `training`.
     """
@@ -71,22 +69,21 @@ class Workload:
     phase: str = "inference"
 
     def __post_init__(self) -> None:
+        # Built often: the text of an error only where there is one.
         if self.batch_size < 1:
             raise InputError(
+                f"an inference batch size of {self.batch_size} for {self.model}",
+                "a whole number of at least 1",
+                "Correct the batch size.",
                 column="batch_size",
-                found=f"an inference batch size of {self.batch_size} for {self.model}",
-                expected="a whole number of at least 1",
-                action="Correct the batch size.",
             )
-        for value, known, column in (
-            (self.precision, PRECISIONS, "precision"),
-            (self.engine, ENGINES, "engine"),
-            (self.phase, PHASES, "phase"),
+        for column, value, names in (
+            ("precision", self.precision, PRECISIONS),
+            ("engine", self.engine, ENGINES),
+            ("phase", self.phase, PHASES),
         ):
-            if value not in known:
-                raise InputError(
-                    column=column, found=repr(value), expected=" or ".join(known), action=f"Choose one {column}."
-                )
+            if value not in names:
+                raise InputError(repr(value), " or ".join(names), f"Choose one {column}.", column=column)
 
     def __str__(self) -> str:
         return f"{self.model}{'-train' * (self.phase == 'training')}:{self.batch_size}"
@@ -97,10 +94,10 @@ class Resident:
     """A workload that runs on a GPU under an MPS percentage, written `resnet50:16@50`.
 
     Attributes:
-        workload: what runs.
+        workload: the workload.
         mps_pct: its limit on the GPU's SMs (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), 1 to 100; 100 unless it shares by MPS.
-        sharing: how it shares its GPU, one of `SHARINGS`; at any moment all residents of a GPU share in the same way
-            (time slices or MPS), or each has its own MIG instance.
+        sharing: its way of sharing, one of `SHARINGS`; at any moment all residents of a GPU share in the same way (time
+            slices or MPS), or each has its own MIG instance.
     """
 
     workload: Workload
@@ -110,37 +107,31 @@ class Resident:
     def __post_init__(self) -> None:
         if not 1 <= self.mps_pct <= 100:
             raise InputError(
+                f"{self.mps_pct} % for {self.workload}",
+                "an MPS percentage from 1 to 100",
+                "Correct the share.",
                 column="mps_pct",
-                found=f"{self.mps_pct} % for {self.workload}",
-                expected="an MPS percentage from 1 to 100",
-                action="Correct the share.",
             )
         if self.sharing not in SHARINGS:
-            raise InputError(
-                column="sharing",
-                found=repr(self.sharing),
-                expected=" or ".join(SHARINGS),
-                action="Choose one way to share.",
-            )
+            raise InputError(repr(self.sharing), " or ".join(SHARINGS), "Choose one way to share.", column="sharing")
 
     def __str__(self) -> str:
         return f"{self.workload}@{self.mps_pct if self.sharing == 'mps' else self.sharing}"
 
 
 def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
-    """Read `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`; a missing part is 1 or 100.
+    """Return the resident of `model[-train][:batch_size][@mps_pct]`, such as `resnet50:16@50`.
 
-    Another way of sharing stands in place of the percentage: `resnet50:16@time-slice`, `resnet50:16@mig-3g`.
+    A missing part is 1 or 100. Another way of sharing replaces the percentage: `resnet50:16@time-slice`,
+    `resnet50:16@mig-3g`. The model is not looked up in the catalogue.
 
     Raises:
-        InputError: the text has another form. Whether the model exists is asked of the catalogue.
+        InputError: the text has another form.
     """
     match = _RESIDENT.match(text.strip())
     if match is None:
         raise InputError(
-            found=repr(text),
-            expected="model:batch_size@mps_pct, such as resnet50:16@50",
-            action="Write the workload in that form.",
+            repr(text), "model:batch_size@mps_pct, such as resnet50:16@50", "Write the workload in that form."
         )
     phase = PHASES[match["phase"] is not None]
     workload = Workload(match["model"], int(match["batch"] or 1), precision, engine, phase)

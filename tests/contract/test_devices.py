@@ -1,10 +1,10 @@
-"""The device contract, held by every device of the package."""
+"""The device contract on every device of the package."""
 
 import pytest
 
-from heshare.devices.emulated import EmulatedDevice
-from heshare.devices.loading import Loading, LoadingDevice
-from heshare.testing.devices import DeviceContract
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.gpu.live.loading_device import LoadingDevice, LoadingTimes
+from heshare.testing.device_contract import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.catalogue import gpus
 
@@ -24,7 +24,7 @@ class TestEmulatedDeviceUnderACap(DeviceContract):
 class TestLoadingDevice(DeviceContract):
     @pytest.fixture
     def device(self):
-        return LoadingDevice(EmulatedDevice(gpus()["A100"]), Loading())
+        return LoadingDevice(EmulatedDevice(gpus()["A100"]), LoadingTimes())
 
 
 class TestToyDevice(DeviceContract):
@@ -33,8 +33,8 @@ class TestToyDevice(DeviceContract):
         return ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000)))
 
 
-class Forgetful(ToyDevice):
-    """Loses the energy of idle time: the contract must notice."""
+class WithoutIdleEnergy(ToyDevice):
+    """A device whose counter loses the energy of idle time."""
 
     def _pass(self, seconds):
         super()._pass(seconds)
@@ -42,6 +42,6 @@ class Forgetful(ToyDevice):
             self._energy_j = 0.0
 
 
-def test_the_contract_notices_a_device_that_breaks_it():
+def test_the_contract_fails_on_a_device_with_a_wrong_energy_counter():
     with pytest.raises(AssertionError):
-        DeviceContract().test_integrates_power(Forgetful(toy_gpu()))
+        DeviceContract().test_integrates_power(WithoutIdleEnergy(toy_gpu()))

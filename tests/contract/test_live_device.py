@@ -7,16 +7,16 @@ import time
 
 import pynvml
 import pytest
+from support import fake_mps
+from support.counting_worker import ToyLauncher
+from support.fakenvml import FakeNvml, build, compiler
+from support.faulty_device import FaultyDevice
 
-from heshare.devices.live import NvmlDevice
-from heshare.devices.mps import MpsSession
 from heshare.errors import DeviceError
-from heshare.testing import fakemps
-from heshare.testing.devices import DeviceContract
-from heshare.testing.fake import FakeDevice
-from heshare.testing.fakenvml import FakeNvml, build, compiler
+from heshare.gpu.mps import MpsSession
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.testing.device_contract import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu
-from heshare.testing.workers import ToyLauncher
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ class TestNvmlDevice(DeviceContract):
     def device(self, library, tmp_path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        fakemps.install(tmp_path)
+        fake_mps.install(tmp_path)
         fake = FakeNvml(library, pynvml)
         fake.reset()
         mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
@@ -54,7 +54,7 @@ class TestNvmlDevice(DeviceContract):
             device.advance(float("inf"))
 
 
-class TestFakeDevice(DeviceContract):
+class TestFaultyDevice(DeviceContract):
     @pytest.fixture
     def device(self):
-        return FakeDevice(ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000))))
+        return FaultyDevice(ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000))))

@@ -1,4 +1,4 @@
-"""A rehearsal of a real recording: recorder, live device, MPS session, worker processes; only the card is played."""
+"""A rehearsal of a real recording: recorder, live device, MPS session, worker processes; only the GPU is a stand-in."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from itertools import islice
 import numpy as np
 import pynvml
 import pytest
+from support import fake_mps
+from support.fakenvml import FakeNvml, build, compiler
 
-from heshare.devices.live import NvmlDevice
-from heshare.devices.mps import MpsSession
-from heshare.devices.workers import ProcessLauncher
-from heshare.profiles import budget, design, enforced, store
-from heshare.profiles.protocol import Protocol
-from heshare.profiles.record import profile
-from heshare.testing import fakemps
-from heshare.testing.fakenvml import FakeNvml, build, compiler
+from heshare.gpu.mps import MpsSession
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.recording import budget_plan
+from heshare.gpu.recording.enforceable_shares import enforceable_points, enforceable_steps
+from heshare.gpu.recording.profile_device import profile
+from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.profiles import design, store
+from heshare.profiles.visit import MeasurementProtocol
 
-SPIN = (sys.executable, "-m", "heshare.testing.spin", "--ms", "5")
+SPIN = (sys.executable, "-m", "support.spin_worker", "--ms", "5")
 
 
 @pytest.fixture
@@ -29,17 +31,17 @@ def fake(tmp_path, monkeypatch):
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    fakemps.install(tmp_path)
-    one = FakeNvml(build(tmp_path), pynvml)
-    one.reset()
-    yield one
-    one.close()
+    fake_mps.install(tmp_path)
+    nvml = FakeNvml(build(tmp_path), pynvml)
+    nvml.reset()
+    yield nvml
+    nvml.close()
 
 
-def test_a_live_gpu_is_recorded_as_measured(fake, tmp_path):
+def test_rows_of_a_live_gpu_are_measured(fake, tmp_path):
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
-    protocol = Protocol(repeats=2, window_s=0.3, warmup_s=0.05, readings=2)
+    protocol = MeasurementProtocol(repeats=2, window_s=0.3, warmup_s=0.05, readings=2)
     with NvmlDevice(0, launcher, mps=mps) as device:
         path = profile(device, tmp_path / "out", budget_s=6.0, clocks=False, protocol=protocol, progress=False)
     table = store.read(path)
@@ -50,26 +52,26 @@ def test_a_live_gpu_is_recorded_as_measured(fake, tmp_path):
     assert table["power_w"].to_numpy() == pytest.approx(100.0)
     assert table["sm_util_pct"].to_numpy() == pytest.approx(55.5)
     assert table["l2_util_pct"].isna().all()
-    said = json.loads((path.parent / "manifest.json").read_text())["device"]
-    assert said["sharing"] == "mps"
-    assert said["power_kind"] == "instant"
+    facts = json.loads((path.parent / "manifest.json").read_text())["device"]
+    assert facts["sharing"] == "mps"
+    assert facts["power_kind"] == "instant"
     assert fake.get("open") == 0
 
 
-def test_without_mps_only_whole_gpus_are_recorded(fake, tmp_path, monkeypatch):
+def test_without_mps_all_tasks_are_recorded_at_100_pct(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ProcessLauncher(mps, command=SPIN, period_s=0.02, warmup_s=0.02, log_dir=tmp_path)
-    protocol = Protocol(repeats=1, window_s=0.1, warmup_s=0.02, readings=1)
+    protocol = MeasurementProtocol(repeats=1, window_s=0.1, warmup_s=0.02, readings=1)
     with NvmlDevice(0, launcher, mps=mps) as device:
-        steps = enforced.steps(device, budget.plan(device.gpu, rng=np.random.default_rng(0)))
+        steps = enforceable_steps(device, budget_plan.plan(device.gpu, rng=np.random.default_rng(0)))
         first = list(islice(steps, 200))
         assert len(set(first)) == len(first)
-        assert {one.mps_pct for setup, _ in first for one in setup.residents} == {100}
+        assert {task.mps_pct for setup, _ in first for task in setup.residents} == {100}
         drawn = design.samples(device.gpu, 20, rng=np.random.default_rng(0))
-        assert {point.target.mps_pct for point in enforced.points(device, drawn)} == {100}
+        assert {point.target.mps_pct for point in enforceable_points(device, drawn)} == {100}
         path = profile(device, tmp_path / "out", budget_s=2.0, clocks=False, protocol=protocol, progress=False)
     assert set(store.read(path)["mps_pct"]) == {100}
-    said = json.loads((path.parent / "manifest.json").read_text())["device"]
-    assert said["sharing"] == "time-slice"
-    assert "not on the PATH" in said["sharing_reason"]
+    facts = json.loads((path.parent / "manifest.json").read_text())["device"]
+    assert facts["sharing"] == "time-slice"
+    assert "not on the PATH" in facts["sharing_reason"]

@@ -12,12 +12,12 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support import fake_mps
+from support.fakenvml import build, compiler
 
-from heshare.files import PACKAGE
-from heshare.profiles import kernels, manifest, store
+from heshare.gpu.recording import kernel_table
+from heshare.profiles import manifest, store
 from heshare.profiles.visit import Visit
-from heshare.testing import fakemps
-from heshare.testing.fakenvml import build, compiler
 from heshare.world.catalogue import models
 
 BUDGET_S = 16.0
@@ -26,22 +26,22 @@ RECORD = """
 import sys
 from pathlib import Path
 import pynvml
-from heshare.devices.live import NvmlDevice
-from heshare.devices.mps import MpsSession
-from heshare.devices.workers import ProcessLauncher
-from heshare.profiles import session
-from heshare.profiles.kernel_trace import tracer
-from heshare.profiles.protocol import Protocol
-from heshare.profiles.record import profile
-from heshare.testing.fakenvml import FakeNvml
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.mps import MpsSession
+from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.gpu.recording import tracing_session
+from heshare.gpu.recording.kernel_recorder import tracer
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.gpu.recording.profile_device import profile
+from support.fakenvml import FakeNvml
 
 library, folder, budget_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-session.TRACE_S = 0.5
+tracing_session.TRACE_S = 0.5
 FakeNvml(library, pynvml).reset()
 mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
-spin = (sys.executable, "-m", "heshare.testing.spin", "--ms", "5")
+spin = (sys.executable, "-m", "support.spin_worker", "--ms", "5")
 launcher = ProcessLauncher(mps, command=spin, period_s=0.02, warmup=1, warmup_s=0.0, log_dir=folder, keep=8)
-protocol = Protocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
+protocol = MeasurementProtocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
 with NvmlDevice(0, launcher, mps=mps) as device:
     trace = tracer(device, command=(sys.executable, str(folder / "tracer.py")))
     profile(device, folder / "out", budget_s=budget_s, clocks=False, protocol=protocol, trace=trace, progress=False)
@@ -50,7 +50,7 @@ with NvmlDevice(0, launcher, mps=mps) as device:
 TRACER = """
 import json, sys
 from pathlib import Path
-from heshare.devices.runner.trace import main
+from heshare.gpu.worker_program.kernel_profiler import main
 
 def run(model, batch_size, precision, *, device, repeats, out):
     kernel = {"cat": "kernel", "ph": "X", "name": model, "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}
@@ -76,14 +76,13 @@ def _start(library: Path, folder: Path, mark: str) -> subprocess.Popen[bytes]:
         **os.environ,
         "HESHARE_MARK": mark,
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(PACKAGE.parent),
         "XDG_STATE_HOME": str(folder / "state"),
     }
     return subprocess.Popen([sys.executable, "-c", RECORD, str(library), str(folder), str(BUDGET_S)], env=environment)
 
 
 def _killed_at(process: subprocess.Popen[bytes], journal: Path, lines: int) -> bool:
-    """Kill it as soon as its journal has so many lines; False if it ended before."""
+    """Kill a recording when its journal has so many lines; return False if it ended before."""
     while process.poll() is None:
         if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
             process.send_signal(signal.SIGKILL)
@@ -93,24 +92,24 @@ def _killed_at(process: subprocess.Popen[bytes], journal: Path, lines: int) -> b
 
 
 def _marked(mark: str) -> list[int]:
-    """Processes that come from this recording."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*"):
+    """Return the ids of processes that this recording started."""
+    ids = []
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"HESHARE_MARK={mark}".encode() in (one / "environ").read_bytes().split(b"\0"):
-                found.append(int(one.name))
+            if f"HESHARE_MARK={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                ids.append(int(process.name))
         except OSError:
             continue
-    return found
+    return ids
 
 
 def _entries(content: bytes) -> list[dict[str, object]]:
     return [json.loads(line.rpartition(b"\t")[0]) for line in content.splitlines()]
 
 
-def test_killed_among_visits_and_among_traces_nothing_is_lost_or_doubled(library: Path, tmp_path: Path) -> None:
+def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(library: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    fakemps.install(tmp_path / "bin")
+    fake_mps.install(tmp_path / "bin")
     (tmp_path / "tracer.py").write_text(TRACER, encoding="utf-8")
     folder, mark = tmp_path / "out" / "H100", uuid.uuid4().hex
     journal, kept = folder / "recording.jsonl", b""
@@ -126,20 +125,20 @@ def test_killed_among_visits_and_among_traces_nothing_is_lost_or_doubled(library
     assert content.startswith(kept)
 
     entries = _entries(content)
-    visits = [Visit.from_dict(one["visit"]) for one in entries if "visit" in one]  # type: ignore[arg-type]
-    assert len({(one.setup, one.number) for one in visits}) == len(visits) > 15
-    traced = [one["traced"] for one in entries if "traced" in one]
+    visits = [Visit.from_dict(entry["visit"]) for entry in entries if "visit" in entry]  # type: ignore[arg-type]
+    assert len({(visit.setup, visit.number) for visit in visits}) == len(visits) > 15
+    traced = [entry["traced"] for entry in entries if "traced" in entry]
     assert sorted(map(str, traced)) == sorted(f"{model}:8" for model in models())
     done = (tmp_path / "traced").read_text("utf-8").split()
     assert set(done) == set(models())
-    assert len(done) <= len(traced) + 1  # the one under way when it was killed among the traces
-    took_s = [float(one["took_s"]) for one in entries if "took_s" in one]  # type: ignore[arg-type]
-    assert sum(took_s) + sum(one.took_s for one in visits[:-1]) < BUDGET_S
+    assert len(done) <= len(traced) + 1  # and the trace that the second kill interrupted
+    took_s = [float(entry["took_s"]) for entry in entries if "took_s" in entry]  # type: ignore[arg-type]
+    assert sum(took_s) + sum(visit.took_s for visit in visits[:-1]) < BUDGET_S
 
     table = store.read(folder / "profile.csv")
-    tasks = {(one.setup, part) for one in visits for part in one.setup.split("/")[0].split("+")}
+    tasks = {(visit.setup, task) for visit in visits for task in visit.setup.split("/")[0].split("+")}
     assert len(table) == len(tasks)
-    assert len(kernels.read(folder / "kernels.csv")) == len(models())
+    assert len(kernel_table.read(folder / "kernels.csv")) == len(models())
     manifest.verify(folder / "kernels.csv")
     limit_s = time.monotonic() + 15
     while _marked(mark):

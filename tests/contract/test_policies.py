@@ -1,11 +1,11 @@
-"""The policy contract, held by every registered policy."""
+"""The policy contract for every registered policy."""
 
 import pytest
 
+from heshare.plugins import make, policies
 from heshare.policies.policy import Start, Traits
-from heshare.policies.registry import make, policies
-from heshare.testing.policies import PolicyContract
-from heshare.testing.toy import Told
+from heshare.testing.policy_contract import PolicyContract
+from heshare.testing.toy import ScriptedPolicy
 
 
 class TestRegisteredPolicies(PolicyContract):
@@ -15,19 +15,19 @@ class TestRegisteredPolicies(PolicyContract):
 
 
 class TestPolicyOfOneFunction(PolicyContract):
-    """A third party's policy: everything to the first GPU that has room, in order of arrival."""
+    """A policy from outside the package: all tasks to the last GPU, in order of arrival."""
 
     @pytest.fixture
     def policy(self):
         def decide(event, view):
             return [Start(task.id, len(view.gpus) - 1) for task in view.waiting]
 
-        policy = Told(decide)
+        policy = ScriptedPolicy(decide)
         policy.traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
         return policy
 
 
-def test_the_contract_notices_a_false_declaration():
+def test_contract_fails_on_false_traits():
     policy = make("random")
     policy.traits = Traits(frequency=True, multi_task=True, heterogeneous=False)
     with pytest.raises(AssertionError):

@@ -1,10 +1,10 @@
-"""Estimates kept from one version to the next: a changed constant or form shows here, number by number."""
+"""Golden estimates of the device model: a changed constant or form shows here, number by number."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from heshare.devices.estimate import estimate
+from heshare.device_query import estimate
 
 QUESTIONS = (
     ("T4", ["resnet50:8"], None, "eager"),
@@ -20,10 +20,14 @@ QUESTIONS = (
     ("H100", ["resnet50:32"], None, "eager"),
 )
 
-# Training, time slices and MIG; each member of a set is asked in the same way of sharing.
+# Training, time slices and MIG; all members of a set share in the same way.
 SHARED = (
     ("V100-SXM2", ["eaco_alexnet-train:32", "eaco_vgg16-train:32"], None),
-    ("V100-SXM2", [f"eaco_{one}-train:32@time-slice" for one in ("alexnet", "resnet18", "resnet50", "vgg16")], None),
+    (
+        "V100-SXM2",
+        [f"eaco_{model}-train:32@time-slice" for model in ("alexnet", "resnet18", "resnet50", "vgg16")],
+        None,
+    ),
     ("V100", ["gavel_resnet50-train:64@time-slice", "gavel_lm-train:80@time-slice"], 1005),
     ("V100", ["resnet50:16@time-slice", "bert_large:8@time-slice", "mobilenet:4@time-slice"], None),
     ("T4", ["miso_gnn-train:128"], None),
@@ -44,10 +48,10 @@ def test_estimates_are_kept(dataframe_regression):
 def check(dataframe_regression, questions):
     table = []
     for gpu, residents, clock, engine in questions:
-        found = estimate(gpu, residents, clock, engine=engine)
-        for resident, task in zip(residents, found.tasks, strict=True):
+        answer = estimate(gpu, residents, clock, engine=engine)
+        for resident, task in zip(residents, answer.tasks, strict=True):
             name = f"{gpu} {resident} of {len(residents)}"
             shares = (task.sm_util_pct, task.dram_util_pct, task.l2_util_pct)
-            table.append((name, 1e3 * task.time_s, found.sm_mhz, found.power_w, *shares))
+            table.append((name, 1e3 * task.time_s, answer.sm_mhz, answer.power_w, *shares))
     columns = ["question", "time_ms", "sm_mhz", "power_w", "sm_util_pct", "dram_util_pct", "l2_util_pct"]
     dataframe_regression.check(pd.DataFrame(table, columns=columns), default_tolerance={"rtol": 1e-3, "atol": 1e-6})

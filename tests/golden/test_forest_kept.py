@@ -1,4 +1,4 @@
-"""Kept predictions of a forest trained on a formula: a change of any bit of the learning shows here."""
+"""Golden predictions of a forest that was trained on a formula: a change of any bit of the training shows here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_forest(num_regression: NumericRegressionFixture) -> None:
     x[:, 10:] = np.array([[40, 300, 4, 20], [80, 900, 6, 25], [108, 2000, 40, 62]])[rng.integers(3, size=240)]
     time_s = x[:, 3] * (1 + x[:, 6] / 100) * 100 / x[:, 4]
     power_w = x[:, 13] * (1 + x[:, 0] / 50) + x[:, 5] / 10
-    found = {}
+    predictions = {}
     for target in ("load", "ratio", "literal"):
         forest = Forest(seed=5, target=target).fit(x[:200], time_s[:200], power_w[:200])
-        found[f"{target}_time_s"], found[f"{target}_power_w"] = forest.predict(x[200:])
-    num_regression.check(found, default_tolerance={"rtol": 1e-9, "atol": 0.0})
+        predictions[f"{target}_time_s"], predictions[f"{target}_power_w"] = forest.predict(x[200:])
+    num_regression.check(predictions, default_tolerance={"rtol": 1e-9, "atol": 0.0})

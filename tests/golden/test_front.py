@@ -1,10 +1,10 @@
-"""The front of one small world, kept: whoever changes it says so under "Results changed" in CHANGELOG.md."""
+"""Golden front of a small task set; a change of it is listed under "Results changed" in CHANGELOG.md."""
 
 from __future__ import annotations
 
 import numpy as np
 from pytest_regressions.num_regression import NumericRegressionFixture
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.scheduling.planner import plan
 from heshare.scheduling.settings import Settings
@@ -23,7 +23,7 @@ def test_front_of_a_small_world(num_regression: NumericRegressionFixture) -> Non
         {
             "energy_j": front.objectives[:, 0],
             "jct_s": front.objectives[:, 1],
-            "batches": [sum(len(queue) for queue in one.queues) for one in front.plans],
+            "batches": [sum(len(queue) for queue in plan_.queues) for plan_ in front.plans],
         },
         default_tolerance={"rtol": 1e-9, "atol": 0.0},
     )

@@ -1,14 +1,14 @@
-"""The improved front of one small world, kept: whoever changes it says so under "Results changed" in CHANGELOG.md."""
+"""The improved front of one small instance: a change of it is named under "Results changed" in CHANGELOG.md."""
 
 from __future__ import annotations
 
 import numpy as np
 from pytest_regressions.num_regression import NumericRegressionFixture
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.scheduling.costs import Freedom
-from heshare.scheduling.effort import Effort
-from heshare.scheduling.improved import optimise
+from heshare.plus.costs import BatchChoices
+from heshare.plus.heshare_plus import optimise
+from heshare.plus.search_settings import SearchSettings
 from heshare.world.cluster import Cluster
 
 
@@ -18,13 +18,13 @@ def test_improved_front_of_a_small_world(num_regression: NumericRegressionFixtur
         Cluster.parse("2xT4,1xV100,1xA100"),
         Toy(demand=DEMANDS),
         rng=np.random.default_rng(11),
-        effort=Effort(rounds=3, weights=8, front=12, freedom=Freedom(clocks=4, variants=2)),
+        effort=SearchSettings(rounds=3, weights=8, front_plans=12, choices=BatchChoices(clocks=4, mps_variants=2)),
     )
     num_regression.check(
         {
             "energy_j": front.objectives[:, 0],
             "jct_s": front.objectives[:, 1],
-            "batches": [sum(len(queue) for queue in one.queues) for one in front.plans],
+            "batches": [sum(len(queue) for queue in plan.queues) for plan in front.plans],
         },
         default_tolerance={"rtol": 1e-9, "atol": 0.0},
     )

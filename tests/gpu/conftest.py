@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heshare.devices.faults import NvmlError
-from heshare.devices.nvml import Nvml
+from heshare.gpu.nvml.binding import Nvml, NvmlError
 
 
 @pytest.fixture(scope="session")

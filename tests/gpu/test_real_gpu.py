@@ -10,15 +10,14 @@ import os
 import time
 
 import pytest
+from support.counting_worker import ToyLauncher
 
-from heshare.devices.faults import NvmlError
-from heshare.devices.live import NvmlDevice
-from heshare.devices.mps import MpsSession
-from heshare.devices.nvml import Nvml
-from heshare.devices.probe import has_sys_admin, probe
 from heshare.errors import DeviceError
-from heshare.testing.devices import DeviceContract
-from heshare.testing.workers import ToyLauncher
+from heshare.gpu.mps import MpsSession
+from heshare.gpu.nvml.binding import Nvml, NvmlError
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.nvml.probe import has_sys_admin, probe
+from heshare.testing.device_contract import DeviceContract
 from heshare.world.workload import Workload
 
 pytestmark = pytest.mark.gpu
@@ -52,7 +51,7 @@ class TestRealGpu(DeviceContract):
     @pytest.fixture
     def device(self, uuid, state):
         pytest.importorskip("torch", reason="the workers need the extra heshare[live]")
-        from heshare.devices.workers import ProcessLauncher
+        from heshare.gpu.workers.worker_pool import ProcessLauncher
 
         mps = MpsSession(uuid)
         with NvmlDevice(uuid, ProcessLauncher(mps), mps=mps, allow_clocks=CLOCKS, mps_clients=4) as device:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from heshare.devices.networks import names
-from heshare.devices.worker import ProcessWorker
-from heshare.devices.workers import ProcessLauncher
-from heshare.profiles.kernel_trace import kernel_trace
+from heshare.gpu.recording.kernel_recorder import Tracer
+from heshare.gpu.workers.networks import names
+from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.gpu.workers.worker_process import ProcessWorker
 from heshare.world.workload import Workload
 
 pytestmark = pytest.mark.gpu
@@ -53,7 +54,8 @@ def test_running_out_of_memory_is_said(launcher: ProcessLauncher, torch_uuid: st
 
 
 def test_a_trace_has_the_kernels_of_every_layer(torch_uuid: str, tmp_path: Path) -> None:
-    rows = kernel_trace(Workload("resnet18", 4), "A100", gpu_uuid=torch_uuid)
+    with closing(Tracer("A100", gpu_uuid=torch_uuid, timeout_s=600.0)) as trace:
+        rows = trace(Workload("resnet18", 4))
     assert len(rows) >= 40
     assert all(row.duration_us > 0 for row in rows)
     assert any(row.grid for row in rows)

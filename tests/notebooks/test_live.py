@@ -9,26 +9,27 @@ import nbformat
 import pandas as pd
 import pytest
 
+from heshare.experiments.notebooks import notebook_parameters, run_notebooks
+from heshare.experiments.notebooks.execute_notebook import suffixes
+from heshare.experiments.studies import live_results
 from heshare.files import root
-from heshare.reporting import live, parameters, runner
-from heshare.reporting.execute import suffixes
 
 SOURCE = root() / "notebooks" / "live" / "90_live.ipynb"
-COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live.MANIFEST}"))
+COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live_results.MANIFEST}"))
 
 
 def test_the_source_keeps_the_rules() -> None:
     book = nbformat.read(SOURCE, as_version=4)
     nbformat.validate(book)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells if cell.cell_type == "code")
-    assert parameters.read(SOURCE).defaults["profile"] == "paper"
-    assert SOURCE in parameters.find(["90_live"])
-    assert SOURCE not in parameters.find()
+    assert notebook_parameters.read(SOURCE).defaults["profile"] == "paper"
+    assert SOURCE in notebook_parameters.find(["90_live"])
+    assert SOURCE not in notebook_parameters.find()
 
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_committed_results_are_whole(name: str) -> None:
-    found = live.read(name)
+    found = live_results.read(name)
     asked = found.manifest["asked"]
     assert asked["tasks"] >= 20
     assert len(asked["policies"]) >= 4
@@ -50,8 +51,8 @@ def test_there_are_committed_results() -> None:
 
 
 def test_it_draws_committed_results(tmp_path: Path) -> None:
-    runner.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
-    for name in parameters.read(SOURCE).outputs:
+    run_notebooks.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
+    for name in notebook_parameters.read(SOURCE).outputs:
         for suffix in suffixes(name):
             assert (tmp_path / f"{name}{suffix}").stat().st_size > 0
     said = json.loads((tmp_path / "figA90_live.json").read_text())
@@ -61,4 +62,4 @@ def test_it_draws_committed_results(tmp_path: Path) -> None:
     drawn = pd.read_csv(tmp_path / "figA90_live.csv")
     # The stand-in's truth is the shipped device model: what is left is what executor and accounts add.
     aimed = drawn[drawn["quantity"].isin(["average JCT (s)", "energy, active account (J)"])]
-    assert aimed["shipped_error_pct"].abs().max() < live.AIM_PCT
+    assert aimed["shipped_error_pct"].abs().max() < live_results.AIM_PCT

@@ -16,9 +16,10 @@ import nbformat
 import pandas as pd
 import pytest
 
+from heshare.experiments.claims import claim_table
+from heshare.experiments.notebooks import notebook_parameters
+from heshare.experiments.notebooks.execute_notebook import suffixes
 from heshare.files import root
-from heshare.reporting import claims, parameters
-from heshare.reporting.execute import suffixes
 
 SOURCES = sorted((root() / "notebooks").glob("*.ipynb"))
 EXACT = {".csv", ".png", ".pdf", ".md"}
@@ -28,7 +29,7 @@ WALL_TIME = "_wall_time"
 
 def smoke(out: Path, seed: str) -> Path:
     """All notebooks and the claims, in processes of their own with that hash seed."""
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root())}
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
     for words in (["notebook", "run", "--all", "--profile", "smoke", "--jobs", "2"], ["claims"]):
         done = subprocess.run(
             [sys.executable, "-m", "heshare", *words, "--out", str(out)],
@@ -69,7 +70,7 @@ def table(results: Path, name: str) -> pd.DataFrame:
 
 def test_there_are_notebooks() -> None:
     assert len(SOURCES) >= 6
-    promised = [name for path in SOURCES for name in parameters.read(path).outputs]
+    promised = [name for path in SOURCES for name in notebook_parameters.read(path).outputs]
     assert len(promised) == len(set(promised)), "no output has two notebooks"
 
 
@@ -79,7 +80,7 @@ def test_the_source_keeps_the_rules(path: Path) -> None:
     nbformat.validate(book)
     assert book.metadata["kernelspec"]["name"] == "python3"
     assert book.cells[0].cell_type == "markdown"
-    defaults = parameters.read(path).defaults
+    defaults = notebook_parameters.read(path).defaults
     assert defaults["profile"] == "paper"
     assert defaults["out_dir"] == ""
     assert "seed" in defaults
@@ -99,7 +100,7 @@ def test_the_source_keeps_the_rules(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_every_promised_file_is_there_with_its_provenance(results: Path, path: Path) -> None:
-    for name in parameters.read(path).outputs:
+    for name in notebook_parameters.read(path).outputs:
         for suffix in suffixes(name):
             assert (results / f"{name}{suffix}").stat().st_size > 0
         said: dict[str, Any] = json.loads((results / f"{name}.json").read_text())
@@ -222,7 +223,7 @@ def test_activity_raises_power(results: Path) -> None:
 
 def test_a_recorded_gpu_stands_beside_the_emulated_ones(made_up_h100: Path, results: Path, tmp_path: Path) -> None:
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", f"source=recorded:{made_up_h100}"]
-    environment = {**os.environ, "PYTHONPATH": str(root())}
+    environment = {**os.environ}
     command = [sys.executable, "-m", "heshare", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -241,7 +242,7 @@ def test_a_recorded_gpu_stands_beside_the_emulated_ones(made_up_h100: Path, resu
 
 def test_a_recording_that_is_not_there_ends_with_one_message(tmp_path: Path) -> None:
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", "source=recorded:H9000", "--out", str(tmp_path / "x")]
-    environment = {**os.environ, "PYTHONPATH": str(root())}
+    environment = {**os.environ}
     command = [sys.executable, "-m", "heshare", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2
@@ -414,11 +415,11 @@ def test_growth_has_a_row_a_size(results: Path) -> None:
 
 def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
-    assert list(frame.columns) == list(claims.COLUMNS)
+    assert list(frame.columns) == list(claim_table.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
     ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 W1 X1 X2"
     assert set(priced["id"]) == set(ids.split())
-    assert set(priced["verdict"]) <= set(claims.VERDICTS)
+    assert set(priced["verdict"]) <= set(claim_table.VERDICTS)
     assert (priced["provenance"] == "emulated").all()
     assert priced["note"].str.len().min() > 20
     numbers = priced.dropna(subset="low")

@@ -1,4 +1,4 @@
-"""The device model on random residents, clocks and caps: who may speed up, who may not."""
+"""Device model on random residents: more power, clock or share never slows, a co-runner never speeds up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.devices.model import Estimate, co_run
+from heshare.devices.device_model import Estimate, co_run
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -41,7 +41,7 @@ def no_slower(before: Estimate, after: Estimate, tasks: range) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(runs(), st.floats(1.0, 3.0))
-def test_more_power_cap_never_slows(run: tuple[Gpu, list[Resident], int | None, float], factor: float):
+def test_a_higher_power_cap_never_slows_a_task(run: tuple[Gpu, list[Resident], int | None, float], factor: float):
     gpu, shared, clock, cap_w = run
     before = co_run(gpu, shared, clock, power_cap_w=cap_w)
     assert no_slower(before, co_run(gpu, shared, clock, power_cap_w=cap_w * factor), range(len(shared)))
@@ -49,11 +49,11 @@ def test_more_power_cap_never_slows(run: tuple[Gpu, list[Resident], int | None, 
 
 @settings(max_examples=300, deadline=None)
 @given(runs(), st.data())
-def test_more_clock_never_slows(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
+def test_a_higher_clock_never_slows_a_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
     gpu, shared, clock, cap_w = run
     low = gpu.clocks_mhz[0] if clock is None else clock
-    high = data.draw(st.sampled_from([one for one in gpu.clocks_mhz if one >= low]))
-    before, after = (co_run(gpu, shared, one, power_cap_w=cap_w) for one in (low, high))
+    high = data.draw(st.sampled_from([mhz for mhz in gpu.clocks_mhz if mhz >= low]))
+    before, after = (co_run(gpu, shared, mhz, power_cap_w=cap_w) for mhz in (low, high))
     assert no_slower(before, after, range(len(shared)))
     assert after.sm_mhz >= before.sm_mhz
     assert after.power_w >= before.power_w * (1 - ROUNDING)
@@ -61,18 +61,18 @@ def test_more_clock_never_slows(run: tuple[Gpu, list[Resident], int | None, floa
 
 @settings(max_examples=300, deadline=None)
 @given(runs(), st.data())
-def test_more_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
+def test_a_larger_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int | None, float], data: st.DataObject):
     gpu, shared, clock, cap_w = run
     index = data.draw(st.integers(0, len(shared) - 1))
     share = data.draw(st.integers(shared[index].mps_pct, 100))
     grown = [*shared[:index], Resident(shared[index].workload, share), *shared[index + 1 :]]
-    before, after = (co_run(gpu, one, clock, power_cap_w=cap_w) for one in (shared, grown))
+    before, after = (co_run(gpu, residents, clock, power_cap_w=cap_w) for residents in (shared, grown))
     assert no_slower(before, after, range(index, index + 1))
 
 
 @settings(max_examples=300, deadline=None)
 @given(runs(), residents)
-def test_a_co_runner_never_speeds_anyone_up(run: tuple[Gpu, list[Resident], int | None, float], further: Resident):
+def test_a_co_runner_never_speeds_a_task_up(run: tuple[Gpu, list[Resident], int | None, float], further: Resident):
     gpu, shared, clock, cap_w = run
     alone = co_run(gpu, shared, clock, power_cap_w=cap_w)
     crowded = co_run(gpu, [*shared, further], clock, power_cap_w=cap_w)
@@ -81,12 +81,12 @@ def test_a_co_runner_never_speeds_anyone_up(run: tuple[Gpu, list[Resident], int 
 
 @settings(max_examples=300, deadline=None)
 @given(runs())
-def test_power_lies_between_idle_and_the_cap(run: tuple[Gpu, list[Resident], int | None, float]):
+def test_power_is_between_idle_and_the_cap(run: tuple[Gpu, list[Resident], int | None, float]):
     gpu, shared, clock, cap_w = run
-    found = co_run(gpu, shared, clock, power_cap_w=cap_w)
-    assert gpu.idle_w <= found.power_w <= cap_w
-    assert 0 < found.sm_mhz <= (gpu.max_mhz if clock is None else clock)
-    for task in found.tasks:
+    estimate = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    assert gpu.idle_w <= estimate.power_w <= cap_w
+    assert 0 < estimate.sm_mhz <= (gpu.max_mhz if clock is None else clock)
+    for task in estimate.tasks:
         assert math.isfinite(task.time_s)
         assert task.time_s > 0
         assert 0 <= task.sm_util_pct <= 100

@@ -1,4 +1,4 @@
-"""Large task sets, searched in blocks: every plan is one that the cluster could run, priced as its batches are."""
+"""Large task sets, searched in blocks: every plan is valid and has the objectives of its batches."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.scheduling.costs import BatchCosts, Freedom
-from heshare.scheduling.dividing import Divided, deal, gpu_blocks
-from heshare.scheduling.effort import Effort
-from heshare.scheduling.improved import Search, optimise, search_for
-from heshare.scheduling.objectives import instance
+from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.heshare_plus import DecomposedSearch, assign_to_blocks, gpu_blocks, optimise, search_for
+from heshare.plus.search_settings import SearchSettings
+from heshare.plus.weighted_search import WeightedSearch
+from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated
 from heshare.world.cluster import Cluster
 
-QUICK = Effort(
-    rounds=2, weights=4, coarse=3, kicks=0, undivided=150, freedom=Freedom(clocks=3, variants=2, mps_pcts=(50, 100))
+QUICK = SearchSettings(
+    rounds=2,
+    weights=4,
+    coarse_weights=3,
+    perturbations=0,
+    undivided_tasks=150,
+    choices=BatchChoices(clocks=3, mps_variants=2, mps_pcts=(50, 100)),
 )
 CLUSTER = "20xT4,10xV100,10xA100"
 
@@ -34,36 +39,36 @@ def front() -> Front:
 
 
 def test_plans_of_300_tasks_on_40_gpus_hold_every_task_once_within_memory_and_clients(front: Front) -> None:
-    needs_mib = dict(enumerate(instance(mixed_tasks(300), Cluster.parse(CLUSTER), Toy(demand=DEMANDS)).needs_mib))
+    needs_mib = dict(enumerate(make_instance(mixed_tasks(300), Cluster.parse(CLUSTER), Toy(demand=DEMANDS)).needs_mib))
     ids = [task.id for task in mixed_tasks(300)]
-    place = {task: at for at, task in enumerate(ids)}
+    index = {task: number for number, task in enumerate(ids)}
     assert len(front.plans) >= 12
     assert non_dominated(front.objectives).all()
     for plan in front.plans:
-        held = [task for queue in plan.queues for batch in queue for task in batch.tasks]
-        assert sorted(held) == sorted(ids)
+        planned = [task for queue in plan.queues for batch in queue for task in batch.tasks]
+        assert sorted(planned) == sorted(ids)
         for gpu, queue in zip(plan.cluster.gpus, plan.queues, strict=True):
             for batch in queue:
-                assert sum(needs_mib[place[task]] for task in batch.tasks) <= gpu.memory_mib
+                assert sum(needs_mib[index[task]] for task in batch.tasks) <= gpu.memory_mib
                 assert len(batch.tasks) <= gpu.mps_clients
                 assert batch.sm_mhz in gpu.clocks_mhz
 
 
-def test_objectives_of_divided_plans_are_the_sums_of_their_batches_options(front: Front) -> None:
+def test_objectives_of_divided_plans_are_the_sums_over_their_batches(front: Front) -> None:
     toy = Toy(demand=DEMANDS)
-    costs = BatchCosts(instance(mixed_tasks(300), Cluster.parse(CLUSTER), toy), toy, QUICK.freedom)
-    place = {task.id: at for at, task in enumerate(mixed_tasks(300))}
+    costs = BatchCosts(make_instance(mixed_tasks(300), Cluster.parse(CLUSTER), toy), toy, QUICK.choices)
+    index = {task.id: number for number, task in enumerate(mixed_tasks(300))}
     for plan in (front.plans[0], front.plans[len(front.plans) // 2], front.plans[-1]):
         energy_j = jct_s = 0.0
         for kind, queue in zip(costs.world.kind_of.tolist(), plan.queues, strict=True):
             behind = sum(len(batch.tasks) for batch in queue)
             for batch in queue:
                 behind -= len(batch.tasks)
-                menu = costs.options(kind, np.array([[place[task] for task in batch.tasks]]))
-                same = (menu.sm_mhz == batch.sm_mhz) & (menu.mps_pct == batch.mps_pct).all(axis=1)
-                at = int(np.flatnonzero(same)[0])
-                energy_j += menu.energy_j[at]
-                jct_s += menu.spent_s[at] + behind * menu.end_s[at]
+                options = costs.options(kind, np.array([[index[task] for task in batch.tasks]]))
+                same = (options.sm_mhz == batch.sm_mhz) & (options.mps_pct == batch.mps_pct).all(axis=1)
+                chosen = int(np.flatnonzero(same)[0])
+                energy_j += options.energy_j[chosen]
+                jct_s += options.sum_s[chosen] + behind * options.end_s[chosen]
         assert plan.energy_j == pytest.approx(energy_j, rel=1e-9)
         assert plan.jct_s == pytest.approx(jct_s / 300, rel=1e-9)
 
@@ -77,9 +82,9 @@ def test_the_same_seed_gives_the_same_divided_front(front: Front) -> None:
 def test_small_task_sets_and_small_clusters_are_searched_as_a_whole() -> None:
     for n, gpus, whole in ((150, "16xA100", True), (151, "15xA100", True), (151, "16xA100", False)):
         toy = Toy(demand=DEMANDS)
-        costs = BatchCosts(instance(mixed_tasks(n), Cluster.parse(gpus), toy), toy, QUICK.freedom)
-        found = search_for(costs, QUICK, np.random.default_rng(0))
-        assert isinstance(found, Search if whole else Divided)
+        costs = BatchCosts(make_instance(mixed_tasks(n), Cluster.parse(gpus), toy), toy, QUICK.choices)
+        search = search_for(costs, QUICK, np.random.default_rng(0))
+        assert isinstance(search, WeightedSearch if whole else DecomposedSearch)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 12), st.integers(1, 4))
@@ -88,24 +93,24 @@ def test_blocks_have_their_share_of_every_type_and_tasks_only_where_they_fit(
     seed: int, k: int, blocks: int, kinds: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    kind = np.concatenate((np.arange(kinds), rng.integers(kinds, size=k)))
-    blocks = min(blocks, len(kind))
-    block_of = gpu_blocks(kind, blocks)
-    for one in range(kinds):
-        held = np.bincount(block_of[kind == one], minlength=blocks)
-        assert held.max() - held.min() <= 1
+    kind_of = np.concatenate((np.arange(kinds), rng.integers(kinds, size=k)))
+    blocks = min(blocks, len(kind_of))
+    block_of = gpu_blocks(kind_of, blocks)
+    for kind in range(kinds):
+        gpus = np.bincount(block_of[kind_of == kind], minlength=blocks)
+        assert gpus.max() - gpus.min() <= 1
     fits = rng.random((90, kinds)) < 0.6
     fits[np.arange(90), rng.integers(kinds, size=90)] = True
     time_s = np.where(fits, rng.uniform(1, 100, size=fits.shape), np.inf)
-    dealt = deal(time_s, fits, kind, block_of)
+    assigned = assign_to_blocks(time_s, fits, kind_of, block_of)
     for task in range(90):
-        assert fits[task, kind[block_of == dealt[task]]].any()
+        assert fits[task, kind_of[block_of == assigned[task]]].any()
 
 
 def test_equal_blocks_get_equal_numbers_and_nearly_equal_work() -> None:
     rng = np.random.default_rng(1)
-    time_s, kind = rng.uniform(1, 100, size=(400, 1)), np.zeros(40, dtype=np.int64)
-    dealt = deal(time_s, np.ones((400, 1), dtype=bool), kind, gpu_blocks(kind, 5))
-    assert np.bincount(dealt).tolist() == [80] * 5
-    work_s = np.bincount(dealt, weights=time_s[:, 0])
+    time_s, kind_of = rng.uniform(1, 100, size=(400, 1)), np.zeros(40, dtype=np.int64)
+    assigned = assign_to_blocks(time_s, np.ones((400, 1), dtype=bool), kind_of, gpu_blocks(kind_of, 5))
+    assert np.bincount(assigned).tolist() == [80] * 5
+    work_s = np.bincount(assigned, weights=time_s[:, 0])
     assert work_s.max() - work_s.min() < 2.0

@@ -1,4 +1,4 @@
-"""Gangs that train and share at random: the books add up, and every member does its part of the work."""
+"""Random gangs that train and share: the invariants of a run hold, and each GPU does its part of the work."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import Pause, Start, Wait
-from heshare.prediction.truth import DevicePredictor
+from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.testing.policies import check_run
-from heshare.testing.toy import Told
-from heshare.world import training
+from heshare.systems.shared import training
+from heshare.testing.policy_contract import check_run
+from heshare.testing.toy import ScriptedPolicy
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -42,31 +42,31 @@ def gang_sets(draw: st.DrawFn) -> list[Task]:
     return tasks
 
 
-class AtRandom:
-    """Starts gangs wherever they fit, all sharing in one way, and pauses some; later it only starts."""
+class RandomGangs:
+    """Starts random gangs that all share in one way, and pauses some; after 40 events it only starts."""
 
     def __init__(self, seed: int, sharing: str) -> None:
         self._rng, self._sharing = np.random.default_rng(seed), sharing
-        self.told = Told(self._decide)
+        self.policy = ScriptedPolicy(self._decide)
 
     def _decide(self, event, view):
-        calm = len(self.told.trace) > 40
+        calm = len(self.policy.trace) > 40
         free_mib = {gpu.index: gpu.free_mib for gpu in view.gpus}
         actions = []
         running = sorted({task for gpu in view.gpus for task in gpu.running})
         if not calm:
             actions += [Pause(task) for task in running if self._rng.random() < 0.15]
         for task in view.waiting:
-            need_mib = memory_mib(task.workload)
+            needed_mib = memory_mib(task.workload)
             width = task.gpus if calm else int(self._rng.choice([task.gpus, *task.widths]))
-            able = [index for index, free in free_mib.items() if free >= need_mib + 1e-6]
+            able = [index for index, free in free_mib.items() if free >= needed_mib + 1e-6]
             if len(able) < width or (not calm and self._rng.random() < 0.3):
                 continue
-            chosen = [int(one) for one in self._rng.permutation(able)[:width]]
+            chosen = [int(index) for index in self._rng.permutation(able)[:width]]
             for index in chosen:
-                free_mib[index] -= need_mib
+                free_mib[index] -= needed_mib
             actions.append(Start(task.id, chosen[0], also=tuple(chosen[1:]), sharing=self._sharing))
-        if len(running) == sum(isinstance(one, Pause) for one in actions):
+        if len(running) == sum(isinstance(action, Pause) for action in actions):
             actions.append(Wait(event.time_s + 5.0))
         return actions
 
@@ -79,9 +79,9 @@ class AtRandom:
     sharing=st.sampled_from(["mps", "time-slice"]),
     start_cost_s=st.sampled_from([0.0, 8.0]),
 )
-def test_books_add_up_with_gangs(tasks, cluster, seed, sharing, start_cost_s):
+def test_runs_with_gangs_keep_the_invariants(tasks, cluster, seed, sharing, start_cost_s):
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
-    policy = AtRandom(seed, sharing).told
+    policy = RandomGangs(seed, sharing).policy
     result = run(
         tasks,
         cluster,
@@ -92,12 +92,12 @@ def test_books_add_up_with_gangs(tasks, cluster, seed, sharing, start_cost_s):
         start_cost_s=start_cost_s,
     )
     check_run(result)
-    stays: dict[tuple[int, float], list[float]] = {}
-    for each in result.record.intervals:
-        stays.setdefault((each.task, each.start_s), []).append(each.iterations)
-    # All members of a gang do the same part, and none of the work twice.
-    assert all(np.ptp(parts) == 0 for parts in stays.values())
+    parts_of: dict[tuple[int, float], list[float]] = {}
+    for interval in result.record.intervals:
+        parts_of.setdefault((interval.task, interval.start_s), []).append(interval.iterations)
+    # Each GPU of a gang does the same part of the work.
+    assert all(np.ptp(parts) == 0 for parts in parts_of.values())
     assert all(
-        len(parts) in (task.gpus, *task.widths) for (task_id, _), parts in stays.items() for task in [tasks[task_id]]
+        len(parts) in (task.gpus, *task.widths) for (task_id, _), parts in parts_of.items() for task in [tasks[task_id]]
     )
     assert all(gpu.read().residents == {} for gpu in devices)

@@ -1,4 +1,4 @@
-"""A thousand plans that no GPU could follow, or hardly: each is one clear message, and nothing runs afterwards."""
+"""A thousand random lists of actions, most of them impossible: each run completes or raises one clear message."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import PolicyError
-from heshare.policies.guarded import Guarded
+from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
-from heshare.policies.random import Random
+from heshare.policies.random_placement import Random
 from heshare.running.run import run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpu
@@ -40,30 +40,32 @@ actions = st.one_of(
 
 
 class Hostile(Random):
-    """Answers what it was given, event by event, and nothing after that."""
+    """Returns given actions event by event, and none after them."""
 
-    def __init__(self, answers: list[list[Any]]) -> None:
+    def __init__(self, actions_by_event: list[list[Any]]) -> None:
         super().__init__()
-        self.answers = list(answers)
+        self.actions_by_event = list(actions_by_event)
 
     def decide(self, event: Any, view: Any) -> list[Any]:
-        return self.answers.pop(0) if self.answers else []
+        return self.actions_by_event.pop(0) if self.actions_by_event else []
 
 
 @given(st.lists(st.lists(actions, max_size=4), max_size=4), st.booleans())
 @settings(max_examples=1000)
-def test_a_thousand_hostile_plans(answers: list[list[Any]], guarded: bool) -> None:
+def test_run_completes_or_raises_one_message_for_random_actions(
+    actions_by_event: list[list[Any]], guarded: bool
+) -> None:
     devices = [EmulatedDevice(card) for card in CARDS]
-    policy = Guarded(Hostile(answers)) if guarded else Hostile(answers)
-    said = ""
+    policy = FaultTolerantPolicy(Hostile(actions_by_event)) if guarded else Hostile(actions_by_event)
+    message = ""
     try:
         done = run(
             TASKS, Cluster(CARDS), policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices
         )
     except PolicyError as error:
-        said = str(error)
-        assert "\n" not in said
-        assert said.startswith("random, ")
+        message = str(error)
+        assert "\n" not in message
+        assert message.startswith("random, ")
     else:
-        assert sorted(one.task for one in done.record.intervals if one.outcome == "completed") == [0, 1]
-    assert [device.read().residents for device in devices] == [{}, {}], said
+        assert sorted(interval.task for interval in done.record.intervals if interval.outcome == "completed") == [0, 1]
+    assert [device.read().residents for device in devices] == [{}, {}], message

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.devices.kernels.rules import Fikit, Mps, OneQueue, Sharing, TimeSlices
-from heshare.devices.kernels.sharing import Client, share
-from heshare.devices.kernels.trace import Trace, predictions
+from heshare.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, Sharing, TimeSliceRule, share
+from heshare.systems.fikit.kernel_trace import KernelTrace, predictions
 
-FREE = Fikit(least_gap_s=0.0, launch_s=0.0)
-SERIAL = (TimeSlices(2.0, 0.25), OneQueue(), FREE, replace(FREE, feedback=False), replace(FREE, fills=False))
+FREE = FikitRule(least_gap_s=0.0, launch_s=0.0)
+SERIAL = (TimeSliceRule(2.0, 0.25), OneQueueRule(), FREE, replace(FREE, feedback=False), replace(FREE, fills=False))
 
 
 @st.composite
-def trace(draw: st.DrawFn, *, own: bool = False) -> Trace:
+def trace(draw: st.DrawFn, *, own: bool = False) -> KernelTrace:
     """A trace with times in eighths of a second; with `own` every kernel has an identity of its own."""
     n = draw(st.integers(1, 6))
     eighths = st.integers(0, 24).map(lambda value: value / 8)
@@ -28,27 +27,35 @@ def trace(draw: st.DrawFn, *, own: bool = False) -> Trace:
     kernel = range(n) if own else draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
     sms = draw(st.lists(st.integers(1, 8).map(lambda value: value / 8), min_size=n, max_size=n))
     host_s = draw(st.lists(eighths, min_size=n, max_size=n))
-    return Trace("drawn", np.array(draw(numbers)), np.array(sms), np.array(kernel), np.array(host_s), np.array(waits))
+    return KernelTrace(
+        "drawn", np.array(draw(numbers)), np.array(sms), np.array(kernel), np.array(host_s), np.array(waits)
+    )
 
 
-def longest_s(trace: Trace) -> float:
+def longest_s(trace: KernelTrace) -> float:
     return float(trace.duration_s.max())
 
 
 @given(trace(own=True), trace(own=True), trace(own=True))
-def test_with_exact_predictions_the_urgent_task_runs_as_if_alone(high: Trace, low: Trace, lower: Trace) -> None:
+def test_with_exact_predictions_the_urgent_task_runs_as_if_alone(
+    high: KernelTrace, low: KernelTrace, lower: KernelTrace
+) -> None:
     found = share([Client(high, 4), Client(low, priority=1), Client(lower, priority=2)], FREE)
     assert found.jct_s[0] == pytest.approx([high.alone()[1]] * 4)
 
 
 @given(trace(), trace())
-def test_with_any_predictions_each_urgent_kernel_waits_for_one_filler_at_most(high: Trace, low: Trace) -> None:
+def test_with_any_predictions_each_urgent_kernel_waits_for_one_filler_at_most(
+    high: KernelTrace, low: KernelTrace
+) -> None:
     found = share([Client(high, 4), Client(low, priority=1)], FREE)
     assert found.jct_s[0].max() <= high.alone()[1] + len(high) * longest_s(low) + 1e-9
 
 
 @given(trace(), trace(), st.lists(st.integers(0, 80), min_size=3, max_size=3))
-def test_a_request_waits_for_its_predecessors_and_for_fillers(high: Trace, low: Trace, steps: list[int]) -> None:
+def test_a_request_waits_for_its_predecessors_and_for_fillers(
+    high: KernelTrace, low: KernelTrace, steps: list[int]
+) -> None:
     arrivals_s = tuple(np.cumsum(np.array(steps) / 8).tolist())
     found = share([Client(high, 3, 0, arrivals_s), Client(low, priority=1)], FREE)
     each_s = high.alone()[1] + len(high) * longest_s(low)
@@ -59,7 +66,7 @@ def test_a_request_waits_for_its_predecessors_and_for_fillers(high: Trace, low: 
 
 
 @given(st.sampled_from(SERIAL), st.tuples(trace(), trace(), trace()))
-def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[Trace, ...]) -> None:
+def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[KernelTrace, ...]) -> None:
     found = share([Client(one, 3, place) for place, one in enumerate(traces)], how, pieces=10_000)
     starts, ends = found.pieces[:, 1], found.pieces[:, 2]
     assert (starts[1:] >= ends[:-1] - 1e-9).all()
@@ -71,18 +78,20 @@ def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[Tr
 
 
 @given(trace(), trace())
-def test_under_mps_nobody_is_faster_than_alone_and_two_that_fit_are_as_fast(one: Trace, other: Trace) -> None:
-    found = share([Client(one, 3), Client(other, 3)], Mps())
+def test_under_mps_nobody_is_faster_than_alone_and_two_that_fit_are_as_fast(
+    one: KernelTrace, other: KernelTrace
+) -> None:
+    found = share([Client(one, 3), Client(other, 3)], MpsRule())
     for place, each in enumerate((one, other)):
         assert found.jct_s[place].min() >= each.alone()[1] - 1e-9
     halves = [replace(each, sms=np.minimum(each.sms, 0.5)) for each in (one, other)]
-    together = share([Client(each, 3) for each in halves], Mps())
+    together = share([Client(each, 3) for each in halves], MpsRule())
     for place, each in enumerate((one, other)):
         assert together.jct_s[place] == pytest.approx([each.alone()[1]] * 3)
 
 
 @given(trace())
-def test_predictions_keep_the_sums(one: Trace) -> None:
+def test_predictions_keep_the_sums(one: KernelTrace) -> None:
     duration_s, gap_s = predictions(one)
     assert duration_s.sum() == pytest.approx(one.busy_s)
     assert duration_s.sum() + gap_s.sum() == pytest.approx(one.alone()[1])

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.devices.model import co_run
-from heshare.policies.morak import Morak
-from heshare.policies.mu_serve import MuServe
-from heshare.prediction.truth import DevicePredictor
+from heshare.devices.device_model import co_run
+from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.testing.policies import check_run
+from heshare.systems.morak.policy import Morak
+from heshare.systems.mu_serve.policy import MuServe
+from heshare.testing.policy_contract import check_run
 from heshare.world.catalogue import gpu, memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

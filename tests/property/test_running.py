@@ -1,26 +1,26 @@
-"""Whatever a policy does within the rules, the books add up."""
+"""Runs under random but possible actions keep their invariants."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import clusters, task_sets
+from support.strategies import clusters, task_sets
 
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError
-from heshare.policies.policy import Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.testing.policies import check_run
-from heshare.testing.toy import Told, ToyDevice, ToyPredictor
+from heshare.testing.policy_contract import check_run
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.task import Task
 
 PCTS = tuple(range(10, 101, 10))
 
 
-class Erratic:
-    """Acts at random within the rules: starts, pauses, migrates, clocks, changes batch sizes; calms down in time.
+class RandomActions:
+    """Returns random possible actions: starts, pauses, migrations and clocks.
 
     After `calm_after` events it only starts tasks, so that every run ends.
     """
@@ -28,12 +28,12 @@ class Erratic:
     def __init__(self, seed, tick_s=None, calm_after=60):
         self._seed = seed
         self._calm_after = calm_after
-        self.told = Told(self._decide, tick_s=tick_s)
+        self.policy = ScriptedPolicy(self._decide, tick_s=tick_s)
 
     def _decide(self, event, view):
-        if len(self.told.trace) == 1:
+        if len(self.policy.trace) == 1:
             self._rng = np.random.default_rng(self._seed)
-        rng, calm = self._rng, len(self.told.trace) > self._calm_after
+        rng, calm = self._rng, len(self.policy.trace) > self._calm_after
         free_mib = [gpu.free_mib for gpu in view.gpus]
         clients = [gpu.gpu.mps_clients - len(gpu.running) for gpu in view.gpus]
         actions = []
@@ -84,9 +84,9 @@ def check(tasks, cluster, seed, tick_s, start_cost_s, devices):
     tasks = [task for task in tasks if fits(task, cluster)]
     if not tasks:
         return
-    # Up to a thousand iterations: short ticks over a year of work would test patience.
+    # Up to a thousand iterations: short ticks over a year of work take too long.
     tasks = [Task(index, task.workload, task.iterations % 999 + 1, task.arrival_s) for index, task in enumerate(tasks)]
-    policy = Erratic(seed, tick_s).told
+    policy = RandomActions(seed, tick_s).policy
     result = run(
         tasks,
         cluster,
@@ -97,8 +97,8 @@ def check(tasks, cluster, seed, tick_s, start_cost_s, devices):
         start_cost_s=start_cost_s,
     )
     check_run(result)
-    told = [(time_s, Kind[kind].value) for time_s, kind, _, _ in policy.trace]
-    assert [time_s for time_s, _ in told] == sorted(time_s for time_s, _ in told)
+    events = [(time_s, EventKind[kind].value) for time_s, kind, _, _ in policy.trace]
+    assert [time_s for time_s, _ in events] == sorted(time_s for time_s, _ in events)
     completed = [task for _, kind, ids, _ in policy.trace if kind == "COMPLETION" for task in ids]
     arrived = [task for _, kind, ids, _ in policy.trace if kind == "ARRIVAL" for task in ids]
     assert sorted(completed) == sorted(arrived) == list(range(len(tasks)))
@@ -114,21 +114,21 @@ options = {
 
 @settings(max_examples=60)
 @given(tasks=task_sets(max_size=20, online=True), **options)
-def test_books_add_up_on_toy_devices(tasks, cluster, seed, tick_s, start_cost_s):
+def test_runs_on_toy_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
     devices = [ToyDevice(gpu, base_s=0.1) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=40)
 @given(tasks=task_sets(max_size=12, online=True), **options)
-def test_books_add_up_on_emulated_devices(tasks, cluster, seed, tick_s, start_cost_s):
+def test_runs_on_emulated_devices_keep_the_invariants(tasks, cluster, seed, tick_s, start_cost_s):
     devices = [EmulatedDevice(gpu) for gpu in cluster.gpus]
     check(tasks, cluster, seed, tick_s, start_cost_s, devices)
 
 
 @settings(max_examples=20)
 @given(tasks=task_sets(max_size=12), cluster=clusters(max_gpus=3), seed=st.integers(0, 2**32 - 1))
-def test_running_changes_none_of_its_inputs(tasks, cluster, seed):
+def test_run_does_not_change_its_inputs(tasks, cluster, seed):
     if not all(fits(task, cluster) for task in tasks):
         with pytest.raises(InputError, match="which needs"):
             fit_mask(tasks, cluster)

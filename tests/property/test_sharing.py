@@ -1,14 +1,16 @@
-"""Training, time slices and MIG on random residents, clocks and caps."""
+"""Device model of training, time slices and MIG on random residents, clocks and caps."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.devices.emulated import EmulatedDevice
-from heshare.devices.model import Estimate, co_run
-from heshare.devices.sharing import mig
-from heshare.world import catalogue, training
+import heshare.plugins  # noqa: F401 (registers training and the ways of sharing)
+from heshare.devices.device_model import Estimate, co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.systems.miso import mig
+from heshare.systems.shared import training
+from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -20,7 +22,7 @@ workloads = inference | st.sampled_from(training.workloads())
 
 @st.composite
 def shared(draw: st.DrawFn) -> list[Resident]:
-    """Residents that train or serve, all under MPS or all in time slices."""
+    """Return training and inference residents, all under MPS or all in time slices."""
     if draw(st.booleans()):
         return [Resident(one, 100, "time-slice") for one in draw(st.lists(workloads, min_size=1, max_size=6))]
     pairs = draw(st.lists(st.tuples(workloads, st.integers(1, 100)), min_size=1, max_size=6))
@@ -40,31 +42,33 @@ def no_slower(before: Estimate, after: Estimate) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(runs(), workloads)
-def test_a_further_resident_never_speeds_anyone_up(run, further):
+def test_a_co_runner_never_speeds_a_task_up(run, further):
     gpu, residents, clock, cap_w = run
     more = [*residents, Resident(further, residents[0].mps_pct, residents[0].sharing)]
-    crowded, before = (co_run(gpu, one, clock, power_cap_w=cap_w) for one in (more, residents))
-    assert no_slower(crowded, before)
+    crowded, before = (co_run(gpu, tasks, clock, power_cap_w=cap_w) for tasks in (more, residents))
+    # A light co-runner in time slices can lower the power, so that a cap leaves a higher clock.
+    assert no_slower(crowded, before) or (crowded.sm_mhz > before.sm_mhz and residents[0].sharing == "time-slice")
 
 
 @settings(max_examples=200, deadline=None)
 @given(runs())
-def test_nobody_is_faster_than_alone_and_power_stays_within_its_limits(run):
+def test_no_task_is_faster_than_alone_and_power_stays_within_its_limits(run):
     gpu, residents, clock, cap_w = run
-    found = co_run(gpu, residents, clock, power_cap_w=cap_w)
+    estimate = co_run(gpu, residents, clock, power_cap_w=cap_w)
     idle_w = co_run(gpu, [], clock, power_cap_w=cap_w).power_w
-    assert idle_w <= found.power_w <= cap_w * (1 + ROUNDING)
-    for one, task in zip(residents, found.tasks, strict=True):
-        alone = co_run(gpu, [Resident(one.workload)], clock)
-        assert task.time_s >= alone.tasks[0].time_s * (1 - ROUNDING)
+    assert idle_w <= estimate.power_w <= cap_w * (1 + ROUNDING)
+    for resident, task in zip(residents, estimate.tasks, strict=True):
+        alone = co_run(gpu, [Resident(resident.workload, 100, resident.sharing)], clock, power_cap_w=cap_w)
+        slower = task.time_s >= alone.tasks[0].time_s * (1 - ROUNDING)
+        assert slower or (estimate.sm_mhz > alone.sm_mhz and resident.sharing == "time-slice")
 
 
 @settings(max_examples=100, deadline=None)
 @given(runs(), st.data())
-def test_more_clock_and_more_power_never_slow(run, data):
+def test_a_higher_clock_or_cap_never_slows_a_task(run, data):
     gpu, residents, clock, cap_w = run
     low = gpu.clocks_mhz[0] if clock is None else clock
-    high = data.draw(st.sampled_from([one for one in gpu.clocks_mhz if one >= low]))
+    high = data.draw(st.sampled_from([mhz for mhz in gpu.clocks_mhz if mhz >= low]))
     before = co_run(gpu, residents, low, power_cap_w=cap_w)
     assert no_slower(before, co_run(gpu, residents, high, power_cap_w=cap_w))
     assert no_slower(before, co_run(gpu, residents, low, power_cap_w=cap_w * 1.5))
@@ -76,11 +80,11 @@ def test_instances_are_never_faster_than_the_whole_gpu_and_independent(partition
     gpu = catalogue.gpu("A100")
     chosen = [data.draw(workloads) for _ in partition]
     residents = [Resident(one, 100, f"mig-{slices}g") for one, slices in zip(chosen, partition, strict=True)]
-    found = co_run(gpu, residents)
-    for one, task in zip(residents, found.tasks, strict=True):
-        assert task.time_s >= co_run(gpu, [Resident(one.workload)]).tasks[0].time_s * (1 - ROUNDING)
-        assert task.time_s == co_run(gpu, [one]).tasks[0].time_s or found.sm_mhz < gpu.max_mhz
-    assert found.power_w <= gpu.tdp_w
+    estimate = co_run(gpu, residents)
+    for resident, task in zip(residents, estimate.tasks, strict=True):
+        assert task.time_s >= co_run(gpu, [Resident(resident.workload)]).tasks[0].time_s * (1 - ROUNDING)
+        assert task.time_s == co_run(gpu, [resident]).tasks[0].time_s or estimate.sm_mhz < gpu.max_mhz
+    assert estimate.power_w <= gpu.tdp_w
 
 
 @settings(max_examples=50, deadline=None)
@@ -88,11 +92,11 @@ def test_instances_are_never_faster_than_the_whole_gpu_and_independent(partition
     st.lists(st.tuples(workloads, st.floats(1, 500), st.floats(0, 0.5)), min_size=1, max_size=4),
     st.sampled_from(["mps", "time-slice"]),
 )
-def test_the_energy_account_is_power_over_time_whoever_is_held(tasks, sharing):
+def test_energy_is_power_over_time_with_held_tasks(tasks, sharing):
     device = EmulatedDevice(catalogue.gpu("H200"))
-    for index, (workload, iterations, held_s) in enumerate(tasks):
+    for index, (workload, iterations, least_s) in enumerate(tasks):
         device.start_as(index, Resident(workload, 100, sharing), iterations)
-        device.hold(index, held_s)
+        device.hold(index, least_s)
     spent_j, done = 0.0, 0
     while device.read().residents:
         before = device.read()

@@ -1,4 +1,4 @@
-"""Trainings on any cluster of nodes, under the systems that share, pack and resize: what must hold at every moment."""
+"""Trainings on random clusters of nodes under EaCO, Gavel's policies and PowerFlow keep to their limits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heshare.policies.eaco import Eaco
-from heshare.policies.gavel import FifoPacked, Gandiva
-from heshare.policies.power_flow import PowerFlow
-from heshare.prediction.truth import DevicePredictor
+from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.testing.policies import check_run
+from heshare.systems.eaco.policy import Eaco
+from heshare.systems.gavel.policy import FifoPacked, Gandiva
+from heshare.systems.power_flow.policy import PowerFlow
+from heshare.systems.shared.training import step, workloads
+from heshare.testing.policy_contract import check_run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.training import step, workloads
 
 POOL = workloads("gavel", "V100")
 NODE = 4
@@ -27,7 +27,7 @@ CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 @st.composite
 def trainings(draw, *, elastic=False):
-    """Up to ten trainings on 1, 2 or 4 GPUs, some with deadlines, and a cluster of one or two nodes."""
+    """Return up to ten trainings on 1, 2 or 4 GPUs, some with deadlines, and a cluster of one or two nodes."""
     made = []
     for number in range(draw(st.integers(1, 10))):
         workload = draw(st.sampled_from(POOL))
@@ -51,15 +51,15 @@ def go(world, policy, start_cost_s=0.0):
 
 
 def gangs(result):
-    """The GPUs of each stay, by task and start."""
-    found = {}
-    for each in result.record.intervals:
-        found.setdefault((each.task, each.start_s), set()).add(each.gpu)
-    return found
+    """Return the GPUs of each interval, by task and start."""
+    gpus = {}
+    for interval in result.record.intervals:
+        gpus.setdefault((interval.task, interval.start_s), set()).add(interval.gpu)
+    return gpus
 
 
 def check_gangs(result):
-    """Every gang is in one node, on a number of GPUs that its task allows."""
+    """Assert that every gang is in one node, on a number of GPUs that its task allows."""
     for (task, _), gpus in gangs(result).items():
         assert len({gpu // NODE for gpu in gpus}) == 1
         assert len(gpus) in {result.tasks[task].gpus, *result.tasks[task].widths}
@@ -67,7 +67,7 @@ def check_gangs(result):
 
 @settings(max_examples=40, **CALM)
 @given(world=trainings(), jobs_max=st.integers(1, 4))
-def test_eaco_shares_within_its_limits_and_breaks_no_deadline_that_held(world, jobs_max):
+def test_eaco_shares_within_its_limits_and_keeps_deadlines_that_can_be_met(world, jobs_max):
     policy = Eaco(gpus_per_node=NODE, jobs_max=jobs_max)
     result = go(world, policy)
     check_run(result)
@@ -76,7 +76,7 @@ def test_eaco_shares_within_its_limits_and_breaks_no_deadline_that_held(world, j
     began_s = {task: min(start_s for other, start_s in gangs(result) if other == task) for task in range(len(world[0]))}
     for task, done_s in zip(result.tasks, result.completion_s, strict=True):
         alone_s = task.iterations * step(task.workload).step_s
-        # What is predicted is what happens, so that nothing is undone, and who started in time is done in time.
+        # The predictor is exact, so that nothing is undone, and a task that starts in time completes in time.
         assert len([key for key in gangs(result) if key[0] == task.id]) == 1
         if began_s[task.id] + alone_s <= task.deadline_s:
             assert done_s <= task.deadline_s * (1 + 1e-6)
@@ -84,7 +84,7 @@ def test_eaco_shares_within_its_limits_and_breaks_no_deadline_that_held(world, j
 
 @settings(max_examples=25, **CALM)
 @given(world=trainings(), start_cost_s=st.sampled_from([0.0, 10.0]))
-def test_gavels_systems_make_pairs_and_nothing_larger(world, start_cost_s):
+def test_gavels_policies_share_a_gpu_between_two_at_most(world, start_cost_s):
     for policy in (FifoPacked(gpus_per_node=NODE), Gandiva(gpus_per_node=NODE)):
         result = go(world, policy, start_cost_s)
         check_run(result)
@@ -99,7 +99,7 @@ def test_gavels_systems_make_pairs_and_nothing_larger(world, start_cost_s):
     start_cost_s=st.sampled_from([0.0, 10.0]),
     dt_s=st.sampled_from([0.0, 600.0]),
 )
-def test_power_flow_never_shares_and_keeps_to_nodes(world, budget, start_cost_s, dt_s):
+def test_power_flow_never_shares_and_stays_within_nodes(world, budget, start_cost_s, dt_s):
     result = go(world, PowerFlow(budget=budget, gpus_per_node=NODE, dt_s=dt_s), start_cost_s)
     check_run(result)
     check_gangs(result)
@@ -108,10 +108,10 @@ def test_power_flow_never_shares_and_keeps_to_nodes(world, budget, start_cost_s,
 
 @settings(max_examples=15, **CALM)
 @given(world=trainings(elastic=True))
-def test_srtf_leaves_clocks_and_numbers_of_gpus_alone(world):
+def test_srtf_sets_no_clocks_and_keeps_the_number_of_gpus(world):
     result = go(world, PowerFlow(clocks=1, elastic=False, gpus_per_node=NODE))
     check_run(result)
     assert {each.requested_mhz for each in result.record.segments} == {None}
     assert all(len(gpus) == result.tasks[task].gpus for (task, _), gpus in gangs(result).items())
     alone_s = np.array([task.iterations * step(task.workload).step_s for task in result.tasks])
-    assert result.execution_s == pytest.approx(alone_s, rel=1e-3), "nobody shares, and nothing is lost by a pause"
+    assert result.execution_s == pytest.approx(alone_s, rel=1e-3), "no task shares, and a pause loses nothing"

@@ -1,4 +1,4 @@
-"""What holds for every task set, trace, cluster and file of tasks."""
+"""Properties of every task set, trace, cluster and task file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import clusters, gpu_types, resident_sets, residents, task_sets, trace_rows
+from support.strategies import clusters, gpu_types, resident_sets, residents, task_sets, trace_rows
 
 from heshare.world.catalogue import memory_mib, resident
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
+from heshare.world.helios_trace import TraceJob, read_trace
 from heshare.world.task import Task
-from heshare.world.taskfile import read_tasks, write_tasks
-from heshare.world.taskset import ARRIVALS, FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
-from heshare.world.trace import Job, read_trace
+from heshare.world.task_file import read_tasks, write_tasks
+from heshare.world.task_set import ARRIVALS, FLOOR_S, LOADS, LONGEST_S, recipe_durations_s, task_set
 from heshare.world.workload import Resident, Workload
 
 
@@ -33,7 +33,9 @@ def alone_s(workload: Workload) -> float:
     interval_s=st.floats(0.1, 600),
     batch_sizes=st.lists(st.sampled_from([1, 4, 8, 16]), min_size=1, max_size=3),
 )
-def test_task_sets(n: int, seed: int, load: str, arrivals: str, interval_s: float, batch_sizes: list[int]) -> None:
+def test_task_set_is_reproducible_and_within_its_ranges(
+    n: int, seed: int, load: str, arrivals: str, interval_s: float, batch_sizes: list[int]
+) -> None:
     def draw() -> tuple[Task, ...]:
         return task_set(
             n,
@@ -57,8 +59,8 @@ def test_task_sets(n: int, seed: int, load: str, arrivals: str, interval_s: floa
 
 
 @given(st.lists(st.floats(0, 10**5), min_size=1, max_size=200))
-def test_recipe_durations(durations_s: list[float]) -> None:
-    jobs = [Job(i, 0.0, duration_s, 1) for i, duration_s in enumerate([*durations_s, 300.0])]
+def test_recipe_durations_are_ascending_and_within_their_range(durations_s: list[float]) -> None:
+    jobs = [TraceJob(i, 0.0, duration_s, 1) for i, duration_s in enumerate([*durations_s, 300.0])]
     made_s = recipe_durations_s(jobs)
     assert made_s.shape == (100,)
     assert (made_s >= FLOOR_S).all()
@@ -68,19 +70,19 @@ def test_recipe_durations(durations_s: list[float]) -> None:
 
 
 @given(trace_rows())
-def test_traces_are_read_as_they_were_written(rows: list[tuple[int, datetime, int, int]]) -> None:
+def test_read_trace_returns_the_jobs_of_the_file(rows: list[tuple[int, datetime, int, int]]) -> None:
     lines = ["job_id,submit_time,duration_s,gpu_num", *(f"{i},{when},{s},{gpus}" for i, when, s, gpus in rows)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.csv"
         path.write_text("\n".join(lines), encoding="utf-8")
         trace = read_trace(path)
     first = rows[0][1]
-    assert trace.jobs == tuple(Job(i, (when - first).total_seconds(), float(s), gpus) for i, when, s, gpus in rows)
+    assert trace.jobs == tuple(TraceJob(i, (when - first).total_seconds(), float(s), gpus) for i, when, s, gpus in rows)
     assert not trace.skipped
 
 
 @given(trace_rows(min_size=2), st.data())
-def test_every_row_is_read_or_counted(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
+def test_read_trace_reads_or_counts_every_row(rows: list[tuple[int, datetime, int, int]], data: st.DataObject) -> None:
     spoilt = data.draw(st.sets(st.integers(1, len(rows) - 1), max_size=len(rows) - 1))
     lines = [f"{i},{when},{'?' if row in spoilt else s},{gpus}" for row, (i, when, s, gpus) in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
@@ -92,13 +94,13 @@ def test_every_row_is_read_or_counted(rows: list[tuple[int, datetime, int, int]]
 
 
 @given(task_sets(online=True))
-def test_task_files(tasks: tuple[Task, ...]) -> None:
+def test_read_tasks_returns_what_write_tasks_wrote(tasks: tuple[Task, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert read_tasks(write_tasks(Path(folder) / "tasks.csv", tasks)) == tasks
 
 
 @given(clusters())
-def test_clusters_keep_their_gpus_when_written(cluster: Cluster) -> None:
+def test_cluster_parse_reads_the_text_of_a_cluster(cluster: Cluster) -> None:
     again = Cluster.parse(str(cluster))
     assert sorted(card.name for card in again.gpus) == sorted(card.name for card in cluster.gpus)
     assert again.kinds == cluster.kinds
@@ -106,12 +108,12 @@ def test_clusters_keep_their_gpus_when_written(cluster: Cluster) -> None:
 
 
 @given(residents())
-def test_residents_are_read_as_they_are_written(one: Resident) -> None:
-    assert resident(str(one)) == one
+def test_resident_reads_the_text_of_a_resident(drawn: Resident) -> None:
+    assert resident(str(drawn)) == drawn
 
 
 @given(gpu_types().flatmap(lambda gpu: st.tuples(st.just(gpu), resident_sets(gpu))))
-def test_resident_sets_fit(pair: tuple[Gpu, tuple[Resident, ...]]) -> None:
+def test_resident_sets_fit_the_memory_of_their_gpu(pair: tuple[Gpu, tuple[Resident, ...]]) -> None:
     card, together = pair
     assert together
-    assert sum(memory_mib(one.workload) for one in together) <= card.memory_mib
+    assert sum(memory_mib(each.workload) for each in together) <= card.memory_mib

@@ -1,4 +1,4 @@
-"""`import heshare as hs`: a dozen names, looked up when used, that give what the stages give."""
+"""`import heshare as hs`: its names are imported when used, and return what the stages return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import heshare as hs
 
 
-def test_every_offered_name_is_there() -> None:
+def test_every_name_of_all_can_be_imported() -> None:
     for name in hs.__all__:
         assert getattr(hs, name) is not None
     assert set(hs.__all__) <= set(dir(hs))
@@ -16,7 +16,7 @@ def test_every_offered_name_is_there() -> None:
         _ = hs.nonsense
 
 
-def test_five_lines_from_task_set_to_front() -> None:
+def test_plan_and_run_from_a_task_set() -> None:
     cluster = hs.Cluster.parse("1xT4,1xA100")
     tasks = hs.task_set(4, seed=0)
     front = hs.plan(tasks, cluster, seed=0)
@@ -35,13 +35,13 @@ def test_optimise_is_not_worse_than_plan() -> None:
     assert np.array_equal(hs.optimise(tasks, "1xT4,1xA100", seed=0).objectives, better.objectives)
 
 
-def test_iterations_are_the_duration_over_the_time_alone_on_an_a100() -> None:
-    from heshare.world.taskset import helios_durations_s
+def test_task_set_divides_durations_by_the_time_alone_on_an_a100() -> None:
+    from heshare.world.task_set import helios_durations_s
 
     task = hs.task_set(1, seed=5)[0]
     alone_s = hs.estimate("A100", [str(task.workload)]).tasks[0].time_s
     assert np.isclose(helios_durations_s(), task.iterations * alone_s).any()
 
 
-def test_policies_have_the_papers_order() -> None:
+def test_policy_names_have_the_papers_order() -> None:
     assert hs.policy_names()[:2] == ["random", "sched-only"]

@@ -1,4 +1,4 @@
-"""One set of dependencies, three files: pyproject.toml, environment.yml, requirements.lock; and the Makefile."""
+"""Dependencies, which pyproject.toml, environment.yml and requirements.lock name alike; and the Makefile."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def project(checkout: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def wanted(project: dict[str, Any]) -> dict[str, Requirement]:
+def requirements(project: dict[str, Any]) -> dict[str, Requirement]:
     lines = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
-    return {canonicalize_name(one.name): one for one in map(Requirement, lines)}
+    return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
 
 
 @pytest.fixture(scope="module")
 def conda(checkout: Path) -> list[str]:
     """Every dependency of environment.yml, those that pip installs included."""
-    found = yaml.safe_load((checkout / "environment.yml").read_text("utf-8"))
-    assert found["channels"] == ["conda-forge", "nodefaults"]
+    environment = yaml.safe_load((checkout / "environment.yml").read_text("utf-8"))
+    assert environment["channels"] == ["conda-forge", "nodefaults"]
     flat: list[str] = []
-    for one in found["dependencies"]:
-        flat += one["pip"] if isinstance(one, dict) else [one]
+    for dependency in environment["dependencies"]:
+        flat += dependency["pip"] if isinstance(dependency, dict) else [dependency]
     return flat
 
 
@@ -54,54 +54,67 @@ def pins(lock: str) -> list[tuple[Requirement, int]]:
 
 
 def test_environment_yml_and_pyproject_name_the_same_packages_with_the_same_bounds(
-    project: dict[str, Any], wanted: dict[str, Requirement], conda: list[str]
+    project: dict[str, Any], requirements: dict[str, Requirement], conda: list[str]
 ) -> None:
     assert "-e ." in conda
-    listed = {canonicalize_name(one.name): one for one in map(Requirement, (c for c in conda if c != "-e ."))}
+    parsed = [Requirement(line) for line in conda if line != "-e ."]
+    listed = {canonicalize_name(requirement.name): requirement for requirement in parsed}
     assert str(listed.pop("python").specifier) == project["project"]["requires-python"]
     assert str(listed.pop("pip").specifier) == ""
-    assert {name: str(one.specifier) for name, one in listed.items()} == {
-        name: str(one.specifier) for name, one in wanted.items()
+    assert {name: str(requirement.specifier) for name, requirement in listed.items()} == {
+        name: str(requirement.specifier) for name, requirement in requirements.items()
     }
 
 
-def test_every_dependency_has_a_lower_bound(wanted: dict[str, Requirement]) -> None:
-    assert not [name for name, one in wanted.items() if not any(s.operator == ">=" for s in one.specifier)]
+def unbounded(requirements: dict[str, Requirement]) -> list[str]:
+    """Return the names of requirements without a lower bound."""
+    return [
+        name
+        for name, requirement in requirements.items()
+        if not any(bound.operator == ">=" for bound in requirement.specifier)
+    ]
 
 
-def test_the_lock_satisfies_every_bound(wanted: dict[str, Requirement], pins: list[tuple[Requirement, int]]) -> None:
+def test_every_dependency_has_a_lower_bound(requirements: dict[str, Requirement]) -> None:
+    assert not unbounded(requirements)
+
+
+def test_the_lock_satisfies_every_bound(
+    requirements: dict[str, Requirement], pins: list[tuple[Requirement, int]]
+) -> None:
     pinned: dict[str, list[str]] = {}
-    for one, _ in pins:
-        (exact,) = one.specifier
+    for pin, _ in pins:
+        (exact,) = pin.specifier
         assert exact.operator == "=="
-        pinned.setdefault(canonicalize_name(one.name), []).append(exact.version)
-    for name, one in wanted.items():
+        pinned.setdefault(canonicalize_name(pin.name), []).append(exact.version)
+    for name, requirement in requirements.items():
         assert pinned.get(name), f"{name} is not in the lock: run make lock"
-        assert all(one.specifier.contains(found) for found in pinned[name])
+        assert all(requirement.specifier.contains(version) for version in pinned[name])
     assert set(BUILD_BACKEND) <= set(pinned), "the build backend must come from the lock as well"
 
 
 def test_pytorch_is_an_extra_that_nothing_else_pulls_in(
-    project: dict[str, Any], wanted: dict[str, Requirement], conda: list[str], pins: list[tuple[Requirement, int]]
+    project: dict[str, Any], requirements: dict[str, Requirement], conda: list[str], pins: list[tuple[Requirement, int]]
 ) -> None:
-    live = {one.name: one for one in map(Requirement, project["project"]["optional-dependencies"]["live"])}
+    extra = map(Requirement, project["project"]["optional-dependencies"]["live"])
+    live = {requirement.name: requirement for requirement in extra}
     assert set(live) == {"torch", "torchvision", "transformers"}
-    assert not [name for name, one in live.items() if not any(s.operator == ">=" for s in one.specifier)]
-    assert not set(live) & (set(wanted) | {Requirement(one).name for one in conda if one != "-e ."})
-    assert not set(live) & {canonicalize_name(one.name) for one, _ in pins}
+    assert not unbounded(live)
+    assert not set(live) & (set(requirements) | {Requirement(line).name for line in conda if line != "-e ."})
+    assert not set(live) & {canonicalize_name(pin.name) for pin, _ in pins}
 
 
 def test_every_pin_has_hashes_and_nothing_in_the_lock_is_an_address(
     lock: str, pins: list[tuple[Requirement, int]]
 ) -> None:
     assert len(pins) > 50
-    assert not [one.name for one, hashes in pins if not hashes]
+    assert not [pin.name for pin, hashes in pins if not hashes]
     assert not re.findall(r"(?i)https?:|://|--index|--extra-index|--find-links|--trusted-host| @ |/\w+/", lock)
 
 
-def test_the_wrong_nvml_binding_is_absent(pins: list[tuple[Requirement, int]]) -> None:
+def test_the_package_pynvml_is_absent(pins: list[tuple[Requirement, int]]) -> None:
     """`pynvml` on PyPI only redirects to nvidia-ml-py, and warns at every start of Python."""
-    assert "pynvml" not in {canonicalize_name(one.name) for one, _ in pins}
+    assert "pynvml" not in {canonicalize_name(pin.name) for pin, _ in pins}
     with pytest.raises(PackageNotFoundError):
         version("pynvml")
 
@@ -136,11 +149,11 @@ def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
     assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
 
 
-def test_make_asks_for_nothing_newer_than_make_381(makefile: str) -> None:
+def test_the_makefile_uses_nothing_newer_than_make_381(makefile: str) -> None:
     assert not re.search(r"&:|\$\(file |!=|::=|\.ONESHELL|\$\(let ", re.sub(r"(?m)^\t.*$", "", makefile))
 
 
-def test_a_bare_conda_base_is_no_environment_of_ours(checkout: Path, tmp_path: Path) -> None:
+def test_a_conda_environment_without_heshare_is_not_used(checkout: Path, tmp_path: Path) -> None:
     """Its Python cannot import heshare, so make falls back to .venv."""
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
@@ -163,8 +176,8 @@ def test_an_active_environment_with_heshare_is_used(checkout: Path, tmp_path: Pa
     assert "-m venv" not in done.stdout
 
 
-def test_no_python_is_said_clearly(makefile: str, tmp_path: Path) -> None:
-    """In a folder without .venv and with no Python on the path, make says what is missing and builds nothing."""
+def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None:
+    """In a folder without .venv and with no Python on the path, make reports what is missing and builds nothing."""
     (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
     (tmp_path / "requirements.lock").write_text("", encoding="utf-8")
     tools = tmp_path / "tools"
@@ -177,7 +190,7 @@ def test_no_python_is_said_clearly(makefile: str, tmp_path: Path) -> None:
     assert not (tmp_path / ".venv").exists()
 
 
-def test_citation_version_is_the_packages(checkout: Path) -> None:
+def test_the_citation_has_the_version_of_the_package(checkout: Path) -> None:
     import heshare
 
     cited = yaml.safe_load((checkout / "CITATION.cff").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Table II's features, worked out by hand."""
+"""Table II's features against values computed by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.prediction import features
-from heshare.prediction.features import FEATURES, NAMES, Encoder, References, is_reference, of_profiles, pad
+from heshare.prediction.features import (
+    FEATURE_NAMES,
+    FEATURES,
+    FeatureEncoder,
+    ReferenceFeatures,
+    is_reference,
+    pad,
+    profile_features,
+)
 from heshare.profiles import store
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Workload, parse_resident
@@ -17,16 +25,26 @@ T4 = gpu("T4")
 
 
 def _row(text: str, mhz: int = 1590, co_runners: str = "", **cells: float) -> list[object]:
-    one = parse_resident(text)
+    resident = parse_resident(text)
     values = {"time_s": 0.01, "power_w": 60.0, "sm": 80.0, "dram": 40.0, "l2": 30.0} | cells
     energy_j = values["time_s"] * values["power_w"]
-    head = ["T4", "emulated", one.workload.model, one.workload.batch_size, "fp32", "eager", one.mps_pct, mhz, 1590.0]
+    head = [
+        "T4",
+        "emulated",
+        resident.workload.model,
+        resident.workload.batch_size,
+        "fp32",
+        "eager",
+        resident.mps_pct,
+        mhz,
+        1590.0,
+    ]
     middle = [co_runners, values["time_s"], 0.0, values["power_w"], 0.0, energy_j]
     return [*head, *middle, values["sm"], values["dram"], values["l2"], 20.0, 1, False]
 
 
 def _table(*rows: list[object]) -> pd.DataFrame:
-    return store.frame(
+    return store.make_table(
         [
             _row("resnet50:4", time_s=0.010, power_w=60, sm=80, dram=40, l2=30),
             _row("resnet50:16", time_s=0.040, power_w=68, sm=90, dram=48, l2=36),
@@ -37,7 +55,7 @@ def _table(*rows: list[object]) -> pd.DataFrame:
     )
 
 
-def test_table_two_has_these_groups() -> None:
+def test_features_are_in_the_groups_of_table_2() -> None:
     groups = [feature.group for feature in FEATURES]
     expected = {
         "Task features": 4,
@@ -49,13 +67,13 @@ def test_table_two_has_these_groups() -> None:
     assert {name: groups.count(name) for name in dict.fromkeys(groups)} == expected
 
 
-def test_features_of_a_task_beside_two_others() -> None:
+def test_profile_features_of_a_task_beside_two_co_runners() -> None:
     # At half the clock. vgg19, u = 1: g = 2, v = 1, at 50 % r = 0.5: SMs 50 %, bandwidth 0.5 x 50 / 2 = 12.5 %,
     # L2 0.5 x 20 / 2 = 5 %, power 0.5 x 0.5 x 50 = 12.5 W. mobilenet, u = 0.25: g = 1.25, v = 0.4, at 30 % r = 0.75:
     # SMs 30 %, bandwidth 0.75 x 30 / 1.25 = 18 %, L2 0.75 x 10 / 1.25 = 6 %, power 0.75 x 0.5 x 0.4 / 0.25 x 20 = 12 W.
     row = _row("resnet50:4@40", mhz=795, co_runners="mobilenet:8@30+vgg19:8@50")
-    found = dict(zip(NAMES, of_profiles(_table(row))[-1], strict=True))
-    assert found == pytest.approx(
+    encoded = dict(zip(FEATURE_NAMES, profile_features(_table(row))[-1], strict=True))
+    assert encoded == pytest.approx(
         {
             "sm_util_pct": 80,
             "dram_util_pct": 40,
@@ -76,16 +94,15 @@ def test_features_of_a_task_beside_two_others() -> None:
     )
 
 
-def test_alone_nothing_is_occupied() -> None:
-    found = of_profiles(_table())[2]
-    assert (
-        found[list(map(NAMES.index, ("occupied_sm_pct", "occupied_dram_pct", "occupied_l2_pct")))].tolist() == [0] * 3
-    )
-    assert found[features.OCCUPIED_POWER] == 20
+def test_occupied_features_of_a_task_alone_are_zero() -> None:
+    alone = profile_features(_table())[2]
+    names = ("occupied_sm_pct", "occupied_dram_pct", "occupied_l2_pct")
+    assert [alone[FEATURE_NAMES.index(name)] for name in names] == [0, 0, 0]
+    assert alone[features.OCCUPIED_POWER] == 20
 
 
-def test_sets_are_encoded_together_and_padded() -> None:
-    encoder = Encoder(T4, References(_table()))
+def test_feature_encoder_encodes_many_sets_at_once_and_pads_them() -> None:
+    encoder = FeatureEncoder(T4, ReferenceFeatures(_table()))
     texts = [("resnet50:4@40", "vgg19:8@50"), ("mobilenet:8@30",), ("vgg19:8@50", "resnet50:4@40")]
     sets = pad([encoder.ids(map(parse_resident, members)) for members in texts])
     rows = encoder.rows(sets, np.array([1590, 795, 1590]))
@@ -96,8 +113,8 @@ def test_sets_are_encoded_together_and_padded() -> None:
     assert rows[1, 0, features.CLOCK] == 50
 
 
-def test_a_batch_size_between_two_is_interpolated_in_logarithms() -> None:
-    references = References(_table())
+def test_reference_features_interpolate_batch_sizes_in_logarithms() -> None:
+    references = ReferenceFeatures(_table())
     sm_pct, dram_pct, _, time_s, _ = references.task("T4", Workload("resnet50", 8))
     assert time_s == pytest.approx(0.02)
     assert sm_pct == pytest.approx(np.sqrt(80 * 90))
@@ -114,26 +131,26 @@ def test_a_batch_size_between_two_is_interpolated_in_logarithms() -> None:
         (Workload("resnet50", 4, "fp16"), "reference rows of T4"),
     ],
 )
-def test_what_is_not_recorded_is_said(workload: Workload, expected: str) -> None:
+def test_reference_features_refuse_what_was_not_recorded(workload: Workload, expected: str) -> None:
     with pytest.raises(InputError) as caught:
-        References(_table()).task("T4", workload)
+        ReferenceFeatures(_table()).task("T4", workload)
     assert caught.value.expected == expected
     assert f"Record {workload}" in caught.value.action
 
 
-def test_an_unrecorded_gpu_is_said() -> None:
+def test_feature_encoder_refuses_a_gpu_without_profiles() -> None:
     with pytest.raises(InputError, match="A100, which the profiles do not cover; expected profiles of T4"):
-        Encoder(gpu("A100"), References(_table()))
+        FeatureEncoder(gpu("A100"), ReferenceFeatures(_table()))
 
 
-def test_reference_rows_are_alone_full_and_fast() -> None:
+def test_is_reference_selects_rows_alone_at_100_pct_and_the_top_clock() -> None:
     table = _table(_row("gpt2:4@90"), _row("gpt2:4", mhz=795), _row("gpt2:4", co_runners="vgg19:8@50"))
     assert is_reference(table).tolist() == [True] * 4 + [False] * 3
 
 
-def test_clocks_are_checked() -> None:
-    encoder = Encoder(T4, References(_table()))
+def test_feature_encoder_refuses_clocks_off_the_grid() -> None:
+    encoder = FeatureEncoder(T4, ReferenceFeatures(_table()))
     assert encoder.clock(None) == 1590
-    for strange in (0, 1583):
+    for off_grid in (0, 1583):
         with pytest.raises(InputError, match="a clock of its grid"):
-            encoder.clock(strange)
+            encoder.clock(off_grid)

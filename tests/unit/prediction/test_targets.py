@@ -1,4 +1,4 @@
-"""The forms in which the outputs are learned: there and back, and what their first guesses say."""
+"""The forms in which the outputs are learned: round trips, and the first guesses of each form."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.prediction.features import NAMES
+from heshare.prediction.features import FEATURE_NAMES
 from heshare.prediction.targets import FORMS, Targets
 
 
 def _features(**cells: float) -> np.ndarray:
-    values = dict.fromkeys(NAMES, 0.0) | {
+    values = dict.fromkeys(FEATURE_NAMES, 0.0) | {
         "sm_util_pct": 80,
         "alone_s": 0.01,
         "mps_pct": 50,
@@ -20,22 +20,22 @@ def _features(**cells: float) -> np.ndarray:
         "occupied_power_w": 40,
         "idle_w": 20,
     }
-    return np.array([[float((values | cells)[name]) for name in NAMES]])
+    return np.array([[float((values | cells)[name]) for name in FEATURE_NAMES]])
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_there_and_back(form: str, rng: np.random.Generator) -> None:
+def test_decode_inverts_fit(form: str, rng: np.random.Generator) -> None:
     rows = np.vstack([_features(mps_pct=pct, occupied_sm_pct=busy) for pct in (10, 60, 100) for busy in (0, 50, 300)])
     time_s, power_w = rng.uniform(0.01, 1, len(rows)), rng.uniform(25, 70, len(rows))
     targets = Targets(form)
-    back = targets.decode(rows, targets.fit(rows, time_s, power_w))
-    assert back[0] == pytest.approx(time_s)
-    assert back[1] == pytest.approx(power_w)
+    decoded_s, decoded_w = targets.decode(rows, targets.fit(rows, time_s, power_w))
+    assert decoded_s == pytest.approx(time_s)
+    assert decoded_w == pytest.approx(power_w)
 
 
-def test_the_load_form_guesses_time_from_clock_share_and_crowd() -> None:
+def test_the_load_form_guesses_time_and_power_from_clock_share_and_demand() -> None:
     targets = Targets("load")
-    # asked = min(0.8, 0.5) + 0.7 = 1.2; 0.01 (0.2 + 0.8 / (0.5 x 0.5) x 1.2) = 0.0404.
+    # a = min(0.8, 0.5) + 0.7 = 1.2; 0.01 (0.2 + 0.8 / (0.5 x 0.5) x 1.2) = 0.0404.
     learned = targets.fit(_features(), np.array([0.0404]), np.array([40.0]))
     assert learned[0, 0] == pytest.approx(0, abs=1e-12)
     # One training row fixes k: 40 = 20 (1 + k x 0.5 x 1), k = 2; half as busy, 20 (1 + 2 x 0.5 x 0.5) = 30;
@@ -48,18 +48,18 @@ def test_the_load_form_guesses_time_from_clock_share_and_crowd() -> None:
     assert targets.decode(_features(clock_pct=100, sm_count=7), np.zeros((1, 2)))[1] == pytest.approx([60.0])
 
 
-def test_the_ratio_form_is_relative_to_alone_and_before() -> None:
+def test_the_ratio_form_is_relative_to_the_time_alone_and_the_occupied_power() -> None:
     learned = Targets("ratio").fit(_features(), np.array([0.02]), np.array([60.0]))
     assert learned.tolist() == [[pytest.approx(np.log(2)), pytest.approx(np.log(1.5))]]
 
 
-def test_a_larger_crowd_is_never_guessed_to_be_faster() -> None:
+def test_the_load_form_guesses_no_shorter_time_for_more_demand() -> None:
     rows = np.vstack([_features(occupied_sm_pct=busy) for busy in range(0, 2000, 50)])
     targets = Targets()
     targets.fit(rows, np.full(len(rows), 0.02), np.full(len(rows), 60.0))
     assert (np.diff(targets.decode(rows, np.zeros((len(rows), 2)))[0]) >= 0).all()
 
 
-def test_an_unknown_form_is_refused() -> None:
+def test_targets_refuse_an_unknown_form() -> None:
     with pytest.raises(InputError, match="load or ratio or literal"):
         Targets("cubic")

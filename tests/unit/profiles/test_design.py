@@ -1,4 +1,4 @@
-"""Which settings are measured: all different, balanced, the same for the same seed."""
+"""The experimental design: points that differ, are balanced, and are the same for the same seed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def _points(name: str, count: int, seed: int = 1) -> list[Point]:
     return design.samples(gpu(name), count, rng=np.random.default_rng(seed))
 
 
-def test_references_are_every_workload_alone_at_the_top() -> None:
+def test_references_are_every_workload_alone_at_the_top_clock() -> None:
     points = design.references(gpu("A100"))
     assert len(points) == len(models()) * len(design.BATCH_SIZES) == 90
     assert {(point.co_runners, point.target.mps_pct, point.sm_mhz) for point in points} == {((), 100, 1410)}
 
 
 @pytest.mark.parametrize("name", ["T4", "V100", "A100"])
-def test_samples_differ_fit_and_are_no_references(name: str) -> None:
+def test_samples_differ_fit_and_are_not_references(name: str) -> None:
     card, points = gpu(name), _points(name, 334)
     assert len(set(map(str, points))) == 334
     assert not set(points) & set(design.references(card))
     for point in points:
         assert point.sm_mhz in card.clocks_mhz
         tasks = (point.target, *point.co_runners)
-        assert sum(memory_mib(one.workload) for one in tasks) <= card.memory_mib
+        assert sum(memory_mib(task.workload) for task in tasks) <= card.memory_mib
         assert len(tasks) <= card.mps_clients
-        assert {one.mps_pct for one in tasks} <= set(design.MPS_PCTS)
+        assert {task.mps_pct for task in tasks} <= set(design.MPS_PCTS)
 
 
 def test_samples_are_balanced_over_their_levels() -> None:
@@ -48,30 +48,30 @@ def test_samples_are_balanced_over_their_levels() -> None:
     assert np.abs(np.quantile(spread, [0.25, 0.5, 0.75]) - [510, 810, 1110]).max() < 60
 
 
-def test_half_of_the_shared_settings_split_the_gpu() -> None:
+def test_half_of_the_points_with_co_runners_split_the_gpu() -> None:
     points = [point for point in _points("A100", 330) if point.co_runners]
-    sums = [point.target.mps_pct + sum(one.mps_pct for one in point.co_runners) for point in points]
+    sums = [point.target.mps_pct + sum(task.mps_pct for task in point.co_runners) for point in points]
     assert 0.25 < np.mean(np.array(sums) == 100) < 0.65
 
 
-def test_the_seed_decides() -> None:
+def test_samples_depend_on_the_seed_alone() -> None:
     assert _points("T4", 40) == _points("T4", 40)
     assert _points("T4", 40) != _points("T4", 40, seed=2)
 
 
-def test_split_shares_evenly() -> None:
-    assert design.split(1000, 3) == [334, 333, 333]
-    assert design.split(2, 3) == [1, 1, 0]
+def test_split_evenly() -> None:
+    assert design.split_evenly(1000, 3) == [334, 333, 333]
+    assert design.split_evenly(2, 3) == [1, 1, 0]
 
 
-def test_a_point_orders_its_co_runners() -> None:
+def test_a_point_sorts_its_co_runners() -> None:
     vgg, bert = parse_resident("vgg19:8@50"), parse_resident("bert_large:4@20")
     target = parse_resident("resnet50:4@30")
     assert Point(target, (vgg, bert), 1410) == Point(target, (bert, vgg), 1410)
     assert str(Point(target, (vgg, bert), 1410)) == "resnet50:4@30+bert_large:4@20+vgg19:8@50/1410"
 
 
-def test_bad_designs_are_refused() -> None:
+def test_negative_counts_and_mixed_precisions_are_refused() -> None:
     with pytest.raises(InputError, match="at least 0"):
         _points("T4", -1)
     mixed = Resident(Workload("vgg19", 8, "fp16"), 50)

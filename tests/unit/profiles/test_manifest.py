@@ -1,35 +1,36 @@
-"""What stands beside a recorded table: how it came to be, and whether it is still the same."""
+"""The manifest beside a profile table."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.devices.device import Reading
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError
+from heshare.gpu.recording.profile_device import profile
 from heshare.profiles import manifest, store
-from heshare.profiles.protocol import Protocol
-from heshare.profiles.record import profile
+from heshare.profiles.visit import MeasurementProtocol
 from heshare.world.catalogue import gpu
 
-QUICK = Protocol(repeats=1)
+QUICK = MeasurementProtocol(repeats=1)
 
 
 class Warm(EmulatedDevice):
-    """Says how warm it is and what it is."""
+    """A device that reports a temperature and facts."""
 
     provenance = "measured"
 
     def read(self) -> Reading:
-        seen = super().read()
-        cells = {name: getattr(seen, name) for name in Reading.__dataclass_fields__}
-        return Reading(**(cells | {"temperature_c": 50.0 + len(seen.residents)}))
+        reading = super().read()
+        return replace(reading, temperature_c=50.0 + len(reading.residents))
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
         return {"driver": "600.1", "sharing": "time-slice"}
@@ -41,53 +42,53 @@ def _record(folder: Path, device: EmulatedDevice | None = None) -> Path:
     )
 
 
-def _said(path: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))
-    return found
+def _manifest(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.with_name("manifest.json").read_text(encoding="utf-8"))
+    return content
 
 
-def test_a_manifest_says_how_the_table_came_to_be(tmp_path: Path) -> None:
+def test_a_manifest_holds_checksum_protocol_and_command(tmp_path: Path) -> None:
     path = _record(tmp_path)
-    said = _said(path)
-    assert said["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert (said["rows"], said["gpu"], said["provenance"]) == (94, "T4", "emulated")
-    assert said["command"] == "heshare profile ..."
-    assert said["protocol"]["window_s"] == 5.0  # type: ignore[index]
-    assert said["visits"]["count"] == 94  # type: ignore[index]
+    content = _manifest(path)
+    assert content["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (content["rows"], content["gpu"], content["provenance"]) == (94, "T4", "emulated")
+    assert content["command"] == "heshare profile ..."
+    assert content["protocol"]["window_s"] == 5.0
+    assert content["visits"]["count"] == 94
 
 
-def test_an_emulated_manifest_is_the_same_everywhere(tmp_path: Path) -> None:
-    one, other = _record(tmp_path / "one"), _record(tmp_path / "other")
-    assert one.with_name("manifest.json").read_bytes() == other.with_name("manifest.json").read_bytes()
-    assert "recorded" not in _said(one)
+def test_the_manifest_of_an_emulated_device_is_reproducible(tmp_path: Path) -> None:
+    first, second = _record(tmp_path / "first"), _record(tmp_path / "second")
+    assert first.with_name("manifest.json").read_bytes() == second.with_name("manifest.json").read_bytes()
+    assert "recorded" not in _manifest(first)
 
 
-def test_a_measured_manifest_keeps_what_the_device_says(tmp_path: Path) -> None:
-    said = _said(_record(tmp_path, Warm(gpu("T4"))))
-    assert said["device"] == {"sharing": "time-slice", "driver": "600.1"}
-    least, most = said["visits"]["temperature_c"].values()  # type: ignore[index]
+def test_the_manifest_of_a_measured_device_holds_its_facts(tmp_path: Path) -> None:
+    content = _manifest(_record(tmp_path, Warm(gpu("T4"))))
+    assert content["device"] == {"sharing": "time-slice", "driver": "600.1"}
+    least, most = content["visits"]["temperature_c"].values()
     assert 51.0 <= least <= most
-    assert str(said["recorded"]).endswith("+00:00")
+    assert str(content["recorded"]).endswith("+00:00")
 
 
-def test_a_table_that_was_edited_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+def test_an_edited_table_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     path = _record(tmp_path)
-    before = _said(path)["sha256"]
+    before = _manifest(path)["sha256"]
     assert len(store.read(path)) == 94
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:-1]), encoding="utf-8")
-    for where in (path, tmp_path):
+    for target in (path, tmp_path):
         with pytest.raises(InputError, match=r"changed after it was recorded.*heshare profile --accept"):
-            store.read(where)
-    said = CliRunner().invoke(app, ["profile", "--accept", str(path)])
-    assert said.exit_code == 0
+            store.read(target)
+    result = CliRunner().invoke(app, ["profile", "--accept", str(path)])
+    assert result.exit_code == 0
     assert len(store.read(path)) == 93
-    assert _said(path)["edited_from"] == [before]
+    assert _manifest(path)["edited_from"] == [before]
     manifest.accept(tmp_path / "T4")
-    assert _said(path)["edited_from"] == [before]
+    assert _manifest(path)["edited_from"] == [before]
 
 
-def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_bad_manifest_is_refused(tmp_path: Path) -> None:
     path = _record(tmp_path)
     for text in ("", "[]", "{}", '{"table": "profile.csv"}'):
         path.with_name("manifest.json").write_text(text, encoding="utf-8")

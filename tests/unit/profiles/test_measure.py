@@ -1,4 +1,4 @@
-"""One visit on a device: cooling down, tasks that come late or die, flags that are kept, nothing left behind."""
+"""One visit on a device: cooling down, late or dying tasks, throttling, and the release of the device."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import replace
 import pytest
 
 from heshare.devices.device import Reading
-from heshare.devices.emulated import EmulatedDevice
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import DeviceError, InputError
-from heshare.profiles.measure import Bench
-from heshare.profiles.protocol import Protocol
-from heshare.profiles.visit import Setup, Visit
+from heshare.profiles.measure import MeasurementBench
+from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.catalogue import gpu, resident
 from heshare.world.workload import Workload
 
 T4 = gpu("T4")
-PROTOCOL = Protocol(repeats=2)
+PROTOCOL = MeasurementProtocol(repeats=2)
 PAIR = Setup((resident("vgg19:8@50"), resident("mobilenet:4@50")), T4.max_mhz)
 ALONE = Setup((resident("vgg19:8@50"),), T4.max_mhz)
 
 
 class Hot(EmulatedDevice):
-    """As warm as it says; loses a degree for each second in which nothing runs."""
+    """A device with a temperature, which falls by a degree for each second in which nothing runs."""
 
     def __init__(self, temperature_c: float, floor_c: float = 20.0) -> None:
         super().__init__(T4)
@@ -42,7 +41,7 @@ class Hot(EmulatedDevice):
 
 
 class Starts(EmulatedDevice):
-    """Counts what is started and stopped; tasks stand still for a while."""
+    """A device that counts started tasks, which make no progress until `late_s`."""
 
     def __init__(self, late_s: float = 0.0) -> None:
         super().__init__(T4)
@@ -53,16 +52,16 @@ class Starts(EmulatedDevice):
         super().start(task_id, workload, mps_pct, iterations)
 
     def read(self) -> Reading:
-        seen = super().read()
-        if seen.time_s >= self.late_s:
-            return seen
-        still = {task: replace(one, done=0.0, time_s=math.nan) for task, one in seen.residents.items()}
-        return replace(seen, residents=still)
+        reading = super().read()
+        if reading.time_s >= self.late_s:
+            return reading
+        still = {task: replace(progress, done=0.0, time_s=math.nan) for task, progress in reading.residents.items()}
+        return replace(reading, residents=still)
 
 
 def test_a_gpu_cools_down_before_the_first_visit_and_when_it_is_hot() -> None:
     device = Hot(70.0)
-    bench = Bench(device, PROTOCOL)
+    bench = MeasurementBench(device, PROTOCOL)
     assert bench.visit(ALONE, 1).temperature_c == pytest.approx(60.0)
     assert device.rested_s == pytest.approx(10.0)
     device.temperature_c = 79.0
@@ -71,58 +70,58 @@ def test_a_gpu_cools_down_before_the_first_visit_and_when_it_is_hot() -> None:
     assert bench.visit(ALONE, 3).took_s == pytest.approx(6.0 + 21.0)
 
 
-def test_a_gpu_that_stays_hot_is_waited_for_no_longer_than_said() -> None:
+def test_the_wait_for_a_hot_gpu_is_limited() -> None:
     device = Hot(90.0, floor_c=85.0)
-    visit = Bench(device, PROTOCOL).visit(ALONE, 1)
+    visit = MeasurementBench(device, PROTOCOL).visit(ALONE, 1)
     assert device.rested_s == pytest.approx(PROTOCOL.cool_limit_s)
     assert visit.temperature_c == 85.0
 
 
-def test_a_gpu_without_a_thermometer_is_not_waited_for() -> None:
-    assert Bench(EmulatedDevice(T4), PROTOCOL).visit(ALONE, 1).took_s == pytest.approx(6.0)
+def test_there_is_no_wait_for_a_gpu_without_a_thermometer() -> None:
+    assert MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(ALONE, 1).took_s == pytest.approx(6.0)
 
 
-def test_tasks_go_on_into_a_smaller_set_and_answer_the_same() -> None:
+def test_tasks_continue_in_a_smaller_set_with_equal_results() -> None:
     device = Starts()
-    bench = Bench(device, PROTOCOL)
+    bench = MeasurementBench(device, PROTOCOL)
     bench.visit(PAIR, 1)
     after = bench.visit(ALONE, 1)
     assert device.started == 2
-    fresh = Bench(Starts(), PROTOCOL).visit(ALONE, 1)
+    fresh = MeasurementBench(Starts(), PROTOCOL).visit(ALONE, 1)
     assert after == fresh
     bench.visit(PAIR, 2)
     assert device.started == 4
-    bench.leave()
+    bench.release()
     assert device.read().residents == {}
 
 
 def test_the_window_waits_for_the_last_task_and_its_warm_up() -> None:
-    visit = Bench(Starts(late_s=3.2), PROTOCOL).visit(PAIR, 1)
+    visit = MeasurementBench(Starts(late_s=3.2), PROTOCOL).visit(PAIR, 1)
     assert visit.took_s == pytest.approx(3.5 + 1.0 + 5.0)
     assert visit.window_s == pytest.approx(5.0)
 
 
-def test_tasks_that_never_come_are_given_up() -> None:
+def test_tasks_without_progress_are_an_error() -> None:
     device = Starts(late_s=math.inf)
-    bench = Bench(device, Protocol(ready_limit_s=20.0))
+    bench = MeasurementBench(device, MeasurementProtocol(ready_limit_s=20.0))
     with pytest.raises(DeviceError, match=r"did an iteration within 20 s"):
         bench.visit(PAIR, 1)
-    bench.leave()
+    bench.release()
     assert device.read().residents == {}
 
 
-def test_a_task_that_ends_by_itself_spoils_the_visit() -> None:
+def test_a_task_that_ends_by_itself_is_an_error() -> None:
     class Dying(EmulatedDevice):
         def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
             super().start(task_id, workload, mps_pct, 100.0)
 
-    bench = Bench(Dying(T4), PROTOCOL)
+    bench = MeasurementBench(Dying(T4), PROTOCOL)
     with pytest.raises(DeviceError, match="mobilenet:4@50 ended while it was measured"):
         bench.visit(PAIR, 1)
-    bench.leave()
+    bench.release()
 
 
-def test_one_task_that_cannot_be_stopped_is_in_nobodys_way() -> None:
+def test_other_tasks_are_stopped_when_one_cannot_be() -> None:
     class Sticky(EmulatedDevice):
         def stop(self, task_id: int) -> float:
             done = super().stop(task_id)
@@ -131,21 +130,21 @@ def test_one_task_that_cannot_be_stopped_is_in_nobodys_way() -> None:
             return done
 
     device = Sticky(T4)
-    bench = Bench(device, PROTOCOL)
+    bench = MeasurementBench(device, PROTOCOL)
     bench.visit(PAIR, 1)
     with pytest.raises(DeviceError, match="stuck"):
-        bench.leave()
+        bench.release()
     assert device.read().residents == {}
     assert device.read().requested_mhz is None
 
 
 def test_throttled_visits_are_kept_and_marked() -> None:
-    assert Bench(EmulatedDevice(T4), PROTOCOL).visit(ALONE, 1).throttled
-    assert not Bench(EmulatedDevice(gpu("A100")), PROTOCOL).visit(Setup(ALONE.residents, 1410), 1).throttled
+    assert MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(ALONE, 1).throttled
+    assert not MeasurementBench(EmulatedDevice(gpu("A100")), PROTOCOL).visit(Setup(ALONE.residents, 1410), 1).throttled
 
 
-def test_a_visit_survives_json() -> None:
-    visit = Bench(EmulatedDevice(T4), PROTOCOL).visit(PAIR, 1)
+def test_a_visit_is_restored_from_json() -> None:
+    visit = MeasurementBench(EmulatedDevice(T4), PROTOCOL).visit(PAIR, 1)
     again = Visit.from_dict(visit.as_dict())
     assert math.isnan(again.temperature_c)
     assert replace(again, temperature_c=0.0) == replace(visit, temperature_c=0.0)
@@ -154,12 +153,12 @@ def test_a_visit_survives_json() -> None:
 def test_any_device_can_be_measured() -> None:
     device = ToyDevice(toy_gpu(clocks_mhz=(500, 750, 1000)))
     device.advance(7.0)
-    visit = Bench(device, PROTOCOL).visit(Setup((resident("mobilenet:4"),), 750), 1)
+    visit = MeasurementBench(device, PROTOCOL).visit(Setup((resident("mobilenet:4"),), 750), 1)
     assert visit.took_s == pytest.approx(6.0)
     assert visit.time_s[0] > 0
 
 
 @pytest.mark.parametrize("wrong", [{"repeats": 0}, {"window_s": 0.0}, {"warmup_s": -1.0}, {"readings": math.nan}])
-def test_a_protocol_that_measures_nothing_is_refused(wrong: dict[str, float]) -> None:
+def test_a_bad_protocol_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=f"column {next(iter(wrong))}"):
-        Protocol(**wrong)  # type: ignore[arg-type]
+        MeasurementProtocol(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Profile tables on disk: whole, exact, in one order; and what is said of one that is wrong."""
+"""Profile tables as CSV files, and the errors for bad ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.profiles import store
-from heshare.profiles.columns import COLUMNS, NAMES, parse_co_runners
-from heshare.profiles.schema import Profile
+from heshare.profiles.schema import COLUMNS, NAMES, RULES, parse_co_runners
 
 
 def _cells(text: str) -> list[str]:
@@ -44,7 +43,7 @@ def _refusal(path: Path) -> InputError:
     return caught.value
 
 
-def test_reads_each_column_as_its_kind(tmp_path: Path) -> None:
+def test_read_returns_each_column_as_its_type(tmp_path: Path) -> None:
     table = store.read(_write(tmp_path, ALONE, SHARED))
     assert list(table.columns) == list(NAMES)
     assert table["co_runners"].tolist() == ["", "bert_large:4@20+resnet18:8@10"]
@@ -52,12 +51,12 @@ def test_reads_each_column_as_its_kind(tmp_path: Path) -> None:
     assert table["time_s"].tolist() == [0.0125, 0.04]
 
 
-def test_schema_and_columns_tell_the_same_story() -> None:
-    assert tuple(Profile.to_schema().columns) == NAMES
+def test_every_column_has_a_meaning_and_a_rule() -> None:
     assert all(column.meaning for column in COLUMNS)
+    assert {rule.column for rule in RULES} == set(NAMES) - {"throttled"}  # True and False are both right
 
 
-def test_rows_are_sorted_on_writing_and_floats_survive(tmp_path: Path) -> None:
+def test_write_sorts_rows_and_keeps_floats_exact(tmp_path: Path) -> None:
     table = store.read(_write(tmp_path, SHARED, _with(ALONE, "time_s", repr(0.1 + 0.2 - 0.2875))))
     once = store.write(table, tmp_path / "once" / "profile.csv")
     again = store.write(table.iloc[::-1], tmp_path / "again" / "profile.csv")
@@ -65,7 +64,7 @@ def test_rows_are_sorted_on_writing_and_floats_survive(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(store.read(once), table, check_exact=True)
 
 
-def test_a_folder_is_all_its_profiles(tmp_path: Path) -> None:
+def test_read_of_a_folder_returns_all_its_profiles(tmp_path: Path) -> None:
     for name, row in (("b", ALONE), ("a", SHARED)):
         (tmp_path / name).mkdir()
         _write(tmp_path / name, row)
@@ -79,7 +78,7 @@ def test_a_bad_table_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_table_of_other_kinds_or_with_holes_is_not_written(tmp_path: Path) -> None:
+def test_a_table_of_other_types_or_with_empty_cells_is_not_written(tmp_path: Path) -> None:
     table = store.read(_write(tmp_path, ALONE, SHARED))
     for broken in (
         table.assign(batch_size="four"),
@@ -97,8 +96,8 @@ CELLS = [
     ("time_s", "-0.0125", "-0.0125"),
     ("time_s", "0", "0"),
     ("time_s", "12.5 ms", "'12.5 ms'"),
-    ("time_s", "", "a hole"),
-    ("power_w", "NaN", "a hole"),
+    ("time_s", "", "an empty cell"),
+    ("power_w", "NaN", "an empty cell"),
     ("power_w", "inf", "'inf'"),
     ("power_w", "60000", "60000"),
     ("power_w", "0.06", "0.06"),
@@ -118,6 +117,7 @@ CELLS = [
     ("sm_mhz", "1583", "1583 MHz"),
     ("sm_mhz", "99999999999999999999999", "'99999999999999999999999'"),
     ("sm_mhz_reached", "1700", "1700"),
+    ("sm_mhz_reached", "0", "0"),
     ("co_runners", "vgg19", "'vgg19'"),
     ("co_runners", "vgg99:8@50", "'vgg99:8@50'"),
     ("co_runners", "vgg19:8@50+bert_large:4@20", "'vgg19:8@50+bert_large:4@20'"),
@@ -131,7 +131,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("column", "text", "found"), CELLS)
-def test_a_bad_cell_is_named_with_its_row(tmp_path: Path, column: str, text: str, found: str) -> None:
+def test_a_bad_cell_is_reported_with_row_and_column(tmp_path: Path, column: str, text: str, found: str) -> None:
     path = _write(tmp_path, SHARED, _with(ALONE, column, text))
     error = _refusal(path)
     assert (error.file, error.row, error.column) == (str(path), 3, column)
@@ -140,14 +140,14 @@ def test_a_bad_cell_is_named_with_its_row(tmp_path: Path, column: str, text: str
     assert error.action
 
 
-def test_a_time_in_milliseconds_does_not_fit_its_energy(tmp_path: Path) -> None:
+def test_a_time_in_milliseconds_contradicts_its_energy(tmp_path: Path) -> None:
     error = _refusal(_write(tmp_path, _with(ALONE, "time_s", "12.5")))
     assert (error.row, error.column) == (2, "energy_j")
     assert error.expected == "about power_w x time_s = 60 W x 12.5 s"
     assert "another unit" in error.action
 
 
-def test_the_first_of_several_bad_cells_is_named_and_the_rest_counted(tmp_path: Path) -> None:
+def test_the_first_of_several_bad_cells_is_reported_and_the_rest_counted(tmp_path: Path) -> None:
     error = _refusal(_write(tmp_path, SHARED, _with(ALONE, "mps_pct", "120"), _with(ALONE, "gpu", "T9")))
     assert (error.row, error.column) == (3, "mps_pct")
     assert "1 more such cells" in error.action
@@ -169,13 +169,13 @@ def test_a_repeated_setting_is_refused(tmp_path: Path) -> None:
         ("provenance", "x", "provenance", "Add the column"),
     ],
 )
-def test_a_wrong_column_name_is_named(tmp_path: Path, old: str, new: str, column: str, action: str) -> None:
+def test_a_wrong_column_name_is_reported(tmp_path: Path, old: str, new: str, column: str, action: str) -> None:
     error = _refusal(_write(tmp_path, ALONE, header=[new if name == old else name for name in NAMES]))
     assert (error.row, error.column) == (1, column)
     assert error.action.startswith(action)
 
 
-def test_headers_that_are_not_the_schema(tmp_path: Path) -> None:
+def test_headers_of_other_columns_are_refused(tmp_path: Path) -> None:
     assert _refusal(_write(tmp_path, [*ALONE, "1"], header=[*NAMES, "note"])).column == "note"
     assert "another order" in _refusal(_write(tmp_path, ALONE, header=[*NAMES[1:], NAMES[0]])).found
     assert "2 times" in _refusal(_write(tmp_path, ALONE, header=[*NAMES, "gpu"])).found
@@ -192,24 +192,24 @@ def test_headers_that_are_not_the_schema(tmp_path: Path) -> None:
         ((",".join(NAMES) + "\n" + ",".join(ALONE[:-1]) + "\n").encode(), "20 cells"),
     ],
 )
-def test_files_that_are_no_profile(tmp_path: Path, content: bytes, found: str) -> None:
+def test_files_that_are_no_profile_are_refused(tmp_path: Path, content: bytes, found: str) -> None:
     (tmp_path / "profile.csv").write_bytes(content)
     assert _refusal(tmp_path / "profile.csv").found.startswith(found)
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_missing_files_are_refused(tmp_path: Path) -> None:
     assert _refusal(tmp_path / "none.csv").found == "no such file"
     assert _refusal(tmp_path).found.startswith("no profile.csv")
 
 
 def test_co_runners_have_one_spelling() -> None:
     assert parse_co_runners("") == ()
-    assert [str(one) for one in parse_co_runners("bert_large:4@20+vgg19:8@50")] == ["bert_large:4@20", "vgg19:8@50"]
+    assert [str(task) for task in parse_co_runners("bert_large:4@20+vgg19:8@50")] == ["bert_large:4@20", "vgg19:8@50"]
     with pytest.raises(InputError, match="in full and sorted"):
         parse_co_runners("vgg19:8")
 
 
-def test_the_committed_profiles_keep_the_schema(checkout: Path) -> None:
+def test_the_committed_profiles_satisfy_the_schema(checkout: Path) -> None:
     table = store.read(checkout / "data" / "profiles" / "emulated")
     assert set(table["provenance"]) == {"emulated"}
     assert set(table["gpu"]) == {"T4", "V100", "A100"}

@@ -1,15 +1,15 @@
-"""Tasks on several GPUs, epochs and ways of sharing, in worlds run by hand."""
+"""Gangs, epochs and ways of sharing in the event loop, computed by hand."""
 
 import numpy as np
 import pytest
 
-from heshare.devices.failing import Failed
+from heshare.devices.device import TaskFailure
 from heshare.errors import DeviceError, PolicyError
-from heshare.policies.policy import Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.experiments.figures.trace_events import trace_events
+from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
-from heshare.running.trace_events import trace_events
-from heshare.testing.policies import check_run
-from heshare.testing.toy import Told, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.policy_contract import check_run
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -19,8 +19,8 @@ LIGHT = Workload("resnet18", 4)
 
 
 def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **options):
-    policy = Told(decide, tick_s=tick_s)
-    devices = devices or [ToyDevice(GPU, base_s=each) for each in base_s or [1.0] * gpus]
+    policy = ScriptedPolicy(decide, tick_s=tick_s)
+    devices = devices or [ToyDevice(GPU, base_s=time_s) for time_s in base_s or [1.0] * gpus]
     result = run(
         tasks, Cluster((GPU,) * len(devices)), policy, predictor=ToyPredictor(), rng=np.random.default_rng(0),
         devices=devices, **options,
@@ -29,11 +29,11 @@ def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **optio
 
 
 def at(**answers):
-    """A policy that answers the event at each time (written `t4` for 4 s) with these actions, else nothing."""
-    return lambda event, view: answers.get(f"t{event.time_s:g}", []) if event.kind is not Kind.COMPLETION else []
+    """Return a policy's function that answers the event at each time (`t4` is 4 s) with these actions."""
+    return lambda event, view: answers.get(f"t{event.time_s:g}", []) if event.kind is not EventKind.COMPLETION else []
 
 
-def test_a_gang_goes_at_the_pace_of_its_slowest_member():
+def test_a_gang_runs_at_the_pace_of_its_slowest_gpu():
     gang = Task(0, LIGHT, 3.0, gpus=2)
     result, trace = go([gang], at(t0=[Start(0, 0, also=(1,))]), base_s=[1.0, 2.0])
     assert trace == [(0.0, "ARRIVAL", (0,), None), (6.0, "COMPLETION", (0,), 0)]
@@ -47,7 +47,7 @@ def test_a_gang_goes_at_the_pace_of_its_slowest_member():
     check_run(result)
 
 
-def test_a_neighbour_of_one_member_slows_all_of_the_gang_and_lets_it_go_again():
+def test_a_co_runner_on_one_gpu_slows_the_whole_gang_until_it_completes():
     tasks = [Task(0, LIGHT, 10.0, gpus=2), Task(1, LIGHT, 2.0, arrival_s=4.0)]
     result, trace = go(tasks, at(t0=[Start(0, 1, also=(0,))], t4=[Start(1, 0)]))
     # 4 iterations alone, 4 s at half the pace, then 4 left.
@@ -57,8 +57,8 @@ def test_a_neighbour_of_one_member_slows_all_of_the_gang_and_lets_it_go_again():
         (8.0, "COMPLETION", (1,), 0),
         (12.0, "COMPLETION", (0,), 1),
     ]
-    there = [(row.gpu, row.start_s, row.residents) for row in result.timeline.itertuples()]
-    assert there == [
+    segments = [(row.gpu, row.start_s, row.residents) for row in result.timeline.itertuples()]
+    assert segments == [
         (0, 0, "0@100"),
         (0, 4, "0@100+1@100"),
         (0, 8, "0@100"),
@@ -69,7 +69,7 @@ def test_a_neighbour_of_one_member_slows_all_of_the_gang_and_lets_it_go_again():
     check_run(result)
 
 
-def test_a_clock_of_one_member_slows_all():
+def test_a_lower_clock_of_one_gpu_slows_the_whole_gang():
     result, trace = go(
         [Task(0, LIGHT, 4.0, gpus=3)], at(t0=[Start(0, 0, also=(1, 2)), Wait(2.0)], t2=[SetClock(2, 500)]), gpus=3
     )
@@ -77,21 +77,21 @@ def test_a_clock_of_one_member_slows_all():
     check_run(result)
 
 
-def test_two_gangs_that_share_one_gpu_each_wait_for_it():
+def test_two_gangs_that_share_one_gpu_both_run_at_its_pace():
     tasks = [Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 4.0, gpus=2)]
     result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 2, also=(1,))]), gpus=3)
     assert trace[1:] == [(4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 2)]
     check_run(result)
 
 
-def test_gangs_that_end_together_on_each_others_gpus_are_both_told():
+def test_gangs_that_complete_together_on_the_same_gpus_are_both_reported():
     tasks = [Task(0, LIGHT, 3.0, gpus=2), Task(1, LIGHT, 3.0, gpus=2)]
     result, trace = go(tasks, at(t0=[Start(0, 0, also=(1,)), Start(1, 1, also=(0,))]))
     assert sorted(trace[1:]) == [(6.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 1)]
     check_run(result)
 
 
-def test_a_paused_gang_keeps_its_work_and_its_view_is_that_of_its_pace():
+def test_a_paused_gang_keeps_its_work_and_its_view_shows_its_pace():
     seen = []
 
     def decide(event, view):
@@ -103,13 +103,13 @@ def test_a_paused_gang_keeps_its_work_and_its_view_is_that_of_its_pace():
         return [Start(0, 1, also=(0,))] if view.waiting else []
 
     result, trace = go([Task(0, LIGHT, 3.0, gpus=2)], decide, base_s=[1.0, 2.0])
-    assert [(one.time_s, one.remaining, one.gpus, one.sharing) for one in seen] == [(2.0, 1.0, (0, 1), "mps")] * 2
+    assert [(task.time_s, task.remaining, task.gpus, task.sharing) for task in seen] == [(2.0, 1.0, (0, 1), "mps")] * 2
     assert trace[-1] == (7.0, "COMPLETION", (0,), 1)
     assert result.waiting_s[0] == 1.0
     check_run(result)
 
 
-def test_an_elastic_task_grows_and_does_more_per_second():
+def test_an_elastic_task_is_faster_on_more_gpus():
     elastic = Task(0, LIGHT, 8.0, gpus=2, widths=(1, 4))
     moves = at(t0=[Start(0, 0), Wait(4.0)], t4=[Migrate(0, 0, also=(1, 2, 3))])
     result, trace = go([elastic], moves, gpus=4)
@@ -121,7 +121,7 @@ def test_an_elastic_task_grows_and_does_more_per_second():
 
 
 @pytest.mark.parametrize("take_off", [Pause(0), Migrate(0, 1)])
-def test_what_was_done_since_the_last_full_epoch_is_lost(take_off):
+def test_work_since_the_last_full_epoch_is_lost(take_off):
     def decide(event, view):
         if event.time_s == 0:
             return [Start(0, 0), Wait(5.0)]
@@ -133,7 +133,7 @@ def test_what_was_done_since_the_last_full_epoch_is_lost(take_off):
     check_run(result)
 
 
-def test_a_task_that_is_taken_off_at_the_end_of_an_epoch_loses_nothing():
+def test_a_task_taken_off_at_the_end_of_an_epoch_loses_nothing():
     third = Task(0, LIGHT, 1.0, epochs=3)
     result, trace = go([third], at(t0=[Start(0, 0), Wait(1 / 3)], **{f"t{1 / 3:g}": [Migrate(0, 1)]}))
     assert trace[-1][0] == pytest.approx(1.0)
@@ -146,13 +146,13 @@ def test_a_gang_loads_on_all_its_gpus():
     assert result.gpu_energy_active_j.tolist() == [350.0, 350.0]
 
 
-def test_the_way_of_sharing_reaches_the_device_and_the_view():
+def test_sharing_reaches_the_device_and_the_view():
     seen = []
 
     def decide(event, view):
         if event.time_s == 1:
-            seen.extend((one.sharing, one.gpus) for one in view.gpus[0].running.values())
-        return [Start(one.id, 0, sharing="time-slice") for one in view.waiting]
+            seen.extend((task.sharing, task.gpus) for task in view.gpus[0].running.values())
+        return [Start(task.id, 0, sharing="time-slice") for task in view.waiting]
 
     device = ToyDevice(GPU)
     go([Task(0, LIGHT, 2.0), Task(1, LIGHT, 2.0)], decide, devices=[device], tick_s=1.0)
@@ -171,14 +171,14 @@ def test_the_way_of_sharing_reaches_the_device_and_the_view():
         ([Start(1, 0, sharing="mig-1g"), Start(2, 0)], "shares it by mig-1g"),
     ],
 )
-def test_impossible_gangs_are_refused(actions, message):
+def test_run_refuses_impossible_gangs(actions, message):
     tasks = [Task(0, LIGHT, 2.0, gpus=2, widths=(3,)), Task(1, LIGHT, 2.0), Task(2, LIGHT, 2.0)]
     with pytest.raises(PolicyError, match=message):
         go(tasks, at(t0=actions))
 
 
-class Plain:
-    """A device that knows MPS alone, like a real one."""
+class MpsOnly:
+    """A device that shares by MPS alone, as a real one."""
 
     def __init__(self, device):
         self._device = device
@@ -192,12 +192,12 @@ class Plain:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (Start(0, 0, also=(1,)), "asked for a gang"),
-        (Start(1, 0, sharing="time-slice"), "asked for sharing by time-slice"),
+        (Start(0, 0, also=(1,)), "a gang is not possible"),
+        (Start(1, 0, sharing="time-slice"), "sharing by time-slice is not possible"),
     ],
 )
-def test_a_device_that_knows_mps_alone_says_so(action, message):
-    devices = [Plain(ToyDevice(GPU)) for _ in range(2)]
+def test_a_device_with_mps_alone_refuses_gangs_and_other_sharing(action, message):
+    devices = [MpsOnly(ToyDevice(GPU)) for _ in range(2)]
     with pytest.raises(DeviceError, match=message):
         go([Task(0, LIGHT, 2.0, gpus=2), Task(1, LIGHT, 2.0)], at(t0=[action]), devices=devices)
 
@@ -212,18 +212,18 @@ class Crashes(ToyDevice):
 
     def advance(self, to_s):
         done = super().advance(to_s)
-        self._failed = [Failed(task, "crash", "it crashed") for task in self._residents if to_s == 3.0]
+        self._failed = [TaskFailure(task, "crash", "it crashed") for task in self._residents if to_s == 3.0]
         for failed in self._failed:
             self.stop(failed.task_id)
         return done
 
-    def take_failed(self):
+    def take_failures(self):
         failed, self._failed = self._failed, []
         return failed
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_a_failure_of_one_member_takes_the_gang_off(bad):
+def test_a_failure_on_one_gpu_ends_the_attempt_of_the_gang(bad):
     devices = [ToyDevice(GPU) for _ in range(2)]
     devices[bad] = Crashes(GPU)
     tasks = [Task(0, LIGHT, 9.0, gpus=2), Task(1, LIGHT, 4.0)]
@@ -231,10 +231,10 @@ def test_a_failure_of_one_member_takes_the_gang_off(bad):
     assert trace[1] == (3.0, "FAILURE", (0,), bad)
     # The task beside a member that did not fail has its GPU to itself from then on: 1.5 iterations, then 2.5.
     assert trace[2] == (5.5, "COMPLETION", (1,), 1 - bad)
-    assert [each.outcome for each in result.record.intervals] == ["failed: crash", "failed: crash", "completed"]
+    assert [interval.outcome for interval in result.record.intervals] == ["failed: crash", "failed: crash", "completed"]
 
 
 def test_trace_events_count_a_gang_as_one_task():
     result, _ = go([Task(0, LIGHT, 3.0, gpus=2)], at(t0=[Start(0, 0, also=(1,))]))
-    running = [each["args"]["running"] for each in trace_events(result)["traceEvents"] if each["name"] == "tasks"]
+    running = [row["args"]["running"] for row in trace_events(result)["traceEvents"] if row["name"] == "tasks"]
     assert running == [1, 0]

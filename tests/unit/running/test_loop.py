@@ -1,4 +1,4 @@
-"""Small worlds, run by hand: each test states the whole trace that the policy is told."""
+"""Event loop on small task sets, computed by hand; most tests state all events that the policy receives."""
 
 import math
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from heshare.errors import DeviceError, InputError, PolicyError
-from heshare.policies.policy import Kind, Migrate, Pause, SetClock, Start, Wait
+from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
 from heshare.running.run import run
-from heshare.testing.toy import Told, ToyDevice, ToyPredictor, toy_gpu
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -23,8 +23,8 @@ def task(index, iterations, arrival_s=0.0, workload=LIGHT):
 
 
 def go(tasks, decide, *, gpus=1, tick_s=None, devices=None, **options):
-    """Run on toy devices; returns the run and what the policy was told."""
-    policy = Told(decide, tick_s=tick_s)
+    """Run on toy devices; return the run and the events that the policy received."""
+    policy = ScriptedPolicy(decide, tick_s=tick_s)
     cluster = Cluster((GPU,) * gpus)
     devices = [ToyDevice(GPU) for _ in range(gpus)] if devices is None else devices
     result = run(
@@ -38,7 +38,7 @@ def start_all(event, view):
 
 
 def at(*actions):
-    """A policy that answers its first event, whatever it is, then nothing."""
+    """Return the function of a policy that answers its first event with these actions, and no other."""
     left = [list(actions)]
     return lambda event, view: left.pop() if left else []
 
@@ -75,11 +75,11 @@ def test_completions_at_one_time_on_two_gpus_come_in_the_order_planned():
     assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
 
 
-def test_simultaneous_arrivals_are_one_event_and_pending_counts_down():
+def test_simultaneous_arrivals_are_one_event_and_pending_decreases():
     seen = []
 
     def decide(event, view):
-        seen.append((view.now_s, [each.id for each in view.waiting], view.pending))
+        seen.append((view.now_s, [waiting.id for waiting in view.waiting], view.pending))
         return start_all(event, view)
 
     go([task(0, 1.0, 2.0), task(1, 1.0), task(2, 1.0, 2.0)], decide)
@@ -88,7 +88,7 @@ def test_simultaneous_arrivals_are_one_event_and_pending_counts_down():
 
 def test_a_paused_task_waits_and_keeps_its_progress():
     def decide(event, view):
-        if event.kind is Kind.ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(1.0)]
         if event.time_s == 1.0:
             return [Pause(0), Wait(3.0)]
@@ -107,11 +107,11 @@ def test_a_paused_task_waits_and_keeps_its_progress():
     assert result.energy_active_j == 4.0 * 110.0 + 2.0 * 10.0
 
 
-def test_a_migrated_task_goes_on_elsewhere():
+def test_a_migrated_task_continues_on_the_other_gpu():
     def decide(event, view):
-        if event.kind is Kind.ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             return [SetClock(1, 500), Start(0, 0), Wait(1.0)]
-        return [Migrate(0, 1, 50)] if event.kind is Kind.TICK else []
+        return [Migrate(0, 1, 50)] if event.kind is EventKind.TICK else []
 
     result, trace = go([task(0, 4.0)], decide, gpus=2)
     assert trace[-1] == (7.0, "COMPLETION", (0,), 1)
@@ -126,7 +126,7 @@ def test_a_migrated_task_goes_on_elsewhere():
 
 def test_a_new_clock_changes_speed_and_power_at_once():
     def decide(event, view):
-        if event.kind is Kind.ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0)]
         return [SetClock(0, 500)] if event.time_s == 2.0 else []
 
@@ -149,22 +149,22 @@ def test_idle_gaps_count_and_the_cluster_account_runs_to_the_makespan():
     assert (result.makespan_s, result.avg_jct_s) == (9.0, 4.0)
 
 
-def test_another_inference_batch_size_keeps_the_samples():
+def test_start_with_another_batch_size_keeps_the_number_of_samples():
     result, trace = go([task(0, 6.0)], at(Start(0, 0, 100, batch_size=8)))
     assert trace[-1][0] == 3.0
     assert result.intervals[["batch_size", "iterations"]].values.tolist() == [[8, 6.0]]
 
 
-def test_a_start_can_cost_time_in_which_nothing_progresses():
+def test_start_cost_delays_progress():
     result, trace = go([task(0, 2.0)], start_all, start_cost_s=5.0)
     assert trace == [(0.0, "ARRIVAL", (0,), None), (7.0, "COMPLETION", (0,), 0)]
     assert result.execution_s[0] == 7.0
     assert result.energy_active_j == 5 * 10.0 + 2 * 110.0
 
 
-def test_a_task_paused_while_it_loads_starts_over():
+def test_a_task_paused_while_it_loads_loads_again():
     def decide(event, view):
-        if event.kind is Kind.ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Wait(3.0)]
         if event.time_s == 3.0:
             assert math.isinf(view.gpus[0].running[0].time_s)
@@ -176,26 +176,26 @@ def test_a_task_paused_while_it_loads_starts_over():
     assert (result.waiting_s[0], result.execution_s[0]) == (1.0, 10.0)
 
 
-def test_what_the_view_shows():
+def test_view_shows_the_running_task_and_the_free_memory():
     seen = {}
 
     def decide(event, view):
         gpu = view.gpus[0]
-        if event.kind is Kind.TICK:
+        if event.kind is EventKind.TICK:
             running = gpu.running[0]
             seen.update(
                 mps_pct=running.mps_pct, time_s=running.time_s, remaining=running.remaining, power_w=gpu.power_w
             )
             seen["free"] = gpu.free_mib < GPU.memory_mib
-        return [Start(each.id, 0, 30) for each in view.waiting]
+        return [Start(waiting.id, 0, 30) for waiting in view.waiting]
 
     go([task(0, 4.0)], decide, tick_s=3.0)
     assert seen == {"mps_pct": 30, "time_s": 1.0, "remaining": 1.0, "power_w": 110.0, "free": True}
 
 
-def test_a_task_that_completes_just_before_it_is_paused_is_left_alone():
+def test_pause_of_a_task_that_has_just_completed_has_no_effect():
     def decide(event, view):
-        if event.kind is Kind.ARRIVAL:
+        if event.kind is EventKind.ARRIVAL:
             return [Start(0, 0), Start(1, 1)]
         return [Pause(1)] if event.tasks == (0,) else []
 
@@ -226,7 +226,7 @@ HUGE = Workload("bert_large", 100_000)
         (["start"], "is a str"),
     ],
 )
-def test_impossible_actions_are_refused(actions, message):
+def test_run_refuses_impossible_actions(actions, message):
     with pytest.raises(PolicyError, match=message):
         go([task(0, 1.0), task(1, 1.0, 9.0), task(2, 1.0, workload=HUGE)], at(*actions))
 
@@ -244,25 +244,25 @@ def test_more_tasks_than_mps_clients_are_refused():
     tasks = [task(index, 1.0) for index in range(49)]
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(roomy)]}
     with pytest.raises(PolicyError, match="48 MPS clients"):
-        run(tasks, Cluster((roomy,)), Told(start_all), **options)
+        run(tasks, Cluster((roomy,)), ScriptedPolicy(start_all), **options)
 
 
 @pytest.mark.parametrize("tick_s", [None, 1.0])
-def test_tasks_that_nobody_starts_are_named(tick_s):
+def test_run_names_the_tasks_that_are_never_started(tick_s):
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 1 waits\. Never started: 1\."):
         go([task(0, 1.0), task(1, 1.0)], at(Start(0, 0)), tick_s=tick_s)
 
 
-def test_a_run_past_its_limit_says_what_is_unfinished():
+def test_run_past_its_time_limit_names_the_unfinished_tasks():
     with pytest.raises(PolicyError, match=r"limit of 5 s.* 0 runs already"):
         go([task(0, 10.0)], start_all, max_time_s=5.0)
 
 
-def test_a_failed_run_leaves_nothing_running():
+def test_a_failed_run_stops_its_tasks():
     device = ToyDevice(GPU)
 
     def decide(event, view):
-        if event.kind is Kind.TICK:
+        if event.kind is EventKind.TICK:
             raise KeyboardInterrupt
         return start_all(event, view)
 
@@ -276,31 +276,31 @@ class Stuck(ToyDevice):
         return []
 
 
-def test_a_device_that_never_progresses_is_an_error():
+def test_run_refuses_a_device_without_progress():
     with pytest.raises(DeviceError, match="nothing completes"):
         go([task(0, 1.0)], start_all, devices=[Stuck(GPU)])
 
 
 @pytest.mark.parametrize("tasks", [[], [task(1, 1.0)], [task(0, 1.0), task(0, 2.0)]])
-def test_ids_must_count_from_zero(tasks):
+def test_run_refuses_ids_that_do_not_count_from_zero(tasks):
     with pytest.raises(InputError, match="ids 0 to n-1"):
         go(tasks, start_all)
 
 
-def test_devices_must_match_the_cluster():
+def test_run_refuses_devices_that_do_not_match_the_cluster():
     with pytest.raises(InputError, match="one for each GPU"):
         go([task(0, 1.0)], start_all, gpus=2, devices=[ToyDevice(GPU)])
 
 
 class Polled(ToyDevice):
-    """Like a real card: it must be polled, and says nothing of when a task will complete."""
+    """A device that must be polled, as a real one: it does not announce when a task will complete."""
 
     def next_event_s(self):
         return self._now_s + 0.005 if self._residents else math.inf
 
 
 @pytest.mark.parametrize("device", [ToyDevice, Polled])
-def test_the_same_loop_runs_in_wall_time(device):
+def test_loop_runs_in_wall_time(device):
     tasks = [task(0, 2.0), task(1, 4.0), task(2, 1.0, 0.03)]
     result, trace = go(tasks, start_all, devices=[device(GPU, base_s=0.01)], clock=WallClock())
     completed = [task for _, kind, tasks, _ in trace if kind == "COMPLETION" for task in tasks]

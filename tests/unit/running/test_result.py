@@ -1,11 +1,11 @@
-"""What a run offers: the same numbers from every side."""
+"""Result of a run: its arrays, tables and summary agree."""
 
 import numpy as np
 import pytest
 
-from heshare.policies.registry import make
+from heshare.plugins import make
 from heshare.running.run import run
-from heshare.testing.policies import check_run
+from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -16,18 +16,18 @@ TASKS = tuple(Task(index, Workload("resnet50", 4), 500.0 * (3 - index), float(in
 
 @pytest.fixture(scope="module")
 def result():
-    """Random on emulated devices, which are the default; tasks given in another order than their ids."""
+    """Return a run of Random on emulated devices, the default, with tasks in another order than their ids."""
     rng = np.random.default_rng(2)
     return run(TASKS[::-1], Cluster.parse("T4,A100"), make("random"), predictor=ToyPredictor(), rng=rng, progress=True)
 
 
-def test_the_books_add_up(result):
+def test_run_on_default_devices_keeps_the_invariants(result):
     check_run(result)
     assert result.provenance == "emulated"
     assert result.events == 6
 
 
-def test_the_table_of_tasks_is_in_the_order_of_ids(result):
+def test_to_frame_is_in_the_order_of_ids(result):
     frame = result.to_frame()
     assert frame["task"].tolist() == [0, 1, 2]
     assert frame["arrival_s"].tolist() == [0.0, 1.0, 2.0]
@@ -35,7 +35,7 @@ def test_the_table_of_tasks_is_in_the_order_of_ids(result):
     np.testing.assert_allclose(frame["jct_s"], frame["waiting_s"] + frame["execution_s"])
 
 
-def test_the_summary_is_what_the_arrays_say(result):
+def test_summary_agrees_with_the_arrays(result):
     summary = result.summary()
     assert summary["avg_jct_s"] == pytest.approx(result.jct_s.mean())
     assert summary["makespan_s"] == result.timeline["end_s"].max() == result.intervals["end_s"].max()
@@ -43,7 +43,7 @@ def test_the_summary_is_what_the_arrays_say(result):
     assert summary["predictor_calls"] == 0
 
 
-def test_power_over_time_integrates_to_the_cluster_account(result):
+def test_power_over_time_integrates_to_the_cluster_energy(result):
     steps = result.power_over_time()
     energy_j = (steps["power_w"].to_numpy()[:-1] * np.diff(steps["time_s"])).sum()
     assert energy_j == pytest.approx(result.energy_cluster_j, rel=1e-9)

@@ -1,4 +1,4 @@
-"""SPT queues and where they are split."""
+"""Batch generation: SPT queues and their split into batches."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
+from heshare.scheduling.batch_model import EMPTY, BatchModel, unconfigured_batches
 from heshare.scheduling.batching import (
-    Lines,
-    Split,
-    distinct_lines,
-    split_all,
+    BatchSplit,
+    SptQueues,
+    distinct_queues,
+    split_every_task,
     split_for_jct,
     split_for_memory,
 )
-from heshare.scheduling.objectives import Instance, instance
-from heshare.scheduling.sharing import NOBODY, Sharing, batches
+from heshare.scheduling.objectives import Instance, make_instance
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -27,118 +27,121 @@ from heshare.world.workload import Workload
 
 def t4_with(tasks: list[tuple[str, float]], toy: Toy, **changes: float) -> Instance:
     gpu = replace(Cluster.parse("1xT4").gpus[0], **changes)  # type: ignore[arg-type]
-    return instance(
+    return make_instance(
         tuple(Task(i, Workload(model, 4), count) for i, (model, count) in enumerate(tasks)), Cluster((gpu,)), toy
     )
 
 
-def groups(split: Split) -> list[list[int]]:
-    return [row[row != NOBODY].tolist() for row in split.batches.tasks]
+def batch_tasks(split: BatchSplit) -> list[list[int]]:
+    return [row[row != EMPTY].tolist() for row in split.batches.tasks]
 
 
-def line_of(world: Instance) -> Lines:
-    return distinct_lines(np.zeros((1, world.n), dtype=int), world)[0]
+def queues_of(instance: Instance) -> SptQueues:
+    return distinct_queues(np.zeros((1, instance.n), dtype=int), instance)[0]
 
 
-def test_queues_are_in_spt_order_and_shared_between_equal_gpus() -> None:
-    world = instance(mixed_tasks(6), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
-    lines, which = distinct_lines(np.array([[0, 0, 0, 2, 2, 2], [1, 1, 1, 2, 2, 0]]), world)
-    assert which[0, 0] == which[1, 1]  # the same tasks, on the other T4
-    assert which[0, 1] == NOBODY
-    for row in range(len(lines.kind)):
-        tasks = lines.tasks[row, : lines.length[row]]
-        gpu = int(np.flatnonzero(world.kind_of == lines.kind[row])[0])
-        assert (np.diff(world.time_s[tasks, gpu]) >= 0).all()
+def test_distinct_queues_are_in_spt_order_and_common_to_equal_gpus() -> None:
+    instance = make_instance(mixed_tasks(6), Cluster.parse("2xT4,1xA100"), Toy(demand=DEMANDS))
+    queues, queue_of_gpu = distinct_queues(np.array([[0, 0, 0, 2, 2, 2], [1, 1, 1, 2, 2, 0]]), instance)
+    assert queue_of_gpu[0, 0] == queue_of_gpu[1, 1]  # the same tasks, on the other T4
+    assert queue_of_gpu[0, 1] == EMPTY
+    for row in range(len(queues.kind)):
+        tasks = queues.tasks[row, : queues.length[row]]
+        gpu = int(np.flatnonzero(instance.kind_of == queues.kind[row])[0])
+        assert (np.diff(instance.time_s[tasks, gpu]) >= 0).all()
 
 
-def test_tasks_that_leave_the_gpu_half_empty_share_it() -> None:
+def test_split_for_jct_joins_tasks_that_leave_the_gpu_half_empty() -> None:
     toy = Toy(demand={"mobilenet": 0.3, "resnet18": 0.3})
-    world = t4_with([("mobilenet", 10), ("resnet18", 12)], toy)
+    instance = t4_with([("mobilenet", 10), ("resnet18", 12)], toy)
     # Together 40 + 48 s; one after the other 40 + 88 s.
-    assert groups(split_for_jct(line_of(world), Sharing(world, toy))) == [[0, 1]]
+    assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, toy))) == [[0, 1]]
 
 
-def test_tasks_that_fill_the_gpu_run_one_after_the_other() -> None:
+def test_split_for_jct_splits_tasks_that_fill_the_gpu() -> None:
     toy = Toy()
-    world = t4_with([("vgg16", 10), ("resnet50", 30)], toy)
+    instance = t4_with([("vgg16", 10), ("resnet50", 30)], toy)
     # Together 80 + 240 s; one after the other 40 + 160 s.
-    assert groups(split_for_jct(line_of(world), Sharing(world, toy))) == [[0], [1]]
+    assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, toy))) == [[0], [1]]
 
 
-def test_those_who_wait_have_a_say() -> None:
+def test_split_for_jct_counts_the_tasks_behind() -> None:
     toy = Toy(demand={"resnet50": 0.6, "vgg16": 0.6, "bert_large": 1.0})
-    two = [("resnet50", 10.0), ("vgg16", 20.0)]
-    # Together 48 + 96 s; apart 40 + 120 s: joined when nobody waits, and when others wait (96 s against 120 s).
+    pair = [("resnet50", 10.0), ("vgg16", 20.0)]
+    # Together 48 + 96 s; split 40 + 120 s: joined without tasks behind, and with them (96 s against 120 s).
     for tail in ([], [("bert_large", 100.0)] * 3):
-        world = t4_with([*two, *tail], toy)
-        assert groups(split_for_jct(line_of(world), Sharing(world, toy)))[0] == [0, 1]
+        instance = t4_with([*pair, *tail], toy)
+        assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, toy)))[0] == [0, 1]
     slow = Toy(demand={"resnet50": 0.9, "vgg16": 0.9, "bert_large": 1.0})
-    # Together 72 + 90 s, apart 40 + 90 s: apart.
-    world = t4_with([("resnet50", 10.0), ("vgg16", 12.5)], slow)
-    assert groups(split_for_jct(line_of(world), Sharing(world, slow))) == [[0], [1]]
+    # Together 72 + 90 s; split 40 + 90 s.
+    instance = t4_with([("resnet50", 10.0), ("vgg16", 12.5)], slow)
+    assert batch_tasks(split_for_jct(queues_of(instance), BatchModel(instance, slow))) == [[0], [1]]
 
 
-def test_each_split_is_the_better_of_the_two_choices() -> None:
+def test_split_for_jct_takes_the_better_choice_at_each_task() -> None:
     toy = Toy(demand=DEMANDS)
-    world = instance(mixed_tasks(14, seed=4), Cluster.parse("1xV100"), toy)
-    sharing = Sharing(world, toy)
-    queue = world.order[0]
+    instance = make_instance(mixed_tasks(14, seed=4), Cluster.parse("1xV100"), toy)
+    model = BatchModel(instance, toy)
+    queue = instance.order[0]
     expected: list[list[int]] = [[int(queue[0])]]
     for step, task in enumerate(queue[1:].tolist(), start=1):
         behind = np.array([14 - step - 1])
-        now = sharing.execute(batches(np.array([0]), np.array([expected[-1]])))
-        alone = sharing.execute(batches(np.array([0]), np.array([[task]])))
-        joined = sharing.execute(batches(np.array([0]), np.array([[*expected[-1], task]])))
-        apart = now.time_s.sum() + (1 + behind) * (now.end_s + alone.end_s)
-        if apart[0] < joined.jct_s(behind)[0]:
+        current = model.execute(unconfigured_batches(np.array([0]), np.array([expected[-1]])))
+        alone = model.execute(unconfigured_batches(np.array([0]), np.array([[task]])))
+        joined = model.execute(unconfigured_batches(np.array([0]), np.array([[*expected[-1], task]])))
+        split_s = current.time_s.sum() + (1 + behind) * (current.end_s + alone.end_s)
+        if split_s[0] < joined.jct_s(behind)[0]:
             expected.append([task])
         else:
             expected[-1].append(task)
-    assert groups(split_for_jct(line_of(world), sharing)) == expected
+    assert batch_tasks(split_for_jct(queues_of(instance), model)) == expected
     assert 1 < len(expected) < 14
 
 
-def test_memory_and_clients_are_never_exceeded() -> None:
+def test_splits_keep_to_memory_and_mps_clients() -> None:
     toy = Toy(demand={"mobilenet": 0.01})
     tasks = [("mobilenet", 10.0 + i) for i in range(9)]
     free = t4_with(tasks, toy)
-    assert groups(split_for_jct(line_of(free), Sharing(free, toy))) == [list(range(9))]
+    assert batch_tasks(split_for_jct(queues_of(free), BatchModel(free, toy))) == [list(range(9))]
     three = t4_with(tasks, toy, memory_mib=3.5 * free.needs_mib[0])
     two = t4_with(tasks, toy, mps_clients=2)
-    for world, most in ((three, 3), (two, 2)):
-        for split in (split_for_jct(line_of(world), Sharing(world, toy)), split_for_memory(line_of(world), world)):
-            assert max(len(group) for group in groups(split)) == most
-            assert sorted(chain(*groups(split))) == list(range(9))
+    for instance, most in ((three, 3), (two, 2)):
+        for split in (
+            split_for_jct(queues_of(instance), BatchModel(instance, toy)),
+            split_for_memory(queues_of(instance), instance),
+        ):
+            assert max(len(batch) for batch in batch_tasks(split)) == most
+            assert sorted(chain(*batch_tasks(split))) == list(range(9))
 
 
-def test_a_set_that_does_not_fit_is_never_asked_about() -> None:
+def test_split_for_jct_predicts_only_sets_that_fit() -> None:
     toy = Toy(demand={"mobilenet": 0.01})
-    world = t4_with([("mobilenet", 10.0 + i) for i in range(9)], toy, mps_clients=2)
-    split_for_jct(line_of(world), Sharing(world, toy))
-    assert max(len(residents) for residents, _, _ in toy.asked) == 2
+    instance = t4_with([("mobilenet", 10.0 + i) for i in range(9)], toy, mps_clients=2)
+    split_for_jct(queues_of(instance), BatchModel(instance, toy))
+    assert max(len(residents) for residents, _, _ in toy.requests) == 2
 
 
-def test_splitting_for_memory_makes_the_fewest_batches_in_order() -> None:
+def test_split_for_memory_makes_the_fewest_batches_in_order() -> None:
     toy = Toy()
-    world = instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
-    cut = groups(split_for_memory(line_of(world), world))
-    assert list(chain(*cut)) == world.order[0].tolist()
-    size = world.cluster.gpus[0].memory_mib
-    for one, after in pairwise(cut):
-        assert world.needs_mib[one].sum() <= size
-        assert world.needs_mib[[*one, after[0]]].sum() > size
+    instance = make_instance(mixed_tasks(30), Cluster.parse("1xA100"), toy)
+    batches = batch_tasks(split_for_memory(queues_of(instance), instance))
+    assert list(chain(*batches)) == instance.order[0].tolist()
+    memory_mib = instance.cluster.gpus[0].memory_mib
+    for batch, following in pairwise(batches):
+        assert instance.needs_mib[batch].sum() <= memory_mib
+        assert instance.needs_mib[[*batch, following[0]]].sum() > memory_mib
 
 
-def test_behind_counts_who_waits() -> None:
-    world = instance(mixed_tasks(5), Cluster.parse("1xT4"), Toy())
-    split = split_all(line_of(world))
+def test_split_every_task_counts_the_tasks_behind() -> None:
+    instance = make_instance(mixed_tasks(5), Cluster.parse("1xT4"), Toy())
+    split = split_every_task(queues_of(instance))
     assert split.behind.tolist() == [4, 3, 2, 1, 0]
-    assert groups(split) == [[task] for task in world.order[0].tolist()]
+    assert batch_tasks(split) == [[task] for task in instance.order[0].tolist()]
 
 
 @pytest.mark.parametrize("name", ["T4", "A100"])
-def test_gpu_types_have_their_own_queues(name: str) -> None:
+def test_distinct_queues_have_the_type_of_their_gpu(name: str) -> None:
     gpu: Gpu = Cluster.parse(f"1x{name}").gpus[0]
-    world = instance(mixed_tasks(5), Cluster((gpu,)), Toy())
-    assert world.kinds == (gpu,)
-    assert line_of(world).kind.tolist() == [0]
+    instance = make_instance(mixed_tasks(5), Cluster((gpu,)), Toy())
+    assert instance.kinds == (gpu,)
+    assert queues_of(instance).kind.tolist() == [0]

@@ -1,4 +1,4 @@
-"""The search: its account of evaluations, its archive, and that its parts help."""
+"""The genetic algorithm of stage 1: evaluations, archive, operators; and the settings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
 from heshare.scheduling.genetic import Schemes, search
-from heshare.scheduling.objectives import Instance, instance, objectives
-from heshare.scheduling.operators import anywhere
+from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
+from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import hypervolume, non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
@@ -20,73 +20,73 @@ SHORT = Settings(generations=60)
 
 
 @pytest.fixture(scope="module")
-def world() -> Instance:
-    return instance(mixed_tasks(40), Cluster.parse("2xT4,2xV100,1xA100"), Toy(demand=DEMANDS))
+def instance() -> Instance:
+    return make_instance(mixed_tasks(40), Cluster.parse("2xT4,2xV100,1xA100"), Toy(demand=DEMANDS))
 
 
-def run(world: Instance, settings: Settings = SHORT, seed: int = 1) -> Schemes:
-    return search(world, settings, np.random.default_rng(seed))
+def short_search(instance: Instance, settings: Settings = SHORT, seed: int = 1) -> Schemes:
+    return search(instance, settings, np.random.default_rng(seed))
 
 
-def test_archive_is_a_front_with_the_objectives_of_its_schemes(world: Instance) -> None:
-    found = run(world)
-    assert non_dominated(found.objectives).all()
-    np.testing.assert_array_equal(objectives(found.gpus, world), found.objectives)
-    assert (np.diff(found.objectives[:, 0]) > 0).all()
+def test_search_returns_a_front_with_the_objectives_of_its_schemes(instance: Instance) -> None:
+    schemes = short_search(instance)
+    assert non_dominated(schemes.objectives).all()
+    np.testing.assert_array_equal(evaluate_schemes(schemes.gpus, instance), schemes.objectives)
+    assert (np.diff(schemes.objectives[:, 0]) > 0).all()
 
 
-def test_evaluations_are_population_times_generations(world: Instance) -> None:
-    assert run(world).evaluations == 50 * 60
+def test_search_evaluates_population_times_generations(instance: Instance) -> None:
+    assert short_search(instance).evaluations == 50 * 60
 
 
-def test_same_seed_same_bytes(world: Instance) -> None:
-    one, other = run(world), run(world)
-    assert one.gpus.tobytes() == other.gpus.tobytes()
-    assert one.objectives.tobytes() == other.objectives.tobytes()
-    assert run(world, seed=2).objectives.tobytes() != one.objectives.tobytes()
+def test_search_with_the_same_seed_returns_the_same_bytes(instance: Instance) -> None:
+    first, second = short_search(instance), short_search(instance)
+    assert first.gpus.tobytes() == second.gpus.tobytes()
+    assert first.objectives.tobytes() == second.objectives.tobytes()
+    assert short_search(instance, seed=2).objectives.tobytes() != first.objectives.tobytes()
 
 
-def test_archive_is_bounded(world: Instance) -> None:
-    assert len(run(world, replace(SHORT, archive=7)).objectives) <= 7
+def test_archive_is_bounded(instance: Instance) -> None:
+    assert len(short_search(instance, replace(SHORT, archive=7)).objectives) <= 7
 
 
-def test_progress_is_told_and_can_stop(world: Instance) -> None:
-    seen: list[tuple[int, int]] = []
+def test_progress_is_called_each_generation_and_can_stop_the_search(instance: Instance) -> None:
+    calls: list[tuple[int, int]] = []
 
-    def three(done: int, total: int) -> bool:
-        seen.append((done, total))
+    def stop_after_three(done: int, total: int) -> bool:
+        calls.append((done, total))
         return done < 3
 
-    found = search(world, SHORT, np.random.default_rng(1), three)
-    assert seen == [(1, 60), (2, 60), (3, 60)]
-    assert found.evaluations == 150
+    schemes = search(instance, SHORT, np.random.default_rng(1), stop_after_three)
+    assert calls == [(1, 60), (2, 60), (3, 60)]
+    assert schemes.evaluations == 150
 
 
-def test_odd_populations_work(world: Instance) -> None:
-    assert run(world, replace(SHORT, population=7, generations=5)).evaluations == 35
+def test_population_may_be_odd(instance: Instance) -> None:
+    assert short_search(instance, replace(SHORT, population=7, generations=5)).evaluations == 35
 
 
-def relative_hypervolume(found: Schemes, others: list[Schemes]) -> float:
-    everything = np.concatenate([one.objectives for one in [found, *others]])
-    low, high = everything.min(axis=0), everything[non_dominated(everything)].max(axis=0)
-    return hypervolume((found.objectives - low) / (high - low), np.array([1.1, 1.1]))
+def relative_hypervolume(schemes: Schemes, others: list[Schemes]) -> float:
+    union = np.concatenate([front.objectives for front in [schemes, *others]])
+    low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
+    return hypervolume((schemes.objectives - low) / (high - low), np.array([1.1, 1.1]))
 
 
-def test_the_default_reading_beats_the_literal_one(world: Instance) -> None:
-    default, literal = run(world), run(world, Settings.literal(generations=60))
+def test_default_settings_beat_the_literal_ones(instance: Instance) -> None:
+    default, literal = short_search(instance), short_search(instance, Settings.literal(generations=60))
     assert relative_hypervolume(default, [literal]) > relative_hypervolume(literal, [default])
 
 
-def test_load_aware_targets_beat_static_ones(world: Instance) -> None:
-    aware, static = run(world), run(world, replace(SHORT, targets="static"))
+def test_load_aware_targets_beat_static_ones(instance: Instance) -> None:
+    aware, static = short_search(instance), short_search(instance, replace(SHORT, targets="static"))
     assert relative_hypervolume(aware, [static]) > relative_hypervolume(static, [aware])
 
 
-def test_the_search_beats_as_many_random_schemes(world: Instance) -> None:
-    found = run(world)
-    drawn = objectives(anywhere(world.fits, 3000, np.random.default_rng(1)), world)
-    both = np.concatenate((found.objectives, drawn))
-    assert non_dominated(both)[: len(found.objectives)].all()
+def test_search_beats_as_many_random_schemes(instance: Instance) -> None:
+    schemes = short_search(instance)
+    random = evaluate_schemes(random_schemes(instance.fits, 3000, np.random.default_rng(1)), instance)
+    union = np.concatenate((schemes.objectives, random))
+    assert non_dominated(union)[: len(schemes.objectives)].all()
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_the_search_beats_as_many_random_schemes(world: Instance) -> None:
         ("clocks", 0),
     ],
 )
-def test_a_setting_out_of_range_is_refused(name: str, value: object) -> None:
+def test_settings_reject_a_value_out_of_range(name: str, value: object) -> None:
     with pytest.raises(InputError, match=f"column {name}"):
         Settings(**{name: value})  # type: ignore[arg-type]
 
 
-def test_an_unknown_literal_setting_is_refused() -> None:
+def test_literal_settings_reject_an_unknown_name() -> None:
     with pytest.raises(InputError, match="mutation_rat"):
         Settings.literal(mutation_rat=0.5)
 
 
-def test_the_literal_reading_differs_where_the_default_reads_otherwise() -> None:
+def test_literal_settings_differ_from_the_defaults_in_seven_parameters() -> None:
     default, literal = Settings(), Settings.literal(generations=7)
     changed = {name for name in Settings.__dataclass_fields__ if getattr(default, name) != getattr(literal, name)}
     assert changed - {"generations"} == {

@@ -1,57 +1,94 @@
-"""Filters, crowding, knee, hypervolume."""
+"""Pareto fronts: non-dominated points, ranks, crowding distance, knee, hypervolume."""
 
 from __future__ import annotations
 
+from itertools import product
+
+import moocore
 import numpy as np
 import pytest
 
 from heshare.errors import InputError
 from heshare.scheduling.pareto import (
     Front,
-    crowding,
+    crowding_distance,
+    front_ranks,
     hypervolume,
     ideal,
     knee,
     nadir,
     non_dominated,
+    non_dominated_indices,
     normalised,
-    ranks,
-    significant,
+    round_significant,
     thin,
 )
 
 POINTS = np.array([[1.0, 5.0], [2.0, 3.0], [4.0, 1.0], [3.0, 4.0], [5.0, 5.0]])
 
 
-def test_non_dominated_by_hand() -> None:
+def test_non_dominated_of_five_points() -> None:
     assert non_dominated(POINTS).tolist() == [True, True, True, False, False]
 
 
-def test_of_equal_points_only_the_first_counts() -> None:
+def test_non_dominated_keeps_the_first_of_equal_points() -> None:
     assert non_dominated(np.array([[1.0, 2.0], [1.0, 2.0], [1.0 + 1e-13, 2.0]])).tolist() == [True, False, False]
 
 
-def test_ranks_by_hand_with_doubles_behind_everybody() -> None:
-    assert ranks(POINTS).tolist() == [0, 0, 0, 1, 2]
-    doubled = ranks(np.vstack((POINTS, POINTS[:1])))
-    assert doubled[:5].tolist() == [0, 0, 0, 1, 2]
-    assert doubled[5] > 2
+def test_non_dominated_agrees_with_moocore(rng: np.random.Generator) -> None:
+    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2)), np.zeros((0, 2))):
+        expected = moocore.is_nondominated(points) if len(points) else np.zeros(0, dtype=bool)
+        np.testing.assert_array_equal(non_dominated(points), expected)
 
 
-def test_crowding_by_hand() -> None:
-    line = np.array([[0.0, 10.0], [1.0, 6.0], [4.0, 1.0], [10.0, 0.0]])
-    distance = crowding(line, np.zeros(4, dtype=int))
+def test_non_dominated_indices_are_in_order_of_energy_and_skip_gains_within_the_tolerance() -> None:
+    energy_j, jct_s = np.array([3.0, 1.0, 2.0, 2.0, 4.0]), np.array([2.0, 5.0, 4.0, 3.0, 2.0 * (1 - 1e-13)])
+    assert non_dominated_indices(energy_j, jct_s).tolist() == [1, 3, 0, 4]
+    assert non_dominated_indices(energy_j, jct_s, 1e-12).tolist() == [1, 3, 0]
+
+
+def test_front_ranks_put_duplicates_behind_all_others() -> None:
+    assert front_ranks(round_significant(POINTS)).tolist() == [0, 0, 0, 1, 2]
+    ranks = front_ranks(round_significant(np.vstack((POINTS, POINTS[:1]))))
+    assert ranks[:5].tolist() == [0, 0, 0, 1, 2]
+    assert ranks[5] > 2
+
+
+def test_front_ranks_agree_with_moocore(rng: np.random.Generator) -> None:
+    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
+        _, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+        duplicate = first[inverse] != np.arange(len(points))
+        np.testing.assert_array_equal(front_ranks(points), moocore.pareto_rank(points) + duplicate * len(points))
+
+
+def test_crowding_distance_of_four_points() -> None:
+    front = np.array([[0.0, 10.0], [1.0, 6.0], [4.0, 1.0], [10.0, 0.0]])
+    distance = crowding_distance(front, np.zeros(4, dtype=int))
     assert np.isinf(distance[[0, 3]]).all()
     np.testing.assert_allclose(distance[1:3], [4 / 10 + 9 / 10, 9 / 10 + 6 / 10])
 
 
-def test_crowding_keeps_fronts_apart() -> None:
-    both = np.vstack((POINTS[:3], POINTS[:3] + 10))
-    distance = crowding(both, np.array([0, 0, 0, 1, 1, 1]))
+def test_crowding_distance_is_computed_per_front() -> None:
+    two_fronts = np.vstack((POINTS[:3], POINTS[:3] + 10))
+    distance = crowding_distance(two_fronts, np.array([0, 0, 0, 1, 1, 1]))
     np.testing.assert_allclose(distance[:3], distance[3:])
 
 
-def test_thin_keeps_both_ends_and_order() -> None:
+def test_crowding_distance_with_ties_and_flat_fronts(rng: np.random.Generator) -> None:
+    for points in (rng.integers(1, 6, (60, 2)).astype(float), np.ones((9, 2)), rng.random((80, 2))):
+        rank = front_ranks(points)
+        expected = np.zeros(len(points))
+        for column, front in product(range(2), np.unique(rank)):
+            members = np.flatnonzero(rank == front)
+            members = members[np.argsort(points[members, column], kind="stable")]
+            value = points[members, column]
+            gap = np.concatenate(([np.inf], value[2:] - value[:-2], [np.inf]))[: len(members)]
+            span = value[-1] - value[0]
+            expected[members] += gap / span if span > 0 else np.inf
+        np.testing.assert_array_equal(crowding_distance(points, rank), expected)
+
+
+def test_thin_keeps_both_ends_in_order_of_energy() -> None:
     x = np.linspace(0, 1, 101)
     front = np.column_stack((x, 1 - x))[::-1]
     kept = front[thin(front, 5)]
@@ -59,14 +96,14 @@ def test_thin_keeps_both_ends_and_order() -> None:
     assert thin(front, 200).tolist() == list(range(100, -1, -1))
 
 
-def test_ideal_and_nadir_and_normalised() -> None:
+def test_ideal_nadir_and_normalised_points() -> None:
     np.testing.assert_allclose(ideal(POINTS), [1, 1])
     np.testing.assert_allclose(nadir(POINTS), [4, 5])
     np.testing.assert_allclose(normalised(POINTS)[:3], [[0, 1], [1 / 3, 0.5], [1, 0]])
     np.testing.assert_allclose(normalised(np.array([[2.0, 3.0]])), [[0, 0]])
 
 
-def test_knee_is_nearest_to_the_ideal_point() -> None:
+def test_knee_is_the_point_nearest_to_the_ideal() -> None:
     assert knee(POINTS[:3]) == 1  # distances 1, 0.60, 1
 
 
@@ -77,19 +114,19 @@ def test_knee_does_not_depend_on_units() -> None:
     assert knee(front) == knee(front * np.array([1e6, 1e-3]))
 
 
-def test_a_tie_at_the_knee_goes_to_the_least_energy() -> None:
+def test_knee_of_equally_near_points_has_the_least_energy() -> None:
     assert knee(np.array([[3.0, 1.0], [1.0, 3.0]])) == 1
 
 
-def test_hypervolume_by_hand() -> None:
+def test_hypervolume_of_three_points() -> None:
     assert hypervolume(POINTS[:3], np.array([5.0, 6.0])) == pytest.approx(1 * 1 + 2 * 3 + 1 * 5)
 
 
-def test_significant_rounds_relatively_and_leaves_infinity() -> None:
+def test_round_significant_rounds_relatively_and_keeps_infinity() -> None:
     values = np.array([123456.0 * (1 + 1e-13), 0.0, np.inf, 1e-7 * (1 + 1e-13)])
-    assert significant(values).tolist() == [123456.0, 0.0, np.inf, 1e-7]
+    assert round_significant(values).tolist() == [123456.0, 0.0, np.inf, 1e-7]
 
 
-def test_an_empty_front_is_refused() -> None:
+def test_front_rejects_no_plans() -> None:
     with pytest.raises(InputError, match="at least one plan"):
         Front((), np.zeros((0, 2)))

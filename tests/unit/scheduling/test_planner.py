@@ -1,4 +1,4 @@
-"""From a task set to a front."""
+"""The planner: from a task set to a Pareto front."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy_predictor import DEMANDS, Toy, mixed_tasks
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
 from heshare.prediction.predictor import CoRuns
+from heshare.scheduling.objectives import fit_mask
+from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import Front, hypervolume, non_dominated
 from heshare.scheduling.plan import Plan
-from heshare.scheduling.planner import plan, random_scheme, sched_only
+from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -33,12 +35,12 @@ def front() -> Front:
     return front_of()
 
 
-def by_hand(one: Plan) -> tuple[float, float]:
-    """Energy and average JCT of a plan by a loop that knows nothing of the planner's arrays, departures counted."""
-    toy, energy, jcts = Toy(demand=DEMANDS), 0.0, []
-    by_id = {task.id: task for task in one.tasks}
-    for gpu, queue in zip(one.cluster.gpus, one.queues, strict=True):
-        now = 0.0
+def simulate(plan: Plan) -> tuple[float, float]:
+    """Return energy and average JCT of a plan by a loop over batches, independent of the planner's arrays."""
+    toy, energy_j, jcts_s = Toy(demand=DEMANDS), 0.0, []
+    by_id = {task.id: task for task in plan.tasks}
+    for gpu, queue in zip(plan.cluster.gpus, plan.queues, strict=True):
+        now_s = 0.0
         for batch in queue:
             left = {task: by_id[task].iterations for task in batch.tasks}
             while left:
@@ -48,31 +50,31 @@ def by_hand(one: Plan) -> tuple[float, float]:
                     if task in left
                 )
                 answer = toy.co_run([residents], gpu, [batch.sm_mhz])
-                speed = dict(zip(left, answer.time_s[0], strict=True))
-                step = min(left[task] * speed[task] for task in left)
-                now += step
-                energy += step * answer.power_w[0]
+                per_iteration_s = dict(zip(left, answer.time_s[0], strict=True))
+                step_s = min(left[task] * per_iteration_s[task] for task in left)
+                now_s += step_s
+                energy_j += step_s * answer.power_w[0]
                 for task in list(left):
-                    left[task] -= step / speed[task]
+                    left[task] -= step_s / per_iteration_s[task]
                     if left[task] <= 1e-9 * by_id[task].iterations:
                         del left[task]
-                        jcts.append(now)
-    return energy, float(np.mean(jcts))
+                        jcts_s.append(now_s)
+    return energy_j, float(np.mean(jcts_s))
 
 
-def test_objectives_are_what_the_plans_cost(front: Front) -> None:
-    for one, value in zip(front.plans, front.objectives, strict=True):
-        assert (one.energy_j, one.jct_s) == tuple(value)
-        assert by_hand(one) == pytest.approx(tuple(value), rel=1e-9)
+def test_plan_objectives_equal_a_simulation(front: Front) -> None:
+    for chosen, value in zip(front.plans, front.objectives, strict=True):
+        assert (chosen.energy_j, chosen.jct_s) == tuple(value)
+        assert simulate(chosen) == pytest.approx(tuple(value), rel=1e-9)
 
 
-def test_front_is_mutually_non_dominated_and_in_order_of_energy(front: Front) -> None:
+def test_plan_returns_non_dominated_plans_in_order_of_energy(front: Front) -> None:
     assert len(front) > 10
     assert non_dominated(front.objectives).all()
     assert (np.diff(front.objectives[:, 0]) > 0).all()
 
 
-def test_the_named_plans_are_the_ends_and_the_knee(front: Front) -> None:
+def test_front_names_both_ends_and_the_knee(front: Front) -> None:
     assert front.en_opt.energy_j == front.objectives[:, 0].min()
     assert front.jct_opt.jct_s == front.objectives[:, 1].min()
     assert front.en_opt.energy_j < front.trade_off.energy_j < front.jct_opt.energy_j
@@ -82,49 +84,49 @@ def test_the_named_plans_are_the_ends_and_the_knee(front: Front) -> None:
     assert (table.choice == "Trade-off").sum() == 1
 
 
-def test_one_clock_a_gpu_a_plan(front: Front) -> None:
-    for one in front.plans:
-        for queue in one.queues:
+def test_plans_have_one_clock_for_each_gpu(front: Front) -> None:
+    for chosen in front.plans:
+        for queue in chosen.queues:
             assert len({batch.sm_mhz for batch in queue}) <= 1
 
 
-def test_sharing_optimization_improves_on_stage_1(front: Front) -> None:
+def test_stage_2_improves_on_sched_only(front: Front) -> None:
     alone = sched_only(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(5), settings=QUICK)
     assert front.en_opt.energy_j < alone.energy_j
     assert front.jct_opt.jct_s < alone.jct_s
 
 
-def test_sched_only_has_no_configuration_and_says_what_it_costs() -> None:
+def test_sched_only_has_no_configuration_and_right_objectives() -> None:
     alone = sched_only(mixed_tasks(24), CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(5), settings=QUICK)
-    every = [batch for queue in alone.queues for batch in queue]
-    assert {pct for batch in every for pct in batch.mps_pct} == {100}
-    assert {batch.sm_mhz for batch in every} == {None}
-    assert by_hand(alone) == pytest.approx((alone.energy_j, alone.jct_s), rel=1e-9)
+    batches = [batch for queue in alone.queues for batch in queue]
+    assert {pct for batch in batches for pct in batch.mps_pct} == {100}
+    assert {batch.sm_mhz for batch in batches} == {None}
+    assert simulate(alone) == pytest.approx((alone.energy_j, alone.jct_s), rel=1e-9)
 
 
-def test_predictor_rows_are_counted() -> None:
+def test_plan_counts_predictor_rows() -> None:
     toy = Toy(demand=DEMANDS)
-    found = plan(mixed_tasks(8), CLUSTER, toy, rng=np.random.default_rng(1), settings=QUICK)
-    assert found.predictor_rows == toy.calls > 0
+    front = plan(mixed_tasks(8), CLUSTER, toy, rng=np.random.default_rng(1), settings=QUICK)
+    assert front.predictor_rows == toy.calls > 0
 
 
-def test_task_ids_need_not_start_at_zero() -> None:
+def test_plan_keeps_task_ids() -> None:
     tasks = tuple(replace(task, id=task.id + 40, arrival_s=3.0) for task in mixed_tasks(6))
-    found = plan(tasks, CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
-    assert set(found.trade_off.scheme) == set(range(40, 46))
+    front = plan(tasks, CLUSTER, Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
+    assert set(front.trade_off.scheme) == set(range(40, 46))
 
 
-def test_one_task_on_one_gpu() -> None:
+def test_plan_of_one_task_on_one_gpu() -> None:
     tasks = (Task(0, Workload("gpt2", 4), 100.0),)
-    found = plan(tasks, Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
-    assert [len(one.queues[0]) for one in found.plans] == [1] * len(found)
-    assert found.jct_opt.jct_s == pytest.approx(400.0)
+    front = plan(tasks, Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(1), settings=QUICK)
+    assert [len(chosen.queues[0]) for chosen in front.plans] == [1] * len(front)
+    assert front.jct_opt.jct_s == pytest.approx(400.0)
 
 
-def relative(one: Front, other: Front) -> float:
-    both = np.concatenate((one.objectives, other.objectives))
-    low, high = both.min(axis=0), both[non_dominated(both)].max(axis=0)
-    return hypervolume((one.objectives - low) / (high - low), np.array([1.1, 1.1]))
+def relative_hypervolume(front: Front, other: Front) -> float:
+    union = np.concatenate((front.objectives, other.objectives))
+    low, high = union.min(axis=0), union[non_dominated(union)].max(axis=0)
+    return hypervolume((front.objectives - low) / (high - low), np.array([1.1, 1.1]))
 
 
 @pytest.mark.parametrize(
@@ -132,23 +134,23 @@ def relative(one: Front, other: Front) -> float:
     [{"mps_pcts": (100,)}, {"clocks": 1}, {"clock_scope": "plan"}, {"solutions": 2}],
     ids=["no MPS", "no DVFS", "one clock for all", "two schemes"],
 )
-def test_each_freedom_of_stage_2_helps(front: Front, change: dict[str, object]) -> None:
-    less = front_of(replace(QUICK, **change))  # type: ignore[arg-type]
-    assert relative(front, less) >= relative(less, front)
+def test_each_choice_of_stage_2_improves_the_front(front: Front, change: dict[str, object]) -> None:
+    restricted = front_of(replace(QUICK, **change))  # type: ignore[arg-type]
+    assert relative_hypervolume(front, restricted) >= relative_hypervolume(restricted, front)
 
 
-def test_the_default_reading_beats_the_literal_one(front: Front) -> None:
+def test_default_settings_beat_the_literal_ones(front: Front) -> None:
     literal = front_of(Settings.literal(generations=30, solutions=10, piecewise=True))
-    assert relative(front, literal) > relative(literal, front)
+    assert relative_hypervolume(front, literal) > relative_hypervolume(literal, front)
 
 
-def test_eq_13_literally_expects_longer_plans(front: Front) -> None:
+def test_eq_13_literally_predicts_longer_plans(front: Front) -> None:
     literal = front_of(replace(QUICK, piecewise=False))
     assert literal.jct_opt.jct_s > front.jct_opt.jct_s
 
 
 class Boosting(Toy):
-    """A card left to itself runs faster than at any clock that can be set."""
+    """At its default clock a GPU is faster than at any clock that can be set."""
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         answer = super().co_run(sets, gpu, sm_mhz)
@@ -156,25 +158,25 @@ class Boosting(Toy):
         return CoRuns(answer.time_s / boost[:, None], answer.power_w)
 
 
-def test_schemes_of_stage_1_stay_in_the_front_when_nothing_beats_them() -> None:
-    found = plan(mixed_tasks(12), CLUSTER, Boosting(), rng=np.random.default_rng(2), settings=QUICK)
-    every = [batch for queue in found.jct_opt.queues for batch in queue]
-    assert {len(batch.tasks) for batch in every} == {1}
-    assert {(batch.mps_pct, batch.sm_mhz) for batch in every} == {((100,), None)}
-    assert found.jct_opt.jct_s == found.objectives[-1, 1]
+def test_schemes_of_stage_1_stay_in_the_front_if_not_dominated() -> None:
+    front = plan(mixed_tasks(12), CLUSTER, Boosting(), rng=np.random.default_rng(2), settings=QUICK)
+    batches = [batch for queue in front.jct_opt.queues for batch in queue]
+    assert {len(batch.tasks) for batch in batches} == {1}
+    assert {(batch.mps_pct, batch.sm_mhz) for batch in batches} == {((100,), None)}
+    assert front.jct_opt.jct_s == front.objectives[-1, 1]
 
 
-def test_final_front_is_bounded() -> None:
+def test_front_size_is_bounded() -> None:
     assert len(front_of(replace(QUICK, front=6))) <= 6
 
 
 def test_random_schemes_fit_and_use_every_gpu(rng: np.random.Generator) -> None:
-    scheme = random_scheme(mixed_tasks(200), CLUSTER, rng)
+    scheme = random_schemes(fit_mask(mixed_tasks(200), CLUSTER), 1, rng)[0]
     assert scheme.shape == (200,)
     assert (np.bincount(scheme, minlength=4) > 25).all()
 
 
-def test_a_task_that_fits_no_gpu_stops_the_planner() -> None:
+def test_plan_and_sched_only_reject_a_task_that_fits_no_gpu() -> None:
     tasks = (*mixed_tasks(3), Task(3, Workload("bert_large", 100_000), 1.0))
     for call in (plan, sched_only):
         with pytest.raises(InputError, match="task 3"):
@@ -182,9 +184,9 @@ def test_a_task_that_fits_no_gpu_stops_the_planner() -> None:
 
 
 @pytest.mark.parametrize("batching", ["memory", "single"])
-def test_batches_can_be_left_to_memory_or_switched_off(batching: str) -> None:
+def test_batching_by_memory_or_one_task_a_batch(batching: str) -> None:
     front = front_of(replace(QUICK, batching=batching, mps_goal="none", clock_scope="none"))  # type: ignore[arg-type]
-    batches = [batch for one in front.plans for queue in one.queues for batch in queue]
+    batches = [batch for chosen in front.plans for queue in chosen.queues for batch in queue]
     assert {batch.sm_mhz for batch in batches} == {None}
     assert {pct for batch in batches for pct in batch.mps_pct} == {100}
     sizes = {len(batch.tasks) for batch in batches}

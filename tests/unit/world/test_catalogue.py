@@ -1,4 +1,4 @@
-"""The catalogue in data/: complete, sourced, in its units; and what a wrong row says."""
+"""Catalogue: the data files are complete, with sources and units; errors of wrong rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def facts(tmp_path: Path, *rows: str):
     return read_facts(path, "gpu", FIELDS)
 
 
-def test_facts_have_their_types(tmp_path: Path) -> None:
+def test_read_facts_converts_values_by_kind(tmp_path: Path) -> None:
     assert facts(tmp_path, *ROWS, "T4,note,passed over,,x") == {
         "T4": {"title": "NVIDIA T4", "layers": 18, "clocks_mhz": tuple(range(300, 1591, 15)), "tdp_w": 70.0}
     }
@@ -48,26 +48,28 @@ def test_facts_have_their_types(tmp_path: Path) -> None:
         (3, "T4,tdp_w,seventy,W,x", "value"),
     ],
 )
-def test_a_wrong_row_is_named(tmp_path: Path, index: int, row: str, column: str) -> None:
+def test_read_facts_names_the_row_and_column_of_a_wrong_value(
+    tmp_path: Path, index: int, row: str, column: str
+) -> None:
     with pytest.raises(InputError) as caught:
         facts(tmp_path, *ROWS[:index], row, *ROWS[index + 1 :])
     assert (caught.value.row, caught.value.column) == (index + 2, column)
 
 
-def test_a_missing_fact_is_named(tmp_path: Path) -> None:
+def test_read_facts_names_a_missing_field(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="T4 without tdp_w"):
         facts(tmp_path, *ROWS[:3])
 
 
 @pytest.mark.parametrize("name", ["gpus.csv", "workloads.csv", "helios_percentiles.csv"])
-def test_every_value_has_a_source(checkout: Path, name: str) -> None:
+def test_data_files_have_a_source_for_every_value(checkout: Path, name: str) -> None:
     with (checkout / "data" / name).open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert rows
     assert all(row["source"].strip() for row in rows)
 
 
-def test_the_fifteen_of_table_iv_and_the_five_gpus() -> None:
+def test_models_are_those_of_table_iv_and_gpus_include_table_iii() -> None:
     assert set(models()) == {
         *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
         *("densenet121", "densenet161", "densenet201", "vgg16", "vgg19"),
@@ -76,7 +78,7 @@ def test_the_fifteen_of_table_iv_and_the_five_gpus() -> None:
     assert {"T4", "V100", "V100-SXM2", "A100", "H100", "H200"} <= set(gpus())
 
 
-def test_names_are_found_or_listed() -> None:
+def test_gpu_and_model_return_an_entry_or_list_the_known_names() -> None:
     assert gpu("v100-sxm2") is gpus()["V100-SXM2"]
     assert model("gpt2").name == "gpt2"
     with pytest.raises(InputError, match=r"'P100'; expected one of T4, .*A100"):
@@ -85,12 +87,12 @@ def test_names_are_found_or_listed() -> None:
         model("resnet51")
 
 
-def test_residents_are_checked_against_the_catalogue() -> None:
+def test_resident_refuses_a_model_outside_the_catalogue() -> None:
     assert str(resident("resnet50:16@50")) == "resnet50:16@50"
     with pytest.raises(InputError, match="alexnet"):
         resident("alexnet:16@50")
 
 
 @pytest.mark.parametrize("name", sorted(models()))
-def test_every_default_task_fits_the_smallest_gpu(name: str) -> None:
+def test_memory_of_every_default_workload_fits_the_smallest_gpu(name: str) -> None:
     assert 0 < memory_mib(Workload(name, 4)) < memory_mib(Workload(name, 8)) < gpu("T4").memory_mib

@@ -1,0 +1,8 @@
+"""Array types for annotations: the kind of the elements; docstrings state the shapes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]

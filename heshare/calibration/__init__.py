@@ -1,0 +1,1 @@
+"""The fit of the emulated GPUs to public measurements."""

@@ -1,0 +1,122 @@
+"""Fit of the whole device model to the public measurements: times, power, contention, half precision, utilisation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from heshare.calibration import contention_fit, timing_constants
+from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
+from heshare.calibration.power_constants import PowerRanges, RangedValue, fit_power
+from heshare.calibration.time_fit import FittedTiming
+from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
+from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation
+from heshare.devices.device_model import co_run
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+_FP16_BYTES = 0.5
+_FP16_WORK = tuple(0.3 + 0.02 * step for step in range(31))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Results of all fits.
+
+    Attributes:
+        timings: timing constants.
+        power: power constants of each GPU, by name.
+        constants: the same as the device model takes them.
+        pairs: the measured pairs, with their slowdown by the power limit alone.
+    """
+
+    timings: Mapping[TimingKey, FittedTiming]
+    power: Mapping[str, PowerRanges]
+    constants: Constants = field(repr=False)
+    pairs: pd.DataFrame = field(repr=False)
+
+
+def fit_device_model() -> Calibration:
+    """Run every fit: times alone, then the memory weight, power, times of throttled GPUs, and contention.
+
+    Each fit takes the results of the earlier ones. Contention is fitted twice, since the slowdown that the power limit
+    alone causes can only be computed once times and power are known.
+    """
+    mps, eager = timing_constants.fit_mps_timings(), timing_constants.fit_eager_timings()
+    pairs = contention_fit.pair_rows()
+    contention = contention_fit.fit_contention(pairs)
+    ranges = fit_power(mps, _memory_weight(eager, contention))
+    power = {gpu: Power(**{name: ranged.value for name, ranged in values.items()}) for gpu, values in ranges.items()}
+    timings = timing_constants.fit_all_timings(power, mps, eager)
+    timing = {key: fitted.timing for key, fitted in timings.items()}
+    draft = Constants(timing, power, dict.fromkeys(power, contention), {})
+    pairs = contention_fit.with_throttling(pairs, draft)
+    contention = contention_fit.fit_contention(pairs)
+    draft = replace(draft, contention=dict.fromkeys(power, contention))
+    constants = replace(draft, half=fit_half_precision(draft), utilisation=fit_utilisation(draft))
+    return Calibration(timings, ranges, constants, pairs)
+
+
+def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) -> RangedValue:
+    """The weight of memory time, from two processes on one A100; its range when a workload is left out."""
+    timing = {
+        ("A100", "eager", name): timing_constants.with_kernels(name, fitted).timing for name, fitted in eager.items()
+    }
+    never_throttled = Power(1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
+    constants = Constants(timing, {"A100": never_throttled}, {"A100": contention}, {})
+    costs = contention_fit.memory_weight_costs(constants)
+    partial = [contention_fit.memory_weight(costs, without=name) for name in contention_fit.TWO_PROCESS_MODELS]
+    source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
+    return RangedValue(contention_fit.memory_weight(costs), min(partial), max(partial), source)
+
+
+def fit_half_precision(constants: Constants) -> dict[str, HalfPrecision]:
+    """Return FP16 on every GPU: SM time by the records of the T4 and the V100, half the bytes; assumed on the others."""
+    turing = min((abs(_fp16_bias(constants, work)), work) for work in _FP16_WORK)[1]
+    full = time_rows("V100-SXM2", "resnet50", "PyTorch")
+    half = time_rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
+    volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
+    assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
+    return {
+        "T4": HalfPrecision(turing, _FP16_BYTES, 0.25),
+        "V100": volta,
+        "V100-SXM2": volta,
+        "A100": assumed,
+        "H100": assumed,
+        "H200": assumed,
+    }
+
+
+def _fp16_bias(constants: Constants, work: float) -> float:
+    """Mean logarithm of modelled over measured FP16 times on the T4 when SM time shrinks by `work`."""
+    half = HalfPrecision(work, _FP16_BYTES, 0.0)
+    with_half = Constants(constants.timing, constants.power, constants.contention, {"T4": half})
+    gpu, logs = catalogue.gpu("T4"), []
+    for name in IMAGE_MODELS:
+        rows = time_rows("T4", name, FUSED_RECORD, precision="fp16")
+        for batch, time_s in zip(rows.batch, rows.time_s, strict=True):
+            resident = Resident(Workload(name, int(batch), "fp16", "tensorrt"))
+            logs.append(np.log(co_run(gpu, [resident], constants=with_half).tasks[0].time_s / time_s))
+    return float(np.mean(logs))
+
+
+def fit_utilisation(constants: Constants) -> Utilisation:
+    """Return the reported L2 and DRAM utilisation for the model's SM and memory activity, V100-SXM2.
+
+    Memory time moves data at the bandwidth that was assumed for it; what is reported beyond that goes with SM time.
+    """
+    times = table("times")
+    rows = times[(times.framework == MPS_RECORD) & times.l2_pct.notna()]
+    gpu, activity = catalogue.gpu("V100-SXM2"), []
+    plain = Constants(constants.timing, constants.power, constants.contention, {})
+    for row in records(rows):
+        resident = Resident(Workload(row.workload, int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
+        task = co_run(gpu, [resident], constants=plain).tasks[0]
+        activity.append((task.sm_util_pct, task.dram_util_pct))
+    columns = np.array(activity)
+    (l2,), _ = nnls(columns[:, :1], rows.l2_pct.to_numpy(float))
+    moved = BANDWIDTH["V100-SXM2"]
+    (sms,), _ = nnls(columns[:, :1], np.maximum(0.0, rows.dram_pct.to_numpy(float) - moved * columns[:, 1]))
+    return Utilisation(float(l2), float(sms), moved)

@@ -1,0 +1,96 @@
+"""Errors of the device model's forms for training, on measurements that no part of them was fitted to."""
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+
+from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
+from heshare.devices.constants import default
+from heshare.devices.device_model import co_run
+from heshare.devices.iteration_time import Iteration, iteration_at
+from heshare.systems.miso.mig import COMPUTE, inside
+from heshare.systems.shared import training
+from heshare.systems.shared.training_step import training_iteration
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident
+
+PAIRS_GPU, INSTANCES_GPU = "V100", "A100"
+FIXED_W = range(20, 100)
+"""Powers that do not fall with the clock, W, among which `power_limit_errors` chooses."""
+
+
+def pair_errors(sharing: str = "time-slice") -> pd.DataFrame:
+    """Return Gavel's pairs on V100 beside the device model; their record does not state how they shared the GPU.
+
+    Args:
+        sharing: the way of sharing in the model.
+
+    Returns:
+        Two rows a pair: columns workload, beside, measured and modelled (slowdowns), error.
+    """
+    rows = []
+    for pair, measured in training.measured_pairs():
+        estimate = co_run(gpu(PAIRS_GPU), [Resident(workload, 100, sharing) for workload in pair])
+        for own, other, slowdown, task in zip(pair, pair[::-1], measured, estimate.tasks, strict=True):
+            rows.append((str(own), str(other), slowdown, task.time_s / training.step(own).step_s))
+    return _with_error(pd.DataFrame(rows, columns=["workload", "beside", "measured", "modelled"]))
+
+
+def mig_instance_errors() -> pd.DataFrame:
+    """Return MISO's steps in MIG instances beside the effect of a share of SMs and bandwidth on the whole GPU's step.
+
+    Returns:
+        One row a workload and instance: columns workload, slices, measured and modelled (slowdowns), error.
+    """
+    steps_s = training.mig_step_times_s()
+    rows = []
+    for (workload, slices), step_s in steps_s.items():
+        if slices < COMPUTE:
+            whole = training_iteration(default(), INSTANCES_GPU, Resident(workload))
+            modelled = inside(whole, slices).time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
+            rows.append((str(workload), slices, step_s / steps_s[workload, COMPUTE], modelled))
+    return _with_error(pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"]))
+
+
+def power_limit_errors() -> pd.DataFrame:
+    """Return Zeus' trainings under power limits beside voltage, clock and memory time of the device model.
+
+    The GPU is an A40, which the catalogue does not have: its voltage curve is the A100's in proportion to the clock,
+    the power that does not fall with the clock (idle, memory) is fitted to the other three networks. Each keeps the
+    GPU busy, and waits for memory as much as the network of Table IV that it is like.
+
+    Returns:
+        One row a network and limit: columns model, limit_w, fixed_w, measured and modelled (time over that without
+        a limit), error.
+    """
+    measured = training.power_limited_trainings()
+    rows = []
+    for model in dict.fromkeys(run.model for run in measured):
+        others = [run for run in measured if run.model != model]
+        fixed_w = min(
+            FIXED_W, key=lambda watts: sum(abs(math.log(_slowdown(run, watts) / run.slowdown)) for run in others)
+        )
+        rows += [
+            (model, run.limit_w, fixed_w, run.slowdown, _slowdown(run, fixed_w))
+            for run in measured
+            if run.model == model
+        ]
+    return _with_error(pd.DataFrame(rows, columns=["model", "limit_w", "fixed_w", "measured", "modelled"]))
+
+
+def _slowdown(run: training.PowerLimitedTraining, fixed_w: float) -> float:
+    """Modelled time under a power limit over that without, of a training that is always busy."""
+    constants, card = default(), gpu(INSTANCES_GPU)
+    curve, top = constants.power[card.name], float(card.max_mhz)
+    like = iteration_at(constants.timing[card.name, "eager", run.like], 32, 1.0)
+    memory = like.memory_s / like.gpu_s(1.0, 1.0)
+    busy = Iteration(0.0, memory, 0.0, 1.0 - memory, 0.0, 1.0, 0.0, 0.0, 1, False, 0.0)
+    load = busy.work_s + curve.memory * memory
+    power = replace(curve, idle_w=fixed_w, dynamic_w=(run.free_w - fixed_w) / load)
+    reached = capped_clock_mhz(power, [busy], run.limit_w, top, top)
+    return busy.time_s(top / reached, memory_slowdown_at(power, reached))
+
+
+def _with_error(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(error=table["modelled"] / table["measured"] - 1)

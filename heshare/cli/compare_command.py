@@ -1,0 +1,117 @@
+"""`heshare compare`: policies side by side, on one task set or over a whole grid, on one machine or many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.cli.options import PAPER_CLUSTER, Json, Out, Profiles, Seed, Trace, check_trace, is_count, print_frame
+from heshare.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from heshare.experiments.sweeps.grid import Grid
+
+_METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
+_AXES = ("cluster", "task_set", "tasks", "load", "arrivals", "interval_s", "predictor", "devices", "draw", "trace")
+
+Texts = list[str] | None
+
+
+def compare(
+    policy: Annotated[
+        Texts,
+        typer.Option(help="A policy, such as random. Options up to --arrivals may be repeated. All policies if none."),
+    ] = None,
+    cluster: Annotated[Texts, typer.Option(help=f"GPUs; {PAPER_CLUSTER} unless given.")] = None,
+    tasks: Annotated[Texts, typer.Option(help="How many tasks to draw (60), or a CSV file of tasks.")] = None,
+    load: Annotated[Texts, typer.Option(help="Which models are drawn: low, medium, high or mixed.")] = None,
+    arrivals: Annotated[Texts, typer.Option(help="at_once, poisson or front_loaded.")] = None,
+    grid: Annotated[
+        Path | None, typer.Option(help="A YAML file with the whole grid, instead of these options.")
+    ] = None,
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
+    engine: Annotated[
+        str, typer.Option(help="joblib, dask (a cluster on this machine), or dask://HOST:PORT, a Dask scheduler.")
+    ] = "joblib",
+    cells: Annotated[
+        Path | None,
+        typer.Option(help="Folder in which finished runs are stored and looked up (with --grid: build/cells)."),
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Use the finished runs of the folder, or compute all again.")] = True,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Compare policies on the same task sets; print medians over the repetitions."""
+    lists = {"policies": policy, "clusters": cluster, "tasks": tasks, "loads": load, "arrivals": arrivals}
+    if trace is not None:
+        check_trace(trace, all(map(is_count, tasks or ())))
+        lists["traces"] = [str(trace)]
+    if profiles is not None:
+        lists["predictors"] = [f"profile:{profiles}"]
+    chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
+    folder = cells if cells is not None or grid is None else Path("build/cells")
+    frame = _sweep(chosen, folder, engine, jobs, again=not resume, progress=not json)
+    if out is not None:
+        _write(frame, out)
+    if json:
+        print_frame(frame if grid is not None else frame.loc[:, "repetition":], True)
+        return
+    provenance = "+".join(sorted(frame["provenance"].unique()))
+    print_frame(medians(frame), False, repetitions=chosen.seeds, provenance=provenance)
+
+
+def medians(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return medians over the repetitions of each policy in each scenario.
+
+    Columns of the scenario are included where scenarios differ in them.
+    """
+    axes = [name for name in _AXES if len(frame[name].unique()) > 1]
+    groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
+    values = groups[[*_METRICS, "predictor_calls", "planning_s"]].median().reset_index()
+    return values.rename(columns={"title": "policy"})
+
+
+def _grid(lists: dict[str, list[str]], file: Path | None, seed: int, seeds: int) -> Grid:
+    from heshare.experiments.sweeps.grid import parse_grid, read_grid
+    from heshare.plugins import policies
+
+    if file is not None:
+        if lists:
+            given = "a grid and " + ", ".join(lists)
+            raise InputError(given, "one of the two", "Put everything into the grid.", column="--grid")
+        return read_grid(file)
+    tasks = [int(text) if is_count(text) else text for text in lists.get("tasks", ["60"])]
+    defaults: dict[str, Any] = {"clusters": [PAPER_CLUSTER], "policies": list(policies())}
+    return parse_grid({**defaults, **lists, "tasks": tasks, "seed": seed, "seeds": seeds})
+
+
+def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bool, progress: bool) -> pd.DataFrame:
+    from heshare.experiments.sweeps.sweep import sweep
+
+    try:
+        return sweep(grid, folder=folder, engine=engine, n_jobs=jobs, progress=progress, again=again)
+    except KeyboardInterrupt:
+        if folder is None:
+            stored = "nothing was stored (see --cells)"
+        else:
+            stored = f"finished runs are in {folder}, and the same command continues from there"
+        typer.echo(f"heshare: stopped; {stored}.", err=True)
+        raise typer.Exit(130) from None
+
+
+def _write(frame: pd.DataFrame, out: Path) -> None:
+    """Write the runs and their medians without wall time, so that every engine gives the same bytes."""
+    from heshare import files
+    from heshare.experiments.sweeps.sweep import WALL_TIME
+    from heshare.experiments.tables import to_csv
+
+    files.write_text(out / "runs.csv", to_csv(frame.drop(columns=list(WALL_TIME))))
+    files.write_text(out / "medians.csv", to_csv(medians(frame).drop(columns=list(WALL_TIME))))

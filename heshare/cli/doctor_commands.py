@@ -1,0 +1,98 @@
+"""`heshare doctor` and `heshare restore`: the abilities of this machine, and the restoration of its settings."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from heshare.cli.options import Json, print_json
+
+
+def doctor(
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Report on the workers of a Dask scheduler, dask://HOST:PORT, instead.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it."""
+    from heshare.gpu.nvml.probe import probe
+
+    if hosts is not None:
+        _print_hosts(hosts, json)
+        return
+    machine: dict[str, Any] = {"python": sys.version.split()[0], **probe()}
+    if json:
+        print_json(machine)
+    else:
+        _print_machine(machine)
+
+
+def _print_hosts(address: str, json: bool) -> None:
+    """Print the report of every host."""
+    from heshare.gpu.remote.host_offers import connect, list_offers
+
+    with connect(address) as client:
+        offers = list_offers(client)
+    if json:
+        print_json([{**offer.machine, "host": offer.host, "offers": offer.uuids} for offer in offers])
+        return
+    for offer in offers:
+        typer.echo(f"Host {offer.host}, which offers {', '.join(offer.uuids) or 'no GPU'}")
+        _print_machine(offer.machine)
+
+
+def _print_machine(machine: dict[str, Any]) -> None:
+    typer.echo(f"Python {machine['python']}")
+    typer.echo(f"NVML: {machine['nvml']}" + (f", driver {machine['driver']}" if machine["driver"] else ""))
+    for gpu in machine["gpus"]:
+        typer.echo(f"GPU {gpu['index']}: {_gpu_line(gpu)}")
+    for name in ("mps_control", "mps_server"):
+        typer.echo(f"{name}: {machine[name] or 'not on the PATH'}")
+    typer.echo(f"clock control: {_yes(machine['clock_control'])}")
+    libraries = [f"{name} {_yes(installed)}" for name, installed in machine["libraries"].items()]
+    typer.echo(f"libraries: {', '.join(libraries)}")
+    for sentence in machine["follows"]:
+        typer.echo(f"- {sentence}")
+
+
+def _gpu_line(gpu: dict[str, Any]) -> str:
+    """Return one line about a GPU, with a question mark for a value that it does not report."""
+    clocks = gpu["clocks_mhz"]
+    parts = [
+        str(gpu["name"] or "?"),
+        str(gpu["uuid"] or "?"),
+        "? MiB" if gpu["memory_mib"] is None else f"{gpu['memory_mib']:.0f} MiB",
+        "clocks ?" if clocks is None else f"{clocks[0]} to {clocks[1]} MHz",
+        "power ?" if gpu["power_w"] is None else f"{gpu['power_w']:.0f} W ({gpu['power_kind']})",
+        "? C" if gpu["temperature_c"] is None else f"{gpu['temperature_c']:.0f} C",
+        f"GPM {_yes(gpu['gpm'])}",
+        f"persistence {_yes(gpu['persistence'])}",
+        f"compute mode {gpu['compute_mode'] or '?'}",
+        f"MIG {_yes(gpu['mig'])}",
+    ]
+    return ", ".join(parts)
+
+
+def _yes(value: bool | None) -> str:
+    return "?" if value is None else "yes" if value else "no"
+
+
+def restore(json: Json = False) -> None:
+    """Clean up after a killed run: end its processes and MPS daemons, unlock the clocks that it locked."""
+    from heshare.gpu.executor.watchdog import clean_up_killed_runs
+    from heshare.gpu.nvml import clock_lock
+
+    runs = clean_up_killed_runs()
+    restored = sorted({uuid for run in runs for uuid in run.restored} | set(clock_lock.restore()))
+    if json:
+        print_json(
+            {"restored": restored, "runs": [{"folder": run.folder, "processes_ended": run.ended} for run in runs]}
+        )
+        return
+    for run in runs:
+        typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
+    if restored:
+        typer.echo(f"Clocks unlocked: {', '.join(restored)}")
+    elif not runs:
+        typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")

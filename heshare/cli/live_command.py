@@ -1,0 +1,101 @@
+"""`heshare live`: policies on this machine's real GPUs, compared with the simulator."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json
+
+if TYPE_CHECKING:
+    from heshare.gpu.live.live_comparison import LiveComparison
+
+Policies = Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. The paper's seven unless given.")]
+
+
+def live(
+    devices: Annotated[str, typer.Option(help="nvml for every GPU of this machine, or nvml:0,nvml:1.")] = "nvml",
+    policy: Policies = None,
+    tasks: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 24,
+    minutes: Annotated[
+        float, typer.Option(min=0.01, help="Size of the task set: its time one task after the other, min.")
+    ] = 6.0,
+    budget: Annotated[str, typer.Option(help="Time to record each type of GPU, such as 15m.")] = "15m",
+    allow_clocks: Annotated[
+        bool, typer.Option("--allow-clocks", help="Let the recorder and the policies lock clocks.")
+    ] = False,
+    work: Annotated[Path, typer.Option(help="Folder of recordings and runs; finished ones are not repeated.")] = Path(
+        "build/live"
+    ),
+    out: Annotated[Path, typer.Option(help="Folder of results, to be committed.")] = Path("data/live"),
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Record this machine's GPUs, run every policy on them, and compare with the simulator.
+
+    The same command continues an interrupted comparison. It never falls back to an emulated GPU: without a real one it
+    stops with an error.
+    """
+    from heshare.gpu.executor import execute
+    from heshare.gpu.live import live_comparison
+    from heshare.signals import Interrupted
+
+    config = live_comparison.LiveComparisonConfig(
+        devices=devices,
+        policies=tuple(policy or live_comparison.POLICIES),
+        tasks=tasks,
+        minutes=minutes,
+        budget_s=parse_duration_s(budget),
+        seed=seed,
+        allow_clocks=allow_clocks,
+    )
+    options = live_comparison.LiveOptions(
+        execute=execute.ExecutorOptions(progress=sys.stderr),
+        report=lambda text: typer.echo(f"{text} ...", err=True),
+        progress=not json,
+    )
+    try:
+        comparison = live_comparison.run_live_comparison(config, work, options)
+    except Interrupted as interrupt:
+        typer.echo("heshare: ended by a signal; the same command continues where it stopped.", err=True)
+        raise typer.Exit(128 + interrupt.number) from None
+    except KeyboardInterrupt:
+        typer.echo("heshare: interrupted; the same command continues where it stopped.", err=True)
+        raise typer.Exit(128 + signal.SIGINT) from None
+    write_and_print(comparison, work, out, json)
+
+
+def write_and_print(
+    comparison: LiveComparison, work: Path, out: Path, json: bool, *, command: str = "heshare live"
+) -> None:
+    """Write the results of `command` and print them."""
+    from heshare.experiments.studies import live_results as results
+    from heshare.gpu.live.live_comparison import DEVICE_MODELS
+
+    written = results.write(comparison, out, work / "profiles", command=command)
+    table = written.tables["comparison"]
+    if json:
+        rows = table.to_dict("records")
+        print_json({"out": str(written.folder), **written.manifest, "rows": rows})
+        return
+    print_frame(table.drop(columns=["policy"]), False)
+    for model in DEVICE_MODELS:
+        jct, energy = (results.worst(table, model, name) for name in ("average JCT", "energy"))
+        typer.echo(
+            f"{model}: at most {jct:.1f} % off in average JCT, {energy:.1f} % in energy (aim: {results.AIM_PCT:g})"
+        )
+    untested = written.manifest["claims_untested_for_clocks"]
+    if untested:
+        typer.echo(f"Clocks stay as they are here, so these claims are not tested: {', '.join(untested)}")
+    if comparison.emulated:
+        typer.echo("The GPUs were emulated stand-ins: nothing was measured on a real one.")
+    else:
+        records = ",".join(
+            f"{written.folder}/profiles/{name}" for name in sorted({live.gpu.name for live in comparison.gpus})
+        )
+        typer.echo(f"Figs. 1 to 4 and the model's forms: heshare notebook run 01 13 -p source=recorded:{records}")
+    typer.echo(f"Written: {written.folder}. Draw it: heshare notebook run 90_live -p results={written.folder}")

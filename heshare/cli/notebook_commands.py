@@ -1,0 +1,97 @@
+"""`heshare notebook` and `heshare claims`: the notebooks' tables and figures, and the table of claims."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heshare import files
+from heshare.cli.options import Json, Out, print_frame, print_json
+from heshare.errors import InputError
+
+app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
+
+
+@app.command("run")
+def run(
+    names: Annotated[list[str] | None, typer.Argument(help="Notebooks, by name or number (01).")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All notebooks.")] = False,
+    profile: Annotated[str, typer.Option(help="smoke (tiny), paper, or live (a GPU).")] = "paper",
+    parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 2,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
+    from heshare.experiments.notebooks import notebook_parameters, run_notebooks
+
+    if bool(names) == everything:
+        raise InputError(
+            "no notebook" if not names else "names and --all",
+            "names, or --all",
+            f"Known: {', '.join(path.stem for path in notebook_parameters.find())}.",
+        )
+    paths = notebook_parameters.find(names or ())
+    folder = (out or run_notebooks.folder_for(profile)).resolve()
+    executed = run_notebooks.run(
+        paths, profile=profile, given=_parse_parameters(parameter or []), out=folder, jobs=jobs, quiet=json
+    )
+    if json:
+        rows = [
+            {"notebook": book.name, "seconds": round(book.seconds, 1), "outputs": [path.name for path in book.outputs]}
+            for book in executed
+        ]
+        print_json({"profile": profile, "out": str(folder), "rows": rows})
+        return
+    for book in executed:
+        typer.echo(f"{book.name}: {book.seconds:.1f} s, {len(book.outputs)} files in {_short(folder)}")
+
+
+def _parse_parameters(texts: list[str]) -> dict[str, object]:
+    for text in texts:
+        if "=" not in text:
+            raise InputError(repr(text), "name=value", "Write -p name=value.")
+    return {name.strip(): value for name, value in (text.split("=", 1) for text in texts)}
+
+
+def _short(folder: Path) -> str:
+    return f"{folder.relative_to(files.root()) if folder.is_relative_to(files.root()) else folder}/"
+
+
+@app.command("list")
+def list_(json: Json = False) -> None:
+    """List the notebooks, their parameters and what they write."""
+    from heshare.experiments.notebooks import notebook_parameters
+
+    books = [notebook_parameters.read(path) for path in notebook_parameters.find()]
+    if json:
+        print_json(
+            [{"notebook": book.name, "parameters": book.defaults, "outputs": list(book.outputs)} for book in books]
+        )
+        return
+    for book in books:
+        typer.echo(book.name)
+        parameters = [
+            f"{name}={value!r}" for name, value in book.defaults.items() if name not in notebook_parameters.RESERVED
+        ]
+        typer.echo(f"    parameters: {', '.join(parameters) or 'none'}")
+        typer.echo(f"    writes: {', '.join(book.outputs) or 'nothing'}")
+
+
+def claims(out: Out = None, json: Json = False) -> None:
+    """Merge the notebooks' claims into the table of the paper's claims, write it and print it."""
+    from heshare.experiments.claims import claim_table, claims_figure
+    from heshare.experiments.notebooks import run_notebooks
+
+    folder = (out or run_notebooks.folder_for("paper")).resolve()
+    table = claim_table.write(folder)
+    claims_figure.write(folder, table)
+    if json:
+        print_frame(table, True)
+        return
+    evaluated = table[table["verdict"] != claim_table.NOT_YET]
+    evaluated = evaluated[["id", "statement", "paper", "measured", "low", "high", "n", "verdict"]]
+    counts = table["verdict"].value_counts()
+    print_frame(evaluated.reset_index(drop=True), False)
+    typer.echo("; ".join(f"{name}: {counts.get(name, 0)}" for name in claim_table.VERDICTS))
+    typer.echo(f"Written: {_short(folder)}claims.csv, claims.md, claims.json; {claims_figure.NAME}.pdf and others")

@@ -1,0 +1,137 @@
+"""Options that several commands share, the objects that they name, and output as a small table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import pandas as pd
+
+    from heshare.prediction.predictor import Predictor
+    from heshare.world.task import Task
+
+PAPER_CLUSTER = "4xT4,2xV100,2xA100"
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ClusterText = Annotated[str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.")]
+TasksText = Annotated[
+    str,
+    typer.Option(
+        "--tasks", help="How many tasks to draw, a CSV file of tasks, or (run) venus:N, venus:all, venus:N@LOAD."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
+Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]
+Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
+Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.")]
+
+
+def is_count(text: str) -> bool:
+    """Return whether `--tasks` is a number of tasks, which may be out of range."""
+    return text.lstrip("+-").isdigit()
+
+
+def check_trace(trace: Path | None, counts: bool) -> None:
+    """Raise `InputError` if a trace is given to tasks that are not drawn."""
+    if trace is not None and not counts:
+        raise InputError(
+            "a trace and a file of tasks",
+            "one of the two",
+            "Give --tasks a number to draw tasks from the trace.",
+            column="--trace",
+        )
+
+
+def task_set(text: str, seed: int, load: str, arrivals: str, trace: Path | None) -> Sequence[Task]:
+    """Return the tasks of a file, or draw the given number of tasks."""
+    from heshare.devices.task_sizes import draw
+    from heshare.world.task_file import read_tasks
+
+    check_trace(trace, is_count(text))
+    if not is_count(text):
+        return read_tasks(Path(text))
+    return draw(int(text), rng=generator(seed, 0), load=load, arrivals=arrivals, trace=trace)
+
+
+def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
+    """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
+    from heshare.plus.physics.physics_predictor import load_predictor
+    from heshare.prediction.forest import forest_factory
+    from heshare.profiles import store
+
+    return load_predictor if profiles is None else forest_factory(store.read(profiles))
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """Return a random generator of a seed: stream 0 draws tasks, stream 1 is the scheduler's."""
+    import numpy as np
+
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(stream + 1)[stream])
+
+
+def parse_duration_s(text: str) -> float:
+    """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds.
+
+    Raises:
+        InputError: another form, or zero.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text.strip())
+    duration_s = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
+    if not duration_s > 0:
+        raise InputError(repr(text), "a time such as 90s, 15m or 2h", "Give a time.", column="budget")
+    return duration_s
+
+
+def to_plain(value: Any) -> Any:
+    """Return `value` as JSON values: NumPy numbers become Python's, numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the rows of a frame as dicts, with None for missing values."""
+    return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
+
+
+def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
+    """Print a frame as a table with `more` below it, or all of it as one JSON document with the rows under `rows`."""
+    if as_json:
+        print_json({**more, "rows": to_records(frame)})
+        return
+    from heshare.experiments.tables import to_text
+
+    typer.echo(to_text(frame))
+    print_values(more)
+
+
+def print_values(values: dict[str, Any]) -> None:
+    """Print a line for each value."""
+    from heshare.experiments.tables import cell
+
+    for name, value in values.items():
+        typer.echo(f"{name}: {cell(value)}")

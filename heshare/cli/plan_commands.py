@@ -1,0 +1,173 @@
+"""`heshare plan` and `heshare estimate`: plans of a task set, and estimates of the device model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.cli.options import (
+    PAPER_CLUSTER,
+    Arrivals,
+    ClusterText,
+    Json,
+    Load,
+    Out,
+    Profiles,
+    Seed,
+    TasksText,
+    Trace,
+    generator,
+    predictor_factory,
+    print_frame,
+    print_json,
+    task_set,
+)
+from heshare.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import pandas as pd
+
+    from heshare.arrays import FloatArray
+    from heshare.prediction.predictor import Predictor
+    from heshare.scheduling.pareto import Front
+    from heshare.scheduling.plan import Plan
+    from heshare.world.cluster import Cluster
+    from heshare.world.task import Task
+
+
+def estimate(
+    gpu: Annotated[str, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.")],
+    residents: Annotated[list[str], typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.")],
+    sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
+    precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
+    engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
+    json: Json = False,
+) -> None:
+    """Estimate time, power and clock of workloads that share a GPU, by the device model.
+
+    A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
+    MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
+    """
+    from dataclasses import asdict
+
+    import pandas as pd
+
+    from heshare import device_query
+
+    result = device_query.estimate(gpu, residents, sm_mhz=sm_mhz, precision=precision, engine=engine)
+    if json:
+        print_json(asdict(result))
+        return
+    frame = pd.DataFrame([asdict(task) for task in result.tasks])
+    print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w)
+
+
+def plan(
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
+    budget_s: Annotated[
+        float | None, typer.Option("--budget", min=0, help="With --improved: seconds to search.")
+    ] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="With --improved: prove a lower bound, and print each plan's gap to it.")
+    ] = False,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper."""
+    from heshare.world.cluster import Cluster
+
+    gpus = Cluster.parse(cluster)
+    tasks_to_plan = task_set(tasks, seed, load, arrivals, trace)
+    predictor = predictor_factory(profiles)()
+    front = _front(tasks_to_plan, gpus, predictor, generator(seed, 1), improved, budget_s)
+    frame = front.to_frame()
+    if bound:
+        frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor, improved)
+    if out is not None:
+        from heshare import files
+        from heshare.experiments.tables import to_csv
+        from heshare.world.task_file import write_tasks
+
+        files.write_text(out / "front.csv", to_csv(frame))
+        write_tasks(out / "tasks.csv", tasks_to_plan)
+        for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
+            files.write_text(out / f"plan-{name}.csv", to_csv(_batches(chosen)))
+    if json:
+        print_frame(frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows)
+        return
+    named = frame[frame["choice"] != ""].reset_index(drop=True)
+    columns = ["choice", "energy_j", "jct_s", *(["gap_pct"] if bound else [])]
+    print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows)
+
+
+def _front(
+    tasks: Sequence[Task],
+    gpus: Cluster,
+    predictor: Predictor,
+    rng: np.random.Generator,
+    improved: bool,
+    budget_s: float | None,
+) -> Front:
+    from heshare.plus.heshare_plus import optimise
+    from heshare.scheduling.planner import plan as plan_tasks
+
+    if improved:
+        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s)
+    if budget_s is not None:
+        raise InputError(
+            "a budget without --improved",
+            "both",
+            "Add --improved: HeShare as published searches a fixed number of generations.",
+            column="--budget",
+        )
+    return plan_tasks(tasks, gpus, predictor, rng=rng)
+
+
+def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, improved: bool) -> FloatArray:
+    """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
+    from heshare.plus.costs import BatchCosts
+    from heshare.plus.optimum.lower_bound import lower_bound, weights_along
+    from heshare.scheduling.objectives import make_instance
+
+    if not improved:
+        raise InputError(
+            "--bound without --improved",
+            "both",
+            "Add --improved: the bound holds for the batches and clocks that it may choose.",
+            column="--bound",
+        )
+    costs = BatchCosts(make_instance(tasks, gpus, predictor), predictor)
+    return lower_bound(costs, weights_along(front.objectives)).gap_pct(front.objectives)
+
+
+def _batches(plan: Plan) -> pd.DataFrame:
+    """Return one row a task of a plan: its GPU, batch, MPS percentage and clock."""
+    import pandas as pd
+
+    by_id = {task.id: task for task in plan.tasks}
+    rows: list[dict[str, Any]] = [
+        {
+            "gpu": label,
+            "batch": number,
+            "task": task,
+            "workload": by_id[task].workload.model,
+            "batch_size": by_id[task].workload.batch_size,
+            "mps_pct": mps_pct,
+            "sm_mhz": batch.sm_mhz,
+        }
+        for label, queue in zip(plan.cluster.labels, plan.queues, strict=True)
+        for number, batch in enumerate(queue)
+        for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True)
+    ]
+    return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})

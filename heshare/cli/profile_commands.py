@@ -1,0 +1,166 @@
+"""`heshare profile`, `trace-kernels`, `regenerate-profiles` and `calibrate`: recordings and the fitted device model."""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json
+
+
+def profile(
+    device: Annotated[str | None, typer.Option(help="The device to record, such as emulated:T4 or nvml:0.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Samples in addition to each workload alone.")] = 334,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for the recording, such as 15m; the most informative settings come first.")
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Visits to each sample; with --budget the plan chooses them.")
+    ] = 5,
+    clocks: Annotated[bool, typer.Option("--clocks", help="Set SM clocks of a real GPU too.")] = False,
+    kernels: Annotated[bool, typer.Option(help="Trace each workload's kernels on a real GPU too.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and its duration; measure nothing.")
+    ] = False,
+    accept: Annotated[Path | None, typer.Option(help="Accept a table that was changed after it was recorded.")] = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Record a GPU's profile; the same command continues an interrupted recording."""
+    from heshare.profiles import manifest
+
+    if accept is not None:
+        _print_path("manifest", manifest.accept(accept), json)
+        return
+    if device is not None and dry_run:
+        _print_plan(device, samples, budget, repeats, clocks, kernels, seed, json)
+        return
+    if device is None or out is None:
+        raise typer.BadParameter("Name the device with --device and the folder with --out.")
+    from heshare.gpu.open_device import opened
+    from heshare.gpu.recording.kernel_recorder import tracer
+    from heshare.gpu.recording.profile_device import profile as record
+    from heshare.profiles.visit import MeasurementProtocol
+
+    budget_s = None if budget is None else parse_duration_s(budget)
+    size = f"--samples {samples}" if budget_s is None else f"--budget {budget}"
+    options = [
+        f"--device {device}",
+        size,
+        f"--repeats {repeats}",
+        f"--seed {seed}",
+        *(["--clocks"] if clocks else []),
+        *([] if kernels else ["--no-kernels"]),
+    ]
+    with opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
+        trace = tracer(gpu) if kernels else None
+        if trace is not None:
+            ends.callback(trace.close)
+        path = record(
+            gpu,
+            out,
+            samples=samples,
+            budget_s=budget_s,
+            clocks=clocks or gpu.provenance == "emulated",
+            seed=seed,
+            protocol=MeasurementProtocol(repeats=repeats),
+            command=" ".join(["heshare profile", *options]),
+            trace=trace,
+            progress=not json,
+        )
+    _print_path("profile", path, json)
+
+
+def _print_plan(
+    device: str, samples: int, budget: str | None, repeats: int, clocks: bool, kernels: bool, seed: int, json: bool
+) -> None:
+    """Print the visits in their order, with the minute and the number of points up to each."""
+    from heshare.gpu.open_device import opened
+    from heshare.gpu.recording.forecast import NO_COSTS, RecordingCosts, forecast
+    from heshare.gpu.recording.profile_device import recording_items
+    from heshare.profiles.visit import MeasurementProtocol
+
+    protocol, budget_s = MeasurementProtocol(repeats=repeats), None if budget is None else parse_duration_s(budget)
+    with opened(device, seed=seed, clocks=clocks) as gpu:
+        live = gpu.provenance == "measured"
+        plan = recording_items(
+            gpu, samples, budget_s, clocks=clocks or not live, seed=seed, repeats=repeats, kernels=kernels and live
+        )
+        visits = forecast(plan, protocol, budget_s, costs=RecordingCosts() if live else NO_COSTS)
+        name = f"{gpu.gpu.name} ({gpu.provenance})"
+    points = sum(visit.points for visit in visits)
+    total_s = visits[-1].begin_s + visits[-1].took_s if visits else 0.0
+    if json:
+        plan_rows = [asdict(visit) for visit in visits]
+        print_json({"gpu": name, "points": points, "minutes": total_s / 60, "plan": plan_rows})
+        return
+    typer.echo("minute  points  what")
+    points_so_far = 0
+    for visit in visits:
+        points_so_far += visit.points
+        typer.echo(f"{visit.begin_s / 60:6.1f}  {points_so_far:6d}  {visit.what}")
+    starting = "starting tasks takes no time"
+    if live:
+        start_min = sum(visit.start_s for visit in visits) / 60
+        starting = f"about {start_min:.1f} min of it to start and stop tasks, an assumption"
+    typer.echo(f"{name}: {points} points in {total_s / 60:.1f} min ({starting})")
+
+
+def calibrate(json: Json = False) -> None:
+    """Fit the device model again: rewrite its constants and print its errors on points left out of the fit."""
+    from heshare.calibration.calibrate import recalibrate
+
+    errors = recalibrate()
+    if json:
+        print_frame(errors.round(2), True)
+        return
+    typer.echo(errors.to_string(index=False, float_format="%.2f", na_rep=""))
+
+
+def trace_kernels(
+    out: Annotated[Path, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.")],
+    device: Annotated[str, typer.Option(help="A GPU of this machine, such as nvml:0.")] = "nvml:0",
+    repeats: Annotated[int, typer.Option(min=1, help="Iterations to trace.")] = 5,
+    batch_size: Annotated[
+        list[int] | None, typer.Option(min=1, help="An inference batch size; may be repeated. 1 and 8 unless given.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model of Table IV; may be repeated. All unless given.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Record the kernels of each model alone on a real GPU; the same command continues an interrupted recording."""
+    from heshare.gpu.recording.kernel_recorder import BATCH_SIZES, record_device
+
+    path = record_device(device, out, model_names=model or (), batch_sizes=batch_size or BATCH_SIZES, repeats=repeats)
+    _print_path("kernels", path, json)
+
+
+def regenerate_profiles(
+    out: Annotated[Path | None, typer.Option(help="Folder of profiles; data/profiles/emulated unless given.")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Training samples over T4, V100 and A100 together.")] = 1000,
+    noise_of: Annotated[str, typer.Option(help="A recorded GPU, such as H100, whose repeat noise to use.")] = "",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Record the profiles of the emulated T4, V100 and A100 again: needed when the device model's constants change."""
+    from heshare.gpu.recording.regenerate_profiles import regenerate
+
+    paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not json)
+    if json:
+        print_json({"profiles": [str(path) for path in paths]})
+        return
+    for path in paths:
+        typer.echo(f"Written: {path}")
+
+
+def _print_path(what: str, path: Path, json: bool) -> None:
+    if json:
+        print_json({what: str(path)})
+    else:
+        typer.echo(f"Written: {path}")

@@ -1,0 +1,302 @@
+"""`heshare run`: task sets and jobs on emulated GPUs, jobs on real GPUs, and the continuation of both kinds of runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heshare.cli.options import (
+    PAPER_CLUSTER,
+    Arrivals,
+    ClusterText,
+    Json,
+    Load,
+    Out,
+    Profiles,
+    Seed,
+    TasksText,
+    Trace,
+    generator,
+    predictor_factory,
+    print_frame,
+    print_json,
+    print_values,
+    task_set,
+    to_records,
+)
+from heshare.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heshare.running.result import Run
+    from heshare.world.cluster import Cluster
+    from heshare.world.task import Task
+
+VENUS = "venus:"
+
+
+def run(
+    jobs: Annotated[
+        Path | None,
+        typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="The policy, such as heshare:trade-off or random.")] = "heshare:trade-off",
+    devices: Annotated[
+        str, typer.Option(help="The GPUs: emulated, nvml for all of this machine, or nvml:0,nvml:1.")
+    ] = "emulated",
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="With nvml: GPUs of several hosts, each with a worker of the Dask scheduler dask://HOST:PORT."
+        ),
+    ] = None,
+    allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    out: Out = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write an emulated run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="File from which an interrupted emulated run continues, with the same result."),
+    ] = None,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="Show how many tasks of an emulated run have completed.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run jobs on real GPUs (--devices nvml), or a task set or jobs on emulated ones, under a policy.
+
+    On real GPUs the journal, the jobs' outputs and the report are written to --out (by default a folder beside the
+    file). However the run ends, clocks, MPS and processes are restored, and --resume continues it.
+    """
+    if _needs_real_gpus(jobs, resume, devices, hosts):
+        run_jobs(
+            jobs,
+            resume,
+            devices=devices,
+            hosts=hosts,
+            policy=policy,
+            allow_clocks=allow_clocks,
+            profiles=profiles,
+            seed=seed,
+            out=out,
+            json=json,
+        )
+    elif jobs is not None:
+        run_jobs_emulated(jobs, cluster=cluster, policy=policy, profiles=profiles, seed=seed, out=out, json=json)
+    else:
+        run_task_set(
+            policy,
+            cluster,
+            tasks,
+            load=load,
+            arrivals=arrivals,
+            trace=trace,
+            profiles=profiles,
+            seed=seed,
+            out=out,
+            timeline=timeline,
+            checkpoint=checkpoint,
+            progress=progress,
+            skip_bad=skip_bad,
+            json=json,
+        )
+
+
+def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None) -> bool:
+    """Return whether the options name real GPUs.
+
+    Raises:
+        InputError: options that exclude each other.
+    """
+    if resume is not None and jobs is not None:
+        raise _conflict("both a file of jobs and --resume", "Leave the file out: the run's folder has its jobs.")
+    if devices != "emulated" and not devices.startswith("nvml"):
+        raise _conflict(f"--devices {devices!r}", "Choose emulated (the default), nvml, or nvml:0,nvml:1.")
+    if hosts is not None and devices == "emulated" and resume is None:
+        raise _conflict("--hosts with emulated GPUs", "Choose those of the hosts: --devices nvml --hosts dask://...")
+    if devices != "emulated" and jobs is None and resume is None:
+        raise _conflict("real GPUs without jobs", "Name a file of jobs: heshare run jobs.yaml --devices nvml.")
+    return resume is not None or devices != "emulated"
+
+
+def _conflict(found: str, action: str) -> InputError:
+    return InputError(found, "a file of jobs with --devices, or --resume FOLDER", action, column="heshare run")
+
+
+def run_task_set(
+    policy: str,
+    cluster: str,
+    tasks: str,
+    *,
+    load: str,
+    arrivals: str,
+    trace: Path | None,
+    profiles: Path | None,
+    seed: int,
+    out: Path | None,
+    timeline: Path | None,
+    checkpoint: Path | None,
+    progress: bool,
+    skip_bad: bool,
+    json: bool,
+) -> None:
+    """Run a task set on emulated GPUs; print times and both energy accounts, and write the timeline with --out."""
+    from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.plugins import make
+    from heshare.world.cluster import Cluster
+
+    made, gpus = make(policy), Cluster.parse(cluster)
+    from_venus = tasks.startswith(VENUS)
+    if from_venus:
+        to_run = _venus_tasks(tasks, seed, gpus, trace, skip_bad)
+    else:
+        to_run = task_set(tasks, seed, load, arrivals, trace)
+    try:
+        result = run_long(
+            to_run,
+            gpus,
+            made,
+            predictor=predictor_factory(profiles)(),
+            rng=generator(seed, 1),
+            # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
+            record=FULL if not from_venus or timeline else out or SUMMARY,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    except KeyboardInterrupt as interrupt:
+        typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
+        raise typer.Exit(130) from None
+    _write(result, out, timeline)
+    if json:
+        print_frame(result.to_frame(), True, **result.summary())
+    else:
+        print_values(result.summary())
+
+
+def _venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, skip_bad: bool) -> Sequence[Task]:
+    """Return the tasks of `venus:N`, `venus:all` or `venus:N@LOAD`; print their source to stderr.
+
+    Raises:
+        InputError: another form, or a bad trace.
+    """
+    from heshare.systems.shared.trace_jobs import venus_tasks
+
+    count, _, load_text = text.removeprefix(VENUS).partition("@")
+    try:
+        n, load = None if count == "all" else int(count), float(load_text) if load_text else None
+    except ValueError as error:
+        expected = "venus:N, venus:all, or with a load such as venus:1000@0.8"
+        raise InputError(repr(text), expected, "Write it in that form.", column="--tasks") from error
+    on_bad = "skip" if skip_bad else "raise"
+    tasks, source = venus_tasks(n, rng=generator(seed, 0), gpus=len(cluster), load=load, file=trace, on_bad=on_bad)
+    typer.echo(f"{source.report()}; {source.origin}", err=True)
+    return tasks
+
+
+def _write(result: Run, out: Path | None, timeline: Path | None) -> None:
+    if out is not None:
+        from heshare import files
+        from heshare.experiments.tables import to_csv
+
+        files.write_text(out / "tasks.csv", to_csv(result.to_frame()))
+        if result.totals is None:
+            files.write_text(out / "timeline.csv", to_csv(result.timeline))
+    if timeline is not None:
+        from heshare.experiments.figures.trace_events import write_trace
+
+        write_trace(result, timeline)
+
+
+def run_jobs_emulated(
+    jobs: Path, *, cluster: str, policy: str, profiles: Path | None, seed: int, out: Path | None, json: bool
+) -> None:
+    """Run the tasks of a file of jobs on emulated GPUs: the result that the plan predicts; no process is started."""
+    from heshare.gpu.executor.job_file import read_jobs
+    from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
+    from heshare.plugins import make
+    from heshare.running.run import run as run_tasks
+    from heshare.world.cluster import Cluster
+
+    tasks, assigned = remaining_tasks(assigned_jobs(read_jobs(jobs)), JobHistory())
+    gpus, predictor = Cluster.parse(cluster), predictor_factory(profiles)()
+    result = run_tasks(tasks, gpus, make(policy), predictor=predictor, rng=generator(seed, 1))
+    frame = result.to_frame()
+    frame.insert(1, "job", [assigned[task].key for task in frame["task"]])
+    if out is not None:
+        from heshare import files
+        from heshare.experiments.tables import to_csv
+
+        files.write_text(out / "tasks.csv", to_csv(frame))
+        files.write_text(out / "timeline.csv", to_csv(result.timeline))
+    if json:
+        print_frame(frame, True, **result.summary())
+    else:
+        print_values(result.summary())
+
+
+def run_jobs(
+    jobs: Path | None,
+    resume: Path | None,
+    *,
+    devices: str,
+    hosts: str | None,
+    policy: str,
+    allow_clocks: bool,
+    profiles: Path | None,
+    seed: int,
+    out: Path | None,
+    json: bool,
+) -> None:
+    """Run jobs on real GPUs, or continue a run; the exit code is 0 only if every job has completed."""
+    from heshare.gpu.executor import execute
+    from heshare.prediction.predictor import LazyPredictor
+    from heshare.signals import Interrupted
+
+    options = execute.ExecutorOptions(progress=sys.stderr)
+    predictor = LazyPredictor(predictor_factory(profiles))
+    folder = resume
+    try:
+        if resume is not None:
+            result = execute.resume(resume, predictor=predictor, hosts=hosts, options=options)
+        else:
+            assert jobs is not None
+            folder = out or Path(f"{jobs.stem}-run")
+            result = execute.execute(
+                jobs,
+                folder,
+                policy=policy,
+                devices=devices,
+                hosts=hosts,
+                predictor=predictor,
+                seed=seed,
+                allow_clocks=allow_clocks,
+                options=options,
+            )
+    except Interrupted as interrupt:
+        name = signal.Signals(interrupt.number).name
+        typer.echo(f"heshare: ended by {name}; continue with: heshare run --resume {folder}", err=True)
+        raise typer.Exit(128 + interrupt.number) from None
+    if json:
+        rows, gpus = to_records(result.jobs), to_records(result.gpus)
+        print_json({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+    else:
+        typer.echo(result.report(), nl=False)
+    if not result.complete:
+        raise typer.Exit(1)

@@ -1,0 +1,298 @@
+"""Device model: times, power and clock of any set of tasks on an emulated GPU, in closed form.
+
+Under MPS at the clock f, with v = f_max / f, resident i with the GPU part g_i and the host part h_i of its iteration
+(`heshare.devices.iteration_time`) takes, with q = 8,
+
+    time_i = (h_i^q + (g_i max(1, L) (1 + strength D_i) + wait kernels_i D_i)^q)^(1/q)
+
+- L is the load of all residents (`heshare.devices.board_power.activity`): beyond 1 they take turns on the SMs.
+- D_i is the sum of the duty cycles of its co-runners, the parts of their time for which the GPU works for them.
+- The clock is the requested one, or lower if board power at that clock would pass the limit.
+
+More power, clock or share never slows a task down in this form, and a co-runner never speeds one up. The paper measures
+all of this on real GPUs (Sections II-A to II-C). `data/README.md` has the constants' meaning and sources.
+
+This covers inference under MPS, which is what the paper needs. Training and the other ways of sharing a GPU (time
+slices, MIG, priorities) are models of their own beside the stages; they register here with `register_iteration_model`
+and `register_sharing_model`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from heshare.devices.board_power import (
+    activity,
+    board_power_w,
+    capped_clock_mhz,
+    highest_clock_mhz,
+    memory_slowdown_at,
+    relative_voltage,
+)
+from heshare.devices.constants import Constants, Contention, Power, Utilisation, default
+from heshare.devices.iteration_time import Iteration, iteration_of
+from heshare.errors import InputError
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
+
+IterationModel = Callable[[Constants, str, Resident], Iteration]
+"""Returns the iteration of a resident on the GPU of that name."""
+IterationTimes = Callable[[float, float], list[float]]
+"""Returns the seconds per iteration of each resident, from (v = top clock / clock, mu = factor on memory time)."""
+
+
+class SharingModel(Protocol):
+    """A way of sharing a GPU other than MPS."""
+
+    def check(self, gpu: Gpu, residents: Sequence[Resident]) -> None:
+        """Raise `InputError` unless the residents can share the GPU in this way."""
+        ...
+
+    def memory_mib(self, gpu: Gpu, resident: Resident) -> float:
+        """Return the device memory that the resident may use, MiB; infinite if only the GPU limits it."""
+        ...
+
+    def iteration_times(self, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
+        """Return the function that gives each resident's time per iteration at a clock.
+
+        Args:
+            residents: the residents.
+            parts: each resident's iteration on the whole GPU.
+        """
+        ...
+
+
+_ITERATION_MODELS: dict[str, IterationModel] = {"inference": iteration_of}
+_SHARING_MODELS: dict[str, SharingModel] = {}
+
+
+def register_iteration_model(phase: str, model: IterationModel) -> None:
+    """Use `model` for workloads of a phase, such as `training`."""
+    _ITERATION_MODELS[phase] = model
+
+
+def register_sharing_model(kind: str, model: SharingModel) -> None:
+    """Use `model` for residents whose way of sharing begins with `kind`, such as `mig`."""
+    _SHARING_MODELS[kind] = model
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEstimate:
+    """Estimate of one resident while all of them run.
+
+    Attributes:
+        workload: the model's name.
+        batch_size: inference batch size.
+        mps_pct: its MPS percentage.
+        time_s: seconds per iteration.
+        sm_util_pct: SM utilisation, % of the GPU.
+        dram_util_pct: memory bandwidth utilisation, %.
+        l2_util_pct: L2 cache utilisation, %.
+        anchored: whether measurements of this workload on this GPU went into the fit.
+        uncertainty: relative standard uncertainty of `time_s`.
+    """
+
+    workload: str
+    batch_size: int
+    mps_pct: int
+    time_s: float
+    sm_util_pct: float
+    dram_util_pct: float
+    l2_util_pct: float
+    anchored: bool
+    uncertainty: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Estimate of a set of residents on one GPU.
+
+    Attributes:
+        gpu: the GPU's name.
+        sm_mhz: the SM clock reached, MHz.
+        power_w: board power, W.
+        tasks: the residents, in the order given.
+    """
+
+    gpu: str
+    sm_mhz: float
+    power_w: float
+    tasks: tuple[TaskEstimate, ...]
+
+
+def co_run(
+    gpu: Gpu,
+    residents: Sequence[Resident],
+    sm_mhz: int | None = None,
+    *,
+    power_cap_w: float | None = None,
+    constants: Constants | None = None,
+) -> Estimate:
+    """Return times, power and clock of a GPU on which `residents` run together.
+
+    Args:
+        gpu: the GPU.
+        residents: workloads with their MPS percentages, or all of them in another way of sharing; none is an idle GPU.
+        sm_mhz: the requested clock, MHz; None is the top clock. The cap may leave a lower one.
+        power_cap_w: the power limit, W; None is the card's own.
+        constants: other constants than the calibrated ones.
+
+    Raises:
+        InputError: a clock that is not on the card's grid, a cap at or below idle power, no constants, or ways of
+            sharing that do not go together on this GPU.
+    """
+    constants = constants or default()
+    power = _power(constants, gpu)
+    cap_w = gpu.tdp_w if power_cap_w is None else power_cap_w
+    if not cap_w > power.idle_w:
+        raise InputError(
+            f"{cap_w} W on {gpu.name}",
+            f"more than its idle power of {power.idle_w} W",
+            "Raise the cap.",
+            column="power_cap_w",
+        )
+    top_mhz = float(gpu.max_mhz)
+    request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
+    if not residents:
+        return Estimate(gpu.name, request_mhz, power.idle_w, ())
+    iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
+    sharing = sharing_model(gpu, residents)
+    if sharing is not None:
+        return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
+    reached_mhz = capped_clock_mhz(power, iterations, cap_w, request_mhz, top_mhz)
+    sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
+    load, _ = activity(power, iterations, sm_slowdown, memory_slowdown)
+    crowding = max(1.0, load)
+    times_s = [
+        iteration.time_s(sm_slowdown, memory_slowdown, crowding * factor, wait_s)
+        for iteration, (factor, wait_s) in zip(
+            iterations, contention_factors(constants.contention[gpu.name], iterations), strict=True
+        )
+    ]
+    power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz))
+    tasks = _task_estimates(residents, iterations, times_s, sm_slowdown, memory_slowdown, constants.utilisation)
+    return Estimate(gpu.name, reached_mhz, power_w, tasks)
+
+
+def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
+    """Return (1 + strength D_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
+
+    D_i is the sum of its co-runners' duty cycles; the duty cycle of a resident is its GPU part over its time, alone at
+    the top clock. Neither factor depends on the clock or on the resident's own share, so that a faster clock or a
+    larger share cannot raise it.
+    """
+    if len(iterations) == 1:
+        return [(1.0, 0.0)]
+    duties = [iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0) for iteration in iterations]
+    others = [sum(duties[:index]) + sum(duties[index + 1 :]) for index in range(len(iterations))]
+    return [
+        (1.0 + contention.strength * other, contention.wait_s * iteration.kernels * other)
+        for iteration, other in zip(iterations, others, strict=True)
+    ]
+
+
+def _task_estimates(
+    residents: Sequence[Resident],
+    iterations: Sequence[Iteration],
+    times_s: Sequence[float],
+    sm_slowdown: float,
+    memory_slowdown: float,
+    utilisation: Utilisation,
+) -> tuple[TaskEstimate, ...]:
+    """Return the estimate of each resident, given its seconds per iteration at the clock of the slowdowns."""
+    tasks = []
+    for resident, iteration, time_s in zip(residents, iterations, times_s, strict=True):
+        sm_pct = 100.0 * iteration.work_s * sm_slowdown / time_s
+        memory_pct = 100.0 * iteration.memory_s * memory_slowdown / time_s
+        tasks.append(
+            TaskEstimate(
+                workload=resident.workload.model,
+                batch_size=iteration.batch_size,
+                mps_pct=resident.mps_pct,
+                time_s=time_s,
+                sm_util_pct=sm_pct,
+                dram_util_pct=min(100.0, utilisation.dram_per_sm * sm_pct + utilisation.dram_per_memory * memory_pct),
+                l2_util_pct=min(100.0, utilisation.l2_per_sm * sm_pct),
+                anchored=iteration.anchored,
+                uncertainty=iteration.uncertainty,
+            )
+        )
+    return tuple(tasks)
+
+
+def _power(constants: Constants, gpu: Gpu) -> Power:
+    try:
+        return constants.power[gpu.name]
+    except KeyError:
+        raise InputError(
+            repr(gpu.name),
+            "one of " + ", ".join(constants.power),
+            "Add the GPU to data/gpus.csv and run `make calibrate`.",
+            column="gpu",
+        ) from None
+
+
+def sharing_model(gpu: Gpu, residents: Sequence[Resident]) -> SharingModel | None:
+    """Return the model of the way in which residents share a GPU, checked; None for MPS.
+
+    Raises:
+        InputError: not all share in one way, this GPU cannot share in that way, or no model of it is registered.
+    """
+    if all(resident.sharing == "mps" for resident in residents):
+        return None
+    names = {resident.sharing for resident in residents}
+    kinds = {next((kind for kind in _SHARING_MODELS if name.startswith(kind)), name) for name in names}
+    if len(kinds) > 1:
+        raise sharing_error(" beside ".join(sorted(kinds)), "one way of sharing for all residents of a GPU", gpu)
+    kind = kinds.pop()
+    if kind not in _SHARING_MODELS:
+        raise sharing_error(kind, "a registered way of sharing (the package's plugins register more)", gpu)
+    _SHARING_MODELS[kind].check(gpu, residents)
+    return _SHARING_MODELS[kind]
+
+
+def sharing_error(found: str, expected: str, gpu: Gpu) -> InputError:
+    """Return the error for residents that cannot share a GPU in their way."""
+    return InputError(f"{found} on {gpu.name}", expected, "Share in another way.", column="sharing")
+
+
+def _co_run_by(
+    sharing: SharingModel,
+    gpu: Gpu,
+    residents: Sequence[Resident],
+    iterations: Sequence[Iteration],
+    request_mhz: float,
+    cap_w: float,
+    constants: Constants,
+) -> Estimate:
+    """Return the estimate of residents that share a GPU in another way than MPS.
+
+    Power is the idle power and that of the work which is done in the residents' time.
+    """
+    power, top_mhz = constants.power[gpu.name], float(gpu.max_mhz)
+    times_s = sharing.iteration_times(residents, iterations)
+
+    def power_w(mhz: float) -> float:
+        times = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
+        work = sum(
+            (iteration.work_s + power.memory * iteration.memory_s) / time_s
+            for iteration, time_s in zip(iterations, times, strict=True)
+        )
+        return power.idle_w + power.dynamic_w * min(mhz / top_mhz, work) * relative_voltage(power, mhz, top_mhz) ** 2
+
+    reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
+    slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
+    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), *slowdowns, constants.utilisation)
+    return Estimate(gpu.name, reached_mhz, min(cap_w, power_w(reached_mhz)), tasks)
+
+
+def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+    phase = resident.workload.phase
+    if phase not in _ITERATION_MODELS:
+        raise InputError(
+            f"{resident.workload}, a workload of the phase {phase}",
+            "one of " + ", ".join(_ITERATION_MODELS),
+            "Register its model: import the package's plugins.",
+            column="workload",
+        )
+    return _ITERATION_MODELS[phase](constants, gpu, resident)

@@ -1,0 +1,76 @@
+"""Emulated GPU: the device model in virtual time behind the `Device` protocol."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heshare.devices.constants import Constants, default
+from heshare.devices.device_model import Estimate, co_run
+from heshare.devices.noise import NoiseModel
+from heshare.devices.virtual_device import VirtualDevice
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
+
+
+class EmulatedDevice(VirtualDevice):
+    """A GPU of the catalogue that behaves as `heshare.devices.device_model.co_run` predicts, in virtual time.
+
+    Args:
+        gpu: the GPU.
+        power_cap_w: its power limit, W; None is the card's own.
+        sleep_w: power while nothing runs, W, of a GPU that then goes to a low-power state; None if it does not.
+        noise: repeat noise on readings; None is none. Progress and energy are never noisy.
+        constants: other constants than the calibrated ones.
+        twin: another device with the same GPU, cap, sleep power and constants; both share one cache of estimates.
+
+    Raises:
+        InputError: a GPU without constants, or a cap at or below its idle power.
+    """
+
+    provenance = "emulated"
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        *,
+        power_cap_w: float | None = None,
+        sleep_w: float | None = None,
+        noise: NoiseModel | None = None,
+        constants: Constants | None = None,
+        twin: EmulatedDevice | None = None,
+    ) -> None:
+        super().__init__(gpu, provenance=self.provenance, noise=noise)
+        self._cap_w = power_cap_w
+        self._sleep_w = sleep_w
+        self._constants = constants or default()
+        self._estimates: dict[tuple[int | None, tuple[Resident, ...]], Estimate] = (
+            {} if twin is None else twin._estimates
+        )
+        self._estimate(None, ())
+
+    def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
+        key = (sm_mhz, residents)
+        if key not in self._estimates:
+            estimate = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
+            if not residents and self._sleep_w is not None:
+                estimate = replace(estimate, power_w=self._sleep_w)
+            self._estimates[key] = estimate
+        return self._estimates[key]
+
+    def can_mirror(self, other: object, /) -> bool:
+        """Return whether both are idle and would do the same with the same task: twins at the same clock."""
+        return (
+            isinstance(other, EmulatedDevice)
+            and self._estimates is other._estimates
+            and self._clock == other._clock
+            and not self._running
+            and not other._running
+            and self._noise is None
+            and other._noise is None
+        )
+
+    def add_mirrored(self, from_s: float, to_s: float, power_w: float) -> None:
+        """Account for idle power until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
+        idle_w = (self._state or self._update()).power_w
+        self._energy_j += idle_w * (from_s - self._now_s) + power_w * (to_s - from_s)
+        self._now_s = to_s

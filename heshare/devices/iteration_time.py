@@ -1,0 +1,127 @@
+"""Time of one iteration of a workload: GPU part, host part, and their overlap."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from heshare.arrays import FloatArray
+from heshare.devices.constants import Constants, HalfPrecision, Timing
+from heshare.errors import InputError
+from heshare.world.workload import Resident
+
+OVERLAP = 8.0
+"""Exponent q of `(host^q + gpu^q)^(1/q)`: how sharply the longer of host and GPU part hides the shorter.
+
+Of 2, 4, 8 and 16 the one that explains the times alone of the recorded profiles best (a test checks it).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration of a resident at the top clock: its parts, s, with inference batch size and share folded in.
+
+    Attributes:
+        fixed_s: time that neither share nor clock changes.
+        memory_s: time that waits for memory.
+        base_s: time of the whole GPU's SMs whatever the inference batch size.
+        batch_s: time of the whole GPU's SMs for the samples.
+        fill_s: time of a batch too small to fill the SMs.
+        share: its share of the SMs, 0 to 1.
+        host_s: time of the host.
+        kernels: kernels that an iteration launches.
+        batch_size: inference batch size.
+        anchored: whether measurements of this workload on this GPU went into the fit.
+        uncertainty: relative standard uncertainty of its time.
+    """
+
+    fixed_s: float
+    memory_s: float
+    base_s: float
+    batch_s: float
+    fill_s: float
+    share: float
+    host_s: float
+    kernels: float
+    batch_size: int
+    anchored: bool
+    uncertainty: float
+
+    @property
+    def work_s(self) -> float:
+        """Time for which an iteration keeps the whole GPU's SMs busy at the top clock, s, however long it takes."""
+        return self.base_s + self.batch_s
+
+    def gpu_s(self, sm_slowdown: float, memory_slowdown: float) -> float:
+        """Return the GPU part, `fixed + memory mu(f) + v (base / s + sqrt((batch / s)^2 + fill^2))`, s.
+
+        Args:
+            sm_slowdown: v = top clock / clock.
+            memory_slowdown: mu(f), the factor on memory time at the clock.
+        """
+        sms_s = self.base_s / self.share + math.hypot(self.batch_s / self.share, self.fill_s)
+        return self.fixed_s + self.memory_s * memory_slowdown + sm_slowdown * sms_s
+
+    def time_s(self, sm_slowdown: float, memory_slowdown: float, contention: float = 1.0, wait_s: float = 0.0) -> float:
+        """Return the time of the iteration, s: the host part and the GPU part, the latter x `contention` + `wait_s`."""
+        return overlap(self.host_s, self.gpu_s(sm_slowdown, memory_slowdown) * contention + wait_s)
+
+
+def overlap(host_s: float, gpu_s: float) -> float:
+    """Return the time of an iteration whose host part and GPU part run at once, s.
+
+    `(host^q + gpu^q)^(1/q)` with q = `OVERLAP`, computed relative to the longer part so that no power overflows.
+    """
+    if host_s <= 0.0:
+        return gpu_s
+    longer, shorter = (gpu_s, host_s) if gpu_s > host_s else (host_s, gpu_s)
+    return longer * float((1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
+
+
+def overlap_arrays(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:
+    """Return what `overlap` does for arrays of times above zero, s, of one shape.
+
+    numpy's powers may differ from Python's in the last bit, so a result depends on which of the two computed it.
+    """
+    longer, shorter = np.maximum(host_s, gpu_s), np.minimum(host_s, gpu_s)
+    return np.asarray(longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP), dtype=np.float64)
+
+
+@lru_cache(maxsize=65536)
+def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+    """Return the iteration of an inference resident on the GPU of that name.
+
+    Raises:
+        InputError: the GPU or the workload has no constants.
+    """
+    workload = resident.workload
+    try:
+        timing = constants.timing[gpu, workload.engine, workload.model]
+    except KeyError:
+        raise InputError(
+            f"{workload.model} ({workload.engine}) on {gpu}",
+            "a workload and a GPU of the calibrated model",
+            "Add measurements to data/calibration and run `make calibrate`.",
+            column="workload",
+        ) from None
+    half = constants.half.get(gpu) if workload.precision == "fp16" else None
+    return iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half)
+
+
+def iteration_at(timing: Timing, batch_size: int, share: float, half: HalfPrecision | None = None) -> Iteration:
+    """Return the iteration at an inference batch size and a share of the SMs (0 to 1), in FP16 if `half` is given."""
+    work, memory, uncertainty = (1.0, 1.0, 0.0) if half is None else (half.work, half.memory, half.uncertainty)
+    return Iteration(
+        fixed_s=timing.latency_s,
+        memory_s=timing.memory_s * batch_size * memory,
+        base_s=timing.work_s * work,
+        batch_s=timing.work_per_sample_s * batch_size * work,
+        fill_s=timing.fill_s * work,
+        share=share,
+        host_s=timing.host_s,
+        kernels=timing.kernels,
+        batch_size=batch_size,
+        anchored=timing.anchored and half is None,
+        uncertainty=math.hypot(timing.uncertainty, uncertainty),
+    )

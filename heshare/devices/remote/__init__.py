@@ -1,1 +1,0 @@
-"""GPUs of other hosts: who keeps them there, and how they look from the executor."""

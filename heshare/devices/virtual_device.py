@@ -1,0 +1,274 @@
+"""GPU in virtual time: its residents, their progress and its energy, at rates that a subclass defines."""
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+
+from heshare.devices.device import BriefReading, Progress, Reading
+from heshare.devices.device_model import Estimate, sharing_model
+from heshare.devices.noise import NoiseModel
+from heshare.errors import DeviceError, InputError
+from heshare.world.catalogue import memory_mib
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+_NEGLIGIBLE = 1e-9
+"""Part of an iteration that counts as none when a task ends, since progress is rounded."""
+_BOARD = "board"
+
+
+@dataclass(slots=True)
+class _RunningTask:
+    resident: Resident
+    iterations: float
+    memory_mib: float
+    done: float = 0.0
+    time_s: float = math.inf
+    own_s: float = math.inf
+    least_s: float = 0.0
+
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self.iterations - self.done) * self.time_s
+
+
+class VirtualDevice(ABC):
+    """A device in virtual time. A subclass estimates times and power of a set of residents.
+
+    Args:
+        gpu: the GPU.
+        provenance: of its readings, `emulated` or `measured`.
+        noise: repeat noise on readings; None is none. Progress and energy are never noisy.
+    """
+
+    def __init__(self, gpu: Gpu, *, provenance: str, noise: NoiseModel | None = None) -> None:
+        self.provenance = provenance
+        self._gpu = gpu
+        self._noise = self._seed_noise = noise
+        self._noise_factors: dict[str, float] | None = None
+        self._clock: int | None = None
+        self._now_s = 0.0
+        self._energy_j = 0.0
+        self._running: dict[int, _RunningTask] = {}
+        self._state: Estimate | None = None
+        self._other_sharing = False
+
+    @abstractmethod
+    def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
+        """Return the estimate of a set of residents; called only when it is needed."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU."""
+        return self._gpu
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Request an SM clock of the card's grid, MHz; None leaves the clock to the card.
+
+        Raises:
+            InputError: the clock is not on the grid.
+        """
+        self._clock = None if sm_mhz is None else self._gpu.check_clock(sm_mhz)
+        self._state = None
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task under an MPS limit; with `iterations=None` it runs until stopped.
+
+        Raises:
+            DeviceError: the id runs already, the memory does not fit, or there are too many clients.
+        """
+        self.start_as(task_id, Resident(workload, mps_pct), iterations)
+
+    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
+        """Start a task that shares the GPU in the resident's own way; otherwise as `start`.
+
+        Raises:
+            DeviceError: as `start`; or the GPU cannot share in this way, or not beside those that run.
+        """
+        needed_mib = memory_mib(resident.workload)
+        free_mib = self._gpu.memory_mib - sum([task.memory_mib for task in self._running.values()])
+        if task_id in self._running:
+            raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
+        if len(self._running) >= self._gpu.mps_clients:
+            raise self._refusal(f"{self._gpu.mps_clients} MPS clients run already", "Wait for one to end.")
+        if resident.sharing != "mps" or self._other_sharing:
+            free_mib = min(free_mib, self._room_mib(resident))
+        if needed_mib > free_mib:
+            raise self._refusal(
+                f"{resident.workload} needs {needed_mib:.0f} MiB, {free_mib:.0f} are free", "Wait, or split."
+            )
+        total = math.inf if iterations is None else float(iterations)
+        self._running[task_id] = _RunningTask(resident, total, needed_mib)
+        self._other_sharing = resident.sharing != "mps"
+        self._state = None
+
+    def hold(self, task_id: int, time_s: float) -> None:
+        """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        task = self._task(task_id)
+        task.least_s = time_s
+        task.time_s = max(task.own_s, time_s)
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task, finished or not, and return the iterations that it completed here.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        stopped = self._task(task_id)
+        del self._running[task_id]
+        self._other_sharing = self._other_sharing and bool(self._running)
+        self._state = None
+        return stopped.done
+
+    def restart(self, label: str) -> None:
+        """Set time, energy and progress to 0; tasks continue, and repeat noise depends on `label` alone.
+
+        Until the next restart the noise of the board's power and of each task's time is constant: it is noise from one
+        recording to the next.
+        """
+        self._noise = None if self._seed_noise is None else self._seed_noise.of(label)
+        self._noise_factors = {}
+        self._now_s = self._energy_j = 0.0
+        for task in self._running.values():
+            task.done = 0.0
+
+    def read(self) -> Reading:
+        """Return its state at this moment."""
+        state, noise = self._update(), self._noise
+        power_w, tasks = state.power_w, state.tasks
+        if noise is None:
+            residents = {
+                task_id: Progress(task_id, task.resident, task.done, task.time_s)
+                for task_id, task in self._running.items()
+            }
+        else:
+            residents = {
+                task_id: Progress(
+                    task_id, task.resident, task.done, task.time_s * self._noise_factor(name, noise.time_cv)
+                )
+                for name, (task_id, task) in zip(self._noise_names(), self._running.items(), strict=True)
+            }
+            power_w *= self._noise_factor(_BOARD, noise.power_cv)
+        return Reading(
+            self._now_s,
+            self._clock,
+            state.sm_mhz,
+            power_w,
+            self._energy_j,
+            residents,
+            throttled=state.sm_mhz < (self._gpu.max_mhz if self._clock is None else self._clock),
+            sm_util_pct=_whole_gpu_pct([task.sm_util_pct for task in tasks]),
+            dram_util_pct=_whole_gpu_pct([task.dram_util_pct for task in tasks]),
+            l2_util_pct=_whole_gpu_pct([task.l2_util_pct for task in tasks]),
+        )
+
+    def read_brief(self) -> BriefReading | None:
+        """Return the part of `read` that a timeline keeps, and `next_event_s`; None where readings have noise."""
+        if self._noise is not None:
+            return None
+        state = self._state or self._update()
+        running = self._running
+        if not running:
+            return BriefReading(self._clock, state.sm_mhz, state.power_w, (), math.inf)
+        residents = tuple([(task_id, task.resident.mps_pct, task.time_s) for task_id, task in running.items()])
+        next_s = self._now_s + min([task.remaining_s for task in running.values()])
+        return BriefReading(self._clock, state.sm_mhz, state.power_w, residents, next_s)
+
+    def next_event_s(self) -> float:
+        """Return when the next task completes if nothing changes, s; `inf` if none will."""
+        if not self._running:
+            return math.inf
+        if self._state is None:
+            self._update()
+        return self._now_s + min([task.remaining_s for task in self._running.values()])
+
+    def advance(self, to_s: float) -> list[int]:
+        """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion.
+
+        Raises:
+            DeviceError: `to_s` is in the past.
+        """
+        if to_s < self._now_s:
+            raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
+        completed: list[int] = []
+        while self._running and (event_s := self.next_event_s()) <= to_s:
+            self._pass(event_s)
+            ended = [task_id for task_id, task in self._running.items() if self._ended(task)]
+            for task_id in ended:
+                del self._running[task_id]
+            self._other_sharing = self._other_sharing and bool(self._running)
+            completed += ended
+            self._state = None
+        if to_s > self._now_s:
+            self._pass(to_s)
+        return completed
+
+    def _pass(self, to_s: float) -> None:
+        """Let time pass in which nothing changes."""
+        step_s, power_w = to_s - self._now_s, (self._state or self._update()).power_w
+        for task in self._running.values():
+            task.done = min(task.iterations, task.done + step_s / task.time_s)
+        self._energy_j += power_w * step_s
+        self._now_s = to_s
+
+    def _ended(self, task: _RunningTask) -> bool:
+        """Return whether a task has no iterations left, or so few that time, rounded, would no longer advance."""
+        left_s = task.remaining_s
+        return left_s < math.inf and (left_s <= _NEGLIGIBLE * task.time_s or self._now_s + left_s <= self._now_s)
+
+    def _update(self) -> Estimate:
+        """Return the estimate of the present residents and clock, and give the tasks their times."""
+        if self._state is None:
+            self._state = self._estimate(self._clock, tuple([task.resident for task in self._running.values()]))
+            for task, estimate in zip(self._running.values(), self._state.tasks, strict=True):
+                task.own_s = estimate.time_s
+                task.time_s = estimate.time_s if estimate.time_s > task.least_s else task.least_s
+        return self._state
+
+    def _noise_factor(self, name: str, spread: float) -> float:
+        """Return the noise of one reading: drawn each time, or constant since the restart in any order of reads."""
+        if self._noise is None:
+            return 1.0
+        if self._noise_factors is None:
+            return self._noise.factor(spread)
+        if name not in self._noise_factors:
+            self._noise_factors[name] = self._noise.of(name).factor(spread)
+        return self._noise_factors[name]
+
+    def _noise_names(self) -> list[str]:
+        """Return a name for each running task, by its resident and not by its id; equal ones are numbered."""
+        if self._noise_factors is None:
+            return [""] * len(self._running)
+        counts: Counter[Resident] = Counter()
+        names = []
+        for task in self._running.values():
+            counts[task.resident] += 1
+            names.append(f"{task.resident}#{counts[task.resident]}")
+        return names
+
+    def _task(self, task_id: int) -> _RunningTask:
+        if task_id not in self._running:
+            raise self._refusal(f"no task {task_id} runs here", "Name only what was started and has not completed.")
+        return self._running[task_id]
+
+    def _room_mib(self, resident: Resident) -> float:
+        """Return the memory for a task that does not share by MPS, MiB; raise `DeviceError` if it cannot run here."""
+        try:
+            model = sharing_model(self._gpu, [*(task.resident for task in self._running.values()), resident])
+        except InputError as error:
+            raise self._refusal(str(error), "Wait for the others to end.") from error
+        return math.inf if model is None else model.memory_mib(self._gpu, resident)
+
+    def _refusal(self, found: str, action: str) -> DeviceError:
+        return DeviceError(f"{self._gpu.name} ({self.provenance}): {found}. {action}")
+
+
+def _whole_gpu_pct(parts_pct: list[float]) -> float:
+    """Return the GPU's utilisation from that of its tasks, %; NaN where one of them is not known."""
+    total_pct = sum(parts_pct)
+    return 100.0 if total_pct > 100.0 else total_pct

@@ -1,0 +1,1 @@
+"""Sweeps, claims, figures, notebooks and studies."""

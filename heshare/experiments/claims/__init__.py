@@ -1,0 +1,1 @@
+"""The paper's claims: measured values, verdicts and reasons."""

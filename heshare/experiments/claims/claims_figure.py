@@ -1,0 +1,185 @@
+"""The paper's claims as a figure: its values beside what comes out here, one row a claim, by verdict."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from heshare import files
+from heshare.experiments import provenance, tables
+from heshare.experiments.claims import claim_table
+from heshare.experiments.figures import style
+from heshare.experiments.figures.style import origin, write_figure
+
+NAME = "figA30_claims"
+LOOKS: Mapping[str, tuple[str, str]] = {
+    claim_table.REPRODUCED: ("#009E73", "o"),
+    claim_table.DIRECTION: ("#E69F00", "s"),
+    claim_table.FAILED: ("#D55E00", "X"),
+    claim_table.UNTESTABLE: ("#999999", "*"),
+    claim_table.NOT_YET: ("#999999", "_"),
+}
+"""Colour and marker of each verdict."""
+_TITLES = {
+    "reduction": "Reductions (change, %)",
+    "ratio": "Ratios",
+    "error": "Errors (%)",
+    "ordering": "Orderings (parts that hold, %)",
+}
+_KINDS = {"rival error": "error"}
+_SHORTER = (
+    (" over GPU mixes and loads", ""),
+    (" (the paper says energy)", ""),
+    (" (all three above 20 %)", ""),
+    ("average ", ""),
+    (" against ", " / "),
+    ("mu-Serve", "μ-Serve"),
+    ("time on T4 over time on A100", "T4 / A100"),
+)
+_ORDERINGS = {
+    "M1": "energy spread of light and heavy models",
+    "M4": "MobileNet's time differs little",
+    "M5": "the clock's effect differs between GPUs",
+    "M6": "pairs are slower, T4 most, A100 least",
+    "H5": "Random poorest, Sched-only never best",
+    "S1": "front covers more than rivals'",
+}
+
+
+def plotted(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the paper's own claims as they are plotted.
+
+    Args:
+        table: as from `claims.write`.
+
+    Returns:
+        Columns id, kind, label, paper, value, low, high, n, verdict, provenance. The value of an ordering is the share
+        of its parts that hold, %, without an interval; what was not measured is NaN.
+    """
+    rows = []
+    for claim, row in zip(claim_table.paper_claims().values(), table.to_dict("records"), strict=True):
+        if claim.id[0] not in "MPHSGO":
+            continue
+        value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
+        if claim.kind == "ordering":
+            value, low, high = _held(str(row["note"])), np.nan, np.nan
+        rows.append(
+            {
+                "id": claim.id,
+                "kind": _KINDS.get(claim.kind, claim.kind),
+                "label": _label(claim),
+                "paper": 100.0 if claim.kind == "ordering" else _stated(claim),
+                "value": value,
+                "low": low,
+                "high": high,
+                "n": row["n"],
+                "verdict": row["verdict"],
+                "provenance": row["provenance"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _stated(claim: claim_table.Claim) -> float:
+    """The number that the paper prints, which for the poor predictors is not the one that decides."""
+    found = re.search(r"-?\d+(\.\d+)?", claim.paper)
+    return float(found.group()) if found else claim.value
+
+
+def _held(note: str) -> float:
+    """The share of an ordering's parts that hold, %, from its note; NaN where it was not measured."""
+    good, bad = len(re.findall(r"\bholds: ", note)), note.count("FAILS: ")
+    return 100.0 * good / (good + bad) if good + bad else np.nan
+
+
+def _label(claim: claim_table.Claim) -> str:
+    text = _ORDERINGS.get(claim.id, claim.statement)
+    for long, short in _SHORTER:
+        text = text.replace(long, short)
+    return f"{claim.id} {text}"
+
+
+def panel(ax: Axes, frame: pd.DataFrame) -> list[Artist]:
+    """One row a claim: a bar at the paper's value, and ours with its interval in the colour of the verdict.
+
+    Args:
+        ax: where to draw.
+        frame: rows of one kind, as from `plotted`.
+    """
+    drawn: list[Artist] = []
+    for at, row in enumerate(frame.to_dict("records")):
+        colour, marker = LOOKS[str(row["verdict"])]
+        drawn += ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
+        if np.isfinite(row["value"]):
+            drawn += ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
+            drawn += ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
+    ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=5.5)
+    ax.set_ylim(len(frame) - 0.4, -0.6)
+    ax.grid(axis="x")
+    ax.tick_params(axis="y", length=0)
+    ax.set_title(_TITLES[str(frame["kind"].iloc[0])], fontsize=7, loc="left", pad=3)
+    return drawn
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """The whole figure: reductions on the left, the other kinds on the right."""
+    kinds = [kind for kind in _TITLES if kind in set(frame["kind"])]
+    sizes = [int((frame["kind"] == kind).sum()) for kind in kinds[1:]]
+    figure = plt.figure(figsize=(style.PAGE_IN, 4.4), layout="constrained")
+    grid = figure.add_gridspec(len(sizes), 2, height_ratios=[size + 2 for size in sizes], width_ratios=[1.15, 1])
+    places = [grid[:, 0], *(grid[place, 1] for place in range(len(sizes)))]
+    for kind, place in zip(kinds, places, strict=True):
+        ax = figure.add_subplot(place)
+        panel(ax, frame[frame["kind"] == kind])
+        if kind == "reduction":
+            ax.axvline(0, color="#333333", linewidth=0.6)
+        else:
+            ax.set_xlim(left=0)
+    figure.legend(handles=_handles(list(frame["verdict"])), loc="outside upper center", ncols=6, fontsize=6)
+    return figure
+
+
+def _handles(verdicts: Sequence[str]) -> list[Line2D]:
+    shown = [verdict for verdict in LOOKS if verdict in verdicts]
+    bar: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 7, "markeredgewidth": 1.4, "linestyle": ""}
+    ours = [
+        Line2D([], [], color=colour, marker=marker, markersize=4.2, linestyle="", label=f"here: {verdict}")
+        for verdict, (colour, marker) in ((verdict, LOOKS[verdict]) for verdict in shown)
+    ]
+    return [Line2D([], [], label="the paper", **bar), *ours]
+
+
+def write(folder: Path, table: pd.DataFrame) -> Path:
+    """Write the figure of the paper's claims into `folder` as PDF, PNG, CSV and JSON.
+
+    Args:
+        folder: where the claims table is.
+        table: as from `claims.write`.
+
+    Returns:
+        The PNG's path.
+    """
+    frame = plotted(table)
+    kinds = frame["provenance"].dropna()
+    counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
+    profiles = ", ".join(claim_table.profiles(folder)) or "none run"
+    caption = (
+        f"{origin(counts)}; the paper's value and ours with 95 % intervals (of what, says the note of each row of "
+        "claims.md). An ordering's value is the share of its parts that hold. Poor predictors (MLP, LR, DT, SVR) are "
+        f"reproduced if ours are as poor. Notebook profile: {profiles}."
+    )
+    with style.using():
+        preview = write_figure(draw(frame), folder, NAME, caption)
+    files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))
+    about = {"profile": profiles}
+    text = provenance.sidecar_json(name=NAME, caption=caption, rows=counts, notebook=None, parameters=about)
+    files.write_text(folder / f"{NAME}.json", text)
+    return preview

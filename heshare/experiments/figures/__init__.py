@@ -1,0 +1,1 @@
+"""Plots, panels and their style."""

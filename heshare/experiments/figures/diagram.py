@@ -1,0 +1,111 @@
+"""Fig. 5: the system, drawn from the package: each box is a function or class that exists, in its own words."""
+
+import textwrap
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+_HIGH, _GAP = 1.25, 0.55
+_COLOURS = {
+    "world": "#f2f2f2",
+    "prediction": "#dcecf8",
+    "scheduling": "#d9f0e5",
+    "running": "#fbe9cf",
+    "devices": "#f7dfd2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step of the paper's Fig. 5, the code that does it, and what it hands on."""
+
+    mark: str
+    title: str
+    code: str
+    gives: str
+
+
+_STEPS = (
+    _Step("1", "Task set arrives", "world.task_set:task_set", "tasks T, GPUs G"),
+    _Step("2", "Multi-objective prediction", "prediction.forest:ForestPredictor", "time, power"),
+    _Step("3", "Energy-aware task scheduling", "scheduling.genetic:search", "schemes: Pareto set PS"),
+    _Step("4", "GPU sharing optimisation", "scheduling.configuration:configure", "plans: Pareto set PS'"),
+    _Step("5", "Execution", "running.run:run", "start, MPS %, SM clock"),
+    _Step("6", "GPUs", "devices.device:Device", "progress, power"),
+)
+
+
+def steps() -> pd.DataFrame:
+    """The system's steps, one row each: step, title, stage, code, does (first line of its docstring), gives.
+
+    Raises:
+        AttributeError: the package no longer has that function or class, so the figure would be wrong.
+    """
+    rows = []
+    for step in _STEPS:
+        module, name = step.code.split(":")
+        found = getattr(import_module(f"heshare.{module}"), name)
+        line = (found.__doc__ or "").strip().splitlines()[0]
+        rows.append(
+            {
+                "step": step.mark,
+                "title": step.title,
+                "stage": module.split(".")[0],
+                "code": f"heshare.{module}.{name}",
+                "does": line.rstrip("."),
+                "gives": step.gives,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def system(ax: Axes, frame: pd.DataFrame) -> list[Artist]:
+    """Draw the steps from top to bottom with what each hands to the next; `frame` as from `steps`."""
+    drawn: list[Artist] = []
+    last = len(frame) - 1
+    for index, row in enumerate(frame.itertuples(index=False)):
+        top = -index * (_HIGH + _GAP)
+        drawn += _box(ax, top, row)
+        if index < last:
+            drawn += _arrow(ax, 3.0, top - _HIGH, top - _HIGH - _GAP, str(row.gives), "left")
+    end = -last * (_HIGH + _GAP)
+    drawn += _arrow(ax, 8.6, end, end + _GAP, str(frame["gives"].iloc[-1]), "right")
+    ax.set(xlim=(-0.05, 10.05), ylim=(end - _HIGH - 0.08, 0.08))
+    ax.axis("off")
+    return drawn
+
+
+def _box(ax: Axes, top: float, row: Any) -> list[Artist]:
+    bottom = top - _HIGH
+    patch = FancyBboxPatch(
+        (0.1, bottom), 9.8, _HIGH, boxstyle="round,pad=0,rounding_size=0.12",
+        facecolor=_COLOURS[row.stage], edgecolor="#555555", linewidth=0.6,
+    )  # fmt: skip
+    ax.add_patch(patch)
+    does = textwrap.shorten(row.does.split(";")[0].split(" (")[0].replace("`", ""), 76, placeholder=" ...")
+    mark = {"boxstyle": "circle,pad=0.22", "facecolor": "#444444", "edgecolor": "none"}
+    texts = [
+        ax.text(0.6, top - _HIGH / 2, row.step, fontsize=7, ha="center", fontweight="bold", color="white", bbox=mark),
+        ax.text(1.15, top - 0.28, row.title, fontsize=7, fontweight="bold"),
+        ax.text(1.15, top - 0.66, does, fontsize=5.2, color="#222222"),
+        ax.text(1.15, top - 0.99, row.code, fontsize=4.8, family="monospace", color="#444444"),
+    ]
+    for text in texts:
+        text.set(verticalalignment="center")
+        # Else the layout makes room for the text beside the axes, not within them.
+        text.set_in_layout(False)
+    return [patch, *texts]
+
+
+def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> list[Artist]:
+    arrow = FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=7, linewidth=0.8, color="#333333")
+    ax.add_patch(arrow)
+    shift, align = (0.2, "left") if side == "left" else (-0.2, "right")
+    text = ax.text(x + shift, (start + end) / 2, label, fontsize=5.8, va="center", ha=align, style="italic")
+    text.set_in_layout(False)
+    return [arrow, text]

@@ -1,0 +1,179 @@
+"""Recorders of long runs: totals in place of a timeline, and a timeline that is streamed to files.
+
+Memory depends on the number of tasks and GPUs, not on the length of the run.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from heshare.devices.device import BriefReading
+from heshare.running.timeline import Interval, Segment, Timeline, TimelineRecorder, Totals
+from heshare.world.task import Task
+
+
+class TotalsRecorder:
+    """Adds up the times and energies of a run; its timeline is empty.
+
+    Args:
+        labels: of the GPUs.
+        tasks: the task set.
+    """
+
+    def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task]) -> None:
+        k, n = len(labels), len(tasks)
+        self.labels = labels
+        self._since_s, self._power_w, self._runs = [0.0] * k, [0.0] * k, [False] * k
+        self._energy_j, self._active_j, self._busy_s = [0.0] * k, [0.0] * k, [0.0] * k
+        self._left_s = [task.arrival_s for task in tasks]
+        self._waiting_s, self._execution_s, self._completion_s = [0.0] * n, [0.0] * n, [math.nan] * n
+        self._last_gpu = [-1] * n
+
+    def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
+        """Take the reading of a GPU from `now_s` on."""
+        held_s = now_s - self._since_s[gpu]
+        self._energy_j[gpu] += self._power_w[gpu] * held_s
+        if self._runs[gpu]:
+            self._busy_s[gpu] += held_s
+        self._since_s[gpu], self._power_w[gpu], self._runs[gpu] = now_s, seen.power_w, bool(seen.residents)
+
+    def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
+        """Take one reading for several GPUs from `now_s` on."""
+        # The inner loop of long runs: local names are faster than attributes.
+        since_s, power_w, runs = self._since_s, self._power_w, self._runs
+        energy_j, busy_s = self._energy_j, self._busy_s
+        power_now_w, runs_now = seen.power_w, bool(seen.residents)
+        for gpu in gpus:
+            held_s = now_s - since_s[gpu]
+            energy_j[gpu] += power_w[gpu] * held_s
+            if runs[gpu]:
+                busy_s[gpu] += held_s
+            since_s[gpu] = now_s
+            power_w[gpu] = power_now_w
+            runs[gpu] = runs_now
+
+    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
+        """Add the interval of a task that has left its GPUs; `last` is the one on the last of them."""
+        task, start_s, end_s = last.task, last.start_s, last.end_s
+        self._waiting_s[task] += start_s - self._left_s[task]
+        self._execution_s[task] += end_s - start_s
+        self._left_s[task] = end_s
+        self._last_gpu[task] = gpus[-1]
+        if last.outcome == "completed":
+            self._completion_s[task] = end_s
+        for gpu in gpus:
+            self._active_j[gpu] = self._energy_j[gpu] + self._power_w[gpu] * (end_s - self._since_s[gpu])
+
+    def finish(self, now_s: float) -> tuple[Timeline, Totals]:
+        """Return an empty timeline, and the totals up to `now_s`."""
+        held_s = now_s - np.array(self._since_s)
+        return Timeline(self.labels, (), ()), Totals(
+            waiting_s=np.array(self._waiting_s),
+            execution_s=np.array(self._execution_s),
+            completion_s=np.array(self._completion_s),
+            last_gpu=np.array(self._last_gpu, dtype=np.float64),
+            energy_active_j=np.array(self._active_j),
+            energy_cluster_j=np.array(self._energy_j) + np.array(self._power_w) * held_s,
+            busy_s=np.array(self._busy_s) + np.where(self._runs, held_s, 0.0),
+        )
+
+
+SEGMENTS, INTERVALS = "segments.csv", "intervals.csv"
+
+
+class CsvSink:
+    """Writes rows to a CSV file, in place of a list that collects them.
+
+    Its pickle holds the length of the file; unpickling truncates the file to that length, so that a run that continues
+    from a checkpoint writes no row twice.
+
+    Args:
+        path: the file; its content is lost.
+        columns: its header.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path = path
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = path.open("wb")
+        self._file.write((",".join(columns) + "\n").encode())
+
+    def append(self, row: NamedTuple) -> None:
+        """Write a row; a number is the shortest text that reads back as the same number."""
+        self._file.write((",".join(map(_cell, row)) + "\n").encode())
+
+    def extend(self, rows: Iterable[NamedTuple]) -> None:
+        """Write rows."""
+        for row in rows:
+            self.append(row)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an empty iterator: the rows are in the file."""
+        return iter(())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._file.flush()
+        return {"path": self._path, "length": self._file.tell()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._path = state["path"]
+        self._file = self._path.open("r+b")
+        self._file.truncate(state["length"])
+        self._file.seek(state["length"])
+
+
+class StreamingRecorder:
+    """Writes the timeline to `segments.csv` and `intervals.csv` of a folder, and adds up times and energies.
+
+    Args:
+        labels: of the GPUs.
+        tasks: the task set.
+        folder: of the two files.
+    """
+
+    def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task], folder: Path) -> None:
+        self._segments, self._intervals = (
+            CsvSink(folder / name, kind._fields) for name, kind in ((SEGMENTS, Segment), (INTERVALS, Interval))
+        )
+        self._timeline = TimelineRecorder(labels, self._segments, self._intervals)
+        self._totals = TotalsRecorder(labels, tasks)
+
+    def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
+        """Take the reading of a GPU from `now_s` on."""
+        self._timeline.observe(gpu, now_s, seen)
+        self._totals.observe(gpu, now_s, seen)
+
+    def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
+        """Take one reading for several GPUs from `now_s` on."""
+        self._timeline.observe_all(gpus, now_s, seen)
+        self._totals.observe_all(gpus, now_s, seen)
+
+    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
+        """Add the interval of a task that has left its GPUs; `last` is the one on the last of them."""
+        self._timeline.add_interval(last, gpus)
+        self._totals.add_interval(last, gpus)
+
+    def finish(self, now_s: float) -> tuple[Timeline, Totals]:
+        """Close the files; return an empty timeline and the totals up to `now_s`."""
+        empty, _ = self._timeline.finish(now_s)
+        self.release()
+        return empty, self._totals.finish(now_s)[1]
+
+    def release(self) -> None:
+        """Close the files."""
+        self._segments.close()
+        self._intervals.close()
+
+
+def _cell(value: object) -> str:
+    """Return the text of a cell; residents are `task@MPS percentage@seconds per iteration`, joined by `+`."""
+    if isinstance(value, tuple):
+        return "+".join("@".join(map(str, resident)) for resident in value)
+    return "" if value is None else str(value)

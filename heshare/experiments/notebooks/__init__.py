@@ -1,0 +1,1 @@
+"""Notebooks: their parameters, their execution, and what they use to save outputs."""

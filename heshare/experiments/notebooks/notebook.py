@@ -1,0 +1,171 @@
+"""The context of a notebook: its parameters, random generators, and the saving of figures, tables and claims."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from heshare import files
+from heshare.errors import DeviceError, InputError
+from heshare.experiments import provenance, tables
+from heshare.experiments.claims import claim_table
+from heshare.experiments.figures import style
+from heshare.experiments.figures.style import origin, write_figure
+from heshare.experiments.notebooks import notebook_parameters
+from heshare.experiments.notebooks.run_notebooks import folder_for
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A written PNG, which Jupyter shows in its printed size."""
+
+    path: Path
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        return self.path.read_bytes(), {"width": int(150 * style.COLUMN_IN)}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context of a running notebook; made by `setup`.
+
+    Attributes:
+        notebook: the source, with its defaults and promised outputs.
+        parameters: the values of this run.
+        out: the folder that outputs go to.
+    """
+
+    notebook: notebook_parameters.Notebook
+    parameters: dict[str, Any]
+    out: Path
+    _claims: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def profile(self) -> str:
+        """`smoke`, `paper` or `live`."""
+        return str(self.parameters["profile"])
+
+    @property
+    def cells(self) -> Path:
+        """The folder of finished cells, which are kept between runs of a notebook: its parameter `cells_dir`.
+
+        Without one it is the checkout's `build/cells`; for outputs outside the checkout, a folder beside them.
+        """
+        given = str(self.parameters.get("cells_dir", ""))
+        if given:
+            return Path(given)
+        out = self.out.resolve()
+        inside = out.is_relative_to(files.root())
+        return files.root() / "build" / "cells" if inside else out.parent / f"{out.name}.cells"
+
+    def rng(self, stream: int = 0) -> np.random.Generator:
+        """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
+        return np.random.default_rng(np.random.SeedSequence([int(self.parameters.get("seed", 0)), stream]))
+
+    def figure(self, rows: int = 1, columns: int = 1, *, height_in: float = 2.1, wide: bool = False, **kw: Any) -> Any:
+        """Return a figure of one column's width (or of the page's) and its axes."""
+        width_in = style.PAGE_IN if wide else style.COLUMN_IN
+        return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
+
+    def save(
+        self, fig: Figure, name: str, *, data: pd.DataFrame, caption: str, rows: Mapping[str, int] | str
+    ) -> Preview:
+        """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
+
+        Args:
+            fig: the figure; the caption is written under it.
+            name: one of the promised outputs, such as `fig06_comparison`.
+            data: the plotted numbers.
+            caption: what is drawn, intervals and seeds; the provenance is put before it.
+            rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
+
+        Returns:
+            The PNG, which a notebook shows.
+
+        Raises:
+            InputError: the notebook did not promise this output, or there is no data.
+        """
+        counts = self._check(name, data, rows)
+        text = f"{origin(counts)}; {caption}"
+        preview = write_figure(fig, self.out, name, text)
+        self._sidecar(name, data, text, counts)
+        return Preview(preview)
+
+    def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
+        """Write a table as CSV, Markdown and JSON (its provenance); return it for display.
+
+        Raises:
+            InputError: the notebook did not promise this output, or there is no data.
+        """
+        counts = self._check(name, data, rows)
+        text = f"{caption} {origin(counts).capitalize()}."
+        files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{text}\n")
+        self._sidecar(name, data, text, counts)
+        return data
+
+    def claim(self, id: str, part: str = "", **values: Any) -> str:
+        """Evaluate a claim of the paper and return the verdict; see `evaluate_claim` for the arguments."""
+        row = claim_table.evaluate_claim(claim_table.paper_claims()[id, part], profile=self.profile, **values)
+        self._write_claim(row)
+        return str(row["verdict"])
+
+    def because(self, id: str, part: str = "", *, why: str) -> None:
+        """Explain why a claim fails that another notebook evaluates; see `explain_failure`."""
+        self._write_claim(claim_table.explain_failure(claim_table.paper_claims()[id, part], why, profile=self.profile))
+
+    def _write_claim(self, row: dict[str, object]) -> None:
+        """Write this notebook's rows of claims; a row replaces an earlier one of the same claim."""
+        key = (row["id"], row["part"])
+        self._claims[:] = [old for old in self._claims if (old["id"], old["part"]) != key] + [row]
+        text = json.dumps(self._claims, indent=2, ensure_ascii=False) + "\n"
+        files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
+
+    def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str) -> dict[str, int]:
+        if name not in self.notebook.outputs:
+            raise InputError(
+                f"an output {name!r}",
+                "one of " + ", ".join(self.notebook.outputs),
+                "Name it in setup(outputs=[...]).",
+                file=self.notebook.path.name,
+            )
+        if data.empty:
+            raise InputError(f"no rows for {name}", "the plotted numbers", "Pass them as data.")
+        counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
+        return {kind: counts[kind] for kind in provenance.check_provenances(counts)}
+
+    def _sidecar(self, name: str, data: pd.DataFrame, caption: str, counts: Mapping[str, int]) -> None:
+        files.write_text(self.out / f"{name}.csv", tables.to_csv(data))
+        text = provenance.sidecar_json(
+            name=name, caption=caption, rows=counts, notebook=self.notebook.path, parameters=self.parameters
+        )
+        files.write_text(self.out / f"{name}.json", text)
+
+
+def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Context:
+    """Begin a notebook: check its parameters, apply the style, choose the output folder.
+
+    Args:
+        name: the notebook's file name without `.ipynb`.
+        values: the notebook's `globals()`; only the names of its parameters cell are read.
+        outputs: the names that this notebook promises to write, a literal list, which is read from the source.
+
+    Raises:
+        InputError: a parameter of the wrong type, or an unknown profile.
+        DeviceError: the profile `live`, since `heshare live` measures.
+    """
+    source = notebook_parameters.read(notebook_parameters.find([name])[0])
+    parameters = notebook_parameters.check(source, {key: values[key] for key in source.defaults})
+    default = folder_for(str(parameters["profile"]))
+    if parameters["profile"] == "live":
+        raise DeviceError(
+            "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
+        )
+    style.apply()
+    out = Path(str(parameters["out_dir"])) if parameters["out_dir"] else default
+    return Context(source, parameters, out)

@@ -1,0 +1,197 @@
+"""Parameters and promised outputs of notebooks, read from their source.
+
+Papermill accepts a misspelt parameter with a log line, and parses text as YAML. Here a parameter must be defined by the
+notebook's tagged cell and have the type that it has there.
+"""
+
+import ast
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heshare import files
+from heshare.errors import InputError
+
+TAG, LIVE = "parameters", "live"
+PROFILES = ("smoke", "paper", "live")
+RESERVED = ("profile", "out_dir")
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """A source notebook, read but not run.
+
+    Attributes:
+        path: the file.
+        defaults: its parameters cell, name to literal value.
+        outputs: the names that its `setup(...)` call promises to write.
+    """
+
+    path: Path
+    defaults: dict[str, object]
+    outputs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The file's name without `.ipynb`."""
+        return self.path.stem
+
+
+def folder() -> Path:
+    """Return the checkout's `notebooks/`."""
+    return files.root() / "notebooks"
+
+
+def find(names: Sequence[str] = ()) -> list[Path]:
+    """Return the notebooks of those names (the number alone is enough), or all of `notebooks/`, sorted.
+
+    Those of `notebooks/live`, which need the results of a GPU, are found by name only.
+
+    Raises:
+        InputError: no such notebook.
+    """
+    known = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    if not names:
+        return list(known.values())
+    known |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
+    chosen = []
+    for name in names:
+        stem = Path(name).stem if name.endswith(".ipynb") else name
+        match = [known[stem]] if stem in known else [path for key, path in known.items() if key.split("_")[0] == stem]
+        if not match:
+            raise InputError(
+                repr(name),
+                "one of " + (", ".join(known) or "none: notebooks/ is empty"),
+                suggestion(stem, known),
+                column="notebook",
+            )
+        chosen += match
+    return sorted(set(chosen))
+
+
+def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    """Return a sentence that names the nearest known spelling, if there is one."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else "Choose one of those."
+
+
+def read(path: str | Path) -> Notebook:
+    """Return a notebook's parameters and promised outputs, without running it.
+
+    Raises:
+        InputError: not a notebook, not exactly one parameters cell, a parameter that is no literal, or no `setup(...)`
+            call with a literal list of outputs.
+    """
+    path = Path(path)
+    sources = _code(path)
+    tagged = [source for source, tags in sources if TAG in tags]
+    if len(tagged) != 1:
+        raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
+    return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
+
+
+def _code(path: Path) -> list[tuple[str, list[str]]]:
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise _error(path, "something that is no notebook", "a Jupyter notebook, format 4") from None
+    return [
+        ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def _literals(path: Path, source: str) -> dict[str, object]:
+    defaults: dict[str, object] = {}
+    for statement in ast.parse(source).body:
+        if not (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        ):
+            raise _error(path, ast.unparse(statement), "only `name = literal` in the parameters cell")
+        try:
+            defaults[statement.targets[0].id] = ast.literal_eval(statement.value)
+        except ValueError:
+            raise _error(path, ast.unparse(statement), "a literal: derived values go into the next cell") from None
+    return defaults
+
+
+def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
+    calls = [
+        node
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setup"
+    ]
+    named = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "outputs"]
+    if len(calls) != 1 or len(named) != 1:
+        raise _error(path, f"{len(calls)} setup(...) calls, {len(named)} with outputs", "one, with outputs=[...]")
+    try:
+        return tuple(str(name) for name in ast.literal_eval(named[0]))
+    except ValueError:
+        raise _error(path, ast.unparse(named[0]), "a literal list of output names") from None
+
+
+def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
+    """Return parameters for a run, each with the type of its default.
+
+    Args:
+        notebook: the notebook.
+        given: values by name; text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
+
+    Raises:
+        InputError: an unknown name (the message gives the nearest known one) or a value of another type.
+    """
+    return {name: _check_parameter(notebook, name, value) for name, value in given.items()}
+
+
+def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
+    file = f"notebooks/{notebook.path.name}"
+    if name not in notebook.defaults:
+        known = [default for default in notebook.defaults if default not in RESERVED]
+        expected = "one of " + ", ".join(known)
+        raise InputError(repr(name), expected, suggestion(name, known), file=file, column="parameter")
+    default = notebook.defaults[name]
+    try:
+        return coerce(value, default)
+    except (ValueError, SyntaxError):
+        expected = f"a {_type_name(default)}, such as {default!r}"
+        raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
+
+
+def _type_name(value: object) -> str:
+    names = {bool: "truth value", int: "whole number", float: "number", str: "text", list: "list", tuple: "list"}
+    return names.get(type(value), type(value).__name__)
+
+
+def coerce(value: object, default: object) -> object:
+    """Return `value` with the type of `default`; text is parsed, a whole number may stand for a number.
+
+    Raises:
+        ValueError: it has another type, or its text cannot be parsed as that type.
+        SyntaxError: its text is no literal.
+    """
+    if isinstance(value, str) and not isinstance(default, str):
+        value = {"true": True, "false": False}.get(value.lower()) if isinstance(default, bool) else _parse(value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, list | tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError(value)
+        items = [coerce(item, default[0]) if default else item for item in value]
+        return items if isinstance(default, list) else tuple(items)
+    if type(value) is not type(default):
+        raise ValueError(value)
+    return value
+
+
+def _parse(text: str) -> object:
+    return ast.literal_eval(text.strip())
+
+
+def _error(path: Path, found: str, expected: str) -> InputError:
+    return InputError(found, expected, "Correct the notebook.", file=path)

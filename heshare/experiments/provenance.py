@@ -1,0 +1,114 @@
+"""Provenance of figures and tables: the JSON sidecar beside each output."""
+
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from heshare import __version__, files
+from heshare.errors import InputError
+
+PROVENANCES = ("emulated", "measured", "published")
+_PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", "moocore")
+_FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
+"""Parameters that a sidecar leaves out: they differ from checkout to checkout."""
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of this package and of the packages that compute its numbers."""
+    installed = {"python": platform.python_version(), "heshare": __version__}
+    for name in _PACKAGES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+@cache
+def input_hashes() -> dict[str, str]:
+    """Return the SHA-256 of every file in the checkout's `data/`, by path: all that may have been read."""
+    top = files.root()
+    listed = sorted(path for path in (top / "data").rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(top).as_posix(): files.sha256(path) for path in listed}
+
+
+@cache
+def git_commit() -> str | None:
+    """Return the checkout's commit, with `+` if tracked files differ from it; None outside a git checkout."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct provenances in the order emulated, measured, published.
+
+    Raises:
+        InputError: none, or another one.
+    """
+    distinct = set(provenances)
+    if not distinct or distinct - set(PROVENANCES):
+        raise InputError(
+            ", ".join(sorted(map(str, distinct))) or "nothing",
+            "emulated, measured or published",
+            "Name the provenance of the rows.",
+            column="provenance",
+        )
+    return tuple(provenance for provenance in PROVENANCES if provenance in distinct)
+
+
+def sidecar_json(
+    *,
+    name: str,
+    caption: str,
+    rows: Mapping[str, int],
+    notebook: Path | None,
+    parameters: Mapping[str, object],
+) -> str:
+    """Return the JSON text that is written beside an output.
+
+    Args:
+        name: the output's name, such as `fig06_comparison`.
+        caption: its caption.
+        rows: how many rows are emulated, measured and published.
+        notebook: the notebook that made it, or None.
+        parameters: the notebook's parameters; folders are left out.
+    """
+    check_provenances(rows)
+    kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}
+    content = {
+        "name": name,
+        "caption": caption,
+        "provenance": dict(sorted(rows.items())),
+        "notebook": None if notebook is None else f"notebooks/{_below_notebooks(notebook)}",
+        "notebook_sha256": None if notebook is None else files.sha256(notebook),
+        "profile": kept.get("profile"),
+        "seed": kept.get("seed"),
+        "parameters": kept,
+        "input_files": input_hashes(),
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "git_commit": git_commit(),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _below_notebooks(notebook: Path) -> str:
+    top = files.root() / "notebooks"
+    return notebook.relative_to(top).as_posix() if notebook.is_relative_to(top) else notebook.name
+
+
+def _git(*arguments: str) -> str | None:
+    """Return the output of a git command in the checkout; None if it fails."""
+    command = ["git", "-C", str(files.root()), *arguments]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None

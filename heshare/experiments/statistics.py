@@ -1,0 +1,74 @@
+"""Medians with bootstrap intervals; comparisons are paired by seed (DESIGN: at least 10 seeds, 95 %)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from heshare.errors import InputError
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceInterval:
+    """A median with its 95 % bootstrap interval.
+
+    Attributes:
+        value: the median.
+        low: the 2.5th percentile of the resampled medians.
+        high: the 97.5th percentile of the resampled medians.
+        n: how many values.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def columns(self, value: str, low: str = "low", high: str = "high") -> dict[str, float]:
+        """Return the interval as cells of a table's row: the median is named `value`; `n` comes last."""
+        return {value: self.value, low: self.low, high: self.high, "n": self.n}
+
+    def claim_arguments(self, note: str, provenance: str = "emulated") -> dict[str, Any]:
+        """Return the arguments with which `heshare.experiments.claims.claim_table.evaluate_claim` takes this value."""
+        numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
+        return {**numbers, "provenance": provenance, "note": note}
+
+
+def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> ConfidenceInterval:
+    """The median of `values`, shape (n,), with its 95 % percentile bootstrap interval.
+
+    Raises:
+        InputError: no value, or one that is not finite.
+    """
+    sample: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+        raise InputError(
+            f"values of shape {sample.shape}", "a row of finite numbers, at least one", "Check what the runs returned."
+        )
+    drawn = sample[rng.integers(0, sample.size, size=(resamples, sample.size))]
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return ConfidenceInterval(float(np.median(sample)), float(low), float(high), int(sample.size))
+
+
+def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> ConfidenceInterval:
+    """By how many percent `ours` differs from `theirs`, seed by seed: -30 is a reduction of 30 %.
+
+    Args:
+        ours: one value a seed, shape (n,).
+        theirs: the other policy's values at the same seeds, shape (n,), above zero.
+        rng: draws the bootstrap's samples.
+
+    Raises:
+        InputError: the shapes differ, or `theirs` holds a value that is not above zero.
+    """
+    left, right = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if left.shape != right.shape or not (right > 0).all():
+        raise InputError(
+            f"shapes {left.shape} and {right.shape}",
+            "paired values of one shape, the second above zero",
+            "Compare policies over the same seeds.",
+        )
+    return median_interval(100.0 * (left / right - 1.0), rng)

@@ -1,0 +1,1 @@
+"""Studies behind the figures: one module a question."""

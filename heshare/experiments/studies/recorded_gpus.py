@@ -1,0 +1,244 @@
+"""Recorded GPUs beside the emulated ones: what a record holds of Figs. 1 to 4, Tables II and V, and no more."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.gpu.recording.budget_plan import PAIRS
+from heshare.gpu.recording.recordings import COMMAND, Recording
+from heshare.prediction.features import FEATURE_NAMES, ReferenceFeatures, is_reference, profile_features
+from heshare.prediction.forest import covered_rows
+from heshare.prediction.samples import Samples, profile_samples
+from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fill_missing
+from heshare.profiles.schema import UTILISATIONS, co_runner_counts
+from heshare.world.catalogue import gpu as card
+from heshare.world.catalogue import model, models
+
+ENOUGH, ENOUGH_WORKLOADS = 50, 5
+"""Samples and workloads below which a record is too small to train predictors on."""
+
+
+def labelled(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataFrame:
+    """A frame to draw: in its column `gpu`, measured GPUs are marked, such as `H100 (measured)`.
+
+    Args:
+        frame: columns gpu and provenance, among others.
+        all_of_them: mark the others too, such as `A100 (emulated)`.
+    """
+    kinds = zip(frame["gpu"], frame["provenance"], strict=True)
+    return frame.assign(gpu=[f"{gpu} ({kind})" if all_of_them or kind == "measured" else gpu for gpu, kind in kinds])
+
+
+def beside(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Measured rows after the emulated ones; the emulated ones alone where nothing was measured."""
+    return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
+
+
+def counts(frame: pd.DataFrame, column: str = "provenance") -> dict[str, int]:
+    """How many rows there are of each provenance."""
+    return {str(kind): int(count) for kind, count in frame[column].value_counts().items()}
+
+
+def solo(records: Sequence[Recording], *, batch_sizes: Iterable[int]) -> pd.DataFrame:
+    """Figs. 1 and 2: recorded workloads alone, at 100 % and the top clock; columns as `motivation.solo`.
+
+    The interval is two standard deviations of the repeats, NaN where there was no repeat.
+    """
+    wanted, rows = set(batch_sizes), []
+    for one in records:
+        for row in _tuples(_plain(one.table[is_reference(one.table)])):
+            if row.batch_size not in wanted:
+                continue
+            spread = row.time_std_s / row.time_s if row.repeats > 1 else np.nan
+            factor = float(np.exp(2 * spread))
+            rows.append(
+                {
+                    "workload": row.workload,
+                    "title": model(row.workload).title,
+                    "load": model(row.workload).load,
+                    "batch_size": row.batch_size,
+                    "gpu": one.gpu,
+                    "time_s": row.time_s,
+                    "time_low_s": row.time_s / factor,
+                    "time_high_s": row.time_s * factor,
+                    "power_w": row.power_w,
+                    "energy_j": row.energy_j,
+                    "energy_low_j": row.energy_j / factor,
+                    "energy_high_j": row.energy_j * factor,
+                    "sm_mhz": row.sm_mhz_reached,
+                    "anchored": True,
+                    "uncertainty": spread,
+                    "provenance": "measured",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable[int]) -> pd.DataFrame:
+    """Fig. 3: one recorded workload alone at the clocks that were recorded; columns as `motivation.clocks`.
+
+    The relative time is NaN where one clock was recorded only.
+    """
+    rows = []
+    for size in batch_sizes:
+        for one in records:
+            found = _plain(one.table)
+            found = found[(found["workload"] == workload) & (found["batch_size"] == size)]
+            found = found[(found["co_runners"] == "") & (found["mps_pct"] == 100)].sort_values("sm_mhz")
+            slowest = found["time_s"].max() if len(found) > 1 else np.nan
+            rows += [
+                {
+                    "workload": workload,
+                    "batch_size": size,
+                    "gpu": one.gpu,
+                    "requested_mhz": row.sm_mhz,
+                    "sm_mhz": row.sm_mhz_reached,
+                    "time_s": row.time_s,
+                    "power_w": row.power_w,
+                    "energy_j": row.energy_j,
+                    "throttled": row.throttled,
+                    "provenance": "measured",
+                    "relative_time": row.time_s / slowest,
+                }
+                for row in _tuples(found)
+            ]
+    return pd.DataFrame(rows)
+
+
+def pairs(
+    records: Sequence[Recording],
+    chosen: Iterable[Sequence[str]] = PAIRS,
+    *,
+    batch_size: int,
+    mps_pct: int = 100,
+) -> pd.DataFrame:
+    """Fig. 4: recorded pairs beside each of the two alone; columns as `motivation.pairs`."""
+    rows = []
+    for one in records:
+        table = _plain(one.table)
+        table = table[(table["sm_mhz"] == card(one.gpu).max_mhz) & (table["mps_pct"] == mps_pct)]
+        times = table[table["batch_size"] == batch_size].set_index(["workload", "co_runners"])["time_s"].to_dict()
+        for left, right in chosen:
+            names = ((left, f"{right}:{batch_size}@{mps_pct}"), (right, f"{left}:{batch_size}@{mps_pct}"))
+            alone = np.array([times.get((name, ""), np.nan) for name, _ in names])
+            together = np.array([times.get(key, np.nan) for key in names])
+            if np.isnan([alone, together]).any():
+                continue
+            rows.append(
+                {
+                    "gpu": one.gpu,
+                    "pair": f"{model(left).title} + {model(right).title}",
+                    "alone_s": float(alone.mean()),
+                    "together_s": float(together.mean()),
+                    "degradation_pct": 100.0 * float((together / alone).mean() - 1.0),
+                    "provenance": "measured",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def said(records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: str, shared: bool = False) -> str:
+    """What a caption adds for the recorded GPUs: how much of a figure each record holds; empty without records.
+
+    Args:
+        records: the recorded GPUs.
+        frame: the figure's rows.
+        of: how many rows a GPU would have.
+        what: what they are, such as `workloads`.
+        shared: whether tasks share the GPU in the figure.
+    """
+    parts = []
+    for one in records:
+        held = 0 if frame.empty else int(((frame["gpu"] == one.gpu) & (frame["provenance"] == "measured")).sum())
+        rest = "" if held >= of else ", the rest is not in the record and left out"
+        turns = "; without MPS, the tasks took turns" if shared and one.sharing == "time-slice" else ""
+        parts.append(f" {one.label}: {held} of {of} {what}{rest}{turns}.")
+    return "".join(parts)
+
+
+def covered(one: Recording) -> tuple[pd.DataFrame, str]:
+    """The rows of a record whose tasks were all recorded alone too, and a sentence on what is left out.
+
+    A predictor knows a task by what it does alone. A record that is too small to train on gives no rows.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+        kept = one.table[covered_rows(one.table)].reset_index(drop=True)
+    samples = kept[~is_reference(kept)]
+    if len(samples) < ENOUGH or samples["workload"].nunique() < ENOUGH_WORKLOADS:
+        few = f"{len(samples)} samples of {samples['workload'].nunique()} workloads"
+        return kept.iloc[:0], f" {one.label}: too small a record ({few}), left out."
+    gone = len(one.table) - len(kept)
+    lost = f", {gone} rows left out whose tasks were not all recorded alone" if gone else ""
+    holes = [name for name in UTILISATIONS if kept[name].isna().any()]
+    stood = f"; not measured, the device model's values stand in: {', '.join(holes)}" if holes else ""
+    return kept, f" {one.label}: {len(samples)} samples{lost}{stood}."
+
+
+def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
+    """What predictors learn from the records: all recorded GPUs as one set, every `thin`-th row; none without."""
+    if not tables:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelledUtilisationWarning)
+        return [profile_samples(fill_missing(pd.concat(tables, ignore_index=True))).every(thin)]
+
+
+def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Table II with the range of each feature over the samples of each profile table, by the table's name."""
+    shown = features
+    for name, table in tables.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelledUtilisationWarning)
+            values = profile_features(table[~is_reference(table)].reset_index(drop=True), ReferenceFeatures(table))
+        least = dict(zip(FEATURE_NAMES, values.min(axis=0), strict=True))
+        most = dict(zip(FEATURE_NAMES, values.max(axis=0), strict=True))
+        columns = {f"{name}, least": features["name"].map(least), f"{name}, most": features["name"].map(most)}
+        shown = shown.assign(**columns)
+    return shown
+
+
+def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """What is there to hold the device model against: one row a table, and one that says so if no GPU was recorded.
+
+    Returns:
+        Columns gpu, provenance, rows, workloads, alone, shares, clocks, pairs, larger_sets, repeated (settings), note.
+    """
+    rows = [_contents(table) for table in tables]
+    if not any(row["provenance"] == "measured" for row in rows):
+        note = f"no GPU has been recorded; on a machine with one, run: {COMMAND}"
+        rows.append({"gpu": "none", "provenance": "measured", "rows": 0, "note": note})
+    counted = ["rows", "workloads", "alone", "shares", "clocks", "pairs", "larger_sets", "repeated"]
+    frame = pd.DataFrame(rows, columns=["gpu", "provenance", *counted, "note"])
+    return frame.assign(**{name: frame[name].fillna(0).astype(int) for name in counted}, note=frame["note"].fillna(""))
+
+
+def _contents(table: pd.DataFrame) -> dict[str, object]:
+    others = co_runner_counts(table)
+    alone, top = others == 0, card(table["gpu"].iloc[0]).max_mhz
+    emulated = table["provenance"].iloc[0] == "emulated"
+    return {
+        "gpu": table["gpu"].iloc[0],
+        "provenance": table["provenance"].iloc[0],
+        "rows": len(table),
+        "workloads": table["workload"].nunique(),
+        "alone": int((alone & (table["mps_pct"] == 100) & (table["sm_mhz"] == top)).sum()),
+        "shares": int((alone & (table["mps_pct"] < 100)).sum()),
+        "clocks": table["sm_mhz"].nunique(),
+        "pairs": int((others == 1).sum()),
+        "larger_sets": int((others > 1).sum()),
+        "repeated": int((table["repeats"] > 1).sum()),
+        "note": "control: the forms are its truth, so its errors are those of the procedure" if emulated else "",
+    }
+
+
+def _plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows as the figures' workloads run: FP32 in eager execution."""
+    return table[(table["precision"] == "fp32") & (table["engine"] == "eager") & table["workload"].isin(list(models()))]
+
+
+def _tuples(table: pd.DataFrame) -> list[Any]:
+    return list(table.itertuples(index=False))

@@ -1,0 +1,204 @@
+"""Figures 8 to 11: average JCT and energy over GPU mixes and loads, and over numbers of tasks on one kind of GPU.
+
+How the cost of planning grows with the number of tasks at a fixed number of tasks for each GPU.
+"""
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from heshare.devices.task_sizes import draw
+from heshare.experiments.figures import plots
+from heshare.experiments.studies import variants
+from heshare.experiments.study_runs import median_intervals
+from heshare.plus.costs import BatchCosts
+from heshare.plus.heshare_plus import search_for
+from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import make_instance
+from heshare.world.cluster import Cluster
+
+_UNITS = {variants.JCT: (1e3, "Average JCT (1000 s)"), variants.ENERGY: (1e6, "Energy (MJ)")}
+DRAWN_NOT = ("HeShare+ JCT-opt", "HeShare+ En-opt")
+"""Titles that are in the tables only, to keep the bars apart."""
+
+
+def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Median and 95 % bootstrap interval of average JCT and energy (both accounts) of each policy in each world.
+
+    Args:
+        runs: one row a world, repetition and policy.
+        by: the columns that tell worlds apart.
+        rng: of the bootstrap.
+
+    Returns:
+        The columns of `by`, then title, metric, median, low, high, n, provenance.
+    """
+    return median_intervals(runs, [*by, "title"], variants.METRICS, rng)
+
+
+def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str, group: str) -> list[Artist]:
+    """Bars of one metric: a panel for each value of `panel`, a group for each of `group`, a bar for each policy.
+
+    Args:
+        axes: one for each panel.
+        frame: as from `medians`; `DRAWN_NOT` are left out.
+        metric: `avg_jct_s` or `energy_active_j`.
+        panel: column of the panels.
+        group: column of the groups.
+    """
+    unit, label = _UNITS[metric]
+    part = frame[(frame["metric"] == metric) & ~frame["title"].isin(DRAWN_NOT)]
+    part = part.assign(**{name: part[name] / unit for name in ("median", "low", "high")})
+    drawn: list[Artist] = []
+    shown = list(axes)
+    for ax, (title, rows) in zip(shown, part.groupby(panel, sort=False), strict=True):
+        for bar in plots.bars(ax, rows, group=group, series="title", value="median", low="low", high="high"):
+            drawn += bar
+        ax.set_title(str(title), fontsize=7, loc="left", pad=2)
+        ax.set_ylabel(label)
+    figure = shown[0].get_figure()
+    if figure is not None:
+        figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return drawn
+
+
+def planning(runs: pd.DataFrame) -> pd.DataFrame:
+    """What planning adds to average JCT: nothing starts before the plan is there, so every task waits for it.
+
+    For a controller, which decides between other events all along, it is an upper bound.
+
+    Args:
+        runs: one row a world, repetition and policy, with `planning_s`; tasks arrive at once.
+
+    Returns:
+        One row a policy, medians over worlds and seeds: title, planning_s, predictor_calls, avg_jct_s,
+        with_planning_s (average JCT and planning), added_pct, worst_pct (the most that any run adds), provenance.
+    """
+    added = runs.assign(
+        with_planning_s=runs[variants.JCT] + runs["planning_s"], added_pct=100 * runs["planning_s"] / runs[variants.JCT]
+    )
+    columns = ["planning_s", "predictor_calls", variants.JCT, "with_planning_s", "added_pct"]
+    by_title = added.groupby("title", sort=False)
+    table = by_title[columns].median().assign(worst_pct=by_title["added_pct"].max(), provenance="emulated")
+    return table.reset_index()
+
+
+def between(
+    runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator, why: str
+) -> dict[str, Any]:
+    """Arguments of a claim on two of HeShare's own plans: paired by world and seed.
+
+    Args:
+        runs: one row a world, repetition and policy, with a column `world`.
+        ours: the title of the one.
+        theirs: the title of the other.
+        metric: `avg_jct_s` or `energy_active_j`.
+        rng: of the bootstrap.
+        why: what the note says besides.
+    """
+    other = variants.ENERGY if metric == variants.JCT else variants.JCT
+    found, beside = (variants.between(runs, ours, theirs, name, rng) for name in (metric, other))
+    word = "average JCT" if metric == variants.ENERGY else "energy"
+    return found.claim_arguments(
+        f"Paired by world and seed, active account; {word} beside it {beside.value:+.0f} % "
+        f"[{beside.low:+.0f}, {beside.high:+.0f}]. {why}"
+    )
+
+
+def front_width(runs: pd.DataFrame, rng: np.random.Generator) -> str:
+    """How far HeShare's two ends are apart: the most that any plan between them could gain, as a sentence."""
+    energy = variants.between(runs, "En-opt", "JCT-opt", variants.ENERGY, rng).value
+    jct = variants.between(runs, "JCT-opt", "En-opt", variants.JCT, rng).value
+    return f"The whole front, end to end, is {energy:+.0f} % in energy and {jct:+.0f} % in average JCT when run."
+
+
+def both_rivals(table: pd.DataFrame, ours: str, metric: str) -> dict[str, Any]:
+    """Arguments of a claim on Morak and mu-Serve at once: the rival against which we gain least counts."""
+    rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
+    sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
+    worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
+    size = float(sizes[other])
+    return variants.priced(table, ours, worst, metric, f"Against {other} in the paper's set-up: {size:+.0f} %.")
+
+
+UNITS = {"T4": 4, "V100": 2, "A100": 2}
+TASKS = 60
+"""Tasks for each such unit of 8 GPUs."""
+
+
+def cluster_for(tasks: int) -> Cluster:
+    """GPUs in the proportions of `UNITS` for a number of tasks; 10,000 tasks get 1,000 GPUs."""
+    units = 125 if tasks == 10_000 else max(1, tasks // TASKS)
+    return Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNITS.items()))
+
+
+def study(
+    sizes: Sequence[int],
+    predictor: Predictor,
+    *,
+    seed: int,
+    effort: SearchSettings = DEFAULT_SETTINGS,
+    timed: bool = True,
+    warm: bool = True,
+) -> pd.DataFrame:
+    """Plan task sets of several sizes with HeShare+.
+
+    Args:
+        sizes: numbers of tasks.
+        predictor: what is believed; its tables are filled before the search and timed apart.
+        seed: of the task sets and the search.
+        effort: how hard to search.
+        timed: whether to report times, which differ from run to run.
+        warm: whether to search once before, unreported, so that compiling is in no row.
+
+    Returns:
+        One row a size: `tasks`, `gpus`, `points` of the front, `predictor_rows` asked for the tables and, if timed,
+        `tables_s` and `search_s`.
+    """
+    rows = []
+    for place, size in enumerate([*sizes[: int(warm)], *sizes]):
+        cluster, calls, start_s = cluster_for(size), predictor.calls, perf_counter()
+        tasks = draw(size, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
+        costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor, effort.choices)
+        costs.fill_tables()
+        filled_s = perf_counter()
+        search = search_for(costs, effort, np.random.default_rng(seed))
+        search.run()
+        plans, _ = search.plans()
+        row = {"tasks": size, "gpus": len(cluster), "points": len(plans), "predictor_rows": predictor.calls - calls}
+        times_s = {"tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s} if timed else {}
+        rows += [{**row, **times_s}] if place >= int(warm) else []
+    return pd.DataFrame(rows)
+
+
+def exponent(frame: pd.DataFrame) -> float:
+    """The exponent of the search's time against the number of tasks, by least squares of logarithms."""
+    return float(np.polyfit(np.log(frame["tasks"]), np.log(frame["search_s"]), 1)[0])
+
+
+def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
+    """Seconds of search, or GPUs where no time was taken, and plans on the front, against tasks."""
+    drawn: list[Artist] = []
+    tasks = frame["tasks"].to_numpy(float)
+    shown = ("search_s", "Search (s)") if "search_s" in frame else ("gpus", "GPUs")
+    for ax, (column, label) in zip(axes, (shown, ("points", "Plans on the front")), strict=True):
+        values = frame[column].to_numpy(float)
+        drawn += ax.plot(tasks, values, color="#0072B2", marker="o")
+        if column == "search_s":
+            drawn += ax.plot(tasks, values[0] * tasks / tasks[0], color="#999999", ls="--", lw=0.8)
+            ax.set_yscale("log")
+        else:
+            ax.set_ylim(0, None)
+        ax.set_xscale("log")
+        ax.set_xticks(tasks, [f"{size:g}" for size in tasks])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.set(xlabel="Tasks", ylabel=label)
+    return drawn

@@ -1,0 +1,287 @@
+"""Searches side by side: what each finds in the same task sets, how good that is, and how it got there (Fig. 7)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.arrays import FloatArray
+from heshare.experiments.figures import plots, style
+from heshare.experiments.statistics import change_pct, median_interval
+from heshare.experiments.studies import pymoo_searches
+from heshare.experiments.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
+from heshare.experiments.studies.pymoo_searches import SearchCheckpoint
+from heshare.plus.heshare_plus import optimise
+from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import Instance, make_instance
+from heshare.scheduling.settings import Settings
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+OURS, IMPROVED = "HeShare", "HeShare+"
+CHECKPOINTS = (500, 1000, 2500, 5000, 10_000, 25_000)
+ABLATIONS: Mapping[str, dict[str, Any]] = {
+    "as it is": {},
+    "random initialisation": {"initialisation": "random"},
+    "uniform crossover": {"crossover": "uniform"},
+    "random reset": {"mutation": "reset"},
+    "no task recovery": {"recovery": False},
+    "static targets (literal)": {"targets": "static"},
+    "subset totals (literal)": {"segments": "totals"},
+    "every task migrates (literal)": {"mutation_rate": 1.0},
+    "only ranks at first (literal)": {"seed_mutation": 0.0},
+    "batches until memory is full": {"batching": "memory"},
+    "no sharing": {"batching": "single"},
+    "no MPS percentages": {"mps_goal": "none"},
+    "own JCT for MPS (literal)": {"mps_goal": "own"},
+    "no clocks": {"clock_scope": "none"},
+    "one clock for all (literal)": {"clock_scope": "plan"},
+}
+"""Settings of each ablation by its name; one part of the paper replaced at a time."""
+
+Runner = Callable[[Instance, np.random.Generator], list[SearchCheckpoint]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Searches of the same task sets, one task set a seed.
+
+    Attributes:
+        final: one row a seed and system: `system`, `seed`, `hypervolume`, `igd_plus` of its final plans, `points`.
+        curves: one row a seed, system and checkpoint: `evaluations`, `hypervolume` of stage 1's front, `seconds`.
+        fronts: the final fronts, [J, s], shape (m, 2), by system, one a seed.
+    """
+
+    final: pd.DataFrame
+    curves: pd.DataFrame
+    fronts: Mapping[str, list[FloatArray]]
+
+
+def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, Runner]:
+    """HeShare, and for each mutation rate some of its rivals (keys of `rivals.TITLES`), by their titles in figures."""
+    total = settings.population * settings.generations
+    checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
+    found: dict[str, Runner] = {
+        OURS: lambda world, rng: pymoo_searches.genetic_checkpoints(world, settings, rng, checkpoints)
+    }
+    fair = replace(settings, initialisation="random")
+    for rate, those in names.items():
+        for name in those:
+            title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}"
+            run = partial(pymoo_searches.search_checkpoints, name, settings=fair, checkpoints=checkpoints, rate=rate)
+            found[title] = partial(_run, run)
+    return found
+
+
+def _run(
+    run: Callable[..., list[SearchCheckpoint]], world: Instance, rng: np.random.Generator
+) -> list[SearchCheckpoint]:
+    return run(instance=world, rng=rng)
+
+
+def compare(
+    sets: Mapping[int, Sequence[Task]],
+    cluster: Cluster,
+    predictor: Predictor,
+    *,
+    runners: Mapping[str, Runner],
+    settings: Settings,
+    improved: SearchSettings | None = DEFAULT_SETTINGS,
+) -> Study:
+    """Let every system search the same task sets, and take what each finds through the same second stage.
+
+    Args:
+        sets: task sets by seed; the seed is the searches' too.
+        cluster: the GPUs.
+        predictor: what is believed, by all alike.
+        runners: the systems, as from `systems`.
+        settings: of the second stage.
+        improved: how hard HeShare+ searches the task sets too; None leaves it out.
+    """
+    final, curves = [], []
+    fronts: dict[str, list[FloatArray]] = {}
+    for number, tasks in sets.items():
+        world = make_instance(tasks, cluster, predictor)
+        stages = {title: run(world, _rng(number, 1)) for title, run in runners.items()}
+        found = {title: configure(own[-1].schemes, world, predictor, settings)[1] for title, own in stages.items()}
+        if improved is not None:
+            better = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2), effort=improved)
+            found[IMPROVED] = better.objectives
+        level = random_plan_mean(world, _rng(number, 3))
+        final += _measured(found, level, number)
+        curves += _curves(stages, level, number)
+        for title, front in found.items():
+            fronts.setdefault(title, []).append(front)
+    return Study(pd.DataFrame(final), pd.DataFrame(curves), fronts)
+
+
+def ablation(
+    sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
+) -> pd.DataFrame:
+    """What each part is worth: `base` with one part replaced at a time, and all of the paper's words literally.
+
+    Returns:
+        One row a seed and `system`: `hypervolume` and `igd_plus` of the final plans.
+    """
+    rows = []
+    sizes = {"population": base.population, "generations": base.generations}
+    variants = {name: replace(base, **changes) for name, changes in ABLATIONS.items()}
+    variants["all words literally"] = Settings.literal(**sizes)
+    for number, tasks in sets.items():
+        world = make_instance(tasks, cluster, predictor)
+        found = {}
+        for name, settings in variants.items():
+            found[name] = configure(search(world, settings, _rng(number, 1)), world, predictor, settings)[1]
+        rows += _measured(found, random_plan_mean(world, _rng(number, 3)), number)
+    return pd.DataFrame(rows)
+
+
+def _rng(seed: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, stream]))
+
+
+def _measured(found: Mapping[str, FloatArray], level: FloatArray, seed: int) -> list[dict[str, object]]:
+    stick = FrontIndicators.of(list(found.values()), level)
+    return [
+        {
+            "system": title,
+            "seed": seed,
+            "hypervolume": stick.hypervolume(front),
+            "igd_plus": stick.igd_plus(front),
+            "points": len(front),
+        }
+        for title, front in found.items()
+    ]
+
+
+def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, seed: int) -> list[dict[str, object]]:
+    stick = FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
+    return [
+        {
+            "system": title,
+            "seed": seed,
+            "evaluations": stage.schemes.evaluations,
+            "hypervolume": stick.hypervolume(stage.schemes.objectives),
+            "seconds": stage.seconds,
+        }
+        for title, own in stages.items()
+        for stage in own
+    ]
+
+
+def summary(final: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
+    """Each system's hypervolume and IGD+, and how `against` compares with it, seed by seed.
+
+    Returns:
+        Columns system, hypervolume, low, high (median, 95 % bootstrap interval), igd_plus (median), change_pct,
+        change_low_pct, change_high_pct (`against` over the system), p_value (Wilcoxon, two-sided), n, provenance.
+    """
+    table = final.pivot_table(index="seed", columns="system", values="hypervolume")
+    igd_plus = final.groupby("system")["igd_plus"].median()
+    rows = []
+    for title in dict.fromkeys(final["system"]):
+        middle = median_interval(table[title], rng)
+        change = change_pct(table[against], table[title], rng)
+        row = {"system": title, "hypervolume": middle.value, "low": middle.low, "high": middle.high}
+        row |= {"igd_plus": igd_plus[title], "change_pct": change.value}
+        row |= {"change_low_pct": change.low, "change_high_pct": change.high}
+        row |= {"p_value": wilcoxon(table[against].tolist(), table[title].tolist()), "n": middle.n}
+        rows.append({**row, "provenance": "emulated"})
+    return pd.DataFrame(rows)
+
+
+def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
+    """Median attainment surfaces over the seeds: `system`, `energy`, `jct`, each over the best that any found (1)."""
+    rows = []
+    for title in titles:
+        scaled = [
+            front / np.min([own[at].min(axis=0) for own in study.fronts.values()], axis=0)
+            for at, front in enumerate(study.fronts[title])
+        ]
+        rows += [{"system": title, "energy": x, "jct": y} for x, y in attainment(scaled)]
+    return pd.DataFrame(rows)
+
+
+def covers_more(final: pd.DataFrame, rng: np.random.Generator, rate: str = "0.1") -> dict[str, Any]:
+    """S1: the order of the hypervolumes at the paper's mutation rate; the note has the other rate too."""
+    table = summary(final, OURS, rng).set_index("system")
+    theirs = [title for title in table.index if title.endswith(f" at {rate}")]
+    holds = {title: bool(table["change_low_pct"][title] > 0) for title in theirs}
+    nearest = min(theirs, key=lambda title: float(table["change_pct"][title]))
+    said = ", ".join(
+        f"{row.Index} {row.change_pct:+.2f} % (p = {row.p_value:.3g})"
+        for row in table.itertuples()
+        if str(row.Index) not in (OURS, IMPROVED)
+    )
+    return {
+        "measured": float(table["change_pct"][nearest]),
+        "low": float(table["change_low_pct"][nearest]),
+        "high": float(table["change_high_pct"][nearest]),
+        "n": int(table["n"][nearest]),
+        "holds": holds,
+        "provenance": "emulated",
+        "note": f"Hypervolume of HeShare's final plans over each rival's, paired by seed: {said}. Measured: over the "
+        f"nearest at rate {rate}, {nearest}. All have the same encoding, evaluator, evaluations and second stage.",
+    }
+
+
+def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
+    """Fig. 7: the fronts of one seed, and the median attainment surfaces of all, at the paper's mutation rate.
+
+    Returns:
+        What is drawn: `panel`, `system`, `energy`, `jct`, over the best that any system found.
+    """
+    titles = [title for title in study.fronts if not title.endswith("1/n")]
+    one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
+    data = [surfaces(one, titles).assign(panel=f"seed {seed}"), surfaces(study, titles).assign(panel="median surface")]
+    for ax, part in zip(axes, data, strict=True):
+        for index, (title, front) in enumerate(part.groupby("system", sort=False)):
+            how = style.series_style(str(title), index)
+            ax.plot(front["energy"], front["jct"], color=how.colour, ls=how.line, drawstyle="steps-post", label=title)
+        ax.set(xlabel="Energy (best found: 1)", ylabel="Average JCT (best found: 1)", title=part["panel"].iloc[0])
+        ax.grid(axis="both")
+    axes[0].legend()
+    return pd.concat(data, ignore_index=True)[["panel", "system", "energy", "jct"]]
+
+
+def convergence(ax: Axes, curves: pd.DataFrame, against: str) -> pd.DataFrame:
+    """Median hypervolume of the first stage's fronts against `evaluations` or `seconds`; returns what is drawn."""
+    drawn = curves.groupby(["system", "evaluations"], sort=False)[["hypervolume", "seconds"]].median().reset_index()
+    if against == "evaluations":
+        drawn = drawn.drop(columns="seconds")
+    plots.lines(ax, drawn, x=against, y="hypervolume", series="system")
+    ax.set_xscale("log")
+    ax.set(xlabel="Evaluations" if against == "evaluations" else "Time (s)", ylabel="Relative hypervolume")
+    ax.legend()
+    return drawn
+
+
+def ablation_bars(ax: Axes, table: pd.DataFrame) -> None:
+    """Median hypervolume of every ablation with its interval; `table` as from `summary`."""
+    place = np.arange(len(table))[::-1]
+    value = table["hypervolume"].to_numpy(float)
+    spread = np.stack((value - table["low"], table["high"] - value))
+    literal = table["system"].str.contains("literal").to_numpy(bool)
+    for chosen, index, label in ((~literal, 1, "replaced"), (literal, 0, "the paper's words literally")):
+        how = style.series_style("", index)
+        ax.errorbar(
+            value[chosen],
+            place[chosen],
+            xerr=spread[:, chosen],
+            ls="",
+            marker=how.marker,
+            color=how.colour,
+            label=label,
+        )
+    ax.axvline(value[0], color="#999999", lw=0.8)
+    ax.set_yticks(place, table["system"])
+    ax.set(xlabel="Relative hypervolume")
+    ax.grid(axis="both")
+    plots.legend_above(ax)

@@ -1,0 +1,302 @@
+"""Which claims survive where: each comparison with the rivals again, in worlds that differ in one thing.
+
+A `Condition` changes one thing for everyone (the GPUs, the tasks) or the rivals' power cap or latency limit. A `MeasuredPlace`
+is where some of the claims are measured: Fig. 6's mix, Figs. 8 and 9's loads, Figs. 10 and 11's single kinds of GPU.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from heshare.errors import InputError
+from heshare.experiments.claims import claim_table
+from heshare.experiments.claims.verdict_plots import BELOW
+from heshare.experiments.statistics import ConfidenceInterval
+from heshare.experiments.studies import sensitivity_worlds as worlds
+from heshare.experiments.studies import variants
+from heshare.experiments.studies.variants import ENERGY, JCT, PAPER, PLACED, RIVALS
+from heshare.experiments.sweeps import resolve
+from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
+from heshare.world.cluster import Cluster
+
+PLUS, BETTER = "HeShare+", "better rival"
+PLANS = {"Trade-off": "heshare:trade-off", "En-opt": "heshare:en-opt", "JCT-opt": "heshare:jct-opt"}
+BASE = "as calibrated"
+ROUNDS = 1
+"""How long HeShare+ searches, see `heshare.plus.heshare_plus_policy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that differs from the reference.
+
+    Attributes:
+        axis: what differs, such as `idle power`.
+        level: how, such as `low`.
+        cap: Morak's power cap, as a share of the TDP; None for its default.
+        limit: both rivals' latency limit, as a multiple of the time alone; None for their default.
+        world: a world of `sensitivity_worlds.WORLDS`, or none.
+        draw: a kind of `sensitivity_worlds.draw`, or none.
+        arrivals: as in `heshare.world.task_set.arrivals_s`.
+        scale: factor on the number of tasks.
+    """
+
+    axis: str
+    level: str
+    cap: float | None = None
+    limit: float | None = None
+    world: str = ""
+    draw: str = ""
+    arrivals: str = "at_once"
+    scale: float = 1.0
+
+
+CONDITIONS: Sequence[Condition] = (
+    Condition("", BASE),
+    Condition("Morak's cap", "0.6", cap=0.6),
+    Condition("Morak's cap", "1.0", cap=1.0),
+    Condition("latency limit", "1.1", limit=1.1),
+    Condition("latency limit", "2.0", limit=2.0),
+    Condition("idle power", "low", world="idle-low"),
+    Condition("idle power", "high", world="idle-high"),
+    Condition("T4's power", "low", world="t4-low"),
+    Condition("T4's power", "high", world="t4-high"),
+    Condition("A100's power", "low", world="a100-low"),
+    Condition("A100's power", "high", world="a100-high"),
+    Condition("GPT-2", "none", draw="without-gpt2"),
+    Condition("GPT-2", "apart", world="gpt2-apart"),
+    Condition("GPT-2", "close", world="gpt2-close"),
+    Condition("arrivals", "Poisson", arrivals="poisson"),
+    Condition("arrivals", "bursts", draw="bursts"),
+    Condition("task sizes", "alike", draw="alike"),
+    Condition("task sizes", "heavy tail", draw="heavy"),
+    Condition("tasks", "half", scale=0.5),
+    Condition("tasks", "double", scale=2.0),
+)
+"""The reference and, one thing at a time, what differs from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPlace:
+    """Where some claims are measured.
+
+    Attributes:
+        name: of the place.
+        cluster: the GPUs.
+        tasks: how many tasks.
+        loads: load classes; claims are over all of them.
+        plans: titles of ours that are measured there.
+        forms: of the rivals; where all GPUs are alike, placement is left as the paper has it.
+    """
+
+    name: str
+    cluster: str
+    tasks: int
+    loads: tuple[str, ...]
+    plans: tuple[str, ...]
+    forms: tuple[str, ...] = (PAPER, PLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One claim's number: where it is measured, who, against whom, in what.
+
+    Attributes:
+        id: of the claim; `+` for HeShare+ against the better rival, of which the paper knows nothing.
+        part: which of the claim's numbers.
+        place: name of the place.
+        ours: the title of our policy.
+        rivals: of several, the one against which we gain least counts.
+        metric: `energy_active_j` or `avg_jct_s`.
+    """
+
+    id: str
+    part: str
+    place: str
+    ours: str
+    rivals: tuple[str, ...]
+    metric: str
+
+    @property
+    def label(self) -> str:
+        """For a figure."""
+        what = "energy" if self.metric == ENERGY else "JCT"
+        against = " and ".join(rival.replace("mu-Serve", "μ-Serve") for rival in self.rivals)
+        where = f" on {self.place}" if self.id.startswith("O") and self.id != "O4" else ""
+        return f"{'' if self.id == '+' else self.id + ' '}{self.ours} against {against}{where}: {what}"
+
+
+MORAK, MU_SERVE = RIVALS
+MIX, LOADS, KINDS = "mix", "loads", ("T4", "V100", "A100")
+MEASURES: Sequence[Measure] = (
+    Measure("H1", "energy", MIX, "Trade-off", (MORAK,), ENERGY),
+    Measure("H1", "jct", MIX, "Trade-off", (MORAK,), JCT),
+    Measure("H2", "energy", MIX, "Trade-off", (MU_SERVE,), ENERGY),
+    Measure("H2", "jct", MIX, "Trade-off", (MU_SERVE,), JCT),
+    Measure("G1", MORAK, LOADS, "Trade-off", (MORAK,), JCT),
+    Measure("G1", MU_SERVE, LOADS, "Trade-off", (MU_SERVE,), JCT),
+    Measure("G2", MORAK, LOADS, "Trade-off", (MORAK,), ENERGY),
+    Measure("G2", MU_SERVE, LOADS, "Trade-off", (MU_SERVE,), ENERGY),
+    Measure("O1", MORAK, "T4", "JCT-opt", (MORAK,), JCT),
+    Measure("O1", MU_SERVE, "T4", "JCT-opt", (MU_SERVE,), JCT),
+    Measure("O2", "V100", "V100", "Trade-off", (MORAK, MU_SERVE), JCT),
+    Measure("O2", "A100", "A100", "Trade-off", (MORAK, MU_SERVE), JCT),
+    *(Measure("O3", kind, kind, "En-opt", (MORAK,), ENERGY) for kind in KINDS),
+    Measure("O4", "", "single", "Trade-off", (MORAK,), ENERGY),
+    Measure("+", "energy", MIX, PLUS, (BETTER,), ENERGY),
+    Measure("+", "jct", MIX, PLUS, (BETTER,), JCT),
+)
+"""H1, H2, G1, G2, O1 to O4, and HeShare+ against the better rival."""
+
+
+def conditions(axes: Sequence[str]) -> list[Condition]:
+    """The reference, and the conditions that differ from it in one of `axes`.
+
+    Raises:
+        InputError: nothing differs in such a thing.
+    """
+    known = list(dict.fromkeys(each.axis for each in CONDITIONS if each.axis))
+    for axis in axes:
+        if axis not in known:
+            raise InputError(repr(axis), ", ".join(known), "Choose among them.", column="axes")
+    return [each for each in CONDITIONS if each.axis in ("", *axes)]
+
+
+def places(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[MeasuredPlace, ...]:
+    """The places of all measures.
+
+    Args:
+        cluster: the mix of GPUs.
+        tasks: tasks on it.
+        loads: load classes of G1 and G2.
+        single: tasks on two GPUs of one kind.
+    """
+    everybody = tuple(PLANS)
+    return (
+        MeasuredPlace(MIX, cluster, tasks, ("mixed",), ("Trade-off", PLUS)),
+        MeasuredPlace(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
+        *(MeasuredPlace(kind, f"2x{kind}", single, ("mixed",), everybody, (PAPER,)) for kind in KINDS),
+    )
+
+
+def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict[tuple[str, str], str]:
+    """The policy of each rival in each of the forms under a condition, by (form, rival)."""
+    own = {MORAK: {"cap": condition.cap, "limit": condition.limit}, MU_SERVE: {"limit": condition.limit}}
+    ends = {PAPER: "", PLACED: ":heshare-placement"}
+    found = {}
+    for (rival, name), form in product(RIVALS.items(), shown):
+        given = ",".join(f"{key}={value}" for key, value in own[rival].items() if value is not None)
+        found[form, rival] = f"{name}{ends[form]}" + (f"({given})" if given else "")
+    return found
+
+
+def runs(
+    place: MeasuredPlace,
+    condition: Condition,
+    *,
+    seed: int,
+    seeds: int,
+    interval_s: float,
+    folder: str | Path | None = None,
+) -> pd.DataFrame:
+    """Everybody's runs at a place under a condition.
+
+    Args:
+        place: where.
+        condition: what differs.
+        seed: of all repetitions.
+        seeds: how many repetitions.
+        interval_s: mean time between two arrivals, where tasks do not arrive at once, s.
+        folder: where finished runs are kept and looked for.
+
+    Returns:
+        One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Plans of ours
+        have no form; `BETTER` has at each metric the better rival's value.
+    """
+    known = {**PLANS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
+    who = {("", title): known[title] for title in place.plans} | rivals(condition, place.forms)
+    there = {gpu.name for gpu in Cluster.parse(place.cluster).kinds}
+    changed = condition.world if condition.world and there & set(worlds.WORLDS[condition.world][0]) else ""
+    grid = Grid(
+        policies=tuple(who.values()),
+        clusters=(place.cluster,),
+        tasks=(max(round(condition.scale * place.tasks), 1),),
+        loads=place.loads,
+        arrivals=(condition.arrivals,),
+        intervals_s=(interval_s,),
+        predictors=(_named("predictor", changed) or resolve.PAPER,),
+        devices=(_named("devices", changed) or resolve.EMULATED,),
+        draws=(_named("draw", condition.draw) or resolve.RECIPE,),
+        seed=seed,
+        seeds=seeds,
+    )
+    found = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
+    count = len(found) // len(who)
+    named = found.assign(
+        world=place.name + " " + found["load"],
+        form=[form for form, _ in who] * count,
+        title=[title for _, title in who] * count,
+    )
+    kept = named[["world", "repetition", "form", "title", ENERGY, JCT]]
+    theirs = kept[kept["form"] != ""]
+    better = theirs.groupby(["world", "repetition", "form"], sort=False)[[ENERGY, JCT]].min().reset_index()
+    return pd.concat([kept, better.assign(title=BETTER)], ignore_index=True)
+
+
+def _named(function: str, text: str) -> str:
+    return f"{worlds.HERE}:{function}:{text}" if text else ""
+
+
+def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
+    """Every claim under one condition, with the rivals in both forms.
+
+    Args:
+        found: the runs of each place, as from `runs`, by its name.
+        condition: the condition.
+        rng: of the bootstrap.
+
+    Returns:
+        One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,
+        n, paper_pct, verdict, provenance. The verdict is that of `claims.verdict`, except that the median itself must
+        reach the paper's value, because few seeds make wide intervals; where the paper has no value, it is `BELOW` for
+        an interval below zero.
+    """
+    rows = []
+    single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
+    for measure in MEASURES:
+        part = single if measure.place == "single" else found[measure.place]
+        for form in [form for form in (PAPER, PLACED) if (part["form"] == form).any()]:
+            here = part[part["form"].isin(["", form])]
+            sizes = {
+                rival: variants.between(here, measure.ours, rival, measure.metric, rng) for rival in measure.rivals
+            }
+            rival = max(sizes, key=lambda name: sizes[name].value)
+            rows.append(_row(measure, condition, form, rival, sizes[rival]))
+    return pd.DataFrame(rows)
+
+
+def _row(measure: Measure, condition: Condition, form: str, rival: str, size: ConfidenceInterval) -> dict[str, object]:
+    claim = claim_table.paper_claims().get((measure.id, measure.part))
+    if claim is None:
+        paper, word = np.nan, BELOW if size.high < 0 else claim_table.FAILED
+    else:
+        paper, word = claim.value, claim_table.verdict(claim, size.value, size.value, size.high, holds={})
+    return {
+        "id": measure.id,
+        "part": measure.part,
+        "claim": measure.label,
+        "axis": condition.axis,
+        "level": condition.level,
+        "form": form,
+        "rival": rival,
+        "metric": measure.metric,
+        **size.columns("change_pct", "low_pct", "high_pct"),
+        "paper_pct": paper,
+        "verdict": word,
+        "provenance": "emulated",
+    }

@@ -1,0 +1,193 @@
+"""Other worlds for the sensitivity study: devices, beliefs and task sets that differ from the calibrated ones.
+
+A world is named by text, as `heshare.experiments.sweeps.resolve` wants it. Where the GPUs differ, every policy believes a forest
+that was trained on a profile of those very GPUs, recorded as the shipped ones were, but with one visit to each setting.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from heshare import files
+from heshare.arrays import FloatArray
+from heshare.calibration.power_constants import t4_power_curve
+from heshare.devices.constants import Constants, Timing, default
+from heshare.devices.device import Device
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
+from heshare.devices.task_sizes import draw as recipe
+from heshare.devices.task_sizes import time_alone_s
+from heshare.errors import InputError
+from heshare.gpu.recording.regenerate_profiles import GPUS
+from heshare.prediction.features import ReferenceFeatures
+from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.profiles import design, store
+from heshare.profiles.design import Point
+from heshare.profiles.recorder import record
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_set import PERCENTILES, helios_durations_s, task_set
+from heshare.world.workload import Workload
+
+HERE = __name__
+T4_IDLE_W, T4_V_MIN = (15.0, 20.0, 27.0), (0.72, 0.80, 0.88)
+"""Low, shipped and high idle power (W) and least voltage of a T4; both are assumptions (data/calibration)."""
+IDLE_W: Mapping[str, tuple[float, float]] = {"V100": (21.25, 30.0), "A100": (52.7, 74.4)}
+"""Low and high idle power, W: the ranges of data/calibration/constants.csv."""
+A100_DYNAMIC_W = (168.1, 291.0)
+"""Quartiles of the A100's dynamic power over busy codes, W; no inference was among them (constants.csv)."""
+PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
+"""Samples of a GPU."""
+BURST = 4
+"""Tasks of a burst."""
+HEAVY_SIGMA = 1.5
+"""Standard deviation of the logarithm of the heavy-tailed durations."""
+
+
+def moved(model: str, sign: int) -> Constants:
+    """A model slower on T4 and V100 and faster on the A100 by each time's own standard uncertainty; -1: the reverse."""
+    known = default()
+    off = {gpu: 1 + known.timing[gpu, "eager", model].uncertainty for gpu in GPUS}
+    factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
+
+    def scaled(timing: Timing, factor: float) -> Timing:
+        return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
+
+    timing = {
+        key: scaled(each, factors[key[0]]) if key[2] == model and key[0] in factors else each
+        for key, each in known.timing.items()
+    }
+    return replace(known, timing=timing)
+
+
+def _t4(idle_w: float, v_min: float) -> Constants:
+    known = default()
+    return known.with_power("T4", **asdict(t4_power_curve(known.power["T4"].memory, idle_w, v_min)))
+
+
+def _idle(end: int) -> Constants:
+    known = _t4(T4_IDLE_W[2 * end], T4_V_MIN[1])
+    for gpu, ends_w in IDLE_W.items():
+        known = known.with_power(gpu, idle_w=ends_w[end])
+    return known
+
+
+WORLDS: Mapping[str, tuple[tuple[str, ...], Callable[[], Constants]]] = {
+    "idle-low": (GPUS, lambda: _idle(0)),
+    "idle-high": (GPUS, lambda: _idle(1)),
+    "gpt2-apart": (GPUS, lambda: moved("gpt2", 1)),
+    "gpt2-close": (GPUS, lambda: moved("gpt2", -1)),
+    "t4-low": (("T4",), lambda: _t4(T4_IDLE_W[0], T4_V_MIN[0])),
+    "t4-high": (("T4",), lambda: _t4(T4_IDLE_W[2], T4_V_MIN[2])),
+    "a100-low": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[0])),
+    "a100-high": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[1])),
+}
+"""The GPUs that each world changes, and its constants."""
+
+
+@cache
+def constants(world: str) -> Constants:
+    """The device constants of a world.
+
+    Raises:
+        InputError: no such world.
+    """
+    if world not in WORLDS:
+        raise InputError(repr(world), ", ".join(WORLDS), "Choose one.", column="world")
+    return WORLDS[world][1]()
+
+
+def devices(world: str, cluster: Cluster) -> Sequence[Device]:
+    """The GPUs of a cluster as they are in a world."""
+    return [EmulatedDevice(gpu, constants=constants(world)) for gpu in cluster.gpus]
+
+
+def predictor(world: str) -> ForestPredictor:
+    """What policies believe in a world: the paper's forest, trained on a profile of it."""
+    return ForestPredictor(*_trained(world))
+
+
+@cache
+def _trained(world: str) -> tuple[Forest, ReferenceFeatures]:
+    shipped = store.read(files.data("profiles", "emulated"))
+    changed = WORLDS[world][0]
+    anew = [profile(name, constants(world)) for name in changed]
+    return train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0)
+
+
+def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
+    """A profile of a GPU with other constants: references and samples, one visit each.
+
+    Args:
+        gpu: its name.
+        known: the constants.
+        points: the samples; by default as many as the shipped profiles have, by the same design.
+        seed: of the design, of the order and of the repeat noise.
+    """
+    card = catalogue.gpu(gpu)
+    settings, noise = (np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), what])) for what in (0, 1))
+    drawn = design.samples(card, PART, rng=settings) if points is None else list(points)
+    points = design.references(card) + drawn
+    device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
+    return record(device, points, protocol=MeasurementProtocol(repeats=1), seed=seed, progress=False)
+
+
+def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
+    """A task set that differs from the recipe's of the same random state in one thing.
+
+    Args:
+        kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
+            has the mean duration), `heavy` (log-normal durations of the same mean), or `bursts` (tasks arrive four at
+            a time).
+        n: how many tasks.
+        rng: the source of randomness.
+        how: the other arguments of `heshare.devices.task_sizes.draw`.
+
+    Raises:
+        InputError: no such kind.
+    """
+    makers = {"without-gpt2": _without_gpt2, "alike": _resized, "heavy": _resized, "bursts": _bursts}
+    if kind not in makers:
+        raise InputError(repr(kind), ", ".join(makers), "Choose one.", column="draws")
+    return makers[kind](kind, n, rng, how)
+
+
+def _without_gpt2(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    def other(task: Task) -> Task:
+        if task.workload.model != "gpt2":
+            return task
+        instead = Workload("bert_large", task.workload.batch_size, task.workload.precision, task.workload.engine)
+        scale = time_alone_s(task.workload) / time_alone_s(instead)
+        return replace(task, workload=instead, iterations=task.iterations * scale)
+
+    return tuple(other(task) for task in recipe(n, rng=rng, **how))
+
+
+def durations_s(kind: str) -> FloatArray:
+    """As many durations as Helios' percentiles, and with their mean, s: all `alike`, or `heavy`-tailed."""
+    mean_s = helios_durations_s().mean()
+    if kind == "alike":
+        return np.full(PERCENTILES, mean_s)
+    places = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
+    drawn: FloatArray = np.exp(HEAVY_SIGMA * np.asarray(ndtri(places), dtype=np.float64))
+    scaled: FloatArray = drawn * (mean_s / drawn.mean())
+    return scaled
+
+
+def _resized(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    # As many percentiles as the recipe's: the same random state draws the same models, and durations of the same rank.
+    return task_set(n, rng=rng, time_alone_s=time_alone_s, percentiles=durations_s(kind), **how)
+
+
+def _bursts(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    tasks = recipe(n, rng=rng, **{**how, "arrivals": "at_once"})
+    steps_s = rng.poisson(BURST * float(how["interval_s"]), size=-(-n // BURST))
+    at_s = np.cumsum(steps_s).astype(float)
+    return tuple(replace(task, arrival_s=float(at_s[place // BURST])) for place, task in enumerate(tasks))

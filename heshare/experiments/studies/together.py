@@ -1,0 +1,222 @@
+"""Every system on common ground: the same single-GPU tasks, arriving as Venus' jobs do, on the same clusters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.devices.device_model import co_run
+from heshare.devices.task_sizes import draw as recipe
+from heshare.devices.task_sizes import time_alone_s
+from heshare.experiments.figures import plots, style
+from heshare.experiments.statistics import median_interval
+from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
+from heshare.plugins import registry
+from heshare.systems.shared import venus
+from heshare.world.catalogue import models
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_set import helios_durations_s
+from heshare.world.workload import Resident, Workload
+
+ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
+MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "p99_jct_s", "utilisation")
+ARRIVE = "heshare.experiments.studies.together:as_in_venus"
+"""How a grid names `as_in_venus`."""
+
+
+def as_in_venus(
+    n: int,
+    *,
+    rng: np.random.Generator,
+    load: str = "mixed",
+    arrivals: str = "at_once",
+    interval_s: float = 60.0,
+    batch_sizes: Sequence[int] = (4, 8),
+    trace: str | Path | None = None,
+) -> tuple[Task, ...]:
+    """Tasks of the recipe that arrive in the bursts of a generated trace of Venus, `interval_s` apart on average.
+
+    Args:
+        n: how many tasks.
+        rng: the source of randomness.
+        load: see `heshare.world.task_set.task_set`.
+        arrivals: has no effect: arrivals are those of the generated trace.
+        interval_s: mean time between two arrivals, s.
+        batch_sizes: inference batch sizes, drawn uniformly.
+        trace: a trace to take durations from.
+    """
+    tasks = recipe(n, rng=rng, load=load, batch_sizes=batch_sizes, trace=trace)
+    if n == 1:
+        return tasks
+    submits_s = np.array([job.submit_s for job in venus.generate_trace(n, rng=rng).jobs])
+    times_s = (submits_s - submits_s[0]) * (interval_s * (n - 1) / max(submits_s[-1] - submits_s[0], 1.0))
+    return tuple(replace(task, arrival_s=float(time_s)) for task, time_s in zip(tasks, times_s, strict=True))
+
+
+def interval_s(cluster: str, load: float) -> float:
+    """Mean time between arrivals at which a cluster is asked for such a share of what it can do, s.
+
+    It runs one task a GPU at a time; a GPU's speed is that against an A100, the mean over the models of Table IV.
+    """
+    workloads = [Workload(name, 8) for name in sorted(models())]
+    speeds = [
+        np.mean([time_alone_s(each) / co_run(gpu, (Resident(each),)).tasks[0].time_s for each in workloads])
+        for gpu in Cluster.parse(cluster).gpus
+    ]
+    return float(np.mean(helios_durations_s()) / (sum(speeds) * load))
+
+
+def run_all(
+    policies: Mapping[str, str],
+    clusters: Sequence[str],
+    loads: Mapping[str, float],
+    *,
+    tasks: int,
+    seed: int,
+    seeds: int,
+    folder: Path | None,
+) -> pd.DataFrame:
+    """Run every system in every world.
+
+    Args:
+        policies: by title, as the registry names them.
+        clusters: the mixes of GPUs.
+        loads: by name, as shares of what a cluster can do.
+        tasks: how many tasks a repetition has.
+        seed: of all repetitions.
+        seeds: how many repetitions.
+        folder: where finished cells are kept.
+
+    Returns:
+        One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
+    """
+    named = {registry.canonical(text): title for title, text in policies.items()}
+    parts = []
+    for cluster in clusters:
+        for name, load in loads.items():
+            grid = Grid(
+                policies=tuple(named),
+                clusters=(cluster,),
+                tasks=(tasks,),
+                draws=(ARRIVE,),
+                intervals_s=(round(interval_s(cluster, load), 3),),
+                seed=seed,
+                seeds=seeds,
+            )
+            rows = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
+            parts.append(rows.assign(title=rows["policy"].map(named), mix=cluster, load=name))
+    return pd.concat(parts, ignore_index=True)
+
+
+_OURS = "#000000"
+_BELOW: Any = {
+    "xycoords": ("data", "axes fraction"),
+    "textcoords": "offset points",
+    "ha": "center",
+    "va": "top",
+    "fontsize": 6.5,
+}
+
+
+def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Median and 95 % bootstrap interval of each measure of each system in each world.
+
+    Args:
+        runs: one row a world, repetition and policy.
+        by: the columns that tell worlds apart.
+        rng: of the bootstrap.
+
+    Returns:
+        The columns of `by`, title, then for each of `MEASURES` three columns (with `_low` and `_high`), `n`,
+        `dominated_by` (the titles of systems with no more energy and no more average JCT, one of them less), and
+        provenance.
+    """
+    rows = []
+    for key, part in runs.groupby([*by, "title"], sort=False):
+        row: dict[str, object] = dict(zip([*by, "title"], key, strict=True))
+        for measure in MEASURES:
+            row |= median_interval(part[measure], rng).columns(measure, f"{measure}_low", f"{measure}_high")
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    table["dominated_by"] = [_better(table, row, by) for _, row in table.iterrows()]
+    return table.assign(provenance="emulated")
+
+
+def _better(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) -> str:
+    world = table[(table[list(by)] == row[list(by)]).all(axis=1)]
+    no_worse = (world[ENERGY] <= row[ENERGY]) & (world[JCT] <= row[JCT])
+    less = (world[ENERGY] < row[ENERGY]) | (world[JCT] < row[JCT])
+    return ", ".join(world[no_worse & less]["title"])
+
+
+def products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Energy times average JCT of each system over the best system's, in each world: medians over repetitions.
+
+    Returns:
+        One row a system, one column a world; 1 is the winner.
+    """
+    both = runs.assign(product=runs[ENERGY] * runs[JCT])
+    table = both.pivot_table(index="title", columns=list(by), values="product", aggfunc="median", sort=False)
+    return table / table.min()
+
+
+def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
+    """Energy against average JCT, a mark for each system; the line joins those that nothing dominates.
+
+    Args:
+        ax: where to draw.
+        table: rows of `medians` of one world.
+        looks: colour and marker by title.
+    """
+    for row in table.itertuples():
+        x, y = getattr(row, ENERGY) / 1e6, getattr(row, JCT) / 1e3
+        wide = [[x - getattr(row, f"{ENERGY}_low") / 1e6], [getattr(row, f"{ENERGY}_high") / 1e6 - x]]
+        high = [[y - getattr(row, f"{JCT}_low") / 1e3], [getattr(row, f"{JCT}_high") / 1e3 - y]]
+        title = str(row.title)
+        colour, marker = looks[title]
+        ax.errorbar(
+            x, y, xerr=wide, yerr=high, color=colour, marker=marker, ls="", label=title, elinewidth=0.5, capsize=0
+        )
+    best = table[table["dominated_by"] == ""].sort_values(ENERGY)
+    ax.plot(best[ENERGY] / 1e6, best[JCT] / 1e3, color="black", linewidth=0.7, zorder=0)
+    ax.set_xlabel("Energy (MJ)")
+    ax.set_ylabel("Average JCT (1000 s)")
+    plots.log_axis(ax)
+
+
+def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each system, no pair twice; ours are black, systems of the paper as in its figures."""
+    markers = "osD^vP*XhdH8<>p"
+    colours = [
+        _OURS if "HeShare" in title else style.series_style(title, index).colour for index, title in enumerate(titles)
+    ]
+    return {
+        title: (colour, markers[at % len(markers)])
+        for at, (title, colour) in enumerate(zip(titles, colours, strict=True))
+    }
+
+
+def heat(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
+    """A heat map of `products`: darker is worse, numbers in the cells, the winner of each world in bold."""
+    values = table.to_numpy()
+    ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
+    worlds = [(str(each[0]), str(each[1])) for each in table.columns.to_flat_index()]
+    ax.set_xticks(range(len(worlds)), [str(load) for _, load in worlds])
+    for first, (mix, _) in enumerate(worlds):
+        own = [place for place, (each, _) in enumerate(worlds) if each == mix]
+        if first == own[0]:
+            ax.annotate(mix, (np.mean(own), 0), (0, -15), **_BELOW)
+            ax.axvline(first - 0.5, color="white", linewidth=2)
+    ax.set_yticks(range(table.shape[0]), list(table.index))
+    for row, column in np.ndindex(*values.shape):
+        value = values[row, column]
+        weight = "bold" if value == 1 else "normal"
+        colour = "white" if value > most**0.5 else "black"
+        ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=5, color=colour, weight=weight)
+    ax.grid(visible=False)

@@ -1,0 +1,114 @@
+"""The harness of the studies: repetitions to one tidy frame, then medians and paired changes with intervals.
+
+A tidy frame has one row for each repetition and system (or plan, or case): the column `repetition`, a column that
+names the system (`title`, unless another is given), and a column for each measure. Systems are compared on the same
+tasks, so every change is paired by repetition.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
+
+REPETITION, PROVENANCE = "repetition", "provenance"
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One repetition of a study and its random streams.
+
+    Attributes:
+        number: its number, from 0.
+        seed: the seed of the whole study.
+    """
+
+    number: int
+    seed: int
+
+    def sequence(self, *stream: int) -> np.random.SeedSequence:
+        """Return the seed of a stream: child `number` of the study's seed, or a child of that.
+
+        Every call makes a new object. A `SeedSequence` counts the children spawned from it, so a shared one would give
+        the second system of a repetition other random numbers than the first.
+        """
+        return np.random.SeedSequence(self.seed, spawn_key=(self.number, *stream))
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """Return a new generator of a stream; equal streams give equal numbers."""
+        return np.random.default_rng(self.sequence(*stream))
+
+
+def repeat(
+    run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int, progress: str = ""
+) -> pd.DataFrame:
+    """Return the rows of all repetitions as one frame whose first column is `repetition`.
+
+    Args:
+        run_one: runs one repetition and gives its rows, one for each system.
+        seed: the seed of the study.
+        seeds: number of repetitions.
+        progress: label of a progress bar; without one no bar is shown.
+    """
+    repetitions = [Repetition(number, seed) for number in range(seeds)]
+    shown = tqdm(repetitions, desc=progress, disable=not progress)
+    return pd.DataFrame([{REPETITION: each.number, **row} for each in shown for row in run_one(each)])
+
+
+def paired_change(
+    frame: pd.DataFrame,
+    ours: str,
+    theirs: str,
+    column: str,
+    rng: np.random.Generator,
+    *,
+    by: str = "title",
+    pair: str = REPETITION,
+) -> ConfidenceInterval:
+    """Return by how many percent a column of `ours` differs from that of `theirs`, paired by repetition.
+
+    Args:
+        frame: one row for each repetition and system.
+        ours: name of the one system.
+        theirs: name of the other.
+        column: the measure.
+        rng: draws the bootstrap's samples.
+        by: the column of the names.
+        pair: the column whose values make pairs.
+
+    Raises:
+        InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
+    """
+    wide = frame.pivot_table(index=pair, columns=by, values=column)
+    return change_pct(wide[ours], wide[theirs], rng)
+
+
+def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the medians over repetitions of every number, one row for each group of the columns `by`."""
+    numbers = frame.columns.difference([*by, REPETITION, PROVENANCE], sort=False)
+    return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
+
+
+def median_intervals(
+    frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str], rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return the median of each measure with its 95 % bootstrap interval, by the columns `by`.
+
+    Returns:
+        The columns of `by`, then metric, median, low, high, n, provenance.
+    """
+    names = list(measures)
+    rows = [
+        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name], rng).columns("median")}
+        for key, part in frame.groupby(list(by), sort=False)
+        for name in names
+    ]
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def least_within(frame: pd.DataFrame, least: str, within: str, limit: float) -> float:
+    """Return the least value of one column among rows that are within a limit in another; NaN if none is."""
+    return float(frame.loc[frame[within] <= limit, least].min())

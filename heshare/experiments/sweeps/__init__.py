@@ -1,0 +1,1 @@
+"""Grids of runs: cells, engines, and the store of finished cells."""

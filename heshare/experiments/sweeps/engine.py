@@ -1,0 +1,133 @@
+"""Engines: where the jobs of a sweep run, processes of this machine by joblib or a Dask cluster, with the same results.
+
+Slurm and Kubernetes clusters are reached through Dask: a `dask_jobqueue.SLURMCluster` or a
+`dask_kubernetes.operator.KubeCluster` is an engine, as is a `distributed.Client` or a scheduler's address,
+`dask://host:8786`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from heshare.errors import InputError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+LOCAL = "joblib"
+"""The default engine: processes of this machine."""
+
+
+def check_engine(engine: Any) -> None:
+    """Check an engine before anything is computed.
+
+    Raises:
+        InputError: another text than `joblib`, `dask` or `dask://host:port`, an object that is neither a Dask client
+            nor a cluster, or Dask is not installed.
+    """
+    if engine == LOCAL:
+        return
+    named = engine == "dask" or (isinstance(engine, str) and engine.startswith("dask://") and len(engine) > 7)
+    if not (named or hasattr(engine, "submit") or hasattr(engine, "scheduler_address")):
+        raise InputError(
+            repr(engine), "joblib, dask, dask://host:port, or a Dask client or cluster", "Choose one.", column="engine"
+        )
+    _distributed()
+
+
+def map_unordered(
+    function: Callable[[Job], Result], jobs: Sequence[Job], *, engine: Any = LOCAL, n_jobs: int = 1
+) -> Iterator[tuple[int, Result]]:
+    """Call a function on every job; yield results in the order in which the calls end.
+
+    Args:
+        function: a function of a module, or one that cloudpickle can send.
+        jobs: its arguments.
+        engine: `joblib`; `dask` for a Dask cluster of `n_jobs` processes on this machine that ends with the sweep;
+            `dask://host:port` for a scheduler; or a `distributed.Client` or Dask cluster, which is left running.
+        n_jobs: processes of `joblib` and `dask`.
+
+    Yields:
+        The index of a job and what its call returned.
+
+    Raises:
+        InputError: no such engine.
+    """
+    check_engine(engine)
+    if engine != LOCAL:
+        yield from _map_by_dask(function, jobs, engine, n_jobs)
+    elif n_jobs == 1 or len(jobs) == 1:
+        for index, job in enumerate(jobs):
+            yield index, function(job)
+    else:
+        # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
+        pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+        with closing(pool(delayed(_indexed)(function, index, job) for index, job in enumerate(jobs))) as results:
+            yield from results
+
+
+def _indexed(function: Callable[[Job], Result], index: int, job: Job) -> tuple[int, Result]:
+    return index, function(job)
+
+
+def _map_by_dask(
+    function: Callable[[Job], Result], jobs: Sequence[Job], engine: Any, n_jobs: int
+) -> Iterator[tuple[int, Result]]:
+    with dask_client(engine, n_jobs) as client:
+        futures = {client.submit(function, job, pure=False): index for index, job in enumerate(jobs)}
+        try:
+            for future in _distributed().as_completed(list(futures)):
+                yield futures.pop(future), future.result()
+                future.release()
+        finally:
+            client.cancel(list(futures))
+
+
+@contextmanager
+def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout_s: float = 30.0) -> Iterator[Any]:
+    """Yield a Dask client of an engine; a client or cluster that was given stays open, all else is closed.
+
+    Args:
+        engine: as in `map_unordered`, but not `joblib`.
+        n_jobs: processes of `dask`.
+        column: where the engine was named, for messages.
+        timeout_s: how long a scheduler may take to answer, s.
+
+    Raises:
+        InputError: no scheduler answers, or Dask is not installed.
+    """
+    distributed = _distributed(column)
+    if hasattr(engine, "submit"):
+        yield engine
+    elif engine == "dask":
+        options = {"n_workers": n_jobs, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+            yield client
+    else:
+        address = f"tcp://{engine.removeprefix('dask://')}" if isinstance(engine, str) else engine
+        try:
+            client = distributed.Client(address, timeout=timeout_s)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{engine}, where no scheduler answers ({error})",
+                "the address of a running Dask scheduler",
+                "Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
+                column=column,
+            ) from None
+        with client:
+            yield client
+
+
+def _distributed(column: str = "engine") -> Any:
+    # Dask is an extra: imported only where an engine needs it.
+    try:
+        import distributed
+    except ImportError:
+        raise InputError(
+            "no Dask on this machine",
+            "the packages dask and distributed",
+            "Install them: pip install 'heshare[dask]', or '.[dask]' in a checkout.",
+            column=column,
+        ) from None
+    return distributed

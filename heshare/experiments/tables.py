@@ -1,0 +1,119 @@
+"""Tables as CSV (every digit) and Markdown (for reading).
+
+Tables III to V in the paper's own shape: GPUs and workloads as the catalogue has them, errors of predictors.
+"""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+
+import pandas as pd
+
+from heshare.experiments.studies.motivation import PAPER_GPUS
+from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.workload import Workload
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """The frame as CSV text without its index, Unix line ends, floats to the last digit."""
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def cell(value: object) -> str:
+    """One cell for reading: four significant digits, yes and no, nothing for a missing value."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else "no"
+    if value is None or value is pd.NA:
+        return ""
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        if math.isnan(number):
+            return ""
+        return f"{number:.0f}" if abs(number) >= 1000 and math.isfinite(number) else f"{number:.4g}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """The frame as a Markdown table with aligned columns; numbers stand to the right."""
+    head = [str(column) for column in frame.columns]
+    body = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    right = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
+    widths = [max([3, len(name), *(len(row[i]) for row in body)]) for i, name in enumerate(head)]
+
+    def line(cells: list[str]) -> str:
+        done = [text.rjust(w) if r else text.ljust(w) for text, w, r in zip(cells, widths, right, strict=True)]
+        return f"| {' | '.join(done)} |"
+
+    rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True)) + "|"
+    return "\n".join([line(head), rule, *map(line, body)]) + "\n"
+
+
+def to_text(frame: pd.DataFrame) -> str:
+    """The frame for a terminal: aligned columns, no rules."""
+    head = [str(column) for column in frame.columns]
+    body = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
+    widths = [max([len(name), *(len(row[i]) for row in body)]) for i, name in enumerate(head)]
+    rows = [
+        "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, numeric, strict=True)).rstrip()
+        for row in [head, *body]
+    ]
+    return "\n".join(rows)
+
+
+def table_3(names: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
+    """Table III and what the device model needs besides: one row a GPU."""
+    rows = []
+    for card in map(gpu, names):
+        rows.append(
+            {
+                "GPU": card.title,
+                "SMs": card.sm_count,
+                "CUDA cores": card.cuda_cores,
+                "TDP (W)": card.tdp_w,
+                "Memory (MiB)": card.memory_mib,
+                "Bandwidth (GB/s)": card.mem_bw_gbs,
+                "L2 (MiB)": card.l2_mib,
+                "FP32 (TFLOP/s)": card.fp32_tflops,
+                "SM clocks (MHz)": f"{card.clocks_mhz[0]} to {card.max_mhz}, {len(card.clocks_mhz)} steps",
+                "Idle (W)": card.idle_w,
+                "MPS clients": card.mps_clients,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def table_4(batch_size: int = 8) -> pd.DataFrame:
+    """Table IV and what the device model needs besides: one row a workload."""
+    rows = []
+    for model in models().values():
+        rows.append(
+            {
+                "Name": model.title,
+                "Description": model.description,
+                "Load": model.load,
+                "GFLOP a sample": model.gflops,
+                "Parameters (M)": model.params_m,
+                "Layers": model.layers,
+                f"Memory at {batch_size} (MiB)": memory_mib(Workload(model.name, batch_size)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def table_5(errors: pd.DataFrame) -> pd.DataFrame:
+    """Table V as the paper prints it: one row a technique, its absolute and relative errors side by side.
+
+    Args:
+        errors: as from `heshare.prediction.table5.table5`.
+
+    Returns:
+        Columns Model, then one for each kind of data, split and error, %; time and power together where both were
+        recorded.
+    """
+    whole = errors[(errors["quantity"] == "both") | (errors["data"] == "published")]
+    named = whole.assign(column=whole["data"] + ", by " + whole["split"] + ", " + whole["error"] + " (%)")
+    wide = named.pivot_table(index="technique", columns="column", values="mean_pct", sort=False)
+    return wide.round(2).rename_axis(None, axis=1).rename_axis("Model").reset_index()

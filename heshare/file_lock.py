@@ -1,0 +1,58 @@
+"""File locks of the operating system, which end with the last process that holds them, however it ends."""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class FileLock:
+    """An exclusive lock on a whole file; a process that inherits the descriptor holds it too.
+
+    Args:
+        path: the file; made if it is not there.
+        mode: its permissions when it is made.
+        flags: further flags of `os.open`.
+
+    Attributes:
+        descriptor: of the open file; -1 once it is closed.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, mode: int = 0o644, flags: int = 0) -> None:
+        self.path = path
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, mode)
+
+    def acquire(self) -> bool:
+        """Take the lock without waiting; return whether it was free."""
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file, and with it release the lock. May be repeated."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+@contextmanager
+def lock_bytes(path: Path, offsets: Iterable[int]) -> Iterator[None]:
+    """Wait for and hold exclusive locks on single bytes of a file, which need not reach that far.
+
+    They are taken in ascending order, so that two processes never wait for each other. On a file system without locks
+    nothing is locked.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        for offset in sorted(set(offsets)):
+            with suppress(OSError):
+                fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, offset)
+        yield
+    finally:
+        os.close(descriptor)

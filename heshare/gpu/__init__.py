@@ -1,0 +1,1 @@
+"""Real GPUs: NVML, MPS, worker processes, recording, the executor, remote hosts, live comparisons."""

@@ -1,0 +1,219 @@
+"""The executor: jobs on real GPUs under a policy, by the same event loop as in virtual time."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import uuid4
+
+import numpy as np
+
+from heshare import __version__
+from heshare.errors import InputError, PolicyError
+from heshare.gpu.executor import job_tasks, run_journal
+from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.gpu_set import ExecutorDevice, GpuSet
+from heshare.gpu.executor.job_file import read_jobs
+from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_gpus
+from heshare.gpu.executor.outcome import RunOutcome, run_outcome
+from heshare.gpu.executor.run_journal import RunJournal
+from heshare.gpu.executor.run_observer import JournalingObserver
+from heshare.gpu.remote.host_offers import select_checked_gpus
+from heshare.gpu.remote.host_pool import HostPool
+from heshare.gpu.workers.job_process import AssignedJob
+from heshare.plugins import make
+from heshare.prediction.predictor import Predictor
+from heshare.running.clock import WallClock
+from heshare.running.run import run
+from heshare.scheduling.objectives import fit_mask
+from heshare.signals import Interrupted
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """Options of the executor, with defaults for real GPUs.
+
+    Attributes:
+        timeouts: how long to wait.
+        launcher: makes the launcher of workloads of Table IV; None is PyTorch workers.
+        progress: where progress goes, or None.
+        full_disk_s: how long to wait for room on a full disk, s.
+    """
+
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    launcher: LauncherFactory | None = None
+    progress: TextIO | None = None
+    full_disk_s: float = run_journal.FULL_DISK_S
+
+
+def execute(
+    file: Path,
+    folder: Path,
+    *,
+    policy: str,
+    devices: str,
+    predictor: Predictor,
+    hosts: str | None = None,
+    seed: int = 0,
+    allow_clocks: bool = False,
+    options: ExecutorOptions | None = None,
+) -> RunOutcome:
+    """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
+
+    Args:
+        file: the `jobs.yaml`.
+        folder: of the run; new, or without a journal.
+        policy: a name of the registry.
+        devices: `nvml`, or `nvml:0,nvml:1`; of several hosts `nvml`, or `nvml:UUID,nvml:UUID`.
+        predictor: the predictor of the policy.
+        hosts: a Dask scheduler, `dask://host:port`, whose workers' GPUs are used; None is this machine.
+        seed: of the policy's randomness.
+        allow_clocks: let the policy lock clocks.
+        options: of the executor.
+
+    Raises:
+        InputError: a bad file, policy or GPU; nothing has been started.
+        DeviceError: another run has a GPU, or it cannot be used; a disk stays full.
+        Interrupted: a signal ended the run; everything is given back, and `resume` continues it.
+    """
+    specs = read_jobs(file)
+    make(policy)
+    options = options or ExecutorOptions()
+    if hosts is None:
+        job_tasks.check_names(specs, file)
+        job_tasks.check_programs(specs, file)
+        uuids = select_gpus(devices)
+    else:
+        uuids = select_checked_gpus(hosts, devices, specs, file)
+    description = {
+        "version": __version__,
+        "policy": policy,
+        "devices": uuids,
+        "hosts": None if hosts is None else {"address": hosts, "name": f"{folder.absolute().name}-{uuid4().hex[:8]}"},
+        "seed": seed,
+        "allow_clocks": allow_clocks,
+        "file": str(file.absolute()),
+        "jobs": job_tasks.specs_to_json(specs),
+    }
+    with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
+        return _continue(folder, journal, predictor, options)
+
+
+def resume(
+    folder: Path, *, predictor: Predictor, hosts: str | None = None, options: ExecutorOptions | None = None
+) -> RunOutcome:
+    """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
+
+    Args:
+        folder: the run's.
+        predictor: the predictor of the policy.
+        hosts: where the scheduler of a run on several hosts is now, if not where it was.
+        options: of the executor.
+
+    Raises:
+        InputError: no run in this folder, or one that another process writes.
+        DeviceError, Interrupted: as `execute`.
+    """
+    options = options or ExecutorOptions()
+    with closing(RunJournal(folder, None, full_disk_s=options.full_disk_s)) as journal:
+        return _continue(folder, journal, predictor, options, hosts)
+
+
+def _continue(
+    folder: Path, journal: RunJournal, predictor: Predictor, options: ExecutorOptions, hosts: str | None = None
+) -> RunOutcome:
+    """Run the jobs that are not over in one more session."""
+    description = journal.entries[0]["run"]
+    history = job_tasks.job_history(journal.entries)
+    sessions = [entry["session"] for entry in journal.entries if "session" in entry]
+    elapsed_s = time.time() - sessions[0]["at"] if sessions else 0.0
+    jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
+    tasks, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    if tasks:
+        clock = WallClock()
+        known = {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]}
+        # Every session draws random numbers of its own.
+        rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
+        gpus = _gpu_set(description, assigned, folder, clock, options, hosts, known)
+        with gpus:
+            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, options.progress)
+            _begin_session(gpus, journal, clock)
+            policy = FaultTolerantPolicy(make(description["policy"]))
+            _run(tasks, gpus.devices, policy, predictor, rng, clock, observer, journal)
+    outcome = run_outcome(run_journal.read(folder))
+    outcome.write(folder)
+    return outcome
+
+
+def _gpu_set(
+    description: Mapping[str, Any],
+    assigned: Mapping[int, AssignedJob],
+    folder: Path,
+    clock: WallClock,
+    options: ExecutorOptions,
+    hosts: str | None,
+    known: Mapping[str, tuple[str, str]],
+) -> GpuSet:
+    """Return the GPUs of a run, not yet taken: this machine's, or those of several hosts.
+
+    Raises:
+        InputError: another scheduler is named for a run on this machine.
+    """
+    uuids, there = description["devices"], description.get("hosts")
+    given: dict[str, Any] = {"allow_clocks": description["allow_clocks"], "timeouts": options.timeouts}
+    if there is not None:
+        return HostPool(hosts or there["address"], uuids, assigned, there["name"], clock.now_s, known=known, **given)
+    if hosts is not None:
+        found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
+        raise InputError(found, "no --hosts", action, column="--hosts")
+    names = {uuid: name for uuid, (name, _) in known.items()}
+    return LocalGpus(uuids, assigned, folder, clock.now_s, launcher=options.launcher, known=names, **given)
+
+
+def _begin_session(gpus: GpuSet, journal: RunJournal, clock: WallClock) -> None:
+    """Journal the GPUs of a session before anything is started."""
+    rows = [
+        {
+            "uuid": device.uuid,
+            "name": device.gpu.name,
+            "planned_mhz": f"{device.gpu.clocks_mhz[0]}-{device.gpu.max_mhz}"
+            if len(device.gpu.clocks_mhz) > 1
+            else f"{device.gpu.max_mhz} (the card's own)",
+            "sharing": device.sharing,
+            **({"host": device.host} if device.host else {}),
+        }
+        for device in gpus.devices
+    ]
+    at = time.time() - clock.now_s()
+    session = {"at": at, "pid": os.getpid(), "gpus": rows, "counters_j": gpus.counters_j(), "token": gpus.token}
+    journal.append({"session": session})
+
+
+def _run(
+    tasks: Sequence[Task],
+    devices: Sequence[ExecutorDevice],
+    policy: FaultTolerantPolicy,
+    predictor: Predictor,
+    rng: np.random.Generator,
+    clock: WallClock,
+    observer: JournalingObserver,
+    journal: RunJournal,
+) -> None:
+    """Run the event loop; an error of the policy ends it with a note, since many jobs may have completed."""
+    cluster = Cluster(tuple(device.gpu for device in devices))
+    fit_mask(tasks, cluster)
+    try:
+        run(tasks, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer)
+    except PolicyError as error:
+        journal.append({"note": {"gpu": None, "text": str(error)}})
+    except Interrupted as signal:
+        journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
+        raise
+    finally:
+        observer.finish()

@@ -1,0 +1,136 @@
+"""Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost GPUs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from heshare.policies.policy import (
+    Action,
+    Event,
+    EventKind,
+    GpuView,
+    Migrate,
+    Policy,
+    ReusedPlanning,
+    ReusesPlanning,
+    SetClock,
+    Start,
+    View,
+)
+from heshare.prediction.predictor import Predictor
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+
+class FaultTolerantPolicy:
+    """A policy on GPUs that can fail; as long as nothing fails it decides exactly as the policy that it wraps.
+
+    That policy sees no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
+    fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost, the policy is reset to
+    the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are hidden and
+    remain unfinished.
+
+    Args:
+        policy: the policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.name, self.traits = policy.name, policy.traits
+
+    @property
+    def tick_s(self) -> float | None:
+        """The tick of the policy, s."""
+        return self._policy.tick_s
+
+    @property
+    def reused(self) -> ReusedPlanning:
+        """The planning that the policy reused."""
+        return self._policy.reused if isinstance(self._policy, ReusesPlanning) else ReusedPlanning()
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Begin a run without any failures."""
+        self._cluster, self._predictor, self._rng = cluster, predictor, rng
+        self._available = list(range(len(cluster)))
+        self._suspects: set[int] = set()
+        self._alone: dict[int, int] = {}
+        self._refused = False
+        self._policy.reset(cluster, predictor, rng)
+
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Yield the policy's actions on the GPUs that are available, then the starts of suspects."""
+        self._suspects.update(event.alone)
+        self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
+        if event.lost and event.gpu in self._available:
+            self._remove(event.gpu)
+        if not self._available:
+            return
+        visible = self._visible(view)
+        translated = self._translated(event, visible)
+        if translated is not None:
+            yield from self._filtered(self._policy.decide(translated, visible))
+        if not visible.waiting:
+            yield from self._start_suspects(view)
+
+    def _remove(self, gpu: int) -> None:
+        self._available.remove(gpu)
+        if self._available:
+            cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
+            self._policy.reset(cluster, self._predictor, self._rng)
+
+    def _visible(self, view: View) -> View:
+        """Return the view of the policy: no suspects, no lost GPUs, no task that fits none of the others."""
+        gpus: Sequence[GpuView] = view.gpus
+        waiting = view.waiting
+        if self._suspects:
+            waiting = [task for task in waiting if task.id not in self._suspects]
+        if len(self._available) < len(self._cluster):
+            gpus = [replace(view.gpus[index], index=place) for place, index in enumerate(self._available)]
+            waiting = [task for task in waiting if self._fits(task)]
+        return replace(view, waiting=waiting, gpus=gpus)
+
+    def _translated(self, event: Event, visible: View) -> Event | None:
+        """Return the event without failures and in the policy's numbering of GPUs; None if it does not concern it."""
+        kind, tasks = event.kind, event.tasks
+        if kind is EventKind.FAILURE:
+            retried = [task.id for task in visible.waiting if event.lost or task.id in tasks]
+            kind, tasks = (EventKind.ARRIVAL, tuple(retried)) if retried else (EventKind.COMPLETION, tasks)
+        elif self._refused and visible.waiting:
+            # The policy takes a start that was refused beside a suspect for done, so that task arrives again.
+            kind, tasks = EventKind.ARRIVAL, tuple([task.id for task in visible.waiting])
+        self._refused = False
+        if kind is not EventKind.COMPLETION:
+            return Event(kind, event.time_s, tasks)
+        if event.gpu not in self._available:
+            return None
+        return Event(kind, event.time_s, tasks, self._available.index(event.gpu))
+
+    def _filtered(self, actions: Iterable[Action]) -> Iterator[Action]:
+        """Yield the policy's actions in the cluster's numbering, without those that give a suspect a neighbour."""
+        for action in actions:
+            if isinstance(action, Start | SetClock | Migrate):
+                gpu = self._available[action.gpu] if 0 <= action.gpu < len(self._available) else action.gpu
+                if gpu in self._alone and not isinstance(action, SetClock):
+                    self._refused = True
+                    continue
+                yield replace(action, gpu=gpu)
+            else:
+                yield action
+
+    def _start_suspects(self, view: View) -> Iterator[Action]:
+        """Yield starts of suspects on idle GPUs, one each, at the GPU's own clock; the largest GPU first."""
+        idle = [view.gpus[index] for index in self._available if not len(view.gpus[index].running)]
+        idle.sort(key=lambda gpu: (-gpu.free_mib, gpu.index))
+        for task in [task for task in view.waiting if task.id in self._suspects]:
+            if not idle or memory_mib(task.workload) > idle[0].free_mib:
+                return
+            gpu = idle.pop(0)
+            if gpu.requested_mhz is not None:
+                yield SetClock(gpu.index, None)
+            self._alone[gpu.index] = task.id
+            yield Start(task.id, gpu.index, 100)
+
+    def _fits(self, task: Task) -> bool:
+        return any(memory_mib(task.workload) <= self._cluster.gpus[index].memory_mib for index in self._available)

@@ -1,0 +1,198 @@
+"""The outcome of a run on real GPUs, computed from its journal alone: each job once, each joule once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from heshare import files
+from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, job_history, specs_from_json
+
+_OWN_CLOCK = (
+    "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
+)
+_SHARES = (
+    "Energy of a GPU is its own counter's. Energy of a job is its share of it, equal among those that ran at each "
+    "moment: no counter tells the energy of one MPS client."
+)
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The outcome of a run, finished or not.
+
+    Attributes:
+        jobs: one row a job: key, outcome (`completed`, `failed` or `left`), attempts, gpu, waiting_s (from arrival to
+            the start of the attempt that completed), execution_s (of that attempt), jct_s, energy_j (of that attempt),
+            lost_j (of its other attempts), exit_code, reason, log.
+        gpus: one row a GPU: uuid, name, energy_j, completed_j, lost_j, idle_j, between_j (from the last account of a
+            session that was killed to the next session: unknown in part; NaN where the card's counter began again),
+            planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits.
+        totals: the numbers of the whole run.
+        notes: notes for the operator.
+        history: the history of each job in the journal.
+    """
+
+    jobs: pd.DataFrame
+    gpus: pd.DataFrame
+    totals: dict[str, float | int | str]
+    notes: list[str]
+    history: JobHistory
+
+    @property
+    def complete(self) -> bool:
+        """Whether every job has completed."""
+        return bool((self.jobs["outcome"] == "completed").all())
+
+    def report(self) -> str:
+        """Return the outcome as text."""
+        lines = [f"{name}: {_cell(value)}" for name, value in self.totals.items()]
+        lines += ["", self.gpus.to_string(index=False), "", self.jobs.drop(columns=["log"]).to_string(index=False)]
+        if self.notes:
+            lines += ["", "Notes", *[f"- {note}" for note in self.notes]]
+        own_clock = any("own" in str(clock) for clock in self.gpus.get("planned_mhz", []))
+        lines += ["", _OWN_CLOCK] if own_clock else []
+        return "\n".join([*lines, "", _SHARES]) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """Write the report beside the journal, from which it can be made again at any time."""
+        self.jobs.to_csv(folder / "jobs.csv", index=False, lineterminator="\n")
+        self.gpus.to_csv(folder / "gpus.csv", index=False, lineterminator="\n")
+        files.write_text(folder / "report.txt", self.report())
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
+    """Return the outcome of the run that wrote these entries of its journal."""
+    run = entries[0]["run"]
+    history = job_history(entries)
+    sessions = _sessions(entries)
+    start_s = sessions[0]["at"] if sessions else 0.0
+    rows = []
+    for job in assigned_jobs(specs_from_json(run["jobs"])):
+        row = {"job": job.key, "outcome": history.over.get(job.key, "left"), "arrival_s": job.spec.arrival_s}
+        rows.append(row | _job_row(job.key, job.spec.arrival_s, sessions, start_s, history))
+    jobs = pd.DataFrame(rows)
+    uuids = [gpu["uuid"] for gpu in sessions[0]["gpus"]] if sessions else []
+    gpus = pd.DataFrame([_gpu_row(index, uuid, sessions) for index, uuid in enumerate(uuids)])
+    notes = [
+        f"session {number}, GPU {note['gpu']}: {note['text']}" if note["gpu"] is not None else note["text"]
+        for number, session in enumerate(sessions, start=1)
+        for note in session["notes"]
+    ]
+    return RunOutcome(jobs, gpus, _totals(run, jobs, gpus, sessions), notes, history)
+
+
+def _sessions(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries by session: its begin, the ends of attempts, the last sample, the jobs that ended since."""
+    sessions: list[dict[str, Any]] = []
+    for entry in entries:
+        if "session" in entry:
+            sessions.append({**entry["session"], "ends": [], "sample": None, "since": set(), "notes": []})
+        elif sessions and "end" in entry:
+            sessions[-1]["ends"].append(entry["end"])
+            sessions[-1]["since"].add(entry["end"]["job"])
+        elif sessions and "sample" in entry:
+            sessions[-1].update(sample=entry["sample"], since=set())
+        elif sessions and "note" in entry:
+            sessions[-1]["notes"].append(entry["note"])
+    return sessions
+
+
+def _job_row(
+    key: str, arrival_s: float, sessions: Sequence[Mapping[str, Any]], start_s: float, history: JobHistory
+) -> dict[str, Any]:
+    ends = [(session["at"] - start_s, end) for session in sessions for end in session["ends"] if end["job"] == key]
+    row: dict[str, Any] = {"attempts": history.attempts[key], "gpu": pd.NA}
+    row |= dict.fromkeys(("waiting_s", "execution_s", "jct_s", "energy_j"), float("nan"))
+    row |= {"lost_j": sum(end["energy_j"] for _, end in ends if _wasted(end))}
+    row |= {"exit_code": pd.NA, "reason": "", "log": ""}
+    if ends:
+        session_s, last = ends[-1]
+        row |= {"gpu": last["gpu"], "reason": last["reason"], "log": last["log"]}
+        row["exit_code"] = pd.NA if last["exit_code"] is None else last["exit_code"]
+        if last["outcome"] == "completed":
+            useful = [end for _, end in ends if not _wasted(end)]
+            row["energy_j"] = sum(end["energy_j"] for end in useful)
+            row["execution_s"] = sum(end["end_s"] - end["start_s"] for end in useful)
+            row["jct_s"] = session_s + last["end_s"] - arrival_s
+            row["waiting_s"] = row["jct_s"] - row["execution_s"]
+    return row
+
+
+def _gpu_row(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    completed_j = lost_j = idle_j = between_j = 0.0
+    clocks_mhz: list[float] = []
+    limits: set[str] = set()
+    for number, session in enumerate(sessions):
+        ends = [end for end in session["ends"] if end["gpu"] == index]
+        lost_j += sum(end["energy_j"] for end in ends if _wasted(end))
+        completed_j += sum(end["energy_j"] for end in ends if not _wasted(end))
+        clocks_mhz += [end["sm_mhz"] for end in ends]
+        limits |= {limit for end in ends for limit in end["limits"]}
+        last: dict[str, Any] = {"energy_j": 0.0, "idle_j": 0.0, "shares_j": {}}
+        if session["sample"] is not None:
+            last = session["sample"]["gpus"][index]
+        idle_j += last["idle_j"]
+        # An attempt that ran at the last account and has no end was cut off with the session.
+        lost_j += sum(share_j for key, share_j in last["shares_j"].items() if key not in session["since"])
+        if number + 1 < len(sessions):
+            between_j += _between_j(session["counters_j"][index], last["energy_j"], sessions[number + 1], index)
+    opened = sessions[0]["gpus"][index]
+    return {
+        "gpu": index,
+        "uuid": uuid,
+        "name": opened["name"],
+        "energy_j": completed_j + lost_j + idle_j,
+        "completed_j": completed_j,
+        "lost_j": lost_j,
+        "idle_j": idle_j,
+        "between_j": between_j,
+        "planned_mhz": opened["planned_mhz"],
+        "sm_mhz": sum(clocks_mhz) / len(clocks_mhz) if clocks_mhz else float("nan"),
+        "limits": "+".join(sorted(limits)),
+        "sharing": opened["sharing"],
+        **({"host": opened["host"]} if "host" in opened else {}),
+    }
+
+
+def _wasted(end: Mapping[str, Any]) -> bool:
+    """Return whether an attempt was for nothing: it failed, or it was paused and does not keep its iterations."""
+    return bool(end["outcome"].startswith("failed") or (end["outcome"] != "completed" and end["iterations"] == 0))
+
+
+def _between_j(began_j: float | None, spent_j: float, following: Mapping[str, Any], index: int) -> float:
+    """Return the energy from a session's last account to the next session, J; NaN if the counter began again."""
+    ended_j = following["counters_j"][index]
+    if began_j is None or ended_j is None or ended_j < began_j + spent_j:
+        return float("nan")
+    return float(ended_j - began_j - spent_j)
+
+
+def _totals(
+    run: Mapping[str, Any], jobs: pd.DataFrame, gpus: pd.DataFrame, sessions: Sequence[Mapping[str, Any]]
+) -> dict[str, float | int | str]:
+    counts = jobs["outcome"].value_counts()
+    ends_s = [session["at"] + end["end_s"] for session in sessions for end in session["ends"]]
+    energy = {
+        name: float(gpus[name].sum(skipna=False)) if len(gpus) else 0.0
+        for name in ("energy_j", "completed_j", "lost_j", "idle_j", "between_j")
+    }
+    return {
+        "policy": str(run["policy"]),
+        "jobs": len(jobs),
+        **{name: int(counts.get(name, 0)) for name in ("completed", "failed", "left")},
+        "attempts": int(jobs["attempts"].sum()),
+        "sessions": len(sessions),
+        "avg_jct_s": float(jobs["jct_s"].mean()),
+        "avg_waiting_s": float(jobs["waiting_s"].mean()),
+        "avg_execution_s": float(jobs["execution_s"].mean()),
+        "makespan_s": max(ends_s) - sessions[0]["at"] if ends_s else float("nan"),
+        **energy,
+        "provenance": "measured",
+    }

@@ -1,0 +1,93 @@
+"""The executor's journal: every decision and result, appended and synced before it counts, and read to resume."""
+
+import errno
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heshare.errors import DeviceError, InputError
+from heshare.journal import Journal, read_journal
+
+NAME = "journal.jsonl"
+FULL_DISK_S = 60.0
+"""How long to wait for room on a full disk, s."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class RunJournal(Journal):
+    """The journal of a run, in the run's folder.
+
+    Args:
+        folder: the run's folder.
+        run: the description of a new run; None to continue the one that is there.
+        full_disk_s: how long to wait for room on a full disk, s.
+
+    Attributes:
+        entries: the entries that it had when it was opened, the description of the run first.
+
+    Raises:
+        InputError: a new run where there is one already, none to continue, or as `Journal`.
+        DeviceError: as `append`.
+    """
+
+    def __init__(self, folder: Path, run: Mapping[str, Any] | None, *, full_disk_s: float = FULL_DISK_S) -> None:
+        path = folder / NAME
+        if run is None and not (path.exists() and path.stat().st_size > 0):
+            raise _no_run(path)
+        self._full_disk_s = full_disk_s
+        super().__init__(path, "run")
+        try:
+            if run is not None:
+                self._begin(run)
+            elif not self.entries:
+                raise _no_run(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
+
+        Wait while the disk is full: what cannot be noted must not be done.
+
+        Raises:
+            DeviceError: the disk stays full, or fails; the run can be resumed later.
+        """
+        until = time.monotonic() + self._full_disk_s
+        while True:
+            try:
+                super().append(entry, sync=sync)
+                return
+            except OSError as error:
+                if error.errno not in _FULL or time.monotonic() >= until:
+                    raise DeviceError(
+                        f"{self.path}: cannot be written ({error.strerror}). Make room, then continue with "
+                        f"heshare run --resume {self.path.parent}."
+                    ) from error
+            time.sleep(min(0.5, self._full_disk_s / 4))
+
+    def _begin(self, run: Mapping[str, Any]) -> None:
+        if any("decision" in entry for entry in self.entries):
+            action = f"Continue it: heshare run --resume {self.path.parent}; or choose another folder with --out."
+            raise InputError("the journal of a run", "a folder for this run", action, file=self.path)
+        # Without a decision nothing was started: a run that was refused may begin again.
+        self.clear()
+        self.append({"run": run})
+        self.entries = [{"run": json.loads(json.dumps(run))}]
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Return the entries of a run's journal without changing it; a torn last line is left out.
+
+    Raises:
+        InputError: as `read_journal`.
+    """
+    return read_journal(folder / NAME, "run")
+
+
+def _no_run(path: Path) -> InputError:
+    action = "Name the folder of a run, or start one with its jobs.yaml."
+    return InputError("no journal of a run", "the folder of a run", action, file=path)

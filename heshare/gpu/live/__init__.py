@@ -1,0 +1,1 @@
+"""Policies run on real GPUs beside the same runs simulated."""

@@ -1,0 +1,256 @@
+"""NVIDIA MPS for one GPU: a daemon of our own, with its own pipe and log directory, that never outlives us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from heshare.errors import DeviceError
+from heshare.processes import exit_text
+from heshare.signals import at_end
+
+CONTROL = "nvidia-cuda-mps-control"
+MPS, TIME_SLICE = "mps", "time-slice"
+_POLL_S = 0.02
+_PREFIX, _OWNER = "hs-mps-", "owner"
+
+
+class MpsSession:
+    """MPS for one GPU while a `with` lasts; without MPS on this machine, plain time-slicing, and `reason` says why.
+
+    The daemon gets a private directory, so that it meets no other daemon, and only this GPU. It is ended at the end of
+    the `with`, at the end of the process, and by SIGTERM and SIGHUP; what does not listen is killed.
+
+    Args:
+        gpu_uuid: the GPU.
+        required: raise where MPS cannot be had, instead of time-slicing.
+        timeout_s: how long the daemon may take to start or to end, s.
+
+    Attributes:
+        sharing: `mps` or `time-slice`: how processes share the GPU, recorded with what is measured.
+        reason: why it is not MPS; empty when it is.
+    """
+
+    def __init__(self, gpu_uuid: str, *, required: bool = False, timeout_s: float = 10.0) -> None:
+        self.gpu_uuid = gpu_uuid
+        self.sharing = TIME_SLICE
+        self.reason = "the session has not begun"
+        self._required = required
+        self._timeout_s = timeout_s
+        self._folder: Path | None = None
+        self._off: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Start the daemon, if this machine has one.
+
+        Raises:
+            DeviceError: `required`, and there is no MPS or it does not start.
+        """
+        program = shutil.which(CONTROL)
+        if program is None:
+            self._without(f"{CONTROL} is not on the PATH; it comes with NVIDIA's driver (not in every container)")
+            return
+        sweep(timeout_s=self._timeout_s)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
+        (self._folder / _OWNER).write_text(str(os.getpid()))
+        self._off = at_end(self.stop)
+        found = self._launch(program)
+        if found:
+            log = self._last_words()
+            self.stop()
+            self._without(f"{CONTROL} -d {found}{log}")
+            return
+        self.sharing, self.reason = MPS, ""
+
+    def _launch(self, program: str) -> str:
+        """Start the daemon and wait until it listens; what went wrong, or nothing."""
+        for name in ("pipe", "log"):
+            (self._root / name).mkdir(mode=0o700)
+        try:
+            done = subprocess.run(
+                [program, "-d"],
+                env=self._daemon_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=self._timeout_s,
+                check=False,
+                start_new_session=True,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"did not start ({error})"
+        if done.returncode != 0:
+            return f"ended, {exit_text(done.returncode)}"
+        if not self._wait(lambda: self._pid() is not None):
+            return f"wrote no process id within {self._timeout_s:g} s"
+        return ""
+
+    def stop(self) -> None:
+        """End the daemon and remove its directory; what does not end by itself is killed. May be repeated."""
+        self._off()
+        if self._folder is None:
+            return
+        pid = self._pid()
+        if pid is not None:
+            self._quit()
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if self._wait(lambda: not _alive(pid), self._timeout_s / 4):
+                    break
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        for orphan in _of_session(self._root / "pipe"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        if self.sharing == MPS:
+            self.sharing, self.reason = TIME_SLICE, "the session has ended"
+
+    def alive(self) -> bool:
+        """Whether what clients need is there: the daemon runs, or they share by time-slicing and need none."""
+        return self.sharing != MPS or self._pid() is not None
+
+    def environment(self, mps_pct: int = 100) -> dict[str, str]:
+        """What a client's environment must hold before it has a CUDA context.
+
+        Args:
+            mps_pct: its share of the SMs, %.
+
+        Raises:
+            DeviceError: a share below 100 % without MPS, which nothing would enforce.
+        """
+        if self.sharing != MPS:
+            self.check(mps_pct)
+            return {"CUDA_VISIBLE_DEVICES": self.gpu_uuid}
+        return {
+            **self._pipes(),
+            "CUDA_VISIBLE_DEVICES": self.gpu_uuid,
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct),
+        }
+
+    def check(self, mps_pct: int) -> None:
+        """Refuse a share that nothing would enforce.
+
+        Raises:
+            DeviceError: a share below 100 % without MPS.
+        """
+        if self.sharing != MPS and mps_pct != 100:
+            raise DeviceError(
+                f"GPU {self.gpu_uuid}: {mps_pct} % of the SMs asked for, but processes share it by time-slicing "
+                f"({self.reason}). Ask for 100 %, or provide MPS."
+            )
+
+    def _without(self, reason: str) -> None:
+        if self._required:
+            raise DeviceError(f"GPU {self.gpu_uuid}: no MPS: {reason}. Provide MPS, or share by time-slicing.")
+        self.sharing, self.reason = TIME_SLICE, reason
+
+    def _quit(self) -> None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [CONTROL],
+                input=b"quit\n",
+                env=self._daemon_environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=self._timeout_s / 2,
+                check=False,
+            )
+
+    @property
+    def _root(self) -> Path:
+        assert self._folder is not None
+        return self._folder
+
+    def _pipes(self) -> dict[str, str]:
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self._root / "pipe"),
+            "CUDA_MPS_LOG_DIRECTORY": str(self._root / "log"),
+        }
+
+    def _daemon_environment(self) -> dict[str, str]:
+        return {**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid}
+
+    def _pid(self) -> int | None:
+        """The daemon's process, as it wrote it; None before it has and after its end."""
+        try:
+            pid = int((self._root / "pipe" / f"{CONTROL}.pid").read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if pid > 1 and _alive(pid) else None
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self._root / "log" / "control.log").read_text(errors="replace").split("\n")
+        except OSError:
+            return ""
+        said = [line.strip() for line in lines if line.strip()]
+        return f" (its log ends: {said[-1][-200:]})" if said else ""
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        until = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        while not done():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def __enter__(self) -> MpsSession:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def sweep(*, timeout_s: float = 10.0) -> None:
+    """End the daemons of sessions whose process was killed before it could, and remove their directories."""
+    for folder in sorted(_base().glob(f"{_PREFIX}*")):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            owner = (folder / _OWNER).read_text().strip() or owner
+        # A directory without an owner's note belongs to whom its name says; it may be in the making.
+        if owner.isdecimal() and not _alive(int(owner)):
+            left = MpsSession("", timeout_s=timeout_s)
+            left._folder = folder
+            left.stop()
+
+
+def _base() -> Path:
+    """Where sessions have their folders: a short path, since the pipes are sockets, whose paths have 107 characters."""
+    usual = tempfile.gettempdir()
+    return Path(usual if len(usual) < 60 else "/tmp")
+
+
+def _of_session(pipe: Path) -> list[int]:
+    """MPS processes that use these pipes: a server outlives a daemon that was killed."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in (process / "environ").read_bytes().split(b"\0")
+            if ours and (process / "comm").read_text().startswith("nvidia-cuda-mps"):
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True

@@ -1,0 +1,1 @@
+"""NVML: the binding, a device over it, clock locks, and what a machine can do."""

@@ -1,0 +1,282 @@
+"""A real GPU behind the `Device` protocol: NVML tells what it does, worker processes run on it, in wall time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from heshare.devices.device import Reading
+from heshare.errors import DeviceError
+from heshare.gpu.mps import TIME_SLICE, MpsSession
+from heshare.gpu.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlGpu
+from heshare.gpu.nvml.clock_lock import ClockLock
+from heshare.gpu.nvml.probe import match
+from heshare.gpu.workers.launcher import Launcher
+from heshare.gpu.workers.live_tasks import LiveTasks
+from heshare.signals import at_end
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+_LOOK_S = (0.02, 0.25)
+
+
+class NvmlDevice:
+    """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
+
+    Args:
+        which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
+        launcher: what starts workers; it is closed with the device, if it can be.
+        mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
+        allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
+        mps_clients: hold fewer tasks at once than the card would.
+        start_timeout_s: how long a worker may take until its first iteration, s.
+
+    Attributes:
+        uuid: of the GPU.
+        power_kind: `instant` or `average` (over 1 s): what the card's power readings are.
+
+    Raises:
+        InputError: a card that the catalogue does not describe.
+        DeviceError: no such GPU, or it cannot be measured: MIG, a prohibiting compute mode, a sensor that is missing.
+    """
+
+    provenance = "measured"
+
+    def __init__(
+        self,
+        which: int | str,
+        launcher: Launcher,
+        *,
+        mps: MpsSession | None = None,
+        allow_clocks: bool = False,
+        mps_clients: int | None = None,
+        start_timeout_s: float = 180.0,
+    ) -> None:
+        self._mps, self._allow_clocks, self._launcher = mps, allow_clocks, launcher
+        self._requested_mhz: int | None = None
+        with ExitStack() as ends:
+            nvml = ends.enter_context(Nvml())
+            self._driver = nvml.driver()
+            self._card = nvml.card(which)
+            self.uuid = self._card.uuid()
+            self._gpu = _describe(self._card, mps_clients)
+            self._refuse_modes()
+            self._tasks = LiveTasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
+            self._instant, first_w = self._choose_power()
+            self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
+            self._gpm = Gpm(self._card) if self._card.has_gpm() else None
+            if self._gpm is not None:
+                ends.callback(self._gpm.close)
+            self._hold = ClockLock(self._card, self.uuid)
+            ends.callback(self._hold.release)
+            if mps is not None:
+                ends.callback(mps.stop)
+                mps.start()
+            ends.callback(getattr(launcher, "close", _nothing))
+            ends.callback(self._tasks.stop_all)
+            self._began_s = time.monotonic()
+            self._began_j = self._card.energy_j()
+            self._facts = self._describe_facts(first_w)
+            self._ends = ends.pop_all()
+        self._off = at_end(self.close)
+
+    @property
+    def gpu(self) -> Gpu:
+        """What it is: the catalogue's GPU with the memory, clocks and power limit of this very card."""
+        return self._gpu
+
+    @property
+    def sharing(self) -> str:
+        """`mps` or `time-slice`: how tasks share it."""
+        return TIME_SLICE if self._mps is None else self._mps.sharing
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        """What a manifest keeps: card, driver, what power readings are, how tasks share it, and its settings."""
+        return dict(self._facts)
+
+    def limits(self) -> tuple[str, ...]:
+        """What holds its clock down at this moment."""
+        return self._card.limits()
+
+    def free_mib(self) -> float:
+        """Memory that no process holds, MiB."""
+        return self._card.memory_mib()[1]
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself.
+
+        Raises:
+            InputError: the clock is not on the grid.
+            DeviceError: clocks were not allowed, or the machine does not let this user lock them.
+        """
+        if sm_mhz is None:
+            self._hold.release()
+        else:
+            self._gpu.check_clock(sm_mhz)
+            if not self._allow_clocks:
+                raise self._refusal(f"{sm_mhz} MHz asked for, but setting clocks was not allowed", "Ask with --clocks.")
+            self._hold.lock(sm_mhz)
+            self._settle(sm_mhz)
+        self._requested_mhz = sm_mhz
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped.
+
+        Raises:
+            DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
+                nothing would enforce, or the worker did not come up.
+        """
+        self._start({task_id: Resident(workload, mps_pct)}, iterations)
+
+    def stand_by(self) -> None:
+        """Have worker processes import what they need before the first task is started, where the launcher can.
+
+        Raises:
+            DeviceError: a process does not start.
+        """
+        getattr(self._launcher, "stand_by", _nothing)()
+
+    def start_together(self, tasks: Mapping[int, Resident]) -> None:
+        """Start tasks that run until stopped, all of them or none, and wait until they work; they begin together.
+
+        Raises:
+            DeviceError: as `start`.
+        """
+        self._start(tasks, None)
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task, finished, failed or not; returns the iterations that it completed here.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        return self._tasks.stop(task_id)
+
+    def read(self) -> Reading:
+        """What it does at this moment.
+
+        Raises:
+            DeviceError: a task has failed, or NVML does not answer with a measurement.
+        """
+        self._tasks.poll()
+        sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
+        return Reading(
+            time_s=self._now_s(),
+            requested_mhz=self._requested_mhz,
+            sm_mhz=self._card.sm_mhz(),
+            power_w=self._power_w(),
+            energy_j=self._card.energy_j() - self._began_j,
+            residents=self._tasks.progress(),
+            throttled=bool(self._card.limits()),
+            sm_util_pct=sm_pct,
+            dram_util_pct=dram_pct,
+            temperature_c=self._card.temperature_c(),
+        )
+
+    def next_event_s(self) -> float:
+        """When to look again, s: at the completion that comes next or a moment later; `inf` if nothing runs."""
+        left_s = self._tasks.remaining_s()
+        shortest_s, longest_s = _LOOK_S
+        return self._now_s() + max(shortest_s, min(longest_s, left_s)) if self._tasks else math.inf
+
+    def advance(self, to_s: float) -> list[int]:
+        """Wait until time `to_s`; returns the ids of tasks that completed by then, in order of completion.
+
+        Raises:
+            DeviceError: `to_s` will never come, or a task has failed.
+        """
+        if not math.isfinite(to_s):
+            raise self._refusal(f"time {to_s} s asked for", "Wait for a time that comes.")
+        completed: list[int] = []
+        while True:
+            completed += self._tasks.take_finished()
+            left_s = to_s - self._now_s()
+            if left_s <= 0:
+                return completed
+            time.sleep(min(left_s, _LOOK_S[0]))
+
+    def close(self) -> None:
+        """End the workers and MPS, give the clock back, end NVML. May be repeated."""
+        self._off()
+        self._ends.close()
+
+    def __enter__(self) -> NvmlDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, tasks: Mapping[int, Resident], iterations: float | None) -> None:
+        for one in tasks.values():
+            if self._mps is not None:
+                self._mps.check(one.mps_pct)
+            elif one.mps_pct != 100:
+                raise self._refusal(f"{one.mps_pct} % of the SMs asked for without MPS", "Ask for 100 %.")
+        self._tasks.start(tasks, iterations, free_mib=self.free_mib)
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _power_w(self) -> float:
+        return self._card.instant_power_w() if self._instant else self._card.usage_power_w()
+
+    def _choose_power(self) -> tuple[bool, float]:
+        """Whether the card gives instant power, and a first reading."""
+        try:
+            return True, self._card.instant_power_w()
+        except (NotSupportedError, NoReadingError):
+            return False, self._card.usage_power_w()
+
+    def _refuse_modes(self) -> None:
+        if self._card.mig():
+            raise self._refusal("the GPU is cut into MIG slices", "Turn MIG off, or measure on another GPU.")
+        mode = self._card.compute_mode()
+        if mode == "prohibited" or (mode != "default" and self._mps is None):
+            raise self._refusal(f"its compute mode is {mode}", "Set it to default: nvidia-smi -c DEFAULT.")
+
+    def _describe_facts(self, first_w: float) -> dict[str, str | int | float | bool | None]:
+        card = self._card
+        return {
+            "card": card.name(),
+            "uuid": self.uuid,
+            "driver": self._driver,
+            "power_kind": self.power_kind,
+            "power_limit_w": self._gpu.tdp_w,
+            "power_w_at_opening": first_w,
+            "temperature_c_at_opening": card.temperature_c(),
+            "memory_mib": self._gpu.memory_mib,
+            "sm_mhz_min": self._gpu.clocks_mhz[0],
+            "sm_mhz_max": self._gpu.max_mhz,
+            "sharing": self.sharing,
+            "sharing_reason": "no MPS session was asked for" if self._mps is None else self._mps.reason,
+            "gpm": self._gpm is not None,
+            "persistence": card.persistent(),
+            "compute_mode": card.compute_mode(),
+            "clocks_allowed": self._allow_clocks,
+        }
+
+    def _settle(self, sm_mhz: int) -> None:
+        """Wait up to a second until the card runs no faster than it was told to."""
+        until = time.monotonic() + 1.0
+        while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _refusal(self, found: str, action: str) -> DeviceError:
+        return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
+
+
+def _nothing() -> None:
+    """The end of a launcher that keeps nothing."""
+
+
+def _describe(card: NvmlGpu, mps_clients: int | None) -> Gpu:
+    try:
+        cores: int | None = card.cores()
+    except NotSupportedError:
+        cores = None
+    limit_w = card.power_limit_w()
+    gpu = match(card.name(), memory_mib=card.memory_mib()[0], clocks_mhz=card.offered_mhz(), cores=cores, tdp_w=limit_w)
+    return gpu if mps_clients is None else replace(gpu, mps_clients=min(gpu.mps_clients, mps_clients))

@@ -1,0 +1,218 @@
+"""Which GPU of the catalogue a real card is, from what NVML says of it.
+
+What this machine can do for live measurements, and what follows: the facts behind `heshare doctor`.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from heshare.errors import InputError
+from heshare.gpu import mps
+from heshare.gpu.nvml import clock_lock
+from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
+from heshare.world.catalogue import gpus
+from heshare.world.gpu import Gpu
+
+MEMORY_RTOL = 0.1
+"""How far a card's memory may lie from the catalogue's: ECC takes a few per cent, variants differ by more."""
+
+
+def match(
+    name: str,
+    *,
+    memory_mib: float,
+    clocks_mhz: tuple[int, ...],
+    cores: int | None = None,
+    tdp_w: float | None = None,
+) -> Gpu:
+    """The GPU of `data/gpus.csv` that a card is, with the memory, clocks and power limit that the card itself tells.
+
+    A name of the catalogue fits when each of its parts (`V100`, `SXM2`) is a word of the card's name; the name with
+    most parts wins. Memory and cores must agree, so that a variant is not taken for another.
+
+    Args:
+        name: the vendor's name, such as `Tesla V100-SXM2-16GB`.
+        memory_mib: the card's memory, MiB.
+        clocks_mhz: the SM clocks that it offers, ascending, MHz.
+        cores: its FP32 lanes, where the driver tells.
+        tdp_w: its power limit, W, where the driver tells.
+
+    Raises:
+        InputError: an unknown card, or a variant that the catalogue does not describe; it says what to add.
+    """
+    words = set(re.findall(r"[A-Z0-9]+", name.upper()))
+    fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
+    if not fitting:
+        raise _unknown(name, "a card whose name has one of " + ", ".join(gpus()), name.split()[-1])
+    card = max(fitting, key=lambda one: len(one.name.split("-")))
+    if abs(memory_mib / card.memory_mib - 1) > MEMORY_RTOL:
+        expected = f"{card.memory_mib:.0f} MiB, the {card.name} of the catalogue"
+        raise _unknown(f"{name} with {memory_mib:.0f} MiB", expected, f"{card.name}-{memory_mib / 1024:.0f}GB")
+    if cores is not None and cores != card.cuda_cores:
+        expected = f"{card.cuda_cores} cores, the {card.name} of the catalogue"
+        raise _unknown(f"{name} with {cores} cores", expected, f"{card.name}-PCIE")
+    return replace(card, memory_mib=memory_mib, clocks_mhz=clocks_mhz, tdp_w=card.tdp_w if tdp_w is None else tdp_w)
+
+
+def _unknown(found: str, expected: str, example: str) -> InputError:
+    return InputError(
+        found,
+        expected,
+        (
+            f"Describe this card in data/gpus.csv: a row for each field, under a name made of words of the card's "
+            f"name, such as {example}."
+        ),
+        file="data/gpus.csv",
+        column="gpu",
+    )
+
+
+_CAP_SYS_ADMIN = 21
+_NO_MPS = (
+    f"No MPS ({mps.CONTROL} is not on the PATH): tasks share by time-slicing, which is recorded as such; shares below "
+    "100 % cannot be measured."
+)
+_CLOCKS = "Clocks can be locked (CAP_SYS_ADMIN), if the driver agrees: `heshare profile --clocks` records them too."
+_NO_CLOCKS = (
+    "Clocks cannot be locked: it needs root or CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN). Points at the card's own "
+    "clock can be measured."
+)
+_LIVE = ("torch", "torchvision", "transformers")
+
+
+def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
+    """Whether this process may change GPU settings: CAP_SYS_ADMIN among its effective capabilities.
+
+    Args:
+        status: the kernel's account of a process.
+
+    Returns:
+        None where the kernel does not tell; then being root decides.
+    """
+    try:
+        lines = Path(status).read_text(encoding="utf-8").splitlines()
+        effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
+        return bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def probe() -> dict[str, Any]:
+    """Everything that decides what can be measured here; what is missing is a fact, not an error.
+
+    Returns:
+        `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control`, `mps_control`
+        and `mps_server` (paths or None), `libraries` (of the workers, present or not), `locked` (notes of clocks that
+        a killed run left locked), and `follows`: sentences.
+    """
+    admin = has_sys_admin()
+    found: dict[str, Any] = {
+        "nvml": "present",
+        "driver": None,
+        "gpus": [],
+        "clock_control": _is_root() if admin is None else admin,
+        "mps_control": shutil.which(mps.CONTROL),
+        "mps_server": shutil.which("nvidia-cuda-mps-server"),
+        "libraries": {name: find_spec(name) is not None for name in _LIVE},
+        "locked": [str(path) for path in clock_lock.notes()],
+    }
+    try:
+        with Nvml() as nvml:
+            found["driver"] = nvml.driver()
+            found["gpus"] = [describe(nvml.card(index), index) for index in range(nvml.count())]
+    except NvmlError as error:
+        found["nvml"] = str(error)
+    found["follows"] = follows(found)
+    return found
+
+
+def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
+    """What one card tells of itself; what it does not tell is None, with the reason under `refused`."""
+    refused: dict[str, str] = {}
+
+    def tell(name: str, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except (NvmlError, InputError) as error:
+            refused[name] = str(error)
+            return None
+
+    memory = tell("memory_mib", card.memory_mib)
+    clocks = tell("clocks_mhz", card.offered_mhz)
+    name = tell("name", card.name)
+    cores = tell("cores", card.cores)
+    instant = tell("power_instant", card.instant_power_w)
+    facts = {
+        "index": index,
+        "name": name,
+        "uuid": tell("uuid", card.uuid),
+        "memory_mib": None if memory is None else memory[0],
+        "free_mib": None if memory is None else memory[1],
+        "clocks_mhz": None if clocks is None else [clocks[0], clocks[-1], len(clocks)],
+        "power_kind": "instant" if instant is not None else tell("power_kind", card.usage_power_kind),
+        "power_w": instant if instant is not None else tell("power_w", card.usage_power_w),
+        "power_limit_w": tell("power_limit_w", card.power_limit_w),
+        "energy_counter": tell("energy_counter", card.energy_j) is not None,
+        "temperature_c": tell("temperature_c", card.temperature_c),
+        "throttled_by": tell("throttled_by", card.limits),
+        "gpm": tell("gpm", card.has_gpm),
+        "persistence": tell("persistence", card.persistent),
+        "compute_mode": tell("compute_mode", card.compute_mode),
+        "mig": tell("mig", card.mig),
+        "catalogue": None,
+    }
+    if name is not None and memory is not None and clocks is not None:
+        known = tell("catalogue", lambda: match(name, memory_mib=memory[0], clocks_mhz=clocks, cores=cores))
+        facts["catalogue"] = None if known is None else known.name
+    return {**facts, "refused": refused}
+
+
+def follows(found: dict[str, Any]) -> list[str]:
+    """What the facts of `probe` mean for the user, in sentences."""
+    lines = ["`make figures`, `make test`, plan, run and compare work here: they use emulated GPUs."]
+    if found["locked"]:
+        lines.append("A run that was killed left clocks locked: run `heshare restore`.")
+    if not found["gpus"]:
+        return [*lines, f"No GPU can be measured on this machine: {_why_none(found)}"]
+    lacking = [name for name, there in found["libraries"].items() if not there]
+    if lacking:
+        lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. pip install 'heshare[live]'.")
+    for gpu in found["gpus"]:
+        lines += [f"GPU {gpu['index']}: {line}" for line in _of_gpu(gpu)]
+    lines.append(_NO_MPS if found["mps_control"] is None else "MPS is there: shares of the SMs can be measured.")
+    lines.append(_CLOCKS if found["clock_control"] else _NO_CLOCKS)
+    return lines
+
+
+def _why_none(found: dict[str, Any]) -> str:
+    return "NVML sees no GPU." if found["nvml"] == "present" else str(found["nvml"])
+
+
+def _of_gpu(gpu: dict[str, Any]) -> list[str]:
+    # A refusal of what has a substitute or may be missing is no obstacle.
+    obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores")]
+    if gpu["mig"]:
+        obstacles.append("it is cut into MIG slices, whose power cannot be told apart: turn MIG off to measure.")
+    lines = [f"it cannot be recorded: {why}" for why in obstacles]
+    if not obstacles:
+        index = gpu["index"]
+        lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")
+    if gpu["compute_mode"] not in (None, "default"):
+        lines.append(f"its compute mode is {gpu['compute_mode']}: set it to default (nvidia-smi -c DEFAULT).")
+    if gpu["power_kind"] == "average":
+        lines.append("its power is an average over 1 s: windows of several seconds are needed, and are the default.")
+    if not gpu["gpm"]:
+        lines.append("it has no GPM metrics: SM and DRAM utilisation are left empty in its profile.")
+    if gpu["persistence"] is False:
+        lines.append("its persistence mode is off: the driver may unload between runs and forget settings.")
+    return lines
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0

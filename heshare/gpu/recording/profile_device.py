@@ -1,0 +1,236 @@
+"""Recording of a GPU's profile: all samples or a time budget's worth, with a journal, kernel traces and a manifest."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.device import Device
+from heshare.errors import InputError
+from heshare.gpu.recording import budget_plan, kernel_table
+from heshare.gpu.recording.enforceable_shares import enforceable_points, enforceable_steps, is_time_sliced
+from heshare.gpu.recording.recording_journal import RecordingJournal
+from heshare.gpu.recording.tracing_session import (
+    KernelTracer,
+    KernelTraces,
+    RecordingItem,
+    TracingSession,
+    with_kernels,
+)
+from heshare.profiles import design, manifest, store
+from heshare.profiles.design import Point
+from heshare.profiles.recorder import check_catalogue, profile_table, progress_bar, repeated_visits, setups_of
+from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Workload
+
+TABLE, JOURNAL = "profile.csv", "recording.jsonl"
+
+
+def profile(
+    device: Device,
+    out: str | Path,
+    *,
+    samples: int = -(-design.SAMPLES // 3),
+    budget_s: float | None = None,
+    clocks: bool = True,
+    seed: int = 0,
+    protocol: MeasurementProtocol | None = None,
+    command: str = "",
+    keep_journal: bool = True,
+    trace: KernelTracer | None = None,
+    progress: bool = True,
+) -> Path:
+    """Record a GPU's profile: the reference points and `samples` others, or as many as a time budget allows.
+
+    An interrupted recording continues where it stopped when this is called again with the same arguments: visits that
+    were made are kept and the others are made. A larger budget continues a smaller one.
+
+    Args:
+        device: the device to record.
+        out: the folder of profiles; the table becomes `out/<gpu>/profile.csv`, its manifest `manifest.json` beside it.
+        samples: training samples beside the reference points; a third of the paper's 1,000 by default.
+        budget_s: the device's time to spend, s; None measures all references and samples.
+        clocks: whether to set the SM clock; without it every sample runs at the top clock.
+        seed: of the design and of the order.
+        protocol: how to measure.
+        command: the command that was called, for the manifest.
+        keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
+        trace: traces a workload's kernels (`kernel_recorder.tracer`): one trace of each workload is written to
+            `kernels.csv` beside the table. None leaves them out.
+        progress: show a progress bar on a terminal.
+
+    Returns:
+        The table's path.
+
+    Raises:
+        DeviceError: the device refuses a point.
+        InputError: the journal in the folder belongs to another recording.
+    """
+    protocol, gpu = protocol or MeasurementProtocol(), device.gpu
+    folder = Path(out) / gpu.name
+    kernels_path = folder / kernel_table.NAME
+    journal = folder / JOURNAL if keep_journal else None
+    traces = None if trace is None else _kernel_traces(trace, gpu, kernels_path)
+    options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "traces": traces}
+    if budget_s is None:
+        table = record_points(device, _design_points(device, samples, clocks, seed), progress=progress, **options)
+    else:
+        table = record_within_budget(device, budget_s, clocks=clocks, progress=progress, **options)
+    path = store.write(table, folder / TABLE)
+    if traces is not None:
+        traces.write(kernels_path)
+    kernels = kernel_table.manifest_entry(kernels_path)
+    if kernels or (traces is not None and traces.left_out):
+        kernels["left_out"] = {} if traces is None else traces.left_out
+    manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels or None)
+    return path
+
+
+def record_points(
+    device: Device,
+    points: Sequence[Point],
+    *,
+    protocol: MeasurementProtocol | None = None,
+    seed: int = 0,
+    journal: str | Path | None = None,
+    traces: KernelTraces | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Measure points as `heshare.profiles.recorder.record` does, with a journal and kernel traces.
+
+    Args:
+        device: an idle device; afterwards it is idle again and no clock is set.
+        points: the points, each once.
+        protocol: how to measure.
+        seed: of the order.
+        journal: a file to which each visit is written as it is made; visits that it already holds are not made again.
+        traces: kernel traces to make as well, which are added to it. None leaves them out.
+        progress: show a progress bar on a terminal.
+
+    Raises:
+        DeviceError: the device refuses a point or does not report a utilisation.
+        InputError: the journal belongs to another recording, or a row breaks the schema.
+    """
+    protocol, plan = protocol or MeasurementProtocol(), "\n".join(map(str, setups_of(points)))
+    check_catalogue(device)
+    with closing(RecordingJournal(journal, _identity(device, protocol, seed, plan))) as log:
+        session = TracingSession(device, protocol, log, traces)
+        workloads = () if traces is None else traces.workloads
+        return session.measure(points, seed=seed, further_items=workloads, progress=progress)
+
+
+def record_within_budget(
+    device: Device,
+    budget_s: float,
+    *,
+    protocol: MeasurementProtocol | None = None,
+    seed: int = 0,
+    clocks: bool = False,
+    journal: str | Path | None = None,
+    traces: KernelTraces | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Measure as many setups of `budget_plan.plan` as fit into a time, the most informative ones first.
+
+    Args:
+        device: an idle device; afterwards it is idle again and no clock is set.
+        budget_s: the device's time to spend, s, that of the visits in the journal included.
+        protocol: how to measure; the plan, not `repeats`, sets how often a setup is visited.
+        seed: of the plan.
+        clocks: whether to set the SM clock.
+        journal: as in `record_points`.
+        traces: as in `record_points`.
+        progress: show the time that is left on a terminal.
+
+    Returns:
+        A table of the profile schema, a row for each task of each setup that was visited.
+
+    Raises:
+        DeviceError: the device refuses a setup or does not report a utilisation.
+        InputError: the journal belongs to another recording, or the budget is too short for a single visit.
+    """
+    protocol = protocol or MeasurementProtocol()
+    sharing = ", time-slice" if is_time_sliced(device) else ""
+    identity = _identity(device, protocol, seed, f"budget, clocks={clocks}{sharing}")
+    check_catalogue(device)
+    visited: list[Setup] = []
+    with closing(RecordingJournal(journal, identity)) as log:
+        session = TracingSession(device, protocol, log, traces)
+        items = _budget_items(device, clocks, seed, () if traces is None else traces.workloads)
+        with progress_bar(device, round(budget_s), "s", progress) as bar:
+            for item in session.run(session.affordable(items, budget_s)):
+                if not isinstance(item, Workload):
+                    visited.append(item[0])
+                bar.update(round(log.spent_s) - bar.n)
+        if not visited:
+            raise InputError(
+                f"{budget_s:g} s",
+                f"time for idle power and one visit: {protocol.visit_s + log.spent_s:g} s and more",
+                "Allow more time.",
+                column="budget",
+            )
+        return profile_table(device, list(dict.fromkeys(point for setup in visited for point in setup.points())), log)
+
+
+def recording_items(
+    device: Device,
+    samples: int,
+    budget_s: float | None,
+    *,
+    clocks: bool,
+    seed: int,
+    repeats: int,
+    kernels: bool,
+) -> Iterator[RecordingItem]:
+    """Yield the items of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
+
+    Args:
+        device: the device to record; only its description is used.
+        samples: training samples beside the reference points.
+        budget_s: the time to spend, s; None is all references and samples.
+        clocks: whether the SM clock is set.
+        seed: of the design and of the order.
+        repeats: visits to each sample without a budget.
+        kernels: whether kernels are traced.
+    """
+    workloads = design.traced_workloads(device.gpu) if kernels else []
+    if budget_s is not None:
+        yield from _budget_items(device, clocks, seed, workloads)
+        return
+    setups = setups_of(_design_points(device, samples, clocks, seed))
+    yield from repeated_visits(setups, repeats, np.random.default_rng(seed))
+    yield from workloads
+
+
+def _design_points(device: Device, samples: int, clocks: bool, seed: int) -> list[Point]:
+    """Return the reference points of a GPU, and samples drawn with a seed of its own."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, *device.gpu.name.encode()]))
+    drawn = design.samples(device.gpu, samples, rng=rng, clocks=clocks)
+    return enforceable_points(device, design.references(device.gpu) + drawn)
+
+
+def _budget_items(device: Device, clocks: bool, seed: int, workloads: Sequence[Workload]) -> Iterator[RecordingItem]:
+    plan = budget_plan.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks)
+    return with_kernels(enforceable_steps(device, plan), workloads)
+
+
+def _kernel_traces(trace: KernelTracer, gpu: Gpu, path: Path) -> KernelTraces:
+    """Return the kernel traces of a recording: each workload of the design that fits, except for those of the table."""
+    rows = kernel_table.read(path) if path.exists() else ()
+    return KernelTraces(trace, design.traced_workloads(gpu), frozenset(row.setting for row in rows))
+
+
+def _identity(device: Device, protocol: MeasurementProtocol, seed: int, plan: str) -> dict[str, object]:
+    return {
+        "gpu": device.gpu.name,
+        "provenance": device.provenance,
+        "seed": seed,
+        "design": hashlib.sha256(plan.encode()).hexdigest()[:16],
+        **asdict(protocol),
+    }

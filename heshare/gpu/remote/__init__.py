@@ -1,0 +1,1 @@
+"""GPUs of other hosts, through Dask."""

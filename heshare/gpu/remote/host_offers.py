@@ -1,0 +1,190 @@
+"""The hosts that joined a Dask scheduler, one worker each: the GPUs that they offer, and whether they can run the jobs."""
+
+import platform
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from heshare import __version__
+from heshare.errors import InputError
+from heshare.experiments.sweeps.engine import dask_client
+from heshare.gpu.executor.job_file import JobSpec
+from heshare.gpu.executor.job_tasks import check_names, check_programs
+from heshare.gpu.nvml.probe import probe
+
+ANSWER_S = 30.0
+"""How long the scheduler, or an idle worker, may take to answer, s."""
+
+_COLUMN = "--hosts"
+_START = "On each host: dask worker SCHEDULER --nworkers 1 --nthreads 1."
+_INSTALL = "Install the same version on every host, in the Python that runs its worker."
+
+
+@dataclass(frozen=True)
+class HostOffer:
+    """A worker and the GPUs that it offers.
+
+    Attributes:
+        host: its name.
+        address: where Dask reaches it.
+        uuids: the GPUs that it offers.
+        machine: the findings of `heshare doctor` there.
+    """
+
+    host: str
+    address: str
+    uuids: tuple[str, ...]
+    machine: dict[str, Any]
+
+
+@contextmanager
+def connect(address: str, *, timeout_s: float = ANSWER_S) -> Iterator[Any]:
+    """Yield a client of the scheduler at `dask://host:port`.
+
+    Raises:
+        InputError: another form, no scheduler answers, or Dask is not installed.
+    """
+    if not address.startswith("dask://") or len(address) == len("dask://"):
+        expected, action = "dask://HOST:PORT, a Dask scheduler", "Name the scheduler that the hosts joined."
+        raise InputError(repr(address), expected, action, column=_COLUMN)
+    with dask_client(address, column=_COLUMN, timeout_s=timeout_s) as client:
+        yield client
+
+
+def list_offers(client: Any) -> list[HostOffer]:
+    """Return every worker with the GPUs that it offers, by the names of the hosts.
+
+    A worker that declares resources named by UUIDs offers these GPUs only.
+
+    Raises:
+        InputError: no worker, or one that does not answer or does not run this version of heshare.
+    """
+    answers = _run_on_workers(client, _describe, on_error="return")
+    if not answers:
+        raise InputError("a scheduler without workers", "one worker a host", _START, column=_COLUMN)
+    versions = required_versions()
+    for address, answer in sorted(answers.items()):
+        if not isinstance(answer, dict):
+            missing = "No module named 'heshare'" in str(answer)
+            found = "no heshare" if missing else f"what does not answer ({type(answer).__name__}: {answer})"
+            expected = f"heshare {versions['version']} there"
+            raise InputError(f"{found} on the worker {address}", expected, _INSTALL, column=_COLUMN)
+        wrong = [f"{name} {answer[name]}" for name, version in versions.items() if answer[name] != version]
+        if wrong:
+            expected = ", ".join(f"{name} {version}" for name, version in versions.items()) + ", as here"
+            raise InputError(f"{' and '.join(wrong)} on the worker {address}", expected, _INSTALL, column=_COLUMN)
+    hosts = Counter(machine["host"] for machine in answers.values())
+    offers = [_offer(address, machine, hosts[machine["host"]] > 1) for address, machine in answers.items()]
+    return sorted(offers, key=lambda offer: offer.host)
+
+
+def _run_on_workers(client: Any, function: Callable[..., object], *arguments: object, **options: Any) -> dict[str, Any]:
+    """Return the answer of every worker, by address.
+
+    `Client.run` waits for a worker that hangs without end, so it runs in a thread that may be left behind.
+    """
+    results: SimpleQueue[dict[str, Any] | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(client.run(function, *arguments, **options))
+        except BaseException as error:
+            results.put(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        result = results.get(timeout=ANSWER_S)
+    except Empty:
+        workers = ", ".join(sorted(client.scheduler_info(n_workers=-1)["workers"]))
+        found = f"no answer within {ANSWER_S:g} s from all of the workers {workers}"
+        raise InputError(found, "workers that run", _START, column=_COLUMN) from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _describe(dask_worker: Any = None) -> dict[str, Any]:
+    """Return the description of a worker and its machine; runs on the worker."""
+    name = str(dask_worker.name)
+    host = socket.gethostname() if "://" in name or name.isdecimal() else name
+    declared = [str(resource) for resource in dask_worker.state.total_resources if str(resource).startswith("GPU-")]
+    return {"host": host, "declared": declared, **required_versions(), **probe()}
+
+
+def required_versions() -> dict[str, str]:
+    """Return the versions that must be the same on every host."""
+    return {
+        "version": __version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def _offer(address: str, machine: dict[str, Any], twice: bool) -> HostOffer:
+    present = [str(gpu["uuid"]) for gpu in machine["gpus"] if gpu["uuid"] is not None]
+    uuids = tuple(uuid for uuid in present if not machine["declared"] or uuid in machine["declared"])
+    host = f"{machine['host']} ({address})" if twice else machine["host"]
+    return HostOffer(host, address, uuids, machine)
+
+
+def select_offers(offers: Sequence[HostOffer], text: str) -> dict[str, HostOffer]:
+    """Return the worker of each of the GPUs that `nvml` or `nvml:UUID,nvml:UUID` names, by UUID, in order.
+
+    Raises:
+        InputError: another form, no GPU, one that no worker offers, or one that two workers offer.
+    """
+    owners: dict[str, HostOffer] = {}
+    for offer in offers:
+        for uuid in offer.uuids:
+            if uuid in owners:
+                found = f"{uuid} on two workers, {owners[uuid].address} and {offer.address}"
+                action = f'{_START} Or give each its own: --resources "{uuid}=1".'
+                raise InputError(found, "one worker a host", action, column=_COLUMN)
+            owners[uuid] = offer
+    names = [part.strip() for part in text.split(",")]
+    if names == ["nvml"]:
+        if not owners:
+            reasons = "; ".join(f"{offer.host}: {offer.machine['nvml']}" for offer in offers)
+            found = f"no GPU on {len(offers)} workers ({reasons})"
+            raise InputError(found, "at least one worker with a GPU", _START, column=_COLUMN)
+        return owners
+    uuids = [name.removeprefix("nvml:") for name in names]
+    unknown = [uuid for uuid in uuids if uuid not in owners]
+    if unknown or len(set(uuids)) < len(uuids):
+        raise InputError(
+            f"{unknown[0]!r}, which no worker offers" if unknown else "a GPU twice",
+            "nvml for every GPU of the hosts, or nvml:UUID, each once, with commas between them",
+            "`heshare doctor --hosts ADDRESS` lists them.",
+            column="--devices",
+        )
+    return {uuid: owners[uuid] for uuid in uuids}
+
+
+def select_checked_gpus(address: str, text: str, specs: Sequence[JobSpec], file: Path) -> list[str]:
+    """Return the UUIDs of the GPUs that a text names, after a check that each of their hosts can start the jobs.
+
+    Raises:
+        InputError: as `connect`, `list_offers` and `select_offers`; two jobs with one key, or a program that a host
+            does not have.
+    """
+    check_names(specs, file)
+    with connect(address) as client:
+        owners = select_offers(list_offers(client), text)
+        hosts = {offer.address: offer.host for offer in owners.values()}
+        answers = _run_on_workers(client, check_programs, specs, file, workers=list(hosts), on_error="return")
+        for worker, error in sorted(answers.items()):
+            if isinstance(error, InputError):
+                raise InputError(
+                    f"{error.found}, which is not there on the host {hosts[worker]}",
+                    error.expected,
+                    error.action,
+                    file=error.file,
+                    row=error.row,
+                    column=error.column,
+                )
+    return list(owners)

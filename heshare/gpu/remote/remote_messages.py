@@ -1,0 +1,115 @@
+"""Messages between an executor and the hosts whose GPUs it uses: plain values, which are pickled on their way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heshare.devices.device import Reading, TaskFailure
+from heshare.errors import DeviceError
+from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.job_on_gpu import Attempt
+from heshare.gpu.workers.job_process import AssignedJob
+from heshare.world.gpu import Gpu
+
+
+class HostLostError(DeviceError):
+    """A host no longer answers: its GPUs are lost to the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """The request that a host takes GPUs for a run.
+
+    Attributes:
+        uuids: the GPUs.
+        jobs: the jobs by task id.
+        name: of the run; its outputs are kept under that name.
+        offset_s: difference between the time of the run and the host's monotonic clock, s.
+        allow_clocks: let policies lock clocks.
+        timeouts: how long to wait.
+    """
+
+    uuids: tuple[str, ...]
+    jobs: Mapping[int, AssignedJob]
+    name: str
+    offset_s: float
+    allow_clocks: bool
+    timeouts: Timeouts
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGpu:
+    """A GPU that a host has taken.
+
+    Attributes:
+        gpu: its model, memory and clock grid.
+        uuid: of it.
+        sharing: `mps` or `time-slice`.
+        counter_j: its energy since its driver was loaded, J; None where that is unknown.
+    """
+
+    gpu: Gpu
+    uuid: str
+    sharing: str
+    counter_j: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCommand:
+    """A command to one GPU.
+
+    Attributes:
+        gpu: the index of the GPU among the host's GPUs of the run, from 0.
+        call: a method of the device: `start`, `stop`, `set_clock` or `stop_all`.
+        arguments: its arguments.
+        attempt: of a start, the number of the attempt.
+    """
+
+    gpu: int
+    call: str
+    arguments: tuple[Any, ...] = ()
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """The status of one GPU, and what happened on it since the last report.
+
+    Attributes:
+        reading: the latest.
+        next_s: when there may be more to report, s; `inf` if nothing runs.
+        completed: the jobs that completed, in order.
+        failed: the attempts that failed.
+        ended: the records of the attempts that ended, by task.
+        attempts: the records so far of those that run, by task.
+        idle_j: energy while nothing ran, J.
+        notes: notes for the operator.
+        lost: why the GPU can no longer be used; empty as long as it can.
+        sharing: `mps` or `time-slice`, at present.
+    """
+
+    reading: Reading
+    next_s: float
+    completed: tuple[int, ...]
+    failed: tuple[TaskFailure, ...]
+    ended: Mapping[int, Attempt]
+    attempts: Mapping[int, Attempt]
+    idle_j: float
+    notes: tuple[str, ...]
+    lost: str
+    sharing: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostReply:
+    """The reply of a host to commands.
+
+    Attributes:
+        reports: one for each of its GPUs.
+        results: what each command returned, in order.
+        refused: why a command failed, so that those after it were not executed; empty if all were.
+    """
+
+    reports: tuple[StatusReport, ...]
+    results: tuple[Any, ...] = ()
+    refused: str = ""

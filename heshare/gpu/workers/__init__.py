@@ -1,0 +1,1 @@
+"""Worker processes on a real GPU, seen from their parent."""

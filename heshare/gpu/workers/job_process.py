@@ -1,0 +1,220 @@
+"""Job processes: an argument list, a session of its own, its output in a file; and the launcher that starts them."""
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heshare.errors import DeviceError
+from heshare.gpu.executor.job_file import JobSpec
+from heshare.gpu.workers.launcher import HoldingLauncher, Launcher, Worker
+from heshare.processes import MARK, exit_text
+from heshare.world.workload import Workload
+
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedJob:
+    """One copy of an entry of `jobs.yaml`, as a task of the run.
+
+    Attributes:
+        key: its name in results and outputs, such as `train-2`.
+        spec: the entry.
+        index: which copy, from 0.
+        attempts: how many attempts there were before this run.
+    """
+
+    key: str
+    spec: JobSpec
+    index: int = 0
+    attempts: int = 0
+
+
+class CommandWorker:
+    """A job's process, as `heshare.gpu.workers.launcher.Worker` asks; exit code 0 is success.
+
+    It leads a session of its own; whatever it started and left behind in it ends with it.
+
+    Attributes:
+        exit_code: how it ended, None as long as it runs; negative is a signal.
+    """
+
+    ready = True
+    time_s = math.nan
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        directory: Path,
+        environment: Mapping[str, str],
+        log: Path,
+        iterations: float,
+        grace_s: float,
+    ) -> None:
+        self.log = log
+        self.exit_code: int | None = None
+        self.failure: str | None = None
+        self._name, self._iterations, self._grace_s = name, iterations, grace_s
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    list(arguments),
+                    cwd=directory,
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+        self.pid = self._process.pid
+
+    @property
+    def done(self) -> float:
+        """All iterations once it has ended well, none before: a command does not tell how far it is."""
+        return self._iterations if self.finished else 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended with exit code 0."""
+        return self.exit_code == 0
+
+    def go(self) -> None:
+        """Nothing: a command begins when it is started."""
+
+    def poll(self) -> None:
+        """See whether it has ended; never blocks."""
+        if self.exit_code is None and self._process.poll() is not None:
+            self._ended()
+
+    def stop(self) -> float:
+        """SIGTERM to its session, SIGKILL if that does not end it; returns the iterations done. May be repeated."""
+        if self.exit_code is None:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(self._grace_s)
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._ended()
+        return self.done
+
+    def tail(self) -> str:
+        """The end of its output."""
+        return tail(self.log)
+
+    def _ended(self) -> None:
+        self.exit_code = self._process.returncode
+        self._signal(signal.SIGKILL)  # what it started and left behind
+        if self.exit_code != 0:
+            said = [line.strip() for line in self.tail().splitlines() if line.strip()]
+            last = f": {said[-1][-160:]}" if said else ""
+            self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+class JobLauncher:
+    """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher.
+
+    Args:
+        jobs: the jobs by task id.
+        share: what a client's environment must hold for an MPS percentage.
+        outputs: the folder for their outputs, a file an attempt.
+        models: what starts workloads of Table IV.
+        attempts: how many there were at each task, counted on here; by default what the jobs say. Launchers of one run
+            share it, since a job may be tried again on another GPU.
+        enforced: whether shares are enforced now; without MPS a job has the whole GPU, and takes turns.
+        token: marks every process of this run in its environment.
+        grace_s: how long a command may take to end after SIGTERM, s.
+
+    Attributes:
+        started_s: when the last process was started, on the monotonic clock, s.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[int, AssignedJob],
+        share: Callable[[int], dict[str, str]],
+        outputs: Path,
+        models: Launcher,
+        *,
+        attempts: dict[int, int] | None = None,
+        enforced: Callable[[], bool] = lambda: True,
+        token: str = "",
+        grace_s: float = 5.0,
+    ) -> None:
+        self._jobs, self._share, self._outputs, self._models = jobs, share, outputs, models
+        self._enforced = enforced
+        self._token, self._grace_s = token, grace_s
+        self._attempts = {task: job.attempts for task, job in jobs.items()} if attempts is None else attempts
+        self.started_s = math.nan
+
+    def attempt(self, task_id: int) -> int:
+        """The number of the latest attempt at a task, from 1."""
+        return self._attempts[task_id]
+
+    def start(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> Worker:
+        """Start one attempt and return at once.
+
+        Raises:
+            DeviceError: it does not start.
+        """
+        job = self._jobs[task_id]
+        self._attempts[task_id] += 1
+        mps_pct = mps_pct if self._enforced() else 100
+        worker: Worker
+        if not job.spec.command:
+            models = self._models
+            start = models.start_held if isinstance(models, HoldingLauncher) else models.start
+            worker = start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+        else:
+            worker = self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+        self.started_s = time.monotonic()
+        return worker
+
+    def close(self) -> None:
+        """End what the other launcher keeps."""
+        close = getattr(self._models, "close", None)
+        if close is not None:
+            close()
+
+    def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
+        attempt = self._attempts[task_id]
+        own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
+        environment = {**os.environ, **dict(job.spec.environment), **self._share(mps_pct), **own}
+        if self._token:
+            environment[MARK] = self._token
+        return CommandWorker(
+            job.key,
+            job.spec.command,
+            directory=job.spec.directory,
+            environment=environment,
+            log=self._outputs / f"{job.key}.{attempt}.log",
+            iterations=iterations,
+            grace_s=self._grace_s,
+        )
+
+
+def tail(log: Path) -> str:
+    """The end of a job's output; nothing where there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,278 @@
+"""A worker's process, its pipe and its log, before it is known what it will run.
+
+A worker process seen from its parent: what it says, how it is stopped, what is left when it has died.
+"""
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from heshare.gpu.worker_program.worker_main import GO, STOP
+from heshare.gpu.worker_program.worker_messages import LONGEST, Message, parse
+from heshare.processes import exit_text
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnedWorker:
+    """A process that was started.
+
+    Attributes:
+        process: the process, leader of a session of its own.
+        pipe: the reading end of its report pipe, which never blocks.
+        log: the file that takes its standard output and error.
+    """
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.poll() is None
+
+    def dismiss(self) -> None:
+        """Tell a process that has no task to go, without waiting for it; `discard` has to follow."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+
+    def discard(self, patience_s: float = 0.0) -> None:
+        """End a process that has no task, and give back what belongs to it.
+
+        Args:
+            patience_s: how long it may take to go by itself, which is kinder to an MPS server than a kill, s.
+        """
+        self.dismiss()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience_s)
+        self.process.kill()
+        self.process.wait()
+        os.close(self.pipe)
+
+
+def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> SpawnedWorker:
+    """Start a worker with a report pipe; `--report-fd N` is appended to its arguments.
+
+    Raises:
+        OSError: the process or its log cannot be made; nothing is left behind.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*arguments, "--report-fd", str(writing)],
+                bufsize=0,
+                env=environment,
+                pass_fds=(writing,),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return SpawnedWorker(process, reading, log)
+
+
+class ProcessWorker:
+    """One task of a worker process, as `heshare.gpu.workers.launcher.Worker` asks; `ProcessLauncher.start` makes it.
+
+    Args:
+        spawned: the process.
+        name: of the task, for messages.
+        iterations: how many it is to do; None runs until it is stopped.
+        start_timeout_s: how long it may take to load and warm up, s.
+        grace_s: how long it may take to finish its iteration when it is stopped, s.
+        take_back: takes the process when the task is over and the process waits for another; None ends it.
+
+    Attributes:
+        log: the file with what the process wrote to its standard output and error.
+        at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give
+            the iterations of a window exactly, although reports come only about every 100 ms.
+        title: what it runs and where, in its own words, once it is ready.
+        time_s: seconds per iteration at present; before the first report, those of the warm-up.
+    """
+
+    def __init__(
+        self,
+        spawned: SpawnedWorker,
+        *,
+        name: str,
+        iterations: float | None,
+        start_timeout_s: float,
+        grace_s: float,
+        take_back: Callable[[SpawnedWorker], None] | None = None,
+    ) -> None:
+        self.log = spawned.log
+        self.at_s = math.nan
+        self.title = ""
+        self.ready = False
+        self.finished = False
+        self.failure: str | None = None
+        self.time_s = math.nan
+        self._spawned, self._take_back = spawned, take_back
+        self._process = spawned.process
+        self._pipe: int | None = spawned.pipe
+        self._name = name
+        self._iterations = iterations
+        self._count = 0
+        self._ended = False
+        self._silent = False
+        self._waits = False
+        self._rest = b""
+        self._until_s = monotonic() + start_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._grace_s = grace_s
+        self._released = False
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def done(self) -> float:
+        """Iterations completed; never more than were asked for, which need not be a whole number."""
+        return float(self._count) if self._iterations is None else min(float(self._count), self._iterations)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process has been waited for and its pipe closed, or has been given back."""
+        return self._pipe is None
+
+    def go(self) -> None:
+        """Give the word to begin; the worker takes it up once it is ready. May be repeated."""
+        if not self._released:
+            self._released = True
+            self._tell(GO)
+
+    def poll(self) -> None:
+        """Take in what the process has said; never blocks. One that takes too long to get ready is ended here."""
+        if self.closed:
+            return
+        gone = self._process.poll() is not None
+        self._read()
+        if gone:
+            self._close()
+            if not self._ended and self.failure is None:
+                self._fail(f"ended without a word, {exit_text(self._process.returncode)}")
+        elif not self.ready and not self._ended and self.failure is None and monotonic() > self._until_s:
+            self._kill()
+            self._fail(f"was not ready after {self._start_timeout_s:g} s and was killed")
+
+    def stop(self) -> float:
+        """End the task after its iteration, and its process unless it is kept; returns the iterations done.
+
+        A process that does not listen is killed.
+        """
+        if self._pipe is None or self._given_back():
+            return self.done
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            self._listen_until_end(self._grace_s)
+        if self._process.poll() is None:
+            self._kill()
+            if not self._ended and self.failure is None:
+                self._fail(f"did not stop within {self._grace_s:g} s and was killed")
+        self._read()
+        self._close()
+        return self.done
+
+    def _given_back(self) -> bool:
+        """End the task alone, and give the process back if it waits for another then."""
+        if self._take_back is None or self.failure is not None:
+            return False
+        self._tell(STOP)
+        self._listen_until_end(self._grace_s)
+        if not self._waits or self.failure is not None or not self._spawned.alive:
+            return False
+        self._pipe = None
+        self._take_back(self._spawned)
+        return True
+
+    def _tell(self, word: bytes) -> None:
+        if self._pipe is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(word)
+
+    def _listen_until_end(self, patience_s: float) -> None:
+        """Read until the process has ended, waits for another task, or patience has ended."""
+        until_s = monotonic() + patience_s
+        while self._process.poll() is None and not self._waits and monotonic() < until_s:
+            if self._pipe is None or self._silent or (self._ended and self._take_back is None):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(max(0.0, until_s - monotonic()))
+                return
+            select.select([self._pipe], [], [], 0.05)
+            self._read()
+
+    def _read(self) -> None:
+        """Every whole line that the pipe holds."""
+        while self._pipe is not None:
+            try:
+                piece = os.read(self._pipe, 16 * LONGEST)
+            except BlockingIOError:
+                return
+            if not piece:
+                self._silent = True
+                return
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in lines:
+                self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            self._take(parse(line))
+        except ValueError as error:
+            if self.failure is None:
+                self._fail(f"said something that is no message: {error}")
+
+    def _take(self, message: Message) -> None:
+        if message.kind == "failure":
+            self._ended = True
+            self._fail(message.text)
+            return
+        if message.kind == "waiting":
+            self._waits = True
+            return
+        self._count = max(self._count, message.done)
+        self.at_s = message.at_s
+        if not math.isnan(message.time_s):
+            self.time_s = message.time_s
+        if message.kind == "ready":
+            self.ready, self.title = True, message.text
+        if message.kind == "end":
+            self._ended, self.finished = True, message.finished
+
+    def _fail(self, what: str) -> None:
+        self.failure = f"{self._name}: {what} (see {self.log})"
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the whole group: a worker leads a session of its own, and what it started goes with it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def _close(self) -> None:
+        """Give back the descriptors; the process has been waited for."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None

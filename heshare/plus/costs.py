@@ -1,0 +1,283 @@
+"""Costs of batches: the options (clock, MPS percentages) of a set of tasks on a type of GPU that matter.
+
+This module defines which plans HeShare+ may make. The improved search, the exact front and the lower bound share the
+definition, so that a gap between them is one of the search and never one of the choices:
+
+- Every task runs on one GPU. On a GPU its tasks queue in SPT order (time alone at the default clock, ties by index),
+  and a batch is a run of at most `width` consecutive tasks of the queue. Batches are executed in that order. A set that
+  exceeds the GPU's memory or MPS clients is no batch.
+- Each batch has one option: one of the clocks of the type of GPU with one of the vectors of percentages of the members'
+  workloads (`heshare.plus.rates`). Options that another one dominates in energy, sum of execution times and end
+  together are left out (`heshare.plus.batch_execution` shows why).
+- Tasks of a batch speed up when others of it end, as on a device.
+
+Let batch B have b_B tasks behind it in its queue. A task's JCT is the sum of tau over the earlier batches of its queue
+plus its own time (Eq. 13). Exchanging the sums, each batch delays the b_B tasks behind it by tau_B, so
+
+    E = sum over B of E_B (Eq. 14),    T = sum of all JCTs = sum over B of (sum over i in B of tau_i + b_B tau_B)
+
+Both are sums over batches, so also over GPUs, and a batch needs nothing of the rest of the plan but b_B.
+
+Example: tasks with 2 and 5 iterations on the toy GPU, which take 1 s each alone and take turns together, at 110 W. The
+lower one of its two clocks is dominated. The first task alone costs 220 J; together the tasks end at 4 s and 7 s.
+
+>>> from heshare.scheduling.objectives import make_instance
+>>> from heshare.testing.toy import ToyPredictor, toy_gpu
+>>> from heshare.world.cluster import Cluster
+>>> from heshare.world.task import Task
+>>> from heshare.world.workload import Workload
+>>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
+>>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(),)), predictor), predictor)
+>>> options = costs.options(0, np.array([[0, EMPTY], [0, 1]]))
+>>> options.begin.tolist(), options.sm_mhz.tolist()
+([0, 1, 2], [1000, 1000])
+>>> [np.round(values, 6).tolist() for values in (options.energy_j, options.sum_s, options.end_s)]
+[[220.0, 770.0], [2.0, 11.0], [2.0, 7.0]]
+
+Source: the paper, Section III-C, Eqs. 11 to 15. SPT order minimises the sum of completion times of one machine without
+batches: Smith 1956, doi:10.1002/nav.3800030106. Batching on one machine: Potts and Kovalyov 2000,
+doi:10.1016/S0377-2217(99)00153-8.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+
+from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.compiling import compiled, lengthened
+from heshare.errors import InputError, require
+from heshare.plus.batch_execution import batch_options
+from heshare.plus.multisets import binomials, multiset_begins
+from heshare.plus.rates import Rates
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.configuration import clock_candidates
+from heshare.scheduling.objectives import Instance
+from heshare.scheduling.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoices:
+    """The clocks and MPS percentages that a batch may have, and its largest size.
+
+    Attributes:
+        width: the largest number of tasks of a batch.
+        mps_variants: the largest number of vectors of MPS percentages of a set, 100 % for each member being one; with 1
+            no task is limited.
+        mps_width: sets of up to so many tasks may have other percentages than 100 %.
+        clocks: the number of SM clocks, evenly spaced over each GPU's grid with both ends.
+        mps_pcts: MPS percentages of sets of two.
+        coarse_mps_pcts: MPS percentages of larger sets.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    width: int = 3
+    mps_variants: int = 4
+    mps_width: int = 2
+    clocks: int = 12
+    mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
+    coarse_mps_pcts: tuple[int, ...] = (50, 100)
+
+    def __post_init__(self) -> None:
+        # A set's subsets are enumerated, so that tables grow with 2**width.
+        limits = {"width": 8, "mps_variants": 1000, "mps_width": 8, "clocks": 1000}
+        for name, most in limits.items():
+            value = getattr(self, name)
+            require(name, value, 1 <= value <= most, f"1 to {most}", "Correct the setting.")
+        for name in ("mps_pcts", "coarse_mps_pcts"):
+            levels = getattr(self, name)
+            ascending = bool(levels) and list(levels) == sorted(set(levels)) and levels[0] >= 1 and levels[-1] == 100
+            require(name, levels, ascending, "ascending percentages from 1 that end with 100", "Correct the setting.")
+
+
+DEFAULT_CHOICES = BatchChoices()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """The options of m sets of tasks, one set after the other.
+
+    Attributes:
+        begin: set i has options `begin[i]` to `begin[i + 1]`, none if it does not fit, shape (m + 1,).
+        energy_j: E_B, J, shape (o,).
+        sum_s: sum of the members' execution times, s, shape (o,).
+        end_s: tau_B, s, shape (o,).
+        sm_mhz: the clock, MHz, shape (o,).
+        mps_pct: percentage of each member in the order of the question, 0 beyond the set's size, shape (o, w).
+    """
+
+    begin: IntArray
+    energy_j: FloatArray
+    sum_s: FloatArray
+    end_s: FloatArray
+    sm_mhz: IntArray
+    mps_pct: IntArray
+
+
+class BatchCosts:
+    """The options of any set of tasks on any type of GPU, from tables of predictions.
+
+    Args:
+        world: the task set on its cluster.
+        predictor: predicts times and powers, each set of workloads once and many at a time.
+        choices: the clocks and MPS percentages that a batch may have.
+
+    Attributes:
+        world: the task set on its cluster.
+        choices: the clocks and MPS percentages that a batch may have.
+        time_s: time alone of each task on each type of GPU at the default clock, s, shape (n, kinds).
+        energy_j: energy likewise, J, shape (n, kinds).
+        order: tasks in SPT order on each type of GPU, those that do not fit last, shape (kinds, n).
+        rank: position of each task in it, shape (kinds, n).
+        fits: whether a task fits each type of GPU alone, shape (n, kinds).
+        workload: index of each task's workload, shape (n,).
+        iterations: iterations of each task, shape (n,).
+        memory_mib: memory of each type of GPU, MiB, shape (kinds,).
+        clients: MPS clients of each type of GPU, shape (kinds,).
+        rates: the tables of each type of GPU.
+        multiset_begin: from `multiset_begins`, of the task set's workloads.
+        coefficients: from `binomials`, of the task set's workloads.
+    """
+
+    def __init__(self, world: Instance, predictor: Predictor, choices: BatchChoices = DEFAULT_CHOICES) -> None:
+        self.choices = choices
+        self._set_world(world)
+        workloads = tuple(sorted({task.workload for task in world.tasks}))
+        index = {workload: number for number, workload in enumerate(workloads)}
+        self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
+        self.multiset_begin = multiset_begins(len(workloads), choices.width)
+        self.coefficients = binomials(len(workloads), choices.width)
+        clocks_mhz = clock_candidates(world, Settings(clocks=choices.clocks))
+        self.rates = tuple(
+            Rates(
+                gpu,
+                workloads,
+                predictor,
+                width=choices.width,
+                clocks_mhz=np.unique(clocks_mhz[kind]),
+                mps_pcts=choices.mps_pcts,
+                coarse_mps_pcts=choices.coarse_mps_pcts,
+                mps_variants=choices.mps_variants,
+                mps_width=choices.mps_width,
+            )
+            for kind, gpu in enumerate(world.kinds)
+        )
+
+    def _set_world(self, world: Instance) -> None:
+        """Set what follows from the task set and the cluster alone."""
+        self.world = world
+        first = world.first_of_kind
+        self.time_s, self.energy_j = world.time_s[:, first], world.energy_j[:, first]
+        self.fits: BoolArray = world.fits[:, first]
+        self.order = world.order_of_kind
+        self.rank: IntArray = np.argsort(self.order, axis=1)
+        self.iterations = np.array([task.iterations for task in world.tasks], dtype=np.float64)
+        self.memory_mib = np.array([gpu.memory_mib for gpu in world.kinds], dtype=np.float64)
+        self.clients = np.array([gpu.mps_clients for gpu in world.kinds], dtype=np.int64)
+
+    def part(self, tasks: IntArray, gpus: IntArray) -> BatchCosts:
+        """Return the costs of some tasks, ascending, on some GPUs; the tables are shared."""
+        whole, result = self.world, copy(self)
+        result._set_world(whole.part(tasks, gpus))
+        result.workload = self.workload[tasks]
+        result.rates = tuple(self.rates[whole.kinds.index(gpu)] for gpu in result.world.kinds)
+        return result
+
+    def fill_tables(self) -> None:
+        """Predict every set of workloads that a batch could have; otherwise each one is predicted when first needed."""
+        for rates in self.rates:
+            rates.fill_all()
+
+    def fill(self, kind: int, tasks: IntArray) -> None:
+        """Fill the tables for sets of tasks on a type of GPU, shape (m, w), `EMPTY` beyond a set's size."""
+        sizes = (tasks != EMPTY).sum(axis=1)
+        for size in range(1, tasks.shape[1] + 1):
+            self.rates[kind].fill(np.sort(self.workload[tasks[sizes == size, :size]], axis=1))
+
+    def fit_together(self, kind: int, tasks: IntArray) -> BoolArray:
+        """Return which sets fit a type of GPU together (memory and MPS clients), shape (m, w) -> (m,)."""
+        present = tasks != EMPTY
+        needs_mib = np.where(present, self.world.needs_mib[tasks], 0.0).sum(axis=1)
+        result: BoolArray = (needs_mib <= self.memory_mib[kind]) & (present.sum(axis=1) <= self.clients[kind])
+        return result
+
+    def options(self, kind: int, tasks: IntArray) -> BatchOptions:
+        """Return the options of each of m sets of tasks on a type of GPU.
+
+        Args:
+            kind: index in the instance's `kinds`.
+            tasks: task indices, members first, `EMPTY` beyond, shape (m, w) with w at most `choices.width`.
+
+        Raises:
+            InputError: a set is larger than the width.
+        """
+        if tasks.shape[1] > self.choices.width:
+            raise InputError(
+                f"sets of {tasks.shape[1]} tasks",
+                f"at most {self.choices.width}",
+                "Take smaller sets, or allow a larger width.",
+                column="tasks",
+            )
+        fits = self.fit_together(kind, tasks)
+        self.fill(kind, tasks[fits])
+        sizes = np.where(fits, (tasks != EMPTY).sum(axis=1), 0)
+        table = self.rates[kind].tables
+        most = int(table.variant_count.max(initial=1)) * len(table.clocks_mhz)
+        begin, values, clock, mps_pct = list_options(
+            np.ascontiguousarray(tasks, dtype=np.int64), sizes, self.workload, self.iterations, table.time_s,
+            table.power_w, table.variant_begin, table.variant_count, table.states, table.mps_pct, self.multiset_begin,
+            self.coefficients, most,
+        )  # fmt: skip
+        return BatchOptions(begin, values[:, 0], values[:, 1], values[:, 2], table.clocks_mhz[clock], mps_pct)
+
+
+@compiled
+def list_options(
+    tasks: IntArray,
+    sizes: IntArray,
+    workload: IntArray,
+    iterations: FloatArray,
+    time_s: FloatArray,
+    power_w: FloatArray,
+    variant_begin: IntArray,
+    variant_count: IntArray,
+    states: IntArray,
+    variant_pct: IntArray,
+    multiset_begin: IntArray,
+    coefficients: IntArray,
+    most: int,
+) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
+    """Return the options of m sets, `most` each at most: begins, values (o, 3), clock indices, percentages (o, w)."""
+    m, width = tasks.shape
+    begin = np.zeros(m + 1, dtype=np.int64)
+    room = 64 + 8 * m
+    values, clock = np.empty((room, 3)), np.empty(room, dtype=np.int64)
+    mps_pct = np.zeros((room, width), dtype=np.int64)
+    set_values, sources = np.empty((most, 3)), np.empty((most, 2), dtype=np.int64)
+    by_workload, multiset = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+    scratch = np.empty((3, width))
+    used = 0
+    for row in range(m):
+        count = 0
+        if sizes[row] > 0:
+            count = batch_options(
+                tasks[row], sizes[row], workload, iterations, time_s, power_w, variant_begin, variant_count, states,
+                multiset_begin, coefficients, set_values, sources, by_workload, multiset, scratch,
+            )  # fmt: skip
+        if used + count > len(values):
+            values, clock = lengthened(values, used + count), lengthened(clock, used + count)
+            mps_pct = lengthened(mps_pct, used + count)
+        for i in range(count):
+            values[used] = set_values[i]
+            clock[used] = sources[i, 1]
+            # Percentages are stored by workload; the result lists them in the order of the question.
+            for member in range(sizes[row]):
+                mps_pct[used, by_workload[member]] = variant_pct[sources[i, 0], member]
+            used += 1
+        begin[row + 1] = used
+    return begin, values[:used].copy(), clock[:used].copy(), mps_pct[:used].copy()

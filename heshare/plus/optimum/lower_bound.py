@@ -1,0 +1,388 @@
+"""A proven lower bound on every plan of the choices in `heshare.plus.costs`, by column generation with exact pricing.
+
+For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A
+plan is a choice of queues, at most m_t of each type t, that together hold each task. Fractions of queues allowed, this
+is the linear program (Dantzig-Wolfe reformulation; its value is at most that of every plan)
+
+    min sum over c of v_c x_c    with    sum over c of a_ic x_c >= 1 for each task i,
+                                         sum over c of type t of x_c <= m_t for each type t,    x >= 0
+
+with one column for each queue: far too many to list. Column generation solves it over a few columns, takes the dual
+prices p_i of the tasks and r_t <= 0 of the types, and adds queues c whose reduced cost is negative:
+
+    v_c - sum over i of a_ic p_i - r_t
+
+The bound is proven for any prices p. Take for each type the least reduced cost, without r_t, over *all* of its queues,
+
+    z_t(p) = min(0, min over c of type t of v_c - sum over i of a_ic p_i),    L(p) = sum_i p_i + sum_t m_t z_t(p)
+
+In a plan each task is in exactly one queue, so its cost is sum_i p_i + sum over its queues of (v_c - sum_i a_ic p_i),
+which is at least L(p). So L(p) is a lower bound for any p (Lagrangian relaxation), as long as z_t is exact, however far
+the linear program is from its solution. Every iteration proves one; the best counts, and stopping early is safe.
+
+Pricing. z_t is exact by dynamic programming. With the tasks in SPT order, and v_B(b) the cost of batch B with b tasks
+behind it,
+
+    V(n, 0) = 0,    V(j, b) = min(V(j + 1, b), min over batches B with first position j of
+                                  v_B(b - |B|) - sum over i in B of p_i + V(last position of B + 1, b - |B|))
+
+is the least cost less prices of a queue with b tasks from position j on, and z_t = min over b of V(0, b).
+
+Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are 770 + 20 x 3.5
+= 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
+
+>>> from heshare.scheduling.objectives import make_instance
+>>> from heshare.testing.toy import ToyPredictor, toy_gpu
+>>> from heshare.world.cluster import Cluster
+>>> from heshare.world.task import Task
+>>> from heshare.world.workload import Workload
+>>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
+>>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(), toy_gpu())), predictor), predictor)
+>>> bound = lower_bound(costs, np.array([[1.0, 20.0]]))
+>>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
+([840.0], [2.38])
+
+Sources: decomposition: Dantzig and Wolfe 1960, doi:10.1287/opre.8.1.101. Column generation: Luebbecke and Desrosiers
+2005, doi:10.1287/opre.1050.0234. The Lagrangian bound: Geoffrion 1974, doi:10.1007/BFb0120690. Schedules of parallel
+machines as columns, priced by dynamic programming: Chen and Powell 1999, doi:10.1287/ijoc.11.1.78. Smoothed prices:
+Wentges 1997, doi:10.1016/S0969-6016(97)00001-4, and Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
+doi:10.1287/ijoc.2017.0784.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import linprog
+
+from heshare.arrays import FloatArray, IntArray
+from heshare.compiling import compiled
+from heshare.plus.costs import BatchCosts
+from heshare.plus.optimum.task_subsets import FeasibleBatches, feasible_batches
+from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.pareto import non_dominated
+
+MAX_COLUMNS = 3000
+"""Columns at which those with the largest reduced costs are dropped."""
+SMOOTHING = 0.7
+"""The share of the best bound's prices in the next ones: the program's own swing from iteration to iteration."""
+PENALTY = 10.0
+"""The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
+ROUNDING = 1e-9
+"""Bounds are lowered by this share of themselves, far more than rounding could add to a sum."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Lower bounds on every plan: for each weight, the least possible energy + weight x average JCT.
+
+    Attributes:
+        weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
+        least: proven lower bounds of the weighted sums, shape (f,).
+        relaxed: the linear program's value where it was solved to the end; otherwise above the bound, shape (f,).
+        iterations: iterations of column generation, shape (f,).
+    """
+
+    weights: FloatArray
+    least: FloatArray
+    relaxed: FloatArray
+    iterations: IntArray
+
+    def gap_pct(self, objectives: FloatArray) -> FloatArray:
+        """Return how far each point is from the bound, %: no plan is better by more in both objectives at once.
+
+        Along the ray from a point to zero energy and zero JCT, the half-plane of every weight is left at some share;
+        the first to be left counts. A point between two weights is compared with a bound that is too low there: its
+        gap is an upper bound, and the more weights, the tighter.
+
+        Args:
+            objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
+        """
+        ratios: FloatArray = objectives @ self.weights.T / self.least
+        gaps: FloatArray = 100.0 * (ratios.min(axis=1) - 1.0)
+        return gaps
+
+    def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
+        """Return how far the best of m points is from the bound of each weight, %, shape (f,)."""
+        best: FloatArray = (objectives @ self.weights.T).min(axis=0)
+        return 100.0 * (best / self.least - 1.0)
+
+    def envelope_s(self, energy_j: FloatArray) -> FloatArray:
+        """Return the least average JCT that the bound allows at each energy, s; infinite below the least energy."""
+        per_j, per_s = self.weights.T
+        tilted = per_s > 0
+        lines = (self.least[tilted] - np.outer(energy_j, per_j[tilted])) / per_s[tilted]
+        floor_j = np.max(self.least[~tilted] / per_j[~tilted], initial=0.0)
+        return np.where(energy_j < floor_j, np.inf, lines.max(axis=1, initial=0.0))
+
+
+def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
+    """Return weights with optima along a front: directions evenly spaced in the normalised plane, shape (count, 2).
+
+    Args:
+        objectives: [energy in J, average JCT in s] of a front, shape (m, 2).
+        count: the number of weights.
+    """
+    front = objectives[non_dominated(objectives)]
+    span = np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), front.max(axis=0))
+    angle = np.pi / 2 * (np.arange(count) + 0.5) / count
+    weights = np.stack((np.cos(angle) / span[0], np.sin(angle) / span[1]), axis=1)
+    per_joule: FloatArray = weights / weights[:, :1]
+    return per_joule
+
+
+def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500) -> Bound:
+    """Return proven lower bounds, one for each weight.
+
+    Args:
+        costs: the batches and their options.
+        weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
+        tolerance: stop when the bound is this close to the linear program's value, relatively.
+        iterations: the largest number of iterations for each weight.
+
+    Raises:
+        InputError: too many sets of tasks to list.
+    """
+    batches, world = feasible_batches(costs), costs.world
+    gpus = np.bincount(world.kind_of, minlength=len(world.kinds)).astype(np.float64)
+    columns, results = empty_columns(world.n), []
+    for per_j, per_s in weights.tolist():
+        master = _Master(batches, gpus, (per_j, per_s / world.n))
+        # A queue is a column at every weight: the next one begins with those of the last one.
+        best, relaxed, used, columns = master.solve(columns, tolerance, iterations)
+        results.append((best * (1 - ROUNDING), relaxed, used))
+    least, limits, counts = map(np.array, zip(*results, strict=True))
+    return Bound(weights, least, limits, counts)
+
+
+@dataclass(frozen=True)
+class QueueColumns:
+    """Queues of one or more types of GPU, the columns of the linear program.
+
+    Attributes:
+        kind: type of GPU, shape (c,).
+        energy_j: energy, J, shape (c,).
+        jct_s: sum of JCTs, s, shape (c,).
+        holds: whether a queue holds a task, shape (c, n).
+        options: the options of each queue's batches in order, -1 beyond, shape (c, n).
+    """
+
+    kind: IntArray
+    energy_j: FloatArray
+    jct_s: FloatArray
+    holds: FloatArray
+    options: IntArray
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, rows: IntArray) -> QueueColumns:
+        """Return some of the columns."""
+        return QueueColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:
+        """Return these columns and others behind them."""
+        parts = (self, *others)
+        return QueueColumns(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(self)))
+
+
+def empty_columns(n: int) -> QueueColumns:
+    """Return no columns, for n tasks."""
+    empty = np.zeros(0)
+    return QueueColumns(np.zeros(0, dtype=np.int64), empty, empty, np.zeros((0, n)), np.zeros((0, n), dtype=np.int64))
+
+
+class _Master:
+    """Column generation for one weight.
+
+    Args:
+        batches: of each type of GPU.
+        gpus: the number of GPUs of each type, shape (kinds,).
+        weights: of energy (1/J) and the sum of JCTs (1/s).
+    """
+
+    def __init__(self, batches: Sequence[FeasibleBatches], gpus: FloatArray, weights: tuple[float, float]) -> None:
+        self._pricers = [Pricer(kind, of_kind, weights) for kind, of_kind in enumerate(batches)]
+        self._gpus, self._weights = gpus, weights
+        self._n = len(batches[0].order)
+
+    def solve(self, columns: QueueColumns, tolerance: float, iterations: int) -> tuple[float, float, int, QueueColumns]:
+        """Return the best bound, the program's value, the iterations done, and the columns that are worth keeping."""
+        centre, alone = self._first_prices()
+        best, new = self._price(centre)
+        columns = columns.joined(new)
+        done, relaxed = 0, np.inf
+        while done < iterations:
+            done += 1
+            relaxed, duals, columns = self._solve_program(columns, PENALTY * alone)
+            if relaxed - best <= tolerance * relaxed:
+                break
+            prices = SMOOTHING * centre + (1 - SMOOTHING) * duals
+            bound, new = self._price(prices)
+            if bound > best:
+                best, centre = bound, prices
+            columns = columns.joined(new)
+        return best, relaxed, done, columns
+
+    def _first_prices(self) -> tuple[FloatArray, FloatArray]:
+        """Return first prices, and what a task alone before all others costs at most, shape (n,) each."""
+        behind = int(self._n / self._gpus.sum() / 2)
+        costs = np.stack([pricer.single_costs() for pricer in self._pricers])
+        finite = np.where(np.isfinite(costs), costs, 0.0)
+        return costs[:, :, min(behind, self._n - 1)].min(axis=0), finite[:, :, -1].max(axis=0)
+
+    def _price(self, prices: FloatArray) -> tuple[float, list[QueueColumns]]:
+        """Return the bound L(p) that prices prove, and the queues with negative reduced costs."""
+        priced = [pricer(prices) for pricer in self._pricers]
+        least = np.array([value for value, _ in priced])
+        return float(prices.sum() + (self._gpus * least).sum()), [queues for _, queues in priced]
+
+    def _solve_program(self, columns: QueueColumns, penalty: FloatArray) -> tuple[float, FloatArray, QueueColumns]:
+        """Solve the linear program over some columns; a task may stay unserved at a penalty, so that it is feasible.
+
+        Returns:
+            Its value, the tasks' prices, and the columns without those of large reduced cost if there are too many.
+        """
+        cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
+        kinds = np.arange(len(self._gpus))[:, None] == columns.kind
+        served = np.concatenate((columns.holds, np.eye(self._n))).T
+        used = np.concatenate((kinds, np.zeros((len(kinds), self._n))), axis=1)
+        solved = linprog(
+            np.concatenate((cost, penalty)),
+            A_ub=np.concatenate((-served, used)),
+            b_ub=np.concatenate((-np.ones(self._n), self._gpus)),
+            # The dual simplex ends in a vertex: its prices are the same on every machine.
+            method="highs-ds",
+            options={"presolve": False},
+        )
+        if not solved.success:
+            raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
+        # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
+        prices, kind_prices = -solved.ineqlin.marginals[: self._n], solved.ineqlin.marginals[self._n :]
+        if len(columns) > MAX_COLUMNS:
+            reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
+            columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: MAX_COLUMNS // 2]))
+        return float(solved.fun or 0.0), prices, columns
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """Finds the cheapest queues of one type of GPU for one weight when every task that they hold has a price.
+
+    Attributes:
+        kind: the type's index.
+        batches: all batches that it could run.
+        weights: of energy (1/J) and of the sum of JCTs (1/s).
+    """
+
+    kind: int
+    batches: FeasibleBatches
+    weights: tuple[float, float]
+
+    @cached_property
+    def _tables(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, IntArray]:
+        """The first batch at each position, the batches and their sizes, and their best options' costs and indices."""
+        sets, options, n = self.batches.sets, self.batches.options, len(self.batches.order)
+        cost, option = _cheapest_options(
+            options.begin, options.energy_j, options.sum_s, options.end_s, *self.weights, n
+        )
+        return np.searchsorted(sets[:, 0], np.arange(n + 1)), sets, (sets != EMPTY).sum(axis=1), cost, option
+
+    def single_costs(self) -> FloatArray:
+        """Return the cost of each task as a batch of its own, for each number of tasks behind it, shape (n, n)."""
+        _, sets, size, cost, _ = self._tables
+        singles = np.flatnonzero(size == 1)
+        result = np.empty((len(self.batches.order), cost.shape[1]))
+        result[self.batches.order[sets[singles, 0]]] = cost[singles]
+        return result
+
+    def __call__(self, prices: FloatArray) -> tuple[float, QueueColumns]:
+        """Return the cheapest queues under prices, one for each number of tasks if it costs less than its prices.
+
+        Args:
+            prices: the price of each task, shape (n,).
+
+        Returns:
+            The least of cost less prices, at most 0 for the empty queue; and the queues.
+        """
+        first, sets, size, cost, option = self._tables
+        order, options = self.batches.order, self.batches.options
+        value, choice = _price_queues(first, sets, size, cost, prices[order])
+        lengths = np.flatnonzero(value < 0)
+        n = len(order)
+        energy_j, jct_s = np.zeros(len(lengths)), np.zeros(len(lengths))
+        holds, chosen_options = np.zeros((len(lengths), n)), np.full((len(lengths), n), -1)
+        for index, length in enumerate(lengths.tolist()):
+            rows = _trace_back(choice, length, sets, size)
+            behind = length - np.cumsum(size[rows])
+            chosen = option[rows, behind]
+            energy_j[index] = options.energy_j[chosen].sum()
+            jct_s[index] = (options.sum_s[chosen] + behind * options.end_s[chosen]).sum()
+            positions = sets[rows]
+            holds[index, order[positions[positions != EMPTY]]] = 1.0
+            chosen_options[index, : len(chosen)] = chosen
+        kinds = np.full(len(lengths), self.kind)
+        return float(value.min()), QueueColumns(kinds, energy_j, jct_s, holds, chosen_options)
+
+
+@compiled
+def _cheapest_options(
+    begin: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray, per_j: float, per_s: float, n: int
+) -> tuple[FloatArray, IntArray]:
+    """Return the cost of the best option of every batch, for each number of tasks behind it, and the option, (m, n).
+
+    A batch that cannot run has an infinite cost and the option -1.
+    """
+    count = len(begin) - 1
+    cost, option = np.full((count, n), np.inf), np.full((count, n), -1)
+    for row in range(count):
+        for candidate in range(begin[row], begin[row + 1]):
+            own, slope = per_j * energy_j[candidate] + per_s * sum_s[candidate], per_s * end_s[candidate]
+            for behind in range(n):
+                value = own + behind * slope
+                if value < cost[row, behind]:
+                    cost[row, behind] = value
+                    option[row, behind] = candidate
+    return cost, option
+
+
+@compiled
+def _price_queues(
+    first: IntArray, sets: IntArray, size: IntArray, cost: FloatArray, prices: FloatArray
+) -> tuple[FloatArray, IntArray]:
+    """Return V(0, b) for each length b, shape (n + 1,), and the batch chosen at each state, -1 to skip the position."""
+    n = len(prices)
+    value, choice = np.full((n + 1, n + 1), np.inf), np.full((n + 1, n + 1), -1)
+    value[n, 0] = 0.0
+    for position in range(n - 1, -1, -1):
+        value[position] = value[position + 1]
+        for row in range(first[position], first[position + 1]):
+            worth = 0.0
+            for member in range(size[row]):
+                worth += prices[sets[row, member]]
+            after = sets[row, size[row] - 1] + 1
+            for behind in range(n - after + 1):
+                candidate = cost[row, behind] - worth + value[after, behind]
+                if candidate < value[position, behind + size[row]]:
+                    value[position, behind + size[row]] = candidate
+                    choice[position, behind + size[row]] = row
+    return value[0].copy(), choice
+
+
+@compiled
+def _trace_back(choice: IntArray, length: int, sets: IntArray, size: IntArray) -> IntArray:
+    """Return the batches of the cheapest queue of a length, in order."""
+    rows, count, position = np.empty(length, dtype=np.int64), 0, 0
+    while length > 0:
+        row = choice[position, length]
+        if row < 0:
+            position += 1
+        else:
+            rows[count] = row
+            count += 1
+            position = sets[row, size[row] - 1] + 1
+            length -= size[row]
+    return rows[:count].copy()

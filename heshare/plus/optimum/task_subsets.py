@@ -1,0 +1,280 @@
+"""Dynamic programs over subsets of tasks: all batches, the front of every queue, the least cost of every assignment.
+
+A set of tasks is the bits of a whole number (Held and Karp 1962). On one type of GPU bit i is the task at SPT position
+i, so the lowest bits of a set are the tasks that its queue runs first.
+
+Front of every queue. The queue of a set S is its first batch, the l lowest bits B of S, before the queue of the others,
+which all wait for it. With nd for removing dominated points (`heshare.plus.fronts` shows why that may be done early),
+
+    F(empty) = {[0, 0]},    F(S) = nd of the union over l = 1 .. width, options o of B, of
+                                   [E_o, sum_o + (|S| - l) end_o] + F(S without B)
+
+takes one pass over the 2^n sets in ascending order, for all assignments at once.
+
+Least cost of serving a set. For a weight w let q_g(S) = min over y in F_g(S) of y w be the least cost of a queue. GPU g
+and those after it serve a set S at
+
+    c_k(S) = q_k(S),    c_g(S) = min over subsets U of S of q_g(U) + c_{g+1}(S without U)
+
+in 3^n steps for each GPU, since a set of size m has 2^m subsets. c_{g+1} bounds what any completion of a partial
+assignment can cost, and `expand` drops the partial assignments whose bounds at all weights exceed the known front.
+
+Example: two tasks, positions 0 and 1, batches {0}, {0, 1}, {1} with one option each. One after the other costs 3 J and
+1 +
+(1 + 2) s; together 2 J, but both take 3 s. Neither dominates the other.
+
+>>> energy_j, sum_s, end_s = np.array([[1.0, 2.0, 2.0], [1.0, 6.0, 2.0], [1.0, 3.0, 2.0]])
+>>> options = BatchOptions(np.arange(4), energy_j, sum_s, end_s, np.full(3, 1000), np.full((3, 2), 100))
+>>> batches = FeasibleBatches(np.arange(2), subsets(2, 2), options)
+>>> fronts = subset_fronts(batches)
+>>> fronts.of(0b11).tolist()
+[[2.0, 6.0], [3.0, 4.0]]
+
+Source: dynamic programming over subsets: Held and Karp 1962, doi:10.1137/0110015.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from heshare.arrays import FloatArray, IntArray
+from heshare.compiling import compiled, lengthened
+from heshare.errors import InputError
+from heshare.plus.costs import BatchCosts, BatchOptions
+from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.objectives import Instance
+from heshare.scheduling.pareto import non_dominated_indices
+from heshare.scheduling.plan import Batch
+
+MAX_SETS = 1_000_000
+"""The largest number of sets of tasks on one type of GPU that are listed."""
+
+
+@dataclass(frozen=True)
+class FeasibleBatches:
+    """All batches that one type of GPU could run, and their options.
+
+    Attributes:
+        order: the tasks in the type's SPT order, shape (n,); a task's place here is its position.
+        sets: positions of each batch's tasks, ascending, `EMPTY` beyond its size, sorted, shape (m, w).
+        options: the options of each; none for a set that the GPU cannot run.
+    """
+
+    order: IntArray
+    sets: IntArray
+    options: BatchOptions
+
+    def batch(self, option: int, world: Instance) -> Batch:
+        """Return the batch of a plan that an option stands for."""
+        row = int(np.searchsorted(self.options.begin, option, side="right")) - 1
+        positions = self.sets[row][self.sets[row] != EMPTY]
+        ids = tuple(world.tasks[task].id for task in self.order[positions].tolist())
+        mps_pct = tuple(self.options.mps_pct[option, : len(ids)].tolist())
+        return Batch(ids, mps_pct, int(self.options.sm_mhz[option]))
+
+
+def feasible_batches(costs: BatchCosts) -> tuple[FeasibleBatches, ...]:
+    """Return all batches of each type of GPU.
+
+    Raises:
+        InputError: more than `MAX_SETS` sets of tasks.
+    """
+    sets = subsets(costs.world.n, costs.choices.width)
+    batches = []
+    for kind, order in enumerate(costs.order):
+        tasks = np.where(sets == EMPTY, EMPTY, order[sets])
+        batches.append(FeasibleBatches(order, sets, costs.options(kind, tasks)))
+    return tuple(batches)
+
+
+def subsets(n: int, width: int) -> IntArray:
+    """Return all sets of 1 to `width` of n positions, ascending, `EMPTY`-padded, sorted, shape (m, width).
+
+    Raises:
+        InputError: more than `MAX_SETS` sets.
+    """
+    count = sum(comb(n, size) for size in range(1, width + 1))
+    if count > MAX_SETS:
+        raise InputError(
+            f"{count} sets of up to {width} of {n} tasks",
+            f"at most {MAX_SETS}",
+            "Compute the optimum of fewer tasks, or of smaller batches.",
+            column="tasks",
+        )
+    table = np.concatenate([_padded(n, size, width) for size in range(1, min(n, width) + 1)])
+    return table[np.lexsort(table.T[::-1])]
+
+
+def _padded(n: int, size: int, width: int) -> IntArray:
+    rows = np.array(list(combinations(range(n), size)), dtype=np.int64).reshape(-1, size)
+    return np.pad(rows, ((0, 0), (0, width - size)), constant_values=EMPTY)
+
+
+def sets_by_task(order: IntArray) -> IntArray:
+    """Return the set of SPT positions of every set of tasks, shape (n,) -> (2**n,)."""
+    result = np.zeros(1, dtype=np.int64)
+    rank = np.argsort(order)
+    for task in range(len(order)):
+        result = np.concatenate((result, result | (1 << int(rank[task]))))
+    return result
+
+
+@dataclass(frozen=True)
+class SubsetFronts:
+    """The exact front of every set of tasks queueing on one type of GPU. Bit i of a set is SPT position i.
+
+    Attributes:
+        begin: set s has the points `begin[s]` to `begin[s + 1]`, none if it cannot run, shape (2**n + 1,).
+        points: [energy in J, sum of JCTs in s], by energy, shape (l, 2).
+        option: the option of the queue's first batch, -1 for the empty queue, shape (l,).
+        rest: the point of the rest of the queue, -1 for the empty queue, shape (l,).
+    """
+
+    begin: IntArray
+    points: FloatArray
+    option: IntArray
+    rest: IntArray
+
+    def of(self, tasks: int) -> FloatArray:
+        """Return the front of one set, shape (m, 2)."""
+        return self.points[self.begin[tasks] : self.begin[tasks + 1]]
+
+    def options(self, point: int) -> list[int]:
+        """Return the options of a point's batches, in order of execution."""
+        result = []
+        while self.option[point] >= 0:
+            result.append(int(self.option[point]))
+            point = int(self.rest[point])
+        return result
+
+    def least_costs(self, weights: FloatArray) -> FloatArray:
+        """Return the least weighted cost of every set, infinite if it cannot run: weights (f, 2) -> (2**n, f)."""
+        result = np.full((len(self.begin) - 1, len(weights)), np.inf)
+        runnable = np.flatnonzero(np.diff(self.begin))
+        result[runnable] = np.minimum.reduceat(self.points @ weights.T, self.begin[runnable], axis=0)
+        return result
+
+
+def subset_fronts(batches: FeasibleBatches) -> SubsetFronts:
+    """Return the exact front of every set of tasks on one type of GPU."""
+    n, sets, options = len(batches.order), batches.sets, batches.options
+    row_of = np.full(1 << n, -1, dtype=np.int64)
+    row_of[np.where(sets == EMPTY, 0, 1 << np.maximum(sets, 0)).sum(axis=1)] = np.arange(len(sets))
+    return SubsetFronts(
+        *_label_subsets(n, sets.shape[1], row_of, options.begin, options.energy_j, options.sum_s, options.end_s)
+    )
+
+
+@compiled
+def _label_subsets(
+    n: int, width: int, row_of: IntArray, first: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray
+) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
+    begin = np.zeros((1 << n) + 1, dtype=np.int64)
+    points, links = np.zeros((1024, 2)), np.full((1024, 2), -1)
+    begin[1] = used = 1
+    for tasks in range(1, 1 << n):
+        size, bits = 0, tasks
+        while bits:
+            bits &= bits - 1
+            size += 1
+        count, rest = 0, tasks
+        for _ in range(min(width, size)):
+            # Removes the lowest bit: the next task in SPT order joins the first batch.
+            rest &= rest - 1
+            row = row_of[tasks ^ rest]
+            count += (first[row + 1] - first[row]) * (begin[rest + 1] - begin[rest])
+        candidates, link = np.empty((count, 2)), np.empty((count, 2), dtype=np.int64)
+        filled, rest = 0, tasks
+        for taken in range(1, min(width, size) + 1):
+            rest &= rest - 1
+            row = row_of[tasks ^ rest]
+            for option in range(first[row], first[row + 1]):
+                own_s = sum_s[option] + (size - taken) * end_s[option]
+                for label in range(begin[rest], begin[rest + 1]):
+                    candidates[filled, 0] = energy_j[option] + points[label, 0]
+                    candidates[filled, 1] = own_s + points[label, 1]
+                    link[filled, 0], link[filled, 1] = option, label
+                    filled += 1
+        kept = non_dominated_indices(candidates[:, 0], candidates[:, 1])
+        if used + len(kept) > len(points):
+            points, links = lengthened(points, used + len(kept)), lengthened(links, used + len(kept))
+        for index in kept:
+            points[used], links[used] = candidates[index], link[index]
+            used += 1
+        begin[tasks + 1] = used
+    return begin, points[:used].copy(), links[:used, 0].copy(), links[:used, 1].copy()
+
+
+@compiled
+def completions(least: FloatArray, after: FloatArray) -> FloatArray:
+    """Return the least cost of serving a set with one GPU and those after it, for every set and weight.
+
+    Args:
+        least: cost of the GPU's own queue of every set, shape (2**n, f).
+        after: cost of serving a set with the GPUs after it, shape (2**n, f).
+    """
+    result: FloatArray = least + after[0]
+    for tasks in range(len(least)):
+        own = tasks
+        while own:
+            # The next smaller subset of `tasks`; after all of them comes the empty one.
+            own = (own - 1) & tasks
+            for weight in range(least.shape[1]):
+                cost = least[own, weight] + after[tasks ^ own, weight]
+                if cost < result[tasks, weight]:
+                    result[tasks, weight] = cost
+    return result
+
+
+@compiled
+def expand(
+    taken: IntArray, cost: FloatArray, ceiling: IntArray, least: FloatArray, after: FloatArray, corners: FloatArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Give one more GPU a set of tasks in every way that could still reach below the front.
+
+    Args:
+        taken: the tasks that earlier GPUs have, shape (p,).
+        cost: weighted cost of their queues, shape (p, f).
+        ceiling: the largest set allowed: of GPUs of one type, earlier ones take larger sets, shape (p,).
+        least: cost of the GPU's own queue of every set, shape (2**n, f).
+        after: cost of serving a set with the GPUs after it, shape (2**n, f).
+        corners: weighted corners below the front's points, shape (c, f).
+
+    Returns:
+        The index that each result extends, the GPU's set, and the weighted cost so far, shape (r,), (r,), (r, f).
+    """
+    all_tasks, fan = len(least) - 1, least.shape[1]
+    parent, own_sets, costs = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty((1024, fan))
+    used = 0
+    for row in range(len(taken)):
+        free = all_tasks ^ taken[row]
+        own = free
+        while True:
+            if own <= ceiling[row]:
+                total = cost[row] + least[own]
+                if _reaches_below(total + after[free ^ own], corners):
+                    if used == len(parent):
+                        parent, own_sets = lengthened(parent, used), lengthened(own_sets, used)
+                        costs = lengthened(costs, used)
+                    parent[used], own_sets[used], costs[used] = row, own, total
+                    used += 1
+            if own == 0:
+                break
+            own = (own - 1) & free
+    return parent[:used].copy(), own_sets[:used].copy(), costs[:used].copy()
+
+
+@compiled
+def _reaches_below(bound: FloatArray, corners: FloatArray) -> bool:
+    """Return whether plans with these least weighted costs could lie below one of the corners in both objectives."""
+    for corner in range(len(corners)):
+        possible = True
+        for weight in range(len(bound)):
+            if bound[weight] >= corners[corner, weight]:
+                possible = False
+                break
+        if possible:
+            return True
+    return False

@@ -1,0 +1,229 @@
+"""Iterated local search over weights on time for one cluster: the weighted-sum part of the improved scheduler.
+
+Energy E and sum of JCTs T are to be minimised together. The weighted-sum scalarisation minimises, for weights w > 0,
+
+    f_w = E + w T,    w in J / s
+
+Each minimiser is a Pareto optimal plan, since a plan that dominated it would have a smaller f_w. The points found so,
+over all w, are the supported ones: those on the lower convex hull of the front. A point in a dent of the front is the
+minimum of f_w for no weight (Ehrgott 2005, Chapters 3 and 8). Such points come from `heshare.plus.fronts`, which lists
+the whole front of every assignment that this search finds.
+
+Two supported neighbours (E_1, T_1) and (E_2, T_2) cost the same at w = (E_1 - E_2) / (T_2 - T_1), and at weights on
+either side one of them is better. So the slopes of the front are the range of weights that matters. The first round
+reads it from a few weights over six decades around w_0 = E / T. The next rounds go along W weights spaced evenly in log
+w, forth and back. Optima of neighbouring weights are alike, so each weight starts from its own best assignment and its
+neighbour's, then from perturbations of its own; the better of old and new is kept (iterated local search).
+
+Example: of three points the one in the middle lies above the line between the others, and no weight finds it.
+
+>>> front = np.array([[0.0, 10.0], [6.0, 6.0], [10.0, 0.0]])
+>>> weights = np.geomspace(0.01, 100.0, 201)
+>>> sorted({int((front @ [1.0, weight]).argmin()) for weight in weights})
+[0, 2]
+
+Sources: weighted sums and supported points: Ehrgott 2005, Multicriteria Optimization, doi:10.1007/3-540-27659-9.
+Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-48056-5_11.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from heshare.arrays import FloatArray, IntArray
+from heshare.plus.costs import BatchCosts
+from heshare.plus.fronts import FrontArchive
+from heshare.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
+from heshare.plus.option_tables import OptionTable, option_table, with_missing
+from heshare.plus.search_settings import SearchSettings
+from heshare.scheduling.plan import Plan
+
+Progress = Callable[[int, FloatArray], object]
+"""Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
+
+
+class RoundSearch(ABC):
+    """A search that improves its front round by round.
+
+    Args:
+        settings: the limits of the search.
+    """
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self._settings = settings
+
+    def run(self, until_s: float | None = None, progress: Progress | None = None) -> None:
+        """Search round by round, until the rounds are done or the time is over.
+
+        Args:
+            until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
+            progress: called after every round; False stops the search.
+        """
+        self.advance(0, until_s)
+        done = 1
+        while progress is None or progress(done, self.objectives()) is not False:
+            if done >= self._settings.rounds if until_s is None else perf_counter() >= until_s:
+                break
+            self.advance(done, until_s)
+            done += 1
+
+    @abstractmethod
+    def advance(self, number: int, until_s: float | None = None) -> None:
+        """Do one round; it is cut short after `until_s`, except round 0, so that there always is a front."""
+
+    @abstractmethod
+    def objectives(self) -> FloatArray:
+        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
+
+    @abstractmethod
+    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
+        """Return the plans of the front by energy, at most `settings.front_plans`, and their objectives, (m, 2)."""
+
+
+class WeightedSearch(RoundSearch):
+    """The iterated local search over weights, with the archive of all assignments that it finds.
+
+    Args:
+        costs: the options of batches.
+        settings: the limits of the search.
+        rng: the only source of chance.
+        seeds: assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
+
+    Attributes:
+        archive: the assignments found and their fronts.
+    """
+
+    def __init__(
+        self, costs: BatchCosts, settings: SearchSettings, rng: np.random.Generator, seeds: Sequence[IntArray] = ()
+    ) -> None:
+        super().__init__(settings)
+        self._costs, self._rng, self._seeds = costs, rng, list(seeds)
+        world = costs.world
+        self.archive = FrontArchive(costs, settings)
+        self._table: OptionTable | None = None
+        self._longest: IntArray = np.argsort(-costs.time_s.min(axis=1), kind="stable")
+        members = [np.flatnonzero(world.kind_of == kind) for kind in range(len(world.kinds))]
+        self._groups = np.full((len(members), max(map(len, members))), NO_GPU)
+        for kind, gpus in enumerate(members):
+            self._groups[kind, : len(gpus)] = gpus
+        self._exhaustive = world.k <= settings.exhaustive_gpus
+        self._swaps = world.n <= settings.swap_tasks and self._exhaustive
+        self._weights = np.zeros(0)
+        self._best: list[IntArray] = []
+        self._best_costs: list[float] = []
+
+    def advance(self, number: int, until_s: float | None = None) -> None:
+        """Do one round, the coarse one if its number is 0."""
+        if number:
+            self._refine(number, until_s)
+        else:
+            self._find_weights()
+
+    def objectives(self) -> FloatArray:
+        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
+        return self.archive.objectives()
+
+    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
+        """Return the plans of the front by energy and their objectives, shape (m, 2)."""
+        return self.archive.plans()
+
+    def release_table(self) -> None:
+        """Release the memory of the option table; it is built again if the search continues."""
+        self._table = None
+
+    @property
+    def _options(self) -> OptionTable:
+        if self._table is None:
+            self._table = option_table(self._costs)
+        return self._table
+
+    def _find_weights(self) -> None:
+        """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
+        settings = self._settings
+        coarse = self._balanced_weight() * 10.0 ** np.linspace(-3, 3, settings.coarse_weights)
+        schemes = [self._local_optimum(self._constructed(weight), weight)[0] for weight in coarse]
+        self.archive.add(schemes)
+        low, high = self.archive.weight_range()
+        self._weights = np.geomspace(low / 2, high * 2, settings.weights)
+        nearest = np.abs(np.log(coarse)[None] - np.log(self._weights)[:, None]).argmin(axis=1)
+        self._best = [schemes[index] for index in nearest]
+        self._best_costs = [np.inf] * len(self._weights)
+
+    def _balanced_weight(self) -> float:
+        """Return a weight at which energy and the sum of JCTs count about the same: E / T of queues of n / k tasks."""
+        costs = self._costs
+        energy_j = float(np.where(costs.fits, costs.energy_j, np.inf).min(axis=1).sum())
+        alone_s = float(np.where(costs.fits, costs.time_s, np.inf).min(axis=1).sum())
+        return energy_j / (alone_s * (1 + costs.world.n / costs.world.k) / 2)
+
+    def _refine(self, number: int, until_s: float | None) -> None:
+        """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
+        count = len(self._weights)
+        neighbour = None
+        for index in range(count) if number % 2 else range(count - 1, -1, -1):
+            weight = float(self._weights[index])
+            starts = [self._constructed(weight), *self._seeds] if number == 1 else []
+            # The coarse round's assignments were optimal for other weights: their cost at this one is not known.
+            starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
+            starts += [self._best[neighbour]] if neighbour is not None else []
+            for start in starts:
+                self._accept(index, *self._local_optimum(start, weight))
+            for _ in range(self._settings.perturbations if number > 1 else 0):
+                self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
+            neighbour = index
+            if until_s is not None and perf_counter() >= until_s:
+                break
+        self.archive.add(self._best)
+
+    def _accept(self, index: int, scheme: IntArray, cost: float) -> None:
+        if cost < self._best_costs[index]:
+            self._best[index], self._best_costs[index] = scheme, cost
+
+    def _empty_assignment(self) -> Assignment:
+        world = self._costs.world
+        return empty_assignment(world.kind_of, world.n, self._costs.choices.width, world.begin_s)
+
+    def _constructed(self, weight: float) -> IntArray:
+        """Return the scheme of a greedy construction, made again until no prediction is missing."""
+        while True:
+            queues = self._empty_assignment()
+            construct(self._options, queues, self._longest, self._costs.fits, self._groups, weight)
+            if not self._fill_missing():
+                return queues.gpu_of
+
+    def _fill_missing(self) -> bool:
+        """Predict what the last search found missing; return whether there was anything."""
+        before = self._options
+        self._table = with_missing(self._costs, before)
+        return self._table is not before
+
+    def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
+        """Return a scheme improved until no move improves it, and what it costs."""
+        costs, settings, rng = self._costs, self._settings, self._rng
+        n, k = costs.world.n, costs.world.k
+        queues = self._empty_assignment()
+        assign(self._options, queues, scheme, weight)
+        if perturbed:
+            tasks = rng.permutation(n)[: settings.perturbation_size]
+            perturb(self._options, queues, tasks, rng.integers(k, size=len(tasks)), costs.fits, weight)
+        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
+        total, passes = np.inf, n * n if self._exhaustive else settings.passes
+        for _ in range(1 if self._exhaustive else settings.samples):
+            order = rng.permutation(n)
+            targets = np.broadcast_to(np.arange(k), (n, k)) if self._exhaustive else self._sampled_gpus(n)
+            contiguous = np.ascontiguousarray(targets)
+            total = descend(self._options, queues, order, contiguous, costs.fits, self._swaps, passes, weight)
+        if self._fill_missing():
+            return self._local_optimum(queues.gpu_of, weight)
+        return queues.gpu_of, total
+
+    def _sampled_gpus(self, n: int) -> IntArray:
+        """Return some GPUs of every type for each task, shape (n, s)."""
+        per_kind = -(-self._settings.sampled_gpus // len(self._groups))
+        columns = []
+        for group in self._groups:
+            gpus = group[group != NO_GPU]
+            columns.append(gpus[self._rng.integers(len(gpus), size=(n, per_kind))])
+        return np.concatenate(columns, axis=1)

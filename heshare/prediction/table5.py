@@ -1,0 +1,193 @@
+"""Table V: five learning techniques compared on the same features, the same outputs and the same splits."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVR
+from sklearn.tree import DecisionTreeRegressor
+
+from heshare.arrays import FloatArray, IntArray
+from heshare.prediction.features import OCCUPIED_POWER
+from heshare.prediction.forest import FOREST_SETTINGS
+from heshare.prediction.samples import SPLITS, Samples, folds, profile_samples
+from heshare.prediction.targets import Targets
+
+INNER_FOLDS = 3
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """A row of Table V: how to build the regressor, and the settings among which inner cross-validation chooses."""
+
+    name: str
+    build: Callable[[int], Any]
+    grid: dict[str, list[object]]
+
+
+def _log(features: FloatArray) -> FloatArray:
+    return np.log(1e-3 + features)
+
+
+def _scaled(model: Any) -> Any:
+    return make_pipeline(FunctionTransformer(_log), StandardScaler(), model)
+
+
+TECHNIQUES = (
+    Technique(
+        "SVR",
+        lambda seed: _scaled(MultiOutputRegressor(SVR(epsilon=0.02, C=10, gamma=0.05))),
+        {"multioutputregressor__estimator__C": [3, 30], "multioutputregressor__estimator__gamma": [0.03, 0.1]},
+    ),
+    Technique("DT", lambda seed: DecisionTreeRegressor(random_state=seed), {"min_samples_leaf": [1, 2, 4, 8]}),
+    Technique("LR", lambda seed: _scaled(LinearRegression()), {}),
+    Technique(
+        "MLP",
+        lambda seed: _scaled(
+            MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", alpha=1.0, max_iter=200, random_state=seed)
+        ),
+        {"mlpregressor__alpha": [0.3, 1.0, 3.0]},
+    ),
+    # The predictor as schedulers use it, with its settings: no inner cross-validation.
+    Technique("RF", lambda seed: RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS), {}),
+)
+"""Table V's techniques, in its order. Those that compare distances get standardised logarithms of the features."""
+
+FittedPredictor = Callable[[IntArray, IntArray], FloatArray]
+"""Returns times (s) and powers (W) of test rows, shape (rows, 2), from (training rows, test rows)."""
+OtherTechniques = Mapping[str, Callable[[Samples, int], FittedPredictor]]
+"""Techniques beside the five, by name: each takes the samples and a seed."""
+_COLUMNS = ("data", "split", "technique", "quantity", "error")
+
+
+def prediction_errors(
+    data: pd.DataFrame | Samples,
+    *,
+    seed: int = 0,
+    splits: tuple[str, ...] = SPLITS,
+    target: str = "load",
+    quick: bool = False,
+    others: OtherTechniques = MappingProxyType({}),
+) -> pd.DataFrame:
+    """Return Table V: errors of the five techniques, by row, by workload and by type of GPU.
+
+    "Absolute error" and "relative error" are percentages that the paper does not define. Here the absolute error is the
+    mean absolute error over the mean of the true values; the relative error is the mean of |predicted - true| / true.
+    `both` is the mean of the errors of time and of power. Where no power was recorded, only times are learned.
+
+    Args:
+        data: a table of the profile schema, with its reference rows, or samples from elsewhere.
+        seed: of splits, techniques and intervals.
+        splits: which of `SPLITS`; a split by GPU is left out where there is one GPU.
+        target: the form in which the outputs are learned, see `heshare.prediction.targets.Targets`.
+        quick: one split of each kind and no tuning, for a smoke run.
+        others: further techniques to compare.
+
+    Returns:
+        One row for each split, technique, quantity (`time`, `power`, `both`) and error (`absolute`, `relative`), with
+        columns data (emulated, measured or published), split, technique, quantity, error, mean_pct, low_pct, high_pct
+        (95 % bootstrap interval over test sets), test_sets and test_rows. Errors of a test set are rounded to 0.01 %,
+        since the last bits of some techniques depend on where their arrays lie in memory.
+
+    Raises:
+        InputError: an unknown kind of split or form of target, or a missing reference row.
+    """
+    samples = data if isinstance(data, Samples) else profile_samples(data)
+    errors = pd.DataFrame(list(_errors(samples, seed, splits, target, quick, others)))
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(2)[1])
+    rows = []
+    for key, group in errors.groupby(list(_COLUMNS), sort=False):
+        interval = [round(value, 4) for value in bootstrap_interval(group["error_pct"].to_numpy(float), rng)]
+        rows.append((*key, *interval, len(group), int(group["test_rows"].sum())))
+    return pd.DataFrame(rows, columns=[*_COLUMNS, "mean_pct", "low_pct", "high_pct", "test_sets", "test_rows"])
+
+
+def bootstrap_interval(values: FloatArray, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Return the mean of values, shape (n,), with its 95 % bootstrap interval: (mean, low, high)."""
+    means = values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(values.mean()), float(low), float(high)
+
+
+def _errors(
+    samples: Samples, seed: int, splits: tuple[str, ...], target: str, quick: bool, others: OtherTechniques
+) -> Iterator[dict[str, object]]:
+    """One record for each test set, technique, quantity and error."""
+    x, truth = samples.features(), samples.truth
+    others_fitted = {name: make(samples, seed) for name, make in others.items()}
+    no_power = bool(np.isnan(truth[:, 1]).all())
+    for kind in splits:
+        if kind == "gpu" and samples.rows["gpu"].nunique() < 2:
+            continue
+        for train, test in folds(kind, samples.rows, seed, quick):
+            # Where no power was recorded, a positive stand-in keeps the targets' logarithms finite.
+            known = np.column_stack([truth[train, 0], x[train, OCCUPIED_POWER]]) if no_power else truth[train]
+            groups = None if kind == "row" else samples.rows[kind].iloc[train]
+            predictions = {
+                technique.name: _predict(technique, x[train], known, x[test], groups, seed, target, quick, no_power)
+                for technique in TECHNIQUES
+            }
+            predictions |= {name: predict(train, test) for name, predict in others_fitted.items()}
+            for name, predicted in predictions.items():
+                for quantity, error, value in _error_sizes(predicted, truth[test], no_power):
+                    key = (samples.provenance, kind, name, quantity, error)
+                    yield {**dict(zip(_COLUMNS, key, strict=True)), "error_pct": value, "test_rows": len(test)}
+
+
+def _error_sizes(predicted: FloatArray, truth: FloatArray, no_power: bool) -> Iterator[tuple[str, str, float]]:
+    """Quantity, error and its size in percent, rounded to 0.01 %."""
+    gap = np.abs(predicted - truth)
+    absolute, relative = 100 * gap.mean(axis=0) / truth.mean(axis=0), 100 * (gap / truth).mean(axis=0)
+    for error, (time, power) in (("absolute", absolute), ("relative", relative)):
+        sizes = [("time", time)] if no_power else [("time", time), ("power", power), ("both", (time + power) / 2)]
+        for quantity, value in sizes:
+            yield quantity, error, round(float(value), 2)
+
+
+def _predict(
+    technique: Technique,
+    x: FloatArray,
+    truth: FloatArray,
+    test_x: FloatArray,
+    groups: pd.Series | None,
+    seed: int,
+    target: str,
+    quick: bool,
+    no_power: bool,
+) -> FloatArray:
+    """Times (s) and powers (W), shape (rows, 2), of a technique tuned and trained on the training rows alone."""
+    targets = Targets(target)
+    learned = targets.fit(x, truth[:, 0], truth[:, 1])
+    if no_power:
+        learned = learned[:, :1]
+    centre, scale = learned.mean(axis=0), learned.std(axis=0)
+    y = (learned - centre) / scale
+    model = technique.build(seed)
+    if technique.grid and not quick:
+        inner = (
+            KFold(INNER_FOLDS, shuffle=True, random_state=seed)
+            if groups is None
+            else GroupKFold(min(INNER_FOLDS, groups.nunique()))
+        )
+        model = GridSearchCV(model, technique.grid, cv=inner, scoring="neg_mean_absolute_error", error_score="raise")
+    with warnings.catch_warnings():
+        # The limit of iterations keeps this network from overfitting, so reaching it is no failure.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # A single output must be flat for scikit-learn, except for the regressor that takes one column an output.
+        shaped = y if technique.name == "SVR" or not no_power else y[:, 0]
+        model.fit(x, shaped, **({"groups": groups} if isinstance(model, GridSearchCV) else {}))
+    predicted = model.predict(test_x).reshape(len(test_x), -1) * scale + centre
+    return np.column_stack(targets.decode(test_x, predicted[:, [0, -1]]))

@@ -1,0 +1,102 @@
+"""Processes of this machine: the environment of a child process, whether a process runs, and ending those of a run."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from heshare.files import PACKAGE
+
+MARK = "HESHARE_RUN"
+"""The variable that every process of a run has in its environment."""
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a child process: this process's, with `variables`, and this package found first."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **variables, "PYTHONPATH": path}
+
+
+def exit_text(code: int | None) -> str:
+    """Return in words how a process with this return code ended: `exit code 3`, `by SIGKILL`, `by signal 77`."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
+
+
+def started_at(pid: int) -> int:
+    """Return when a process was started, in clock ticks since the machine was; 0 if there is no such process.
+
+    Process ids are used again; id and start together identify a process.
+    """
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def alive(pid: int, started: int) -> bool:
+    """Return whether the process with this id and start runs; a zombie does not."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
+
+
+def marked(token: str) -> list[int]:
+    """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
+    mark, pids = f"{MARK}={token}".encode(), set()
+    sessions: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        fields = _stat(pid)
+        if pid == os.getpid() or not fields or fields[0] == "Z":
+            continue
+        sessions.setdefault(int(fields[3]), []).append(pid)
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                pids.add(pid)
+    members = [pid for leader in pids & set(sessions) for pid in sessions[leader]]
+    return sorted(pids | {pid for pid in members if pid != os.getpid()})
+
+
+def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:
+    """End every process of a run, SIGTERM first, and return how many there were.
+
+    A process that was being started when its run was killed has its mark only a moment later. So two searches in a row
+    must find nothing.
+
+    Args:
+        token: of the run, the value of `MARK`.
+        grace_s: how long a process may take to end by itself, s.
+        among: ids of further processes of the run, whose environment cannot be read.
+    """
+    seen: set[int] = set()
+    further = {pid: started_at(pid) for pid in among or ()}
+    until = time.monotonic() + grace_s
+    quiet = 0
+    while quiet < 2:
+        running = set(marked(token)) | {pid for pid, started in further.items() if started and alive(pid, started)}
+        late = time.monotonic() >= until
+        for pid in running if late else running - seen:
+            _signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+        seen |= running
+        quiet = 0 if running else quiet + 1
+        if time.monotonic() > until + 10.0:
+            break  # a process that SIGKILL does not end hangs in a system call
+        time.sleep(0.05)
+    return len(seen)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; none without such a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

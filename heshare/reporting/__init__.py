@@ -1,1 +1,0 @@
-"""What is told: tables, figures, claims, each with its provenance."""

@@ -1,0 +1,377 @@
+"""Execution of a policy's actions on the devices, and what completes or fails there."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from heshare.devices.device import TaskFailure
+from heshare.errors import DeviceError, InputError, PolicyError
+from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
+from heshare.running.clock import Clock
+from heshare.running.gangs import can_mirror, keep_lockstep, split_gangs
+from heshare.running.observer import Observer
+from heshare.running.queues import EventQueue, WaitingTasks
+from heshare.running.state import GpuState, TaskRun, TaskState
+from heshare.running.timeline import Interval, RunRecorder
+from heshare.world.task import Task
+from heshare.world.workload import SHARINGS
+
+# Iterations that remain after a pause are rounded; this share of a task's iterations counts as none.
+_NEGLIGIBLE = 1e-12
+_MAX_CHECKS_WITHOUT_PROGRESS = 10_000
+
+
+class ActionExecutor:
+    """Starts, stops and clocks tasks and GPUs, and keeps their state, the timeline and the scheduled checks up to date.
+
+    Only GPUs that an event changes are advanced, read and scheduled again.
+
+    Args:
+        policy: the policy's name, for messages.
+        tasks: of the run, task i with id i.
+        gpus: of the run.
+        clock: the time that the devices share.
+        events: the queue of scheduled events.
+        recorder: of the timeline.
+        observer: of the run.
+        notify: reports an event to the policy and executes its answer.
+        start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
+
+    Attributes:
+        waiting: the tasks that wait.
+        remaining: iterations still to do, by the id of a waiting task.
+        unfinished: number of tasks that have neither completed nor finally failed.
+        unreported: ids of tasks that completed or failed and whose event the policy has not received yet.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        tasks: list[TaskRun],
+        gpus: list[GpuState],
+        clock: Clock,
+        events: EventQueue,
+        recorder: RunRecorder,
+        observer: Observer,
+        notify: Callable[[Event], object],
+        start_cost_s: float,
+    ) -> None:
+        self.waiting = WaitingTasks()
+        self.remaining: dict[int, float] = {}
+        self.unfinished = len(tasks)
+        self.unreported: set[int] = set()
+        self._policy, self._tasks, self._gpus, self._clock = policy, tasks, gpus, clock
+        self._events, self._recorder, self._observer, self._notify = events, recorder, observer, notify
+        self._start_cost_s = start_cost_s
+        self._changed: list[GpuState] = []
+        self._checks_without_progress = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state between two events; the GPUs of each task by index, as `TaskRun.__getstate__` needs it."""
+        tasks = {task.id: task for gpu in self._gpus for task in gpu.tasks.values()}
+        placement = {task_id: [gpu.index for gpu in task.gpus] for task_id, task in tasks.items()}
+        return {**self.__dict__, "placement": placement}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        placement = state.pop("placement")
+        self.__dict__.update(state)
+        for task_id, indices in placement.items():
+            self._tasks[task_id].gpus = tuple([self._gpus[index] for index in indices])
+
+    def execute(self, action: Action, now_s: float) -> None:
+        """Execute one action other than `Wait`.
+
+        Raises:
+            PolicyError: it is impossible.
+            DeviceError: the device refuses.
+        """
+        if isinstance(action, Start):
+            self._start(action, now_s)
+        elif isinstance(action, SetClock):
+            self._set_clock(action, now_s)
+        elif isinstance(action, Pause):
+            self._pause(action, now_s)
+        elif isinstance(action, Migrate):
+            self._migrate(action, now_s)
+        else:
+            self.refuse(action, f"is a {type(action).__name__}", "Return Start, SetClock, Pause, Migrate or Wait.")
+
+    def refuse(self, action: Action, found: str, advice: str) -> NoReturn:
+        """Raise the `PolicyError` of an impossible action."""
+        raise PolicyError(f"{self._policy}, at {self._clock.now_s():g} s, {action}: {found}. {advice}")
+
+    def add_waiting(self, task: TaskRun) -> None:
+        """Have a task wait."""
+        task.state = TaskState.WAITING
+        self.waiting.add(task.spec)
+        self.remaining[task.id] = task.remaining
+
+    def advance(self, gpu: GpuState, now_s: float) -> None:
+        """Bring a GPU to the present since it is about to change; what completed or failed there is the next event."""
+        if gpu.gangs:
+            split_gangs(gpu, now_s)
+        completed = self._advance_device(gpu, now_s)
+        if completed:
+            self._notify_next(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
+        failure = self._take_failures(gpu, now_s)
+        if failure is not None:
+            self._notify_next(failure)
+
+    def record_changes(self, now_s: float) -> None:
+        """Read every GPU that changed, record it in the timeline and schedule its next check."""
+        if any(gpu.gangs for gpu in self._changed):
+            keep_lockstep(self._changed, lambda gpu: self.advance(gpu, now_s))
+        for gpu in self._changed:
+            gpu.listed = False
+            gpu.version += 1
+            if gpu.gangs and gpu.mirroring():
+                continue
+            brief = gpu.read_brief()
+            self._recorder.observe(gpu.index, now_s, brief)
+            for gang in gpu.gangs.values():
+                if gang.mirrored and gang.ran_s == now_s:
+                    gang.power_w = brief.power_w
+                    self._recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
+            if brief.next_s < math.inf:
+                self.schedule_check(gpu, max(brief.next_s, now_s))
+        self._changed.clear()
+
+    def schedule_check(self, gpu: GpuState, time_s: float) -> None:
+        """Schedule a check of a GPU, which is void if the GPU changes before."""
+        self._events.schedule(time_s, EventKind.COMPLETION.value, self._check, gpu, gpu.version)
+
+    def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
+        if version != gpu.version:
+            return
+        completed = self._advance_device(gpu, now_s)
+        failure = self._take_failures(gpu, now_s)
+        if completed:
+            self._checks_without_progress = 0
+            self._notify(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
+        if failure is not None:
+            self._notify(replace(failure, time_s=self._clock.now_s()))
+        elif not completed:
+            self._check_progress(gpu, now_s)
+            self.record_changes(now_s)
+
+    def _check_progress(self, gpu: GpuState, now_s: float) -> None:
+        self._checks_without_progress = self._checks_without_progress + 1 if gpu.device.next_event_s() <= now_s else 0
+        if self._checks_without_progress > _MAX_CHECKS_WITHOUT_PROGRESS:
+            raise DeviceError(
+                f"GPU {gpu.index} ({gpu.device.gpu.name}) announces an event at {now_s:g} s again and again, "
+                "and nothing completes. Its next_event_s must lie ahead once advance has been called."
+            )
+
+    def _notify_next(self, event: Event) -> None:
+        """Have the policy notified of completed or failed tasks once the present event has been processed."""
+        self.unreported.update(event.tasks)
+        self._events.schedule(event.time_s, EventKind.COMPLETION.value, self._notify_now, event)
+
+    def _notify_now(self, now_s: float, event: Event) -> None:
+        self.unreported.difference_update(event.tasks)
+        self._notify(replace(event, time_s=now_s))
+
+    def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
+        """Advance a device to the present and return the ids of the tasks that completed."""
+        completed = gpu.device.advance(now_s)
+        gpu.invalidate()
+        if not gpu.listed:
+            gpu.listed = True
+            self._changed.append(gpu)
+        for task_id in completed:
+            self._complete(self._tasks[task_id], self._tasks[task_id].gpus[1:], now_s)
+        return completed
+
+    def _complete(self, task: TaskRun, others: Sequence[GpuState], now_s: float) -> None:
+        """Process the completion of a task that still runs on the devices of `others`."""
+        if task.mirrored:
+            task.end_mirroring(now_s)
+            self._recorder.observe_all([gpu.index for gpu in others], now_s, others[0].read_brief())
+        else:
+            self._stop(task, others, now_s)
+        self._vacate(task, now_s, task.remaining, "completed")
+        task.remaining = 0.0
+        task.state = TaskState.DONE
+        self.unfinished -= 1
+
+    def _take_failures(self, gpu: GpuState, now_s: float) -> Event | None:
+        """Process the tasks that failed on a GPU, and its loss; return the event for the policy."""
+        if gpu.fallible is None:
+            return None
+        failures, lost = gpu.fallible.take_failures(), bool(gpu.fallible.lost) and not gpu.loss_reported
+        if not (failures or lost):
+            return None
+        gpu.loss_reported = gpu.loss_reported or lost
+        for failure in failures:
+            self._fail(self._tasks[failure.task_id], gpu, now_s, failure)
+        ids = tuple([failure.task_id for failure in failures])
+        alone = tuple([failure.task_id for failure in failures if failure.alone])
+        return Event(EventKind.FAILURE, now_s, ids, gpu.index, alone, lost)
+
+    def _fail(self, task: TaskRun, gpu: GpuState, now_s: float, failure: TaskFailure) -> None:
+        """Take a task that failed on a GPU off its other GPUs; it waits again, or has finally failed."""
+        if task.state is TaskState.RUNNING:
+            self._stop(task, [other for other in task.gpus if other is not gpu], now_s)
+        self._vacate(task, now_s, 0.0, f"failed: {failure.kind}", failure)
+        if self._observer.should_retry(failure):
+            self.add_waiting(task)
+        else:
+            task.state = TaskState.FAILED
+            self.unfinished -= 1
+
+    def _start(self, action: Start, now_s: float) -> None:
+        task, gpus = self._task_of(action), self._gpus_of(action)
+        if task.state is not TaskState.WAITING:
+            self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
+        self._place(action, task, gpus, now_s)
+        self.waiting.remove(task.spec)
+        del self.remaining[task.id]
+
+    def _pause(self, action: Pause, now_s: float) -> None:
+        task = self._task_of(action)
+        if self._take_off(action, task, now_s, "paused"):
+            self.add_waiting(task)
+
+    def _migrate(self, action: Migrate, now_s: float) -> None:
+        task, gpus = self._task_of(action), self._gpus_of(action)
+        if self._take_off(action, task, now_s, "migrated"):
+            self._place(action, task, gpus, now_s)
+
+    def _set_clock(self, action: SetClock, now_s: float) -> None:
+        gpu = self._gpu_of(action, action.gpu)
+        if action.sm_mhz is not None:
+            try:
+                gpu.device.gpu.check_clock(action.sm_mhz)
+            except InputError as error:
+                raise PolicyError(f"{self._policy}, {action}: {error}") from error
+        self.advance(gpu, now_s)
+        gpu.device.set_clock(action.sm_mhz)
+
+    def _place(self, action: Start | Migrate, task: TaskRun, gpus: tuple[GpuState, ...], now_s: float) -> None:
+        """Put a task on GPUs, where it loads or runs at once."""
+        if len(gpus) != task.spec.gpus and len(gpus) not in task.spec.widths:
+            self._refuse_width(action, task.spec)
+        if action.batch_size is not None and action.batch_size < 1:
+            self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
+        task.resize(action.batch_size, len(gpus))
+        mirrored = len(gpus) > 1 and can_mirror(gpus, 0)
+        for gpu in gpus[:1] if mirrored else gpus:
+            self.advance(gpu, now_s)
+            self._check_room(action, task, gpu)
+        task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
+        task.starts += 1
+        task.occupy(gpus)
+        if self._start_cost_s > 0:
+            task.state = TaskState.LOADING
+            ready_s = now_s + self._start_cost_s
+            self._events.schedule(ready_s, EventKind.COMPLETION.value, self._end_loading, task, task.starts)
+        else:
+            self._run(task, mirrored, now_s)
+
+    def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
+        if task.starts == start and task.state is TaskState.LOADING:
+            mirrored = len(task.gpus) > 1 and can_mirror(task.gpus, 1)
+            for gpu in task.gpus[:1] if mirrored else task.gpus:
+                self.advance(gpu, now_s)
+            self._run(task, mirrored, now_s)
+            self.record_changes(now_s)
+
+    def _run(self, task: TaskRun, mirrored: bool, now_s: float) -> None:
+        """Have the first GPU run the iterations that remain, and the others of a gang run until they are stopped."""
+        task.state, task.mirrored, task.ran_s = TaskState.RUNNING, mirrored, now_s
+        task.start_on(task.gpus[0], task.remaining / task.scale)
+        if len(task.gpus) > 1 and not mirrored:
+            for gpu in task.gpus:
+                gpu.require_sharing("a gang")
+            for gpu in task.gpus[1:]:
+                task.start_on(gpu, None)
+
+    def _take_off(self, action: Pause | Migrate, task: TaskRun, now_s: float, outcome: str) -> bool:
+        """Stop a task and take it off its GPUs; return False if it has just completed or failed instead."""
+        if task.state not in (TaskState.RUNNING, TaskState.LOADING):
+            if task.id in self.unreported:
+                return False
+            self.refuse(action, f"task {task.id} {task.state.value}", "Name a task that runs on a GPU.")
+        for gpu in task.gpus:
+            self.advance(gpu, now_s)
+        if not task.gpus:
+            return False
+        first = task.gpus[0]
+        done = 0.0 if task.state is TaskState.LOADING else self._stop(task, task.gpus, now_s) * task.scale
+        if task.remaining - done <= _NEGLIGIBLE * task.spec.iterations:
+            self._complete(task, (), now_s)
+            self._notify_next(Event(EventKind.COMPLETION, now_s, (task.id,), first.index))
+            return False
+        done = task.saved_iterations(done)
+        self._vacate(task, now_s, done, outcome)
+        task.remaining -= done
+        return True
+
+    def _stop(self, task: TaskRun, gpus: Sequence[GpuState], now_s: float) -> float:
+        """Stop a task on the devices of GPUs and return the iterations that it did on the first of them."""
+        done = 0.0
+        for gpu in reversed(gpus):
+            self.advance(gpu, now_s)
+            done = gpu.device.stop(task.id)
+            gpu.invalidate()
+        return done
+
+    def _vacate(
+        self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
+    ) -> None:
+        """Take a task that no device runs any more off its GPUs, and record its interval there."""
+        gpus = [gpu.index for gpu in task.gpus]
+        # The GPUs of a gang did the same part of its iterations each.
+        part, size = done / len(gpus), task.workload.batch_size
+        task.vacate()
+        interval = Interval(task.id, gpus[0], task.started_s, now_s, task.mps_pct, size, part, outcome)
+        self._recorder.add_interval(interval, gpus)
+        self._observer.on_interval_end(interval, failure)
+
+    def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
+        """Raise `PolicyError` unless a task can run on a GPU beside those that are there."""
+        kind, name = gpu.device.gpu, f"GPU {gpu.index} ({gpu.device.gpu.name})"
+        if not 1 <= action.mps_pct <= 100:
+            self.refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
+        if len(gpu.tasks) >= kind.mps_clients:
+            self.refuse(action, f"{name} has {len(gpu.tasks)} MPS clients", "It takes no more.")
+        for other in gpu.tasks.values():
+            if action.sharing.split("-")[0] != other.sharing.split("-")[0]:
+                self.refuse(
+                    action,
+                    f"task {other.id} on {name} shares it by {other.sharing}",
+                    "Share as the others do, or choose another GPU.",
+                )
+        if task.memory_mib > gpu.free_mib:
+            self.refuse(
+                action,
+                f"{task.workload} needs {task.memory_mib:.0f} MiB and {name} has {gpu.free_mib:.0f} MiB free "
+                f"of {kind.memory_mib:.0f} MiB",
+                "Wait until there is room, or choose another GPU.",
+            )
+
+    def _task_of(self, action: Start | Pause | Migrate) -> TaskRun:
+        if not 0 <= action.task < len(self._tasks):
+            self.refuse(action, f"no task {action.task}", f"Tasks are 0 to {len(self._tasks) - 1}.")
+        return self._tasks[action.task]
+
+    def _gpu_of(self, action: Action, index: int) -> GpuState:
+        if not 0 <= index < len(self._gpus):
+            self.refuse(action, f"no GPU {index}", f"GPUs are 0 to {len(self._gpus) - 1}.")
+        return self._gpus[index]
+
+    def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
+        """Return the GPUs of a start: one, or those of a gang."""
+        if action.sharing not in SHARINGS:
+            self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
+        indices = (action.gpu, *action.also)
+        gpus = tuple([self._gpu_of(action, index) for index in indices])
+        if len(set(indices)) < len(indices):
+            self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
+        return gpus
+
+    def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
+        widths = sorted({task.gpus, *task.widths})
+        runs = f"runs on {' or '.join(map(str, widths))} GPU{'s' * (widths != [1])}"
+        self.refuse(action, f"task {task.id} {runs}, not {1 + len(action.also)}", "Name as many in gpu and also.")

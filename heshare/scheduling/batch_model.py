@@ -1,0 +1,193 @@
+"""The batch model (Section III-C 1, Eqs. 11-15): predicted times and energy of batches of tasks that share a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import Instance
+from heshare.world.workload import Resident
+
+EMPTY = -1
+"""Marks an index without a task, or a GPU without a queue."""
+DEFAULT_CLOCK = 0
+"""Marks the GPU's default clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """b batches (Eq. 11), each on a type of GPU.
+
+    Attributes:
+        kind: index in the instance's `kinds`, shape (b,).
+        tasks: task indices in SPT order, `EMPTY` after the last task, shape (b, w).
+        mps_pct: MPS percentage of each task, shape (b, w).
+        sm_mhz: SM clock, MHz, or `DEFAULT_CLOCK`, shape (b,).
+    """
+
+    kind: IntArray
+    tasks: IntArray
+    mps_pct: IntArray
+    sm_mhz: IntArray
+
+    @property
+    def members(self) -> BoolArray:
+        """Mask of the tasks, shape (b, w)."""
+        return cast(BoolArray, self.tasks != EMPTY)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, rows: IntArray | BoolArray) -> Batches:
+        """Return the batches of some rows, in their order; rows may repeat."""
+        return Batches(self.kind[rows], self.tasks[rows], self.mps_pct[rows], self.sm_mhz[rows])
+
+
+def unconfigured_batches(kind: IntArray, tasks: IntArray) -> Batches:
+    """Return batches whose tasks have 100 % each, at the default clock."""
+    return Batches(kind, tasks, np.full(tasks.shape, 100), np.full(len(kind), DEFAULT_CLOCK))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExecutions:
+    """Predicted execution of b batches.
+
+    Attributes:
+        time_s: tau_i, execution time of each task, s, 0 where there is none, shape (b, w).
+        end_s: tau_B, execution time of the batch, the longest of its tasks, s, shape (b,).
+        energy_j: E_B, energy of the batch (Eq. 14), J, shape (b,).
+    """
+
+    time_s: FloatArray
+    end_s: FloatArray
+    energy_j: FloatArray
+
+    def jct_s(self, behind: IntArray) -> FloatArray:
+        """Return what each batch adds to the sum of JCTs of its queue (Eqs. 13 and 15), s, shape (b,).
+
+        By Eq. 13 a task's JCT is its own time plus the times of all batches before. So in the sum over the queue each
+        batch counts the times of its tasks, and its own length once for every task behind it.
+
+        Args:
+            behind: number of tasks in later batches of the queue, shape (b,).
+        """
+        return cast(FloatArray, self.time_s.sum(axis=1) + behind * self.end_s)
+
+
+class BatchModel:
+    """Predicts the execution of batches and caches the predictions.
+
+    Tasks with the same workload are equal for the predictor; only their iterations differ.
+
+    Args:
+        instance: the task set on its cluster.
+        predictor: predicts time and power of tasks that share a GPU.
+    """
+
+    def __init__(self, instance: Instance, predictor: Predictor) -> None:
+        self.instance = instance
+        self._predictor = predictor
+        self._workloads = sorted({task.workload for task in instance.tasks})
+        self._workload = np.array([self._workloads.index(task.workload) for task in instance.tasks])
+        self._iterations = np.array([task.iterations for task in instance.tasks])
+        # Cached predictions: row by key (kind, clock, residents), and per row the times and the power.
+        self._row: dict[tuple[int, ...], int] = {}
+        self._times, self._powers = np.zeros((1024, 1)), np.zeros(1024)
+
+    def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
+        """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).
+
+        Args:
+            batches: the batches.
+            piecewise: whether the remaining tasks speed up when a task ends, as on a device. Otherwise each task runs
+                as if all stayed until the end of the batch (Eq. 13, literally).
+        """
+        return self._execute_piecewise(batches) if piecewise else self._execute_literally(batches)
+
+    def _execute_literally(self, batches: Batches) -> BatchExecutions:
+        per_iteration, power_w = self.rates(batches)
+        time_s = np.where(batches.members, per_iteration * self._iterations[batches.tasks], 0.0)
+        end_s = time_s.max(axis=1)
+        return BatchExecutions(time_s, end_s, power_w * end_s)
+
+    def _execute_piecewise(self, batches: Batches) -> BatchExecutions:
+        left = np.where(batches.members, self._iterations[batches.tasks], 0.0)
+        time_s, end_s, energy_j = np.zeros(left.shape), np.zeros(len(batches)), np.zeros(len(batches))
+        rows = np.arange(len(batches))
+        # Each pass advances the unfinished batches to the next end of a task.
+        while len(rows):
+            present = batches.take(rows)
+            present = Batches(
+                present.kind, np.where(left[rows] > 0, present.tasks, EMPTY), present.mps_pct, present.sm_mhz
+            )
+            per_iteration, power_w = self.rates(present)
+            need_s = np.where(present.members, left[rows] * per_iteration, np.inf)
+            step_s = need_s.min(axis=1)
+            energy_j[rows] += power_w * step_s
+            end_s[rows] += step_s
+            # Equal tasks end together, whatever the rounding.
+            done = need_s <= step_s[:, None] * (1 + 1e-12)
+            time_s[rows] = np.where(done, end_s[rows][:, None], time_s[rows])
+            rest = np.where(present.members & ~done, left[rows] - step_s[:, None] / per_iteration, 0.0)
+            left[rows] = rest
+            rows = rows[(rest > 0).any(axis=1)]
+        return BatchExecutions(time_s, end_s, energy_j)
+
+    def rates(self, batches: Batches) -> tuple[FloatArray, FloatArray]:
+        """Return seconds per iteration of each task while its whole batch runs, (b, w), and the power, W, (b,).
+
+        Seconds are 1 where there is no task.
+        """
+        code = np.where(batches.members, self._workload[batches.tasks] * 128 + batches.mps_pct, EMPTY)
+        # The order of the residents does not matter, so sorted codes make equal sets equal keys.
+        order = np.argsort(-code, axis=1, kind="stable")
+        keys = np.concatenate(
+            (batches.kind[:, None], batches.sm_mhz[:, None], np.take_along_axis(code, order, axis=1)), axis=1
+        )
+        first, inverse = distinct_rows(keys)
+        cached = self._lookup(keys[first])
+        width = code.shape[1]
+        sorted_s = np.ones((len(batches), width))
+        cached_width = min(width, self._times.shape[1])
+        sorted_s[:, :cached_width] = self._times[cached[inverse], :cached_width]
+        per_iteration = np.empty_like(sorted_s)
+        np.put_along_axis(per_iteration, order, sorted_s, axis=1)
+        return np.where(batches.members, per_iteration, 1.0), self._powers[cached[inverse]]
+
+    def _lookup(self, distinct: IntArray) -> IntArray:
+        """Return the cache row of each distinct key; predict those that are missing."""
+        keys = [tuple(row[: np.count_nonzero(row >= 0)].tolist()) for row in distinct]
+        missing = sorted({key for key in keys if key not in self._row})
+        for kind in sorted({key[0] for key in missing}):
+            self._predict(kind, [key for key in missing if key[0] == kind])
+        return np.array([self._row[key] for key in keys], dtype=np.int64)
+
+    def _predict(self, kind: int, keys: list[tuple[int, ...]]) -> None:
+        sets = [tuple(Resident(self._workloads[code // 128], code % 128) for code in key[2:]) for key in keys]
+        clocks = [key[1] or None for key in keys]
+        answer = self._predictor.co_run(sets, self.instance.kinds[kind], clocks)
+        first, width = len(self._row), answer.time_s.shape[1]
+        self._grow(first + len(keys), width)
+        self._times[first : first + len(keys), :width] = np.nan_to_num(answer.time_s, nan=1.0)
+        self._powers[first : first + len(keys)] = answer.power_w
+        self._row.update((key, first + index) for index, key in enumerate(keys))
+
+    def _grow(self, rows: int, width: int) -> None:
+        height = len(self._times)
+        more_rows = max(rows, 2 * height) - height if rows > height else 0
+        more_columns = max(0, width - self._times.shape[1])
+        self._times = np.pad(self._times, ((0, more_rows), (0, more_columns)), constant_values=1.0)
+        self._powers = np.pad(self._powers, (0, more_rows))
+
+
+def distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the indices of the distinct rows of a table, (d,), and which of them each row equals, (rows,)."""
+    # Rows as opaque bytes sort much faster than np.unique with axis=0.
+    rows = np.ascontiguousarray(table, dtype=np.int32)
+    opaque = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(opaque, return_index=True, return_inverse=True)
+    return first, inverse.ravel()

@@ -1,0 +1,1 @@
+"""BatchDVFS (Nabavinejad et al., IEEE TPDS 2022)."""

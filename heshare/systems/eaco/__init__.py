@@ -1,0 +1,1 @@
+"""EaCO (Haghshenas and Hashemi, 2024)."""

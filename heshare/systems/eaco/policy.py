@@ -1,0 +1,298 @@
+"""EaCO: trainings share GPUs by time slices as long as every deadline is predicted to hold.
+
+Haghshenas (Groningen) and Hashemi (Tehran), 2024, arXiv 2412.08294. No code was published.
+
+From the publication (Algorithms 1 and 2):
+
+1. Jobs are queued by priority and arrival. FindCandidates returns the sets of GPUs whose utilisation and memory are
+   below two thresholds and whose free memory holds the job.
+2. The candidate of highest utilisation is taken on which all deadlines are predicted to hold. Predictions come from a
+   history of sets of jobs that begins with EaCO's own measurements.
+3. The allocation is on trial until every job there has completed an epoch since. Then the observed times go into the
+   history. If a deadline would now break, the job leaves at the end of its epoch and tries the next candidate.
+4. Nodes that stay empty may sleep (`heshare.systems.shared.metrics.node_energy_j`).
+
+Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no numbers),
+epochs and deadlines of tasks that have none, sets within one node only, and that a job without candidates lets those
+behind it pass. EaCO's clusters have one type of GPU. With several types (our extension) deadlines are checked by the
+times on each type, and of equally utilised sets the one on which the job runs fastest comes first.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from heshare.errors import require
+from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
+from heshare.policies.registry import register
+from heshare.prediction.predictor import Predictor
+from heshare.systems.shared.cluster_nodes import local_sets, nodes
+from heshare.systems.shared.co_location import TIME_SLICE, CoLocationHistory
+from heshare.systems.shared.gpu_bookings import GpuBookings
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+# Epochs are counted in floating point; a smaller part of an epoch counts as none.
+_EPOCH_TOLERANCE = 1e-6
+
+
+@dataclass(slots=True)
+class TrialPlacement:
+    """A job that shares GPUs and for which the deadlines are not confirmed there yet.
+
+    Attributes:
+        gpus: the GPUs.
+        left: iterations that each job there had still to do when the trial began.
+        check_s: time of the next check, s.
+        requested_s: time of the last check for which a tick was requested, s.
+        leaves: whether the job leaves at the end of its epoch.
+    """
+
+    gpus: tuple[int, ...]
+    left: dict[int, float]
+    check_s: float
+    requested_s: float = math.nan
+    leaves: bool = False
+
+
+@register("eaco", title="EaCO")
+class Eaco:
+    """Co-location by time slices: candidates by thresholds, the highest utilisation first, undone after an epoch.
+
+    Args:
+        util_max: the highest GPU utilisation of a GPU that a job may join, 0 to 1; assumed.
+        memory_max: the highest share of its memory that may be taken on such a GPU; assumed.
+        jobs_max: jobs on a GPU at most; assumed: EaCO measured sets of up to four.
+        epoch: an epoch of a task that has none, over its work; assumed.
+        limit: the deadline of a task that has none, over its time alone, from its arrival; infinite, as in the
+            publication.
+        gpus_per_node: consecutive GPUs of a type that make a node, eight in the publication. The GPUs of a job are in
+            one node, and a larger job has whole nodes to itself; both assumed.
+        strict: whether a job that has to wait holds up those behind it; assumed.
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+
+    name = "eaco"
+    tick_s: float | None = None
+    traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
+
+    def __init__(
+        self,
+        util_max: float = 0.9,
+        memory_max: float = 0.9,
+        jobs_max: int = 4,
+        epoch: float = 0.05,
+        limit: float = math.inf,
+        gpus_per_node: int = 8,
+        strict: bool = False,
+    ) -> None:
+        require("util_max", util_max, 0 <= util_max <= 1, "a share from 0 to 1")
+        require("memory_max", memory_max, 0 <= memory_max <= 1, "a share from 0 to 1")
+        require("jobs_max", jobs_max, jobs_max >= 1, "at least one job")
+        require("epoch", epoch, 0 < epoch <= 1, "a share of the work, above 0, at most 1")
+        require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
+        require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
+        self._util_max, self._memory_max, self._jobs_max = util_max, memory_max, jobs_max
+        self._epoch, self._limit, self._per_node, self._strict = epoch, limit, gpus_per_node, strict
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget every job and all that was observed."""
+        self.history = CoLocationHistory(predictor)
+        self._cluster = cluster
+        self._nodes = nodes(cluster, self._per_node)
+        self._trials: dict[int, TrialPlacement] = {}
+        self._undone: dict[int, set[tuple[tuple[int, ...], frozenset[int]]]] = {}
+
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Check the trials that are due, then find GPUs for the waiting jobs (Algorithm 1)."""
+        if not len(view.waiting) and all(trial.check_s > view.now_s for trial in self._trials.values()):
+            return
+        bookings = GpuBookings(view)
+        left = {task.id: view.remaining[task.id] for task in view.waiting}
+        leaving = list(self._end_trials(bookings))
+        for task in leaving:
+            left[task.id] = bookings.left[task.id]
+            bookings.remove(task.id)
+            yield Pause(task.id)
+        queue = sorted([*view.waiting, *leaving], key=lambda task: (task.priority, task.arrival_s, task.id))
+        failed: set[tuple[object, ...]] = set()
+        for task in queue:
+            # A job for which no set was found at this moment stands for all jobs like it.
+            alike = task.workload, task.gpus, task.deadline_s, task.id in self._undone and task.id
+            gpus = None if alike in failed else self._find(task, left[task.id], bookings)
+            if gpus is not None:
+                self._allocate(task, left[task.id], gpus, bookings)
+                yield Start(task.id, gpus[0], also=gpus[1:], sharing=TIME_SLICE)
+                continue
+            failed.add(alike)
+            if self._strict:
+                break
+        for trial in self._trials.values():
+            if trial.check_s != trial.requested_s:
+                trial.requested_s = trial.check_s
+                yield Wait(trial.check_s)
+
+    def deadline_s(self, task: Task) -> float:
+        """Return the time by which a task should have completed, s: its own deadline, or the assumed one."""
+        if task.deadline_s < math.inf or self._limit == math.inf:
+            return task.deadline_s
+        alone_s = min(self.history.alone_s(gpu, task.workload) for gpu in self._cluster.kinds)
+        return task.arrival_s + self._limit * task.iterations * alone_s
+
+    def candidates(self, task: Task, bookings: GpuBookings) -> list[tuple[int, ...]]:
+        """Return the sets of GPUs that a task may join, the highest utilisation first (FindCandidates, Algorithm 2).
+
+        Of the empty sets of one type, one stands for all: that in the node with the fewest empty GPUs, so that whole
+        nodes stay empty and may sleep (assumed).
+        """
+        trials = {gpu for trial in self._trials.values() for gpu in trial.gpus}
+        eligible = [
+            [gpu for gpu in node if gpu not in trials and self._below_thresholds(gpu, task, bookings)]
+            for node in self._nodes
+        ]
+        if task.gpus > self._per_node:
+            return self._whole_nodes(task.gpus, eligible, bookings)
+        empty = {gpu: sum(not bookings.on[other] for other in node) for node in self._nodes for gpu in node}
+        ranks: dict[object, tuple[float, float, int, tuple[int, ...]]] = {}
+        signature = [tuple(on) for on in bookings.on]
+        for gpus in local_sets(eligible, signature, task.gpus):
+            util = sum(self._utilisation(gpu, bookings) for gpu in gpus) / len(gpus)
+            kind = bookings.gpus[gpus[0]]
+            rank = (-util, self.history.alone_s(kind, task.workload), 0 if util else empty[gpus[0]], gpus)
+            key = gpus if util else kind
+            ranks[key] = min(ranks.get(key, rank), rank)
+        return [gpus for *_, gpus in sorted(ranks.values())]
+
+    def _find(self, task: Task, left: float, bookings: GpuBookings) -> tuple[int, ...] | None:
+        """Return the candidate of highest utilisation on which every deadline is predicted to hold."""
+        undone = self._undone.get(task.id, ())
+        for gpus in self.candidates(task, bookings):
+            others = frozenset(job for gpu in gpus for job in bookings.on[gpu])
+            if (gpus, others) not in undone and self._deadlines_hold(task, left, gpus, bookings):
+                return gpus
+        return None
+
+    def _whole_nodes(self, size: int, eligible: list[list[int]], bookings: GpuBookings) -> list[tuple[int, ...]]:
+        free: dict[object, list[int]] = {}
+        for node in eligible:
+            if len(node) == self._per_node and not any(bookings.on[gpu] for gpu in node):
+                free.setdefault(bookings.gpus[node[0]], []).extend(node)
+        return [tuple(gpus[:size]) for gpus in free.values() if len(gpus) >= size]
+
+    def _below_thresholds(self, gpu: int, task: Task, bookings: GpuBookings) -> bool:
+        """Return whether a GPU is below both thresholds and has memory for a task."""
+        total_mib, free_mib = bookings.gpus[gpu].memory_mib, bookings.free_mib[gpu]
+        return (
+            len(bookings.on[gpu]) < self._jobs_max
+            and memory_mib(task.workload) <= free_mib
+            and total_mib - free_mib <= self._memory_max * total_mib
+            and self._utilisation(gpu, bookings) <= self._util_max
+        )
+
+    def _utilisation(self, gpu: int, bookings: GpuBookings) -> float:
+        return self.history.utilisation(bookings.gpus[gpu], bookings.workloads(gpu)) if bookings.on[gpu] else 0.0
+
+    def _deadlines_hold(self, task: Task, left: float, gpus: tuple[int, ...], bookings: GpuBookings) -> bool:
+        """Return whether every deadline that holds without the task still holds if it joins.
+
+        The task's own deadline counts if it would hold with the task alone on these GPUs. A deadline that is lost
+        either way holds up no job.
+        """
+        others = {job for gpu in gpus for job in bookings.on[gpu]}
+        alone_s = bookings.now_s + left * max(self.history.alone_s(bookings.gpus[gpu], task.workload) for gpu in gpus)
+        before_s = {task.id: alone_s} | {job: bookings.done_s(self.history, job) for job in others}
+        bookings.book(task, left, gpus)
+        broken = any(
+            before_s[job] <= _rounded_up(self.deadline_s(bookings.tasks[job])) < bookings.done_s(self.history, job)
+            for job in before_s
+        )
+        bookings.remove(task.id)
+        return not broken
+
+    def _allocate(self, task: Task, left: float, gpus: tuple[int, ...], bookings: GpuBookings) -> None:
+        """Book a task; if it shares GPUs, its trial begins."""
+        bookings.book(task, left, gpus)
+        jobs = {job for gpu in gpus for job in bookings.on[gpu]}
+        if len(jobs) > 1:
+            longest_epoch_s = max(
+                self._epoch_of(bookings.tasks[job]) * bookings.predicted_s(self.history, job) for job in jobs
+            )
+            left_then = {job: bookings.left[job] for job in jobs}
+            self._trials[task.id] = TrialPlacement(gpus, left_then, bookings.now_s + longest_epoch_s)
+
+    def _end_trials(self, bookings: GpuBookings) -> Iterator[Task]:
+        """End the trials that are due; yield the jobs whose allocation is undone now."""
+        for job, trial in list(self._trials.items()):
+            if job not in bookings.tasks:
+                del self._trials[job]
+            elif trial.check_s <= bookings.now_s:
+                task = bookings.tasks[job]
+                if not trial.leaves and not self._epochs_passed(trial, bookings):
+                    continue
+                others = frozenset(other for gpu in trial.gpus for other in bookings.on[gpu]) - {job}
+                if not trial.leaves and self._confirmed(task, trial, others, bookings):
+                    del self._trials[job]
+                    continue
+                rest = _to_epoch_end(task.iterations - bookings.left[job], self._epoch_of(task))
+                trial.leaves = True
+                trial.check_s = _later(bookings.now_s, rest * bookings.time_s[job])
+                if rest <= _EPOCH_TOLERANCE * self._epoch_of(task):
+                    del self._trials[job]
+                    self._undone.setdefault(job, set()).add((trial.gpus, others))
+                    yield task
+
+    def _epochs_passed(self, trial: TrialPlacement, bookings: GpuBookings) -> bool:
+        """Return whether every job that is still there has completed an epoch since; if not, set the next check."""
+        lacking_s = 0.0
+        for job in (job for job in trial.left if job in bookings.tasks):
+            epoch = self._epoch_of(bookings.tasks[job])
+            lacking = epoch - (trial.left[job] - bookings.left[job])
+            if lacking > _EPOCH_TOLERANCE * epoch:
+                time_s = bookings.time_s[job]
+                loads = time_s == math.inf
+                lacking_s = max(lacking_s, lacking * (bookings.predicted_s(self.history, job) if loads else time_s))
+        trial.check_s = _later(bookings.now_s, lacking_s)
+        return not lacking_s
+
+    def _confirmed(self, task: Task, trial: TrialPlacement, others: frozenset[int], bookings: GpuBookings) -> bool:
+        """Record what was observed; return whether every deadline that holds without the task holds with it."""
+        for gpu in trial.gpus:
+            members = bookings.on[gpu]
+            # A gang's time is that of its slowest GPU: it is the time of this set if all its GPUs hold the same set.
+            sets = {tuple(sorted(bookings.workloads(other))) for job in members for other in bookings.gpus_of[job]}
+            if len(sets) == 1:
+                times_s = [(bookings.tasks[job].workload, bookings.time_s[job]) for job in members]
+                self.history.record(bookings.gpus[gpu], times_s)
+        if not others:
+            return True
+        left = bookings.left[task.id]
+        bookings.remove(task.id)
+        holds = self._deadlines_hold(task, left, trial.gpus, bookings)
+        bookings.book(task, left, trial.gpus)
+        return holds
+
+    def _epoch_of(self, task: Task) -> float:
+        """Return the iterations of an epoch."""
+        return task.iterations / task.epochs if task.epochs else self._epoch * task.iterations
+
+
+def _rounded_up(deadline_s: float) -> float:
+    """Return a deadline with room for rounding."""
+    return deadline_s * (1 + 1e-9)
+
+
+def _later(now_s: float, after_s: float) -> float:
+    """Return the time `after_s` from now, s, and at least the next number: a tick must not be requested for now."""
+    return max(now_s + after_s, math.nextafter(now_s, math.inf))
+
+
+def _to_epoch_end(done: float, epoch: float) -> float:
+    """Return the iterations until the end of the present epoch; 0 at its end, whatever was rounded."""
+    epochs_done = done / epoch
+    rest = math.ceil(epochs_done - _EPOCH_TOLERANCE) - epochs_done
+    return max(rest, 0.0) * epoch

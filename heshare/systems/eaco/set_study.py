@@ -1,0 +1,138 @@
+"""The study of EaCO's measured sets of trainings: the same sets on an emulated node, one by one and together."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.experiments.statistics import median_interval
+from heshare.experiments.study_runs import Repetition
+from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
+from heshare.systems.shared.training import MeasuredSet, measured_sets, step
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+EPOCHS = 90
+"""Epochs of EaCO's trainings of ImageNet."""
+
+
+def run_sets(seed: int, seeds: int, spread: float = 0.25) -> pd.DataFrame:
+    """Run EaCO on each of its measured sets, on one node, against the same jobs one after the other.
+
+    Args:
+        seed: the seed of the study.
+        seeds: number of repetitions with other numbers of epochs, after one (repetition -1) with 90 for every job.
+        spread: by how much the numbers of epochs differ from 90 at most, either way, as a share.
+
+    Returns:
+        One row a set and repetition: set, size, repetition, saving_pct (of the node), gpus_pct (of its GPUs alone),
+        slowdown_pct (mean over jobs), utilisation_pct, measured_pct and measured_slowdown_pct (EaCO's), provenance.
+    """
+    repetitions = [Repetition(number, seed) for number in range(seeds)]
+    lengths = [np.ones(4), *[1 + repetition.rng().uniform(-spread, spread, 4) for repetition in repetitions]]
+    rows = [
+        {
+            "set": set_name(entry),
+            "size": len(entry.workloads),
+            "repetition": number - 1,
+            **_measures(entry, length.tolist()),
+        }
+        for entry in measured_sets()
+        if len(entry.workloads) > 1
+        for number, length in enumerate(lengths)
+    ]
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def set_name(entry: MeasuredSet) -> str:
+    """Return the members of a set, such as `alexnet+vgg16`."""
+    return "+".join(workload.model.removeprefix("eaco_") for workload in entry.workloads)
+
+
+def _measures(entry: MeasuredSet, length: list[float]) -> dict[str, float]:
+    """Return the columns of one run of a set whose jobs have these lengths, over 90 epochs."""
+    tasks = [
+        Task(number, workload, EPOCHS * part * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
+        for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
+    ]
+    rng = np.random.default_rng(0)
+    apart, together = (run_on_nodes(tasks, 1, SYSTEMS[title](), rng) for title in (FIFO, EACO))
+    alone = {single.workloads[0]: single for single in measured_sets() if len(single.workloads) == 1}
+    measured_kwh = sum(alone[workload].energy_kwh for workload in entry.workloads)
+    measured_h = float(np.mean([alone[workload].runtime_h for workload in entry.workloads]))
+    return {
+        "saving_pct": 100 * (nodes_energy_j(together) / nodes_energy_j(apart) - 1),
+        "gpus_pct": 100 * (together.energy_cluster_j / apart.energy_cluster_j - 1),
+        "slowdown_pct": 100 * (float(np.mean(together.execution_s / apart.execution_s)) - 1),
+        "utilisation_pct": 100 * utilisation(together),
+        "measured_pct": 100 * (entry.energy_kwh / measured_kwh - 1),
+        "measured_slowdown_pct": 100 * (entry.runtime_h / measured_h - 1),
+    }
+
+
+def _steps_of_epoch(workload: Workload) -> float:
+    """Return the steps of an epoch on a whole node."""
+    return step(workload).epoch_samples / (workload.batch_size * NODE)
+
+
+def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return for each set EaCO's measurement, the same with equal jobs, and with jobs of other lengths.
+
+    Args:
+        frame: as from `run_sets`.
+        rng: draws the bootstrap's samples.
+
+    Returns:
+        Columns set, measured_pct, equal_pct, median_pct, low, high, n, gpus_pct, measured_slowdown_pct, slowdown_pct,
+        utilisation_pct, provenance.
+    """
+    rows = []
+    for name, part in frame.groupby("set", sort=False):
+        equal: Any = part[part["repetition"] < 0].iloc[0]
+        drawn = part[part["repetition"] >= 0]
+        rows.append(
+            {
+                "set": name,
+                "measured_pct": equal["measured_pct"],
+                "equal_pct": equal["saving_pct"],
+                **median_interval(drawn["saving_pct"], rng).columns("median_pct"),
+                "gpus_pct": equal["gpus_pct"],
+                "measured_slowdown_pct": equal["measured_slowdown_pct"],
+                "slowdown_pct": equal["slowdown_pct"],
+                "utilisation_pct": equal["utilisation_pct"],
+                "provenance": "emulated",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def evaluate_energy_per_job(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the arguments of the claim on energy per job: the set that saves most, repetition by repetition."""
+    drawn, equal = frame[frame["repetition"] >= 0], frame[frame["repetition"] < 0]
+    saving = median_interval(drawn.groupby("repetition")["saving_pct"].min(), rng)
+    best: Any = equal.sort_values("saving_pct").iloc[0]
+    gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
+    return saving.claim_arguments(
+        f"The best set of a repetition whose jobs differ in length; with equal ones "
+        f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
+        f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
+        f"GPUs alone {best['gpus_pct']:+.0f} %."
+    )
+
+
+def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on GPU utilisation: whether sets raise it, and how far."""
+    equal = frame[frame["repetition"] < 0]
+    most: Any = equal.sort_values("utilisation_pct").iloc[-1]
+    alone = max(step(entry.workloads[0]).busy for entry in measured_sets() if len(entry.workloads) == 1)
+    return {
+        "holds": {
+            "together GPUs are used more than by any of the jobs alone": bool(most["utilisation_pct"] > 100 * alone),
+            "a set reaches 97 %": bool(most["utilisation_pct"] >= 97),
+        },
+        "n": len(equal),
+        "provenance": "emulated",
+        "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
+        "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "
+        "the driver must count more than their work, such as switching between them.",
+    }

@@ -1,0 +1,284 @@
+"""FIKIT's home setting: one urgent and one other task on a GPU, kernel by kernel, over all pairs of traced models."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from heshare import files
+from heshare.devices.task_sizes import draw
+from heshare.experiments.figures import plots
+from heshare.experiments.statistics import ConfidenceInterval, median_interval
+from heshare.experiments.study_runs import Repetition, medians, repeat
+from heshare.gpu.recording.kernel_table import read
+from heshare.plugins import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, Sharing, TimeSliceRule, share
+from heshare.systems.fikit.kernel_trace import KernelTrace, traces, traces_of
+from heshare.systems.fikit.priority_sharing import demand_of_trace, speeds
+from heshare.systems.shared import metrics
+from heshare.world.cluster import Cluster
+
+WAYS: Mapping[str, Sharing] = MappingProxyType(
+    {
+        "FIKIT": FikitRule(),
+        "FIKIT, any gap": FikitRule(least_gap_s=0.0),
+        "FIKIT, no filling": FikitRule(fills=False),
+        "time slices": TimeSliceRule(),
+        "one queue": OneQueueRule(),
+        "MPS": MpsRule(),
+    }
+)
+DEFAULT = "time slices"
+"""The default sharing of processes, which the claims compare FIKIT with."""
+EACH = 0
+"""As a number of waits: the host waits for each kernel."""
+_MANY = 40  # requests, so that the first gap, which nothing has foretold, does not matter
+FEW = 3.4
+"""What more than half of FIKIT's cases exceed, as the paper says."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSetting:
+    """What is varied beside the pair and the way of sharing.
+
+    Attributes:
+        load: requests of the urgent task as a share of what it could serve alone, Poisson; 0: one after the other.
+        waits: kernels of an iteration that the host waits for, `EACH` for all of them; 1 is plain PyTorch.
+        slice_s: length of a time slice, s.
+    """
+
+    load: float = 0.0
+    waits: int = 1
+    slice_s: float = TimeSliceRule().slice_s
+
+
+def traced(models: Sequence[str], recorded: str = "") -> dict[str, KernelTrace]:
+    """The traces of some models, or all that were recorded on a GPU.
+
+    Args:
+        models: names of `data/kernels/v100.csv`.
+        recorded: a GPU whose kernels `data/profiles/measured` has; instead.
+
+    Raises:
+        InputError: no such record, or a bad cell of it.
+    """
+    if recorded:
+        return traces_of(read(files.data("profiles", "measured", recorded, "kernels.csv")))
+    return {name: traces()[name] for name in models}
+
+
+def study(
+    settings: Sequence[PairSetting],
+    *,
+    ways: Sequence[str],
+    models: Mapping[str, KernelTrace],
+    requests: int,
+    seeds: int,
+    seed: int,
+    jitter: float = 0.05,
+) -> pd.DataFrame:
+    """Every pair of models in every setting and way of sharing; the other task always has a next request.
+
+    Arrivals and jitter are the same for all ways of sharing and settings of one pair and repetition.
+
+    Args:
+        settings: what is varied.
+        ways: names of `WAYS`.
+        models: the traces, by name.
+        requests: of the urgent task.
+        seeds: repetitions.
+        seed: of all of them.
+        jitter: coefficient of variation of each kernel and launch; assumed.
+
+    Returns:
+        One row a case: repetition, high, low, load, waits, slice_ms, sharing, jct_s (mean of the urgent task), alone_s
+        (its time alone) and low_speed (of the other task, over its speed alone).
+    """
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        for setting, (one, high), (two, low) in product(settings, enumerate(models), enumerate(models)):
+            pair = [_waiting(models[name], setting.waits) for name in (high, low)]
+            varied = {"load": setting.load, "waits": setting.waits, "slice_ms": 1e3 * setting.slice_s}
+            for way in ways:
+                rng = np.random.default_rng(np.random.SeedSequence([seed, repetition.number, one, two]))
+                outcome = _case(pair, setting, WAYS[way], requests, jitter, rng)
+                yield {"high": high, "low": low, **varied, "sharing": way, **outcome}
+
+    return repeat(run_one, seed=seed, seeds=seeds)
+
+
+def _waiting(trace: KernelTrace, waits: int) -> KernelTrace:
+    return trace.with_waits(min(waits, len(trace)) if waits else len(trace))
+
+
+def _case(
+    pair: Sequence[KernelTrace],
+    setting: PairSetting,
+    how: Sharing,
+    requests: int,
+    jitter: float,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    high, low = pair
+    alone_s, slow_s = high.alone()[1], low.alone()[1]
+    steps_s = rng.exponential(alone_s / setting.load if setting.load else 0.0, requests)
+    arrivals_s = tuple(np.cumsum(steps_s).tolist()) if setting.load else None
+    if isinstance(how, TimeSliceRule):
+        how = replace(how, slice_s=setting.slice_s)
+    outcome = share([Client(high, requests, 0, arrivals_s), Client(low, 0, 1)], how, rng=rng, jitter=jitter)
+    low_speed = float(outcome.rate[1] * slow_s / low.busy_s)
+    return {"jct_s": float(outcome.jct_s[0].mean()), "alone_s": alone_s, "low_speed": low_speed}
+
+
+def gains(frame: pd.DataFrame, against: str = DEFAULT) -> pd.DataFrame:
+    """What FIKIT does over another way of sharing, case by case.
+
+    Returns:
+        One row a case: its columns, `speedup` of the urgent task's JCT (the other way's over FIKIT's) and `low_ratio`
+        of the other task's JCT (the same).
+    """
+    keys = ["high", "low", "load", "waits", "slice_ms", "repetition"]
+    parts = {way: frame[frame["sharing"] == way].set_index(keys) for way in ("FIKIT", against)}
+    fikit, other = parts["FIKIT"], parts[against].loc[parts["FIKIT"].index]
+    return pd.DataFrame(
+        {"speedup": other["jct_s"] / fikit["jct_s"], "low_ratio": fikit["low_speed"] / other["low_speed"]}
+    ).reset_index()
+
+
+def by_case(gained: pd.DataFrame) -> pd.DataFrame:
+    """The median over repetitions of each pair and setting."""
+    return medians(gained, ["high", "low", "load", "waits", "slice_ms"])
+
+
+def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Speed-ups over the pairs of each setting, and the other task's ratio: least, median with interval, most."""
+    rows = []
+    for key, part in by_case(gained).groupby(list(by), sort=False):
+        middle, low = median_interval(part["speedup"], rng), part["low_ratio"]
+        rows.append(
+            {
+                **dict(zip(by, key, strict=True)),
+                "cases": len(part),
+                "least": float(part["speedup"].min()),
+                "median": middle.value,
+                "low": middle.low,
+                "high": middle.high,
+                "most": float(part["speedup"].max()),
+                "above_pct": 100.0 * float((part["speedup"] > FEW).mean()),
+                "low_least": float(low.min()),
+                "low_median": float(low.median()),
+                "low_most": float(low.max()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def extreme(gained: pd.DataFrame, which: str, rng: np.random.Generator) -> ConfidenceInterval:
+    """The `least` or `most` speed-up over all cases of a repetition: median and interval over the repetitions."""
+    each = gained.groupby("repetition")["speedup"]
+    return median_interval(each.min() if which == "least" else each.max(), rng)
+
+
+def overhead_pct(models: Mapping[str, KernelTrace], launch_s: float = FikitRule().launch_s) -> pd.DataFrame:
+    """What interception costs each model alone: columns model, overhead_pct and limit_us, the cost that makes 5 %."""
+    rows = []
+    for name, trace in models.items():
+        plain_s, loss = trace.alone()[1], _loss(trace, launch_s)
+        costs_s = np.linspace(0.0, 100e-6, 1001)
+        over = np.array([_loss(trace, cost_s) for cost_s in costs_s]) > 0.05
+        limit_us = 1e6 * float(costs_s[over][0]) if over.any() else np.inf
+        rows.append((name, 1e3 * plain_s, 100.0 * loss, limit_us))
+    return pd.DataFrame(rows, columns=["model", "alone_ms", "overhead_pct", "limit_us"])
+
+
+def _loss(trace: KernelTrace, launch_s: float) -> float:
+    return trace.with_host(each_s=launch_s).alone()[1] / trace.alone()[1] - 1.0
+
+
+def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> pd.DataFrame:
+    """The task-level form against the kernel loop: the filler's share of the GPU for each pair and host gap.
+
+    Args:
+        models: the traces, by name.
+        gaps_ms: host time before each iteration of the urgent task, ms: long gaps, which its trace alone has not.
+    """
+    rule, rows = FikitRule(), []
+    for gap_ms, high, low in product(gaps_ms, models, models):
+        pair = [models[high].with_host(first_s=1e-3 * gap_ms), models[low]]
+        outcome = share([Client(pair[0], _MANY), Client(pair[1], priority=1)], rule)
+        demands = [demand_of_trace(one.with_host(each_s=rule.launch_s), at) for at, one in enumerate(pair)]
+        form = 100.0 * speeds(demands)[1] * demands[1].busy
+        loop = 100.0 * float(outcome.rate[1])
+        rows.append((gap_ms, high, low, loop, form, form - loop))
+    return pd.DataFrame(rows, columns=["gap_ms", "high", "low", "loop_pct", "form_pct", "error_pct"])
+
+
+def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
+    """Share of the cases above each speed-up, a line for each value of `series`."""
+    lines = []
+    for name, part in by_case(gained).groupby(series, sort=False):
+        ordered = np.sort(part["speedup"].to_numpy(float))
+        above = 100.0 * (1.0 - np.arange(len(ordered)) / len(ordered))
+        said = _said(series, float(str(name)))
+        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": said}))
+    drawn: list[Artist] = list(plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4))
+    drawn.append(ax.axvline(FEW, color="#999999", linewidth=0.8))
+    ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
+    ax.legend(loc="lower left")
+    return drawn
+
+
+def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
+    """Median, least and most speed-up at each value of `x`; the band is the range of the paper's cases."""
+    names = [_said(x, value) for value in rows[x].tolist()]
+    at = np.arange(len(names))
+    middle = rows["median"].to_numpy(float)
+    spread = [middle - rows["least"].to_numpy(float), rows["most"].to_numpy(float) - middle]
+    drawn: list[Artist] = [ax.axhspan(1.32, 16.41, color="#eeeeee", zorder=0)]
+    drawn += ax.errorbar(at, middle, yerr=spread, fmt="o", color="#0072B2", elinewidth=0.8).get_children()
+    drawn.append(ax.axhline(FEW, color="#999999", linewidth=0.8))
+    ax.set_xticks(at, names)
+    plots.log_axis(ax)
+    ax.set(xlabel=label, ylabel="Speed-up of the urgent task")
+    return drawn
+
+
+def _said(what: str, value: float) -> str:
+    if what == "load":
+        return f"{100 * value:g} %" if value else "one after the other"
+    return "each" if what == "waits" and value == EACH else f"{value:g}"
+
+
+def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, seed: int) -> pd.DataFrame:
+    """Policies on emulated GPUs with a fifth of the tasks urgent, drawn by lot: medians over repetitions.
+
+    Returns:
+        One row a policy: policy, urgent_jct_s, other_jct_s, avg_jct_s, energy_active_j.
+    """
+    beliefs, where = DevicePredictor(), Cluster.parse(cluster)
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        streams = np.random.SeedSequence([seed, repetition.number]).spawn(2)
+        rng = np.random.default_rng(streams[0])
+        drawn = draw(tasks, rng=rng, load="mixed", arrivals="poisson")
+        urgent = set(rng.choice(tasks, max(1, tasks // 5), replace=False).tolist())
+        ranked = [replace(task, priority=0 if task.id in urgent else 1) for task in drawn]
+        for policy in policies:
+            done = run(ranked, where, make(policy), predictor=beliefs, rng=np.random.default_rng(streams[1]))
+            means = metrics.class_means(done.jct_s, done.tasks)
+            yield {
+                "policy": policy,
+                "urgent_jct_s": means[0],
+                "other_jct_s": means[1],
+                "avg_jct_s": float(done.jct_s.mean()),
+                "energy_active_j": float(done.gpu_energy_active_j.sum()),
+            }
+
+    return medians(repeat(run_one, seed=seed, seeds=seeds), ["policy"])

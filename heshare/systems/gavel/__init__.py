@@ -1,0 +1,1 @@
+"""FIFO with packing and Gandiva, as Gavel's simulator defines them."""

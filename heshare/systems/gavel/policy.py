@@ -1,0 +1,204 @@
+"""FIFO with packing and Gandiva as Gavel's simulator defines them: the systems that EaCO is compared with.
+
+Gavel: Narayanan et al., OSDI 2020; its code is public (stanford-futuredata/gavel). Gandiva: Xiao et al., OSDI 2018,
+here in Gavel's form.
+
+From Gavel's simulator: jobs run in order of arrival, each on GPUs of its own as long as there are enough. Otherwise a
+job may be packed beside a running one that has as many GPUs and does not share them. FIFO_packed takes the partner with
+the highest sum of speeds (each over its speed alone) if that is above 1.5. Gandiva takes a random partner, measures the
+pair, and splits it if that sum is below 1.
+
+Assumed: GPUs of a job within one node, as under EaCO; pairs share by time slices, as under EaCO; and no rounds: Gavel
+rotates GPUs among the jobs every 360 s, while here a job without GPUs waits.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from heshare.errors import require
+from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
+from heshare.policies.registry import register
+from heshare.prediction.predictor import Predictor
+from heshare.systems.shared.co_location import TIME_SLICE, CoLocationHistory
+from heshare.systems.shared.gpu_bookings import GpuBookings
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+
+class PackingPolicy(ABC):
+    """First come, first served on free GPUs within a node; pairs when too few are free.
+
+    Args:
+        gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+
+    tick_s: float | None = None
+    traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
+
+    def __init__(self, gpus_per_node: int) -> None:
+        require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
+        self._per_node = gpus_per_node
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget everything."""
+        self.history = CoLocationHistory(predictor)
+        self.rng, k = rng, len(cluster)
+        self._nodes = [range(at, min(at + self._per_node, k)) for at in range(0, k, self._per_node)]
+
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Start jobs from the head of the queue; a job that must wait blocks those behind it."""
+        if not len(view.waiting) and not self.has_due_pairs(view.now_s):
+            return
+        bookings = GpuBookings(view)
+        yield from self.split_pairs(bookings)
+        for task in view.waiting:
+            gpus = self._free_gpus(task, bookings)
+            if gpus is None:
+                gpus = self._shared_gpus(task, bookings)
+            if gpus is None:
+                break
+            packed = any(bookings.on[gpu] for gpu in gpus)
+            bookings.book(task, view.remaining[task.id], gpus)
+            yield Start(task.id, gpus[0], also=gpus[1:], sharing=TIME_SLICE)
+            if packed:
+                yield from self.on_pair(task, bookings)
+
+    @abstractmethod
+    def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
+        """Return the running job beside which a task is packed, one of `hosts` (by number), or None."""
+
+    def has_due_pairs(self, now_s: float) -> bool:
+        """Return whether there are pairs to check now; by default none."""
+        return False
+
+    def split_pairs(self, bookings: GpuBookings) -> Iterator[Action]:
+        """Yield the actions that split pairs; by default none."""
+        yield from ()
+
+    def on_pair(self, task: Task, bookings: GpuBookings) -> Iterator[Action]:
+        """Yield the actions that follow the packing of a task beside another; by default none."""
+        yield from ()
+
+    def pair_throughput(self, task: Task, host: int, bookings: GpuBookings) -> float:
+        """Return the sum of the speeds of a task and its host, each over its speed alone, on the host's GPUs."""
+        workloads = bookings.tasks[host].workload, task.workload
+        return min(self.history.throughput(bookings.gpus[gpu], workloads) for gpu in bookings.gpus_of[host])
+
+    def _free_gpus(self, task: Task, bookings: GpuBookings) -> tuple[int, ...] | None:
+        """Return free GPUs of the node with the fewest free ones that suffice; whole nodes for a larger task."""
+        need_mib = memory_mib(task.workload)
+        free = [
+            [gpu for gpu in node if not bookings.on[gpu] and bookings.gpus[gpu].memory_mib >= need_mib]
+            for node in self._nodes
+        ]
+        if task.gpus <= self._per_node:
+            fitting = [node for node in free if len(node) >= task.gpus]
+            return tuple(min(fitting, key=len)[: task.gpus]) if fitting else None
+        whole = [gpu for node in free if len(node) == self._per_node for gpu in node]
+        return tuple(whole[: task.gpus]) if len(whole) >= task.gpus else None
+
+    def _shared_gpus(self, task: Task, bookings: GpuBookings) -> tuple[int, ...] | None:
+        """Return the GPUs of the running job beside which a task is packed, or None."""
+        need_mib = memory_mib(task.workload)
+        hosts = [
+            host
+            for host, gpus in sorted(bookings.gpus_of.items())
+            if len(gpus) == task.gpus
+            and all(len(bookings.on[gpu]) == 1 and bookings.free_mib[gpu] >= need_mib for gpu in gpus)
+        ]
+        host = self.partner(task, hosts, bookings) if hosts else None
+        return None if host is None else bookings.gpus_of[host]
+
+
+@register("fifo-packed", title="FIFO_packed")
+class FifoPacked(PackingPolicy):
+    """Packs a job beside the running one with which the sum of speeds is highest, if that is above a threshold.
+
+    Args:
+        threshold: the sum of both speeds, each over its speed alone, above which a pair is made (1.5 in Gavel).
+        gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+
+    name = "fifo-packed"
+
+    def __init__(self, threshold: float = 1.5, gpus_per_node: int = 8) -> None:
+        require("threshold", threshold, threshold >= 0, "a sum of speeds of at least 0")
+        super().__init__(gpus_per_node)
+        self._threshold = threshold
+
+    def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
+        """Return the host with the highest sum of speeds, if that is above the threshold."""
+        best = max(hosts, key=lambda host: (self.pair_throughput(task, host, bookings), -host))
+        return best if self.pair_throughput(task, best, bookings) > self._threshold else None
+
+
+@register("gandiva", title="Gandiva")
+class Gandiva(PackingPolicy):
+    """Packs a job beside a random one, and splits the pair if its throughput is below that of one of them alone.
+
+    Args:
+        least: the sum of both speeds, each over its speed alone, below which a pair is split (1 in Gavel).
+        look_s: how long a pair runs before it is checked, s; assumed to be a round of Gavel, 360 s.
+        gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+
+    name = "gandiva"
+
+    def __init__(self, least: float = 1.0, look_s: float = 360.0, gpus_per_node: int = 8) -> None:
+        require("least", least, least >= 0, "a sum of speeds of at least 0")
+        require("look_s", look_s, look_s > 0, "a time above 0 s")
+        super().__init__(gpus_per_node)
+        self._least, self._look_s = least, look_s
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget everything."""
+        super().reset(cluster, predictor, rng)
+        self._due_s: dict[int, float] = {}
+        self._split: set[frozenset[int]] = set()
+
+    def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
+        """Return a random host, of those that the task was not split from before."""
+        untried = [host for host in hosts if frozenset((task.id, host)) not in self._split]
+        return untried[int(self.rng.integers(len(untried)))] if untried else None
+
+    def on_pair(self, task: Task, bookings: GpuBookings) -> Iterator[Action]:
+        """Request a tick at which the pair is checked."""
+        self._due_s[task.id] = bookings.now_s + self._look_s
+        yield Wait(self._due_s[task.id])
+
+    def has_due_pairs(self, now_s: float) -> bool:
+        """Return whether there are pairs to check now."""
+        return any(due_s <= now_s for due_s in self._due_s.values())
+
+    def split_pairs(self, bookings: GpuBookings) -> Iterator[Action]:
+        """Check the pairs that are due: split those whose measured sum of speeds is too low."""
+        for job, due_s in list(self._due_s.items()):
+            if job in bookings.tasks and due_s > bookings.now_s:
+                continue
+            del self._due_s[job]
+            if job not in bookings.tasks:
+                continue
+            members = {member for gpu in bookings.gpus_of[job] for member in bookings.on[gpu]}
+            throughput = sum(self._speed(member, bookings) for member in members)
+            # A pair that still loads has speed 0: it is not slow.
+            if len(members) > 1 and 0 < throughput < self._least:
+                self._split.add(frozenset(members))
+                bookings.remove(job)
+                yield Pause(job)
+
+    def _speed(self, job: int, bookings: GpuBookings) -> float:
+        """Return the measured speed of a job over its speed alone."""
+        gpu = bookings.gpus[bookings.gpus_of[job][0]]
+        return self.history.alone_s(gpu, bookings.tasks[job].workload) / bookings.time_s[job]

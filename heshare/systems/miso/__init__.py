@@ -1,0 +1,1 @@
+"""MISO (Li et al., SoCC 2022)."""

@@ -1,0 +1,1 @@
+"""Morak (Liu et al., MASS 2023)."""

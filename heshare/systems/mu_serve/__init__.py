@@ -1,0 +1,1 @@
+"""mu-Serve (Qiu et al., USENIX ATC 2024)."""

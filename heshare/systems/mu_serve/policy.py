@@ -1,0 +1,158 @@
+"""μ-Serve: one task at a time on each GPU, shortest job first, at the lowest clock that meets the latency limits.
+
+Qiu, Mao, Patke, Cui, Jha, Wang, Franke, Kalbarczyk, Başar and Iyer, USENIX ATC 2024, pp. 75-93. The public code (the
+predictor and the queue) sets no clocks, and the full text was not available.
+
+From its abstract and summaries: shortest job first by predicted time (SSJF); a clock for each GPU as low as the latency
+limits allow; placement by sensitivity to the clock. That the clock is tuned by multiplicative increase and additive
+decrease (`miad`) is recalled and not confirmed. From HeShare's paper: random placement (Section IV).
+
+Assumed: a limit of 1.5 times the time alone, a factor of 1.5 and a step of one clock in the tuner, and a period of 1 s.
+μ-Serve places operators of models. Here whole models are placed, because each model fits one GPU.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heshare.errors import require
+from heshare.policies.policy import Action, GpuView, Traits
+from heshare.policies.registry import register
+from heshare.prediction.predictor import Predictor
+from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_clock
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+
+
+def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], factor: float = 1.5, step: int = 1) -> int:
+    """Return the next clock by multiplicative increase, additive decrease, as a place in the grid.
+
+        f <- min(f_max, factor f), snapped up to the grid, after a period with a missed limit
+        f <- f - step places of the grid, at least the lowest, otherwise
+
+    Args:
+        clock: the present place in the grid.
+        missed: whether a latency limit was missed in the period.
+        clocks_mhz: the grid, ascending, MHz.
+        factor: factor by which the clock rises.
+        step: places by which it falls.
+    """
+    if not missed:
+        return max(clock - step, 0)
+    least_mhz = clocks_mhz[clock] * factor
+    return next((place for place, mhz in enumerate(clocks_mhz) if mhz >= least_mhz - 1e-9), len(clocks_mhz) - 1)
+
+
+@dataclass(slots=True)
+class _ClockState:
+    """The state of one GPU's clock.
+
+    Attributes:
+        clock: its place in the grid.
+        task: the task for which it is tuned.
+        floor: the lowest place that is not known to miss the task's limit.
+    """
+
+    clock: int
+    task: int = -1
+    floor: int = 0
+
+
+@register("mu-serve", title="μ-Serve")
+@register("mu-serve:heshare-placement", title="μ-Serve, HeShare's placement", preset={"placement": "heshare"})
+@register("mu-serve:oracle", title="μ-Serve, predicting", preset={"mode": "oracle"})
+@register("mu-serve:sensitivity", title="μ-Serve, grouped by sensitivity", preset={"placement": "sensitivity"})
+class MuServe(QueuePolicy):
+    """Each GPU runs the task of least predicted time first, one at a time, at a clock as low as the limits allow.
+
+    `feedback` begins each task at the top clock and applies `miad` once a period, so the clock falls as long as the
+    limit is met. With `remember` (ours) a task does not return to a clock at which it missed its limit, so it misses
+    the limit for one period at most. Without it the law alone misses the limit again and again.
+
+    `oracle` takes the lowest clock at which the limits are predicted to be met: those of all tasks that the GPU hosts
+    (a GPU has one clock, and μ-Serve places by it), or that of the task that runs.
+
+    Args:
+        limit: the latency limit, as a multiple of a task's time per iteration alone at the top clock; assumed.
+        mode: `feedback` or `oracle`.
+        scope: the limits that `oracle` meets, those of the `gpu` or of the `task`.
+        order: `ssjf` is shortest job first by prediction, `fifo` first come, first served.
+        factor: factor by which the clock rises after a miss; assumed.
+        step: places of the grid by which it falls; assumed.
+        dt_s: the period of control, s; assumed.
+        remember: whether `feedback` avoids clocks known to miss the limit.
+        placement: see `heshare.systems.shared.placement`.
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+
+    name = "mu-serve"
+
+    def __init__(
+        self,
+        limit: float = 1.5,
+        mode: str = "feedback",
+        scope: str = "gpu",
+        order: str = "ssjf",
+        factor: float = 1.5,
+        step: int = 1,
+        dt_s: float = 1.0,
+        remember: bool = True,
+        placement: str = "random",
+    ) -> None:
+        require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
+        require("mode", mode, mode in ("feedback", "oracle"), "feedback or oracle")
+        require("scope", scope, scope in ("gpu", "task"), "gpu or task")
+        require("order", order, order in ("ssjf", "fifo"), "ssjf or fifo")
+        require("factor", factor, factor > 1, "a factor above 1")
+        require("step", step, step >= 1, "at least one place of the grid")
+        require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
+        super().__init__(placement, limit)
+        self.tick_s = dt_s if mode == "feedback" else None
+        self.traits = Traits(frequency=True, multi_task=False, heterogeneous=self.placement.heterogeneous)
+        self._predicts, self._scope, self._shortest_first = mode == "oracle", scope, order == "ssjf"
+        self._factor, self._step, self._remember = factor, step, remember
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget everything; clocks begin at the top."""
+        super().reset(cluster, predictor, rng)
+        self._states = [_ClockState(len(gpu.clocks_mhz) - 1) for gpu in cluster.gpus]
+
+    def order(self, queue: list[Task], gpu: int) -> list[Task]:
+        """Return the queue by predicted time, the shortest first, ties by arrival."""
+        if not self._shortest_first:
+            return queue
+        return sorted(queue, key=lambda task: self.predictions.whole_s(task, self.cluster.gpus[gpu]))
+
+    def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
+        """Begin at the top clock, or at the predicted one."""
+        state = self._states[gpu.index]
+        if state.task == tasks[0].id:
+            return
+        state.task, state.floor = tasks[0].id, 0
+        state.clock = len(gpu.gpu.clocks_mhz) - 1
+        if self._predicts:
+            hosted = tasks if self._scope == "task" else [*tasks, *waiting]
+            state.clock = max(self.predictions.least_clock(task.workload, gpu.gpu) for task in hosted)
+        yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
+
+    def control(self, gpu: GpuView) -> Iterator[Action]:
+        """Yield the actions of one period of the feedback on one GPU."""
+        for running in gpu.running.values():
+            if is_loading(running):
+                return
+            state = self._states[gpu.index]
+            missed = running.time_s > self.predictions.limit_s(running.task.workload, gpu.gpu) * (1 + 1e-9)
+            state.clock = self._next(state, missed, gpu.gpu)
+            yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
+
+    def _next(self, state: _ClockState, missed: bool, gpu: Gpu) -> int:
+        clock = miad(state.clock, missed, gpu.clocks_mhz, self._factor, self._step)
+        if not self._remember:
+            return clock
+        if missed:
+            state.floor = max(state.floor, min(state.clock + 1, len(gpu.clocks_mhz) - 1))
+        return max(clock, state.floor)

@@ -1,0 +1,1 @@
+"""PowerFlow (Gu et al., 2023)."""

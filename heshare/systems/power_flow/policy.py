@@ -1,0 +1,149 @@
+"""PowerFlow: the least average JCT under an energy budget, by numbers of GPUs and clocks of elastic trainings.
+
+Gu, Xie, Huang, Jin and Liu (Peking University), Energy-Efficient GPU Clusters Scheduling for Deep Learning, 2023,
+arXiv 2304.06381. No code was published, and the full text was not available.
+
+From its abstract: elastic trainings under an energy budget, models of throughput and energy that are fitted for each
+job, clocks and numbers of GPUs as the choices, placement by buddy allocation. From Algorithm 1 as others ported it:
+each job begins with a base allocation, and the moves of the best gain in JCT for their energy are made while GPUs and
+the budget last (`heshare.systems.power_flow.allocation`). GPUs are never shared.
+
+Assumed: the forms of the models (`heshare.systems.power_flow.step_models`), that jobs begin with their fewest GPUs at
+the clock of least energy and are admitted shortest remaining time first, and every default value of `PowerFlow`.
+
+A task with one number of GPUs has no GPUs to gain. For the inference tasks of Table IV PowerFlow is therefore shortest
+remaining time first with a marginal choice of clocks.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from heshare.errors import require
+from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Traits, View
+from heshare.policies.registry import register
+from heshare.prediction.predictor import Predictor
+from heshare.systems.power_flow.allocation import Allocation, AllocationOptions, admit, grow
+from heshare.systems.power_flow.buddy import move_order, reallocate
+from heshare.systems.power_flow.gpu_pools import GpuPool, PooledTask, assign_to_pools, make_pools, running_tasks
+from heshare.systems.power_flow.step_models import StepModels
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+# A job with less time left keeps its GPUs: it completes at this moment, and its completion is the next event.
+_COMPLETING_S = 1e-6
+
+
+@register("power-flow", title="PowerFlow")
+@register("srtf", title="SRTF", preset={"clocks": 1, "elastic": False})
+class PowerFlow:
+    """Marginal moves over GPUs and clocks under an energy budget, placed in buddy blocks.
+
+    On a cluster of several types of GPU (our extension) each type is planned by itself, and a waiting task belongs to
+    the type on which it is predicted to complete first, by the work that is there already.
+
+    Args:
+        budget: the energy that admitted jobs may take, over that on their fewest GPUs at the top clock; assumed.
+        clocks: clocks to choose among, spread evenly; assumed. One is the highest alone.
+        floor: the lowest clock, over the card's top one; assumed. Below it, hardly any work takes less energy.
+        ceiling: the highest clock, over the card's top one; the top clock unless a study lowers it.
+        elastic: whether tasks may run on their other numbers of GPUs.
+        pre_run_clocks: clocks of the pre-run that the models are fitted to; assumed. It takes no time here.
+        gpus_per_node: consecutive GPUs of a type that make a node; assumed.
+        dt_s: the period of planning apart from arrivals and completions, s; 0 for none, assumed.
+
+    Raises:
+        InputError: a parameter is out of its range.
+
+    Attributes:
+        models: the fitted models of every workload since the last reset.
+    """
+
+    name = "power-flow"
+    models: StepModels
+
+    def __init__(
+        self,
+        budget: float = 0.9,
+        clocks: int = 8,
+        floor: float = 0.4,
+        ceiling: float = 1.0,
+        elastic: bool = True,
+        pre_run_clocks: int = 5,
+        gpus_per_node: int = 8,
+        dt_s: float = 0.0,
+    ) -> None:
+        require("budget", budget, budget > 0, "a share above 0")
+        require("clocks", clocks, clocks >= 1, "at least one clock")
+        require("floor", floor, 0 < floor <= ceiling, "a share of the top clock, above 0, at most the ceiling")
+        require("ceiling", ceiling, 0 < ceiling <= 1, "a share of the top clock, above 0, at most 1")
+        require("pre_run_clocks", pre_run_clocks, pre_run_clocks >= 1, "at least one clock")
+        require("gpus_per_node", gpus_per_node, gpus_per_node >= 1, "at least one GPU")
+        require("dt_s", dt_s, dt_s >= 0, "a period, or 0 for none")
+        self.tick_s = dt_s or None
+        self.traits = Traits(frequency=clocks > 1 or ceiling < 1, multi_task=False, heterogeneous=True)
+        self._budget, self._elastic, self._per_node = budget, elastic, gpus_per_node
+        self._model = pre_run_clocks, clocks, floor, ceiling
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Forget everything: every GPU is free, no workload has models."""
+        self.models = StepModels(predictor, *self._model)
+        self._pools = make_pools(cluster, self._per_node)
+
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Plan every type of GPU again."""
+        running = [running_tasks(pool, view) for pool in self._pools]
+        waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
+        loads = [list(tasks.values()) for tasks in running]
+        assigned = assign_to_pools(waiting, loads, self._pools, self._alone_s, lambda task: self._widths(task)[0])
+        for pool, run_here, wait_here in zip(self._pools, running, assigned, strict=True):
+            yield from self._plan(pool, run_here, wait_here, view)
+
+    def _plan(
+        self, pool: GpuPool, running: Mapping[int, PooledTask], waiting: Mapping[int, PooledTask], view: View
+    ) -> Iterator[Action]:
+        jobs = {**running, **waiting}
+        options = {job: self._options(task, pool) for job, task in jobs.items()}
+        order = sorted(jobs, key=lambda job: (float(options[job].time_s[0, -1]), job))
+        completing = [job for job in order if job in running and options[job].time_s[0, -1] <= _COMPLETING_S]
+        before = pool.allocator.allocations()
+        free = len(pool.gpus) - sum(pool.allocator.occupied(len(before[job])) for job in completing)
+        admitted = admit(options, [job for job in order if job not in completing], free)
+        budget_j = self._budget * sum(options[job].reference_j for job in admitted)
+        free -= sum(options[job].widths[0] for job in admitted)
+        allocations = grow(options, admitted, free, budget_j)
+        gpus = {job: self._widths(jobs[job].task, pool)[chosen.width] for job, chosen in allocations.items()}
+        yield from self._apply(pool, {job: len(before[job]) for job in completing} | gpus, allocations, view)
+
+    def _apply(
+        self, pool: GpuPool, gpus: Mapping[int, int], allocations: Mapping[int, Allocation], view: View
+    ) -> Iterator[Action]:
+        """Yield the actions after which each job has its number of GPUs and its clock."""
+        before = pool.allocator.allocations()
+        changes = reallocate(pool.allocator, gpus)
+        moved, circle = move_order(changes.moved, before)
+        after = pool.allocator.allocations()
+        for job in [*changes.stopped, *circle]:
+            yield Pause(job)
+        for job, chosen in allocations.items():
+            mhz = self.models.clocks_mhz(pool.gpu)[chosen.clock]
+            for gpu in after.get(job, ()):
+                if self.traits.frequency and view.gpus[gpu].requested_mhz != mhz:
+                    yield SetClock(gpu, mhz)
+        for job in moved:
+            yield Migrate(job, after[job][0], also=after[job][1:])
+        for job in [*circle, *changes.started]:
+            yield Start(job, after[job][0], also=after[job][1:])
+
+    def _options(self, job: PooledTask, pool: GpuPool) -> AllocationOptions:
+        widths = self._widths(job.task, pool)
+        occupied = [pool.allocator.occupied(width) for width in widths]
+        return self.models.options(job.task, job.left, pool.gpu, widths, occupied)
+
+    def _widths(self, task: Task, pool: GpuPool | None = None) -> tuple[int, ...]:
+        """Return the numbers of GPUs that a task may have, ascending; with a pool, those that it can hold."""
+        widths = tuple(sorted({task.gpus, *task.widths})) if self._elastic else (task.gpus,)
+        return widths if pool is None else tuple(width for width in widths if pool.fits(task, width))
+
+    def _alone_s(self, job: PooledTask, pool: GpuPool) -> float:
+        return job.left * self.models.alone_s(job.task, pool.gpu)

@@ -1,0 +1,1 @@
+"""PWR with FGD (Lettich et al., CCGrid 2025)."""

@@ -1,0 +1,1 @@
+"""Parts of several published systems: trainings, time slices, traces, nodes, placements, queues, metrics."""

@@ -1,0 +1,71 @@
+"""Predictions for training, time slices and MIG: each workload alone as recorded, and a table of sets with errors.
+
+The profiles hold inference under MPS only, and the forest is trained on nothing else. For a workload alone the
+prediction is its record, as a reference row is for inference. For several together it comes from a table with errors:
+the device model's estimate, with each time and each power off by a factor of stated spread that the GPU, the clock and
+the set determine (never the order of the calls). So every system gets the same predictions, whichever predictor it
+uses.
+"""
+
+import hashlib
+
+import numpy as np
+
+from heshare.devices.device_model import co_run
+from heshare.devices.noise import NoiseModel
+from heshare.prediction.record_predictor import register_set_predictor
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident
+
+TIME_CV, POWER_CV = 0.05, 0.03
+"""Spread of the table's errors, of a time over the time and of a power over the power; assumed."""
+
+
+class SetTable:
+    """The `SetPredictor` for sets outside the profiles; each set is computed once.
+
+    Args:
+        time_cv: spread of the errors of times.
+        power_cv: spread of the errors of power.
+    """
+
+    def __init__(self, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> None:
+        self._time_cv, self._power_cv = time_cv, power_cv
+        self._cache: dict[tuple[Gpu, int, tuple[Resident, ...]], tuple[dict[Resident, float], float]] = {}
+
+    def predict_set(
+        self, gpu: Gpu, residents: tuple[Resident, ...], sm_mhz: int | None
+    ) -> tuple[list[float], float, int]:
+        """Return seconds per iteration of each resident, the GPU's power (W), and how many rows were computed.
+
+        Raises:
+            InputError: the clock is off the grid, an unknown workload, or ways of sharing that do not go together.
+        """
+        ordered = tuple(sorted(residents))
+        mhz = gpu.max_mhz if sm_mhz is None else sm_mhz
+        rows = 0
+        if (gpu, mhz, ordered) not in self._cache:
+            self._cache[gpu, mhz, ordered] = self._compute(gpu, ordered, mhz)
+            rows = len(ordered)
+        times, power_w = self._cache[gpu, mhz, ordered]
+        return [times[resident] for resident in residents], power_w, rows
+
+    def _compute(self, gpu: Gpu, residents: tuple[Resident, ...], mhz: int) -> tuple[dict[Resident, float], float]:
+        estimate = co_run(gpu, residents, mhz)
+        if len(residents) == 1:
+            return {residents[0]: estimate.tasks[0].time_s}, estimate.power_w
+        errors = _errors(f"{gpu.name} {mhz} {' '.join(map(str, residents))}")
+        times = {
+            resident: task.time_s * errors.of(str(resident)).factor(self._time_cv)
+            for resident, task in zip(residents, estimate.tasks, strict=True)
+        }
+        return times, estimate.power_w * errors.of("power").factor(self._power_cv)
+
+
+def _errors(text: str) -> NoiseModel:
+    """Return a source of errors that the text alone seeds."""
+    words = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype="<u4").tolist()
+    return NoiseModel(np.random.default_rng(words))
+
+
+register_set_predictor(SetTable)

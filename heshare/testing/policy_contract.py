@@ -1,0 +1,197 @@
+"""Contract of a policy: subclass `PolicyContract` and provide the fixture `policy`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from heshare.devices.device import Device
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.policies.policy import Policy, Traits
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.running.timeline import Interval, task_intervals
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+MODELS = ("resnet50", "mobilenet", "bert_large", "vgg19", "densenet121", "gpt2")
+
+
+class PolicyContract:
+    """Contract tests of a policy. Subclass it as `TestMyPolicy` with a fixture that returns the policy.
+
+    `check_policy` returns the docstrings of the tests, so each is a sentence about the policy.
+
+    Attributes:
+        cluster: the GPUs; of several types, so that a run shows whether the policy distinguishes them.
+        size: number of tasks in a set.
+        seed: of every run.
+    """
+
+    cluster = Cluster.parse("2xT4,V100,A100")
+    size = 8
+    seed = 7
+
+    @pytest.fixture
+    def policy(self) -> Policy:
+        """The policy."""
+        raise NotImplementedError("Provide a fixture `policy` that returns the policy.")
+
+    def predictor(self) -> Predictor:
+        """Return the policy's predictor: the emulated devices' own model."""
+        return DevicePredictor()
+
+    def devices(self, cluster: Cluster) -> list[Device]:
+        """Return fresh devices for a cluster."""
+        return [EmulatedDevice(gpu) for gpu in cluster.gpus]
+
+    def tasks(self, *, every_s: float = 0.0, together: int = 1) -> tuple[Task, ...]:
+        """Return a task set in which `together` tasks arrive at a time, every `every_s` seconds."""
+        return tuple(
+            Task(index, Workload(MODELS[index % len(MODELS)], 4), 2_000.0 * (1 + index), every_s * (index // together))
+            for index in range(self.size)
+        )
+
+    def go(self, policy: Policy, tasks: tuple[Task, ...], cluster: Cluster | None = None) -> Run:
+        """Run the policy."""
+        cluster = cluster or self.cluster
+        return run(
+            tasks,
+            cluster,
+            policy,
+            predictor=self.predictor(),
+            rng=np.random.default_rng(self.seed),
+            devices=self.devices(cluster),
+        )
+
+    def test_runs_each_task_once(self, policy: Policy) -> None:
+        """All at once: every task completes once, and nothing overlaps on paper."""
+        check_run(self.go(policy, self.tasks()))
+
+    def test_runs_tasks_that_arrive_later(self, policy: Policy) -> None:
+        """Groups of four, the later ones while the first still run."""
+        result = self.go(policy, self.tasks(every_s=60.0, together=4))
+        check_run(result)
+        arrival_s = np.array([task.arrival_s for task in result.tasks])
+        assert all(interval.start_s >= arrival_s[interval.task] for interval in result.record.intervals)
+
+    def test_runs_on_one_gpu(self, policy: Policy) -> None:
+        """There is nothing to place, and everything to order."""
+        check_run(self.go(policy, self.tasks()[:5], Cluster(self.cluster.gpus[:1])))
+
+    def test_runs_one_task(self, policy: Policy) -> None:
+        """The smallest task set."""
+        check_run(self.go(policy, self.tasks()[:1]))
+
+    def test_forgets_between_runs(self, policy: Policy) -> None:
+        """The same seed gives the same timeline, also from a policy that has run before."""
+        first = self.go(policy, self.tasks())
+        self.go(policy, self.tasks()[:5], Cluster(self.cluster.gpus[::-1]))
+        again = self.go(policy, self.tasks())
+        assert again.record == first.record
+
+    def test_does_what_it_declares(self, policy: Policy) -> None:
+        """Table I: its traits are what its runs show."""
+        assert self.observed(policy) == policy.traits
+
+    def observed(self, policy: Policy) -> Traits:
+        """Return the traits that the policy shows: it set clocks, ran tasks together, distinguished types of GPU.
+
+        A policy that places by type uses other indices when the same GPUs are in another order. One that does not puts
+        each task that it starts before any completes on the same index in both orders. (A later one may follow a task
+        that has just completed, and on a faster GPU that task completes earlier.)
+        """
+        result = self.go(policy, self.tasks())
+        reversed_result = self.go(policy, self.tasks(), Cluster(self.cluster.gpus[::-1]))
+        gpus, reversed_gpus = placement(result, early=True), placement(reversed_result, early=True)
+        return Traits(
+            frequency=any(segment.requested_mhz is not None for segment in result.record.segments),
+            multi_task=any(len(segment.residents) > 1 for segment in result.record.segments),
+            heterogeneous=any(gpus[task] != reversed_gpus[task] for task in gpus.keys() & reversed_gpus.keys()),
+        )
+
+
+def placement(result: Run, *, early: bool = False) -> dict[int, int]:
+    """Return the first GPU of each task, by task id; with `early`, of those that began before any task left a GPU."""
+    latest_first = sorted(result.record.intervals, key=lambda interval: -interval.start_s)
+    before_s = min(interval.end_s for interval in latest_first) if early else math.inf
+    return {interval.task: interval.gpu for interval in latest_first if interval.start_s < before_s}
+
+
+def check_run(result: Run) -> None:
+    """Assert the invariants of every run.
+
+    Each task completes exactly once and never runs in two places; JCT = waiting + execution (Eq. 8); the timeline's
+    energy is that of the devices; memory and MPS clients are never exceeded; the segments of a GPU leave no gap.
+    """
+    _check_tasks(result)
+    np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s, rtol=1e-9, atol=1e-9)
+    assert (result.waiting_s >= -1e-9).all()
+    assert (result.execution_s > 0).all()
+    np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=1e-9)
+    assert (result.gpu_energy_active_j <= result.gpu_energy_cluster_j * (1 + 1e-12)).all()
+    _check_segments(result)
+
+
+def _check_tasks(result: Run) -> None:
+    intervals: dict[int, list[Interval]] = {task.id: [] for task in result.tasks}
+    done = np.zeros(len(result.tasks))
+    for interval in result.record.intervals:
+        done[interval.task] += interval.iterations
+    for interval in task_intervals(result.record.intervals):
+        intervals[interval.task].append(interval)
+    for task in result.tasks:
+        ordered = sorted(intervals[task.id], key=lambda interval: (interval.start_s, interval.end_s))
+        assert [interval.outcome for interval in ordered].count("completed") == 1
+        assert ordered[-1].outcome == "completed"
+        assert ordered[0].start_s >= task.arrival_s
+        assert all(before.end_s <= after.start_s for before, after in pairwise(ordered))
+    np.testing.assert_allclose(done, [task.iterations for task in result.tasks], rtol=1e-9)
+
+
+def _check_segments(result: Run) -> None:
+    for index, gpu in enumerate(result.cluster.gpus):
+        segments = [segment for segment in result.record.segments if segment.gpu == index]
+        assert segments[0].start_s == 0.0
+        assert segments[-1].end_s == result.makespan_s
+        assert all(before.end_s == after.start_s for before, after in pairwise(segments))
+        intervals = [interval for interval in result.record.intervals if interval.gpu == index]
+        for segment in segments:
+            assert len(segment.residents) <= gpu.mps_clients
+            present = [each for each in intervals if each.start_s < segment.end_s and each.end_s > segment.start_s]
+            assert {interval.task for interval in present} >= {task for task, _, _ in segment.residents}
+            # By task: one that was moved and kept this GPU has several intervals in a segment.
+            used_mib = {
+                interval.task: memory_mib(replace(result.tasks[interval.task].workload, batch_size=interval.batch_size))
+                for interval in present
+            }
+            assert sum(used_mib.values()) <= gpu.memory_mib * (1 + 1e-12)
+
+
+def check_policy(make: Callable[[], Policy]) -> list[str]:
+    """Run the contract tests on a policy without pytest.
+
+    Args:
+        make: makes the policy, once for every test.
+
+    Returns:
+        A sentence for each test that it passed.
+
+    Raises:
+        AssertionError: a test fails.
+    """
+    contract = PolicyContract()
+    passed = []
+    for name in sorted(vars(PolicyContract)):
+        if name.startswith("test_"):
+            test = getattr(contract, name)
+            test(make())
+            passed.append(" ".join(str(test.__doc__).split()))
+    return passed

@@ -1,0 +1,147 @@
+"""Task sets as CSV files with the columns id, workload, batch_size, iterations, arrival_s.
+
+Optional columns are precision, engine, phase, gpus, widths (numbers of GPUs with spaces between), priority, deadline_s,
+epochs. An empty cell is the default.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from heshare import files
+from heshare.errors import InputError
+from heshare.world.catalogue import memory_mib, models
+from heshare.world.csv_table import Header, Row, RowError, read_rows, write_rows
+from heshare.world.task import Task
+from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload
+
+COLUMNS = ("id", "workload", "batch_size", "iterations", "arrival_s")
+CHOICES = {"precision": PRECISIONS, "engine": ENGINES, "phase": PHASES}
+OPTIONAL = (*CHOICES, "gpus", "widths", "priority", "deadline_s", "epochs")
+_DEFAULT = Task(0, Workload("", 1), 1.0)
+
+
+def write_tasks(path: str | Path, tasks: Sequence[Task]) -> Path:
+    """Write a task set, from which `read_tasks` reads equal tasks.
+
+    An optional column is written only if a task differs from its default.
+    """
+    optional = {name: [_cell(task, name) for task in tasks] for name in OPTIONAL}
+    optional = {name: cells for name, cells in optional.items() if set(cells) - {_cell(_DEFAULT, name)}}
+    rows = [
+        (
+            task.id,
+            task.workload.model,
+            task.workload.batch_size,
+            repr(float(task.iterations)),
+            repr(float(task.arrival_s)),
+            *[column[index] for column in optional.values()],
+        )
+        for index, task in enumerate(tasks)
+    ]
+    return files.write_atomic(path, lambda temporary: write_rows(temporary, (*COLUMNS, *optional), rows))
+
+
+def read_tasks(path: str | Path) -> tuple[Task, ...]:
+    """Return the task set of a file.
+
+    Args:
+        path: a CSV file with the columns `id` (0, 1, 2, ... in order), `workload` (a model of Table IV),
+            `batch_size`, `iterations`, `arrival_s` and any of `OPTIONAL`.
+
+    Raises:
+        InputError: no such file, a missing or unknown column, a bad cell, an unknown workload, or no task at all.
+    """
+    tasks: list[Task] = []
+    for row in read_rows(path):
+        if isinstance(row, RowError):
+            raise row
+        if isinstance(row, Header):
+            _check_columns(row)
+        else:
+            tasks.append(_task(row, len(tasks)))
+    if not tasks:
+        raise InputError(
+            "no task",
+            "at least one row below the header",
+            "Add a task, or check that this is the right file.",
+            file=path,
+        )
+    return tuple(tasks)
+
+
+def _cell(task: Task, column: str) -> object:
+    value = getattr(task.workload if column in CHOICES else task, column)
+    return " ".join(map(str, value)) if column == "widths" else "" if value in (None, math.inf) else value
+
+
+def _check_columns(header: Header) -> None:
+    header.require(COLUMNS)
+    unknown = [name for name in header.columns if name not in (*COLUMNS, *OPTIONAL)]
+    if unknown:
+        raise InputError(
+            "an unknown column",
+            "only " + ", ".join((*COLUMNS, *OPTIONAL)),
+            "Correct its name or remove it.",
+            file=header.file,
+            row=1,
+            column=unknown[0] or "(no name)",
+        )
+
+
+def _task(row: Row, index: int) -> Task:
+    if row.whole("id") != index:
+        raise row.error("id", "not in sequence", f"{index}: ids count 0, 1, 2, ... in order", "Number the rows again.")
+    workload = _workload(row)
+    optional: dict[str, Callable[[], Any]] = {
+        "gpus": lambda: row.whole("gpus", least=1),
+        "widths": lambda: _widths(row),
+        "priority": lambda: row.whole("priority"),
+        "deadline_s": lambda: row.number_of("deadline_s", above=True),
+        "epochs": lambda: row.whole("epochs", least=1),
+    }
+    values = {name: read() for name, read in optional.items() if row.cells.get(name)}
+    try:
+        return Task(index, workload, row.number_of("iterations", above=True), row.number_of("arrival_s"), **values)
+    except RowError:
+        raise
+    except InputError as error:
+        raise row.error(
+            error.column or "id", "out of range", error.expected or "another", "Correct the row."
+        ) from error
+
+
+def _workload(row: Row) -> Workload:
+    """Return the workload of a row; a training workload must have been recorded."""
+    precision, engine, phase = (
+        _one_of(row, name, names) if row.cells.get(name) else names[0] for name, names in CHOICES.items()
+    )
+    training = phase == PHASES[1]
+    model = row.text("workload") if training else _one_of(row, "workload", tuple(models()))
+    workload = Workload(model, row.whole("batch_size", least=1), precision, engine, phase)
+    if training:
+        try:
+            memory_mib(workload)
+        except InputError as error:
+            raise row.error(
+                "workload", "unknown name", error.expected or "a training workload", "Choose one."
+            ) from error
+    return workload
+
+
+def _widths(row: Row) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(part) for part in row.cells["widths"].split())
+    except ValueError:
+        widths = (0,)
+    if any(width < 1 for width in widths):
+        raise row.error("widths", "not numbers of GPUs", "whole numbers of at least 1, spaces between", "Correct them.")
+    return widths
+
+
+def _one_of(row: Row, column: str, names: Sequence[str]) -> str:
+    value = row.text(column)
+    if value not in names:
+        raise row.error(column, "unknown name", "one of " + ", ".join(names), "Choose one of them.")
+    return value

@@ -1,0 +1,114 @@
+"""A stand-in for `libnvidia-ml.so.1`, so that the real binding can be tested where there is no GPU.
+
+The library is one C file, built on demand. It plays one card (up to four, by the figure `count`), whose figures can be
+set and each of whose functions can be made to fail, by the functions below or, for a process of its own, by
+`FAKENVML_FAIL` in its environment (such as `nvmlDeviceGetPowerUsage=3`). Processes with the same `FAKENVML_STATE`, a
+file, see the same cards, as processes of one machine do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_name("fakenvml.c")
+SONAME = "libnvidia-ml.so.1"
+FOREVER = -1
+
+
+def compiler() -> str | None:
+    """The C compiler of this machine, if it has one."""
+    return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+def build(folder: Path) -> Path:
+    """Build the library into `folder`, from where `LD_LIBRARY_PATH=folder` finds it.
+
+    Returns:
+        The library's path.
+
+    Raises:
+        FileNotFoundError: there is no C compiler.
+        subprocess.CalledProcessError: it does not compile.
+    """
+    path = folder / SONAME
+    path.write_bytes(_compiled())
+    return path
+
+
+@cache
+def _compiled() -> bytes:
+    """Return the library's file, compiled once in a process."""
+    program = compiler()
+    if program is None:
+        raise FileNotFoundError("no C compiler (cc, gcc or clang) on the PATH")
+    command = [program, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / SONAME
+        subprocess.run([*command, "-o", str(path), str(SOURCE)], check=True, capture_output=True, text=True)
+        return path.read_bytes()
+
+
+def functions() -> tuple[str, ...]:
+    """The NVML functions that the stand-in has, in the order of its source."""
+    return tuple(re.findall(r"^EXPORT int (nvml\w+)\(", SOURCE.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+class FakeNvml:
+    """The stand-in, loaded into this process in the place of the driver's library.
+
+    Args:
+        path: what `build` returned.
+        binding: the module `pynvml`, or None not to change it.
+    """
+
+    def __init__(self, path: Path, binding: Any = None) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._library.fakenvml_set.argtypes = [ctypes.c_char_p, ctypes.c_double]
+        self._library.fakenvml_get.argtypes = [ctypes.c_char_p]
+        self._library.fakenvml_get.restype = ctypes.c_double
+        self._binding = binding
+        self._before: tuple[Any, dict[str, Any]] | None = None
+        if binding is not None:
+            self._before = (binding.nvmlLib, dict(binding._nvmlGetFunctionPointer_cache))
+            binding.nvmlLib = self._library
+            binding._nvmlGetFunctionPointer_cache.clear()
+
+    def reset(self) -> None:
+        """The card as it is at first, and nothing that fails."""
+        self._library.fakenvml_reset()
+
+    def fail(self, function: str, code: int, times: int = FOREVER) -> None:
+        """Make a function return a code, so many times or forever; `field` and `metric` name inner return codes."""
+        if self._library.fakenvml_fail(function.encode(), code, times) != 0:
+            raise KeyError(function)
+
+    def set(self, name: str, value: float) -> None:
+        """Set a figure of the card, such as `power_mw`."""
+        if self._library.fakenvml_set(name.encode(), value) != 0:
+            raise KeyError(name)
+
+    def get(self, name: str) -> float:
+        """A figure of the card, such as `locked_mhz`, or `calls`, `samples` (GPM samples not freed), `open`."""
+        return float(self._library.fakenvml_get(name.encode()))
+
+    def name(self, text: str) -> None:
+        """Set the card's name."""
+        self._library.fakenvml_name(text.encode())
+
+    def called(self, function: str) -> int:
+        """How often a function was called since the last `reset`."""
+        return int(self._library.fakenvml_called(function.encode()))
+
+    def close(self) -> None:
+        """Put back what the binding had."""
+        if self._before is not None:
+            self._binding.nvmlLib, cache = self._before
+            self._binding._nvmlGetFunctionPointer_cache.clear()
+            self._binding._nvmlGetFunctionPointer_cache.update(cache)

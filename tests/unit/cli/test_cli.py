@@ -1,0 +1,257 @@
+"""The command line: output, JSON, and one message with exit code 2 for every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.files import root
+
+RUN = CliRunner()
+SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")
+
+
+def json_of(*words: str) -> dict[str, object]:
+    result = RUN.invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    document: dict[str, object] = json.loads(result.stdout)
+    return document
+
+
+def test_help_lists_every_command_and_is_quick() -> None:
+    started_s = perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "heshare", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=root(),
+        env={**os.environ},
+        check=True,
+    )
+    assert perf_counter() - started_s < 5.0
+    commands = "compare plan run live profile estimate claims notebook calibrate trace-kernels regenerate-profiles"
+    for command in (*commands.split(), "doctor", "restore"):
+        assert f"  {command} " in done.stdout
+
+
+def test_help_imports_no_numeric_library() -> None:
+    code = "import sys, heshare, heshare.cli; print(sorted({'numpy', 'pandas', 'sklearn'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_estimate_prints_the_estimate_of_the_library() -> None:
+    import heshare as hs
+
+    document = json_of("estimate", "V100", "resnet50:16@50", "vgg19:8@50")
+    estimate = hs.estimate("V100", ["resnet50:16@50", "vgg19:8@50"])
+    assert document["power_w"] == estimate.power_w
+    assert document["sm_mhz"] == estimate.sm_mhz
+    tasks = document["tasks"]
+    assert isinstance(tasks, list)
+    assert [(t["workload"], t["batch_size"], t["mps_pct"]) for t in tasks] == [("resnet50", 16, 50), ("vgg19", 8, 50)]
+    assert [t["time_s"] for t in tasks] == [t.time_s for t in estimate.tasks]
+
+
+def test_estimate_depends_on_clock_precision_and_engine() -> None:
+    base = ["estimate", "A100", "resnet50:8"]
+    default = json_of(*base)
+    for words in (("--sm-mhz", "705"), ("--precision", "fp16"), ("--engine", "tensorrt")):
+        assert json_of(*base, *words)["tasks"] != default["tasks"]
+
+
+def test_plan_prints_the_gap_of_each_plan_to_the_bound() -> None:
+    document = json_of("plan", *SMALL, "--improved", "--bound")
+    gaps = [row["gap_pct"] for row in document["rows"]]  # type: ignore[attr-defined]
+    assert all(0 < gap < 10 for gap in gaps)
+
+
+def test_plan_names_the_three_plans_and_writes_them(tmp_path: Path) -> None:
+    document = json_of("plan", *SMALL, "--out", str(tmp_path / "out"))
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert {name for row in rows for name in row["choice"].split("/") if name} == {"Trade-off", "En-opt", "JCT-opt"}
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["front.csv", "plan-en-opt.csv", "plan-jct-opt.csv", "plan-trade-off.csv", "tasks.csv"]
+    again = json_of("plan", "--cluster", "1xT4,1xA100", "--tasks", str(tmp_path / "out/tasks.csv"))
+    assert again["rows"] == rows, "the written tasks are the tasks that were planned"
+
+
+def test_run_prints_a_row_for_every_task() -> None:
+    document = json_of("run", *SMALL, "--policy", "random")
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert [row["task"] for row in rows] == [0, 1, 2, 3]
+    for row in rows:
+        assert row["jct_s"] == pytest.approx(row["waiting_s"] + row["execution_s"])
+    assert 0 < document["energy_active_j"] <= document["energy_cluster_j"]  # type: ignore[operator]
+
+
+def test_compare_prints_every_policy() -> None:
+    document = json_of("compare", *SMALL, "--policy", "random", "--policy", "sched-only", "--seeds", "2")
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert [row["title"] for row in rows] == ["Random", "Sched-only"] * 2
+    table = RUN.invoke(app, ["compare", *SMALL, "--policy", "random", "--seeds", "1"])
+    assert table.exit_code == 0
+    assert "Random" in table.stdout
+
+
+TOYS = "predictors: 'heshare.testing.toy:ToyPredictor'\ndevices: 'heshare.testing.toy:toy_devices'\n"
+
+
+def test_compare_runs_a_grid_and_continues_it(tmp_path: Path) -> None:
+    grid, cells = tmp_path / "grid.yaml", tmp_path / "cells"
+    grid.write_text(f"policies: [random, sched-only]\nclusters: [1xT4, 2xT4]\ntasks: 3\nseeds: 2\n{TOYS}")
+    words = ["compare", "--grid", str(grid), "--cells", str(cells), "--out"]
+    document = json_of(*words, str(tmp_path / "one"))
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert [row["cluster"] for row in rows] == ["1xT4"] * 4 + ["2xT4"] * 4
+    stored = {path: path.read_bytes() for path in cells.glob("??/*.json")}
+    assert len(stored) == 8
+    assert json_of(*words, str(tmp_path / "two")) == document, "wall time included: nothing was run again"
+    again = RUN.invoke(app, [*words, str(tmp_path / "three"), "--no-resume"])
+    assert again.exit_code == 0, again.output
+    assert {path: path.read_bytes() for path in cells.glob("??/*.json")} != stored
+    assert "2xT4" in again.stdout
+    for name in ("runs.csv", "medians.csv"):
+        assert len({(tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three")}) == 1
+
+
+def test_compare_takes_repeated_options() -> None:
+    words = ("--policy", "random", "--cluster", "1xT4", "--cluster", "1xA100", "--load", "low", "--load", "high")
+    done = RUN.invoke(app, ["compare", *words, "--tasks", "2", "--tasks", "3", "--seeds", "1"])
+    assert done.exit_code == 0, done.output
+    for word in ("cluster", "tasks", "load", "1xA100", "high", "policy"):
+        assert word in done.stdout
+    assert "arrivals" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--grid", "nowhere.yaml"), "nowhere.yaml: found no such file"),
+        (("--grid", "nowhere.yaml", "--load", "low"), "found a grid and loads"),
+        (("--engine", "spark"), "found 'spark'"),
+        (("--load", "hihg"), "found 'hihg'"),
+        (("--policy", "randm"), "found 'randm'"),
+    ],
+)
+def test_a_bad_comparison_is_refused_with_one_message(words: tuple[str, ...], message: str) -> None:
+    done = RUN.invoke(app, ["compare", *words])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_run_writes_a_timeline_for_perfetto(tmp_path: Path) -> None:
+    document = json_of("run", *SMALL, "--policy", "random", "--timeline", str(tmp_path / "run.json"))
+    trace = json.loads((tmp_path / "run.json").read_text())
+    assert trace["otherData"]["makespan_s"] == document["makespan_s"]
+    assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 4
+
+
+def test_profile_records_an_emulated_gpu(tmp_path: Path) -> None:
+    document = json_of("profile", "--device", "emulated:T4", "--out", str(tmp_path), "--samples", "3")
+    path = Path(str(document["profile"]))
+    assert path == tmp_path / "T4" / "profile.csv"
+    assert path.read_text().count("emulated") > 3
+
+
+def test_notebook_list_prints_the_outputs_of_each() -> None:
+    done = RUN.invoke(app, ["notebook", "list"])
+    assert "05_comparison" in done.stdout
+    assert "fig06_comparison" in done.stdout
+
+
+def test_doctor_reports_what_this_machine_has() -> None:
+    document = json_of("doctor")
+    assert isinstance(document["gpus"], list)
+    lines = " ".join(document["follows"])  # type: ignore[arg-type]
+    assert ("No GPU can be measured" in lines) == (not document["gpus"])
+    assert RUN.invoke(app, ["doctor"]).exit_code == 0
+
+
+def test_restore_with_nothing_to_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    done = RUN.invoke(app, ["restore"])
+    assert done.exit_code == 0
+    assert "nothing to restore" in done.stdout
+
+
+def profile_with(column: str, value: str, folder: Path) -> Path:
+    """Write a copy of a committed profile with `value` in its second row, or with another name of a column."""
+    lines = (root() / "data/profiles/emulated/T4/profile.csv").read_text().splitlines()
+    names = lines[0].split(",")
+    if column not in names:
+        lines[0] = lines[0].replace("time_s", column, 1)
+    else:
+        cells = lines[1].split(",")
+        cells[names.index(column)] = value
+        lines[1] = ",".join(cells)
+    path = folder / "profile.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+BAD: dict[str, tuple[list[str], list[str]]] = {
+    "unknown workload": (["estimate", "V100", "resnet51:16"], ["'resnet51'", "resnet50"]),
+    "unknown gpu": (["estimate", "V10", "resnet50:16"], ["'V10'", "A100"]),
+    "clock off the grid": (["estimate", "A100", "resnet50:16", "--sm-mhz", "1"], ["1 MHz", "nearest"]),
+    "no gpu at all": (["plan", "--cluster", "0xT4"], ["zero GPUs", "at least one"]),
+    "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
+    "a bound alone": (["plan", "--tasks", "2", "--bound"], ["--bound", "--improved"]),
+    "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
+    "no tasks": (["plan", "--tasks", "0"], ["0", "at least 1"]),
+    "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
+    "unknown policy": (["run", "--policy", "heshare"], ["'heshare'", "heshare:trade-off"]),
+    "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
+    "misspelt notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
+    "mistyped notebook parameter": (["notebook", "run", "05", "-p", "seeds=x", "--out", "OUT"], ["'x'", "whole"]),
+    "unknown notebook": (["notebook", "run", "99", "--out", "OUT"], ["'99'", "05_comparison"]),
+    "unknown profile": (["notebook", "run", "05", "--profile", "papr", "--out", "OUT"], ["'papr'", "paper"]),
+    "no notebook": (["notebook", "run", "--out", "OUT"], ["--all"]),
+    "trace with a hole": (["plan", "--trace", "TRACE", "--out", "OUT"], ["trace.csv", "row 3", "duration"]),
+    "no such trace": (["plan", "--trace", "nowhere.csv", "--out", "OUT"], ["nowhere.csv"]),
+    "no such tasks": (["plan", "--tasks", "nowhere.csv", "--out", "OUT"], ["nowhere.csv"]),
+    "wrong unit": (["plan", "--profiles", "UNIT", "--out", "OUT"], ["profile.csv", "time_ms", "time_s"]),
+    "negative time": (["plan", "--profiles", "NEGATIVE", "--out", "OUT"], ["profile.csv", "row 2", "time_s", "-1"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_one_message_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+    words, texts = BAD[name]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submit_time,duration_s,gpu_num\n1,2020-09-01 00:00:00,100,1\n2,2020-09-01 00:01:00,,1\n")
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "negative").mkdir()
+    places = {
+        "OUT": str(tmp_path / "out"),
+        "TRACE": str(trace),
+        "UNIT": str(profile_with("time_ms", "", tmp_path / "unit")),
+        "NEGATIVE": str(profile_with("time_s", "-1", tmp_path / "negative")),
+    }
+    done = RUN.invoke(app, [places.get(word, word) for word in words])
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith("heshare: ")
+    assert "Traceback" not in done.stderr
+    for text in texts:
+        assert text in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,74 @@
+"""`heshare run` of Venus jobs on emulated GPUs: sources, streamed files, checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.experiments.long_runs import checkpoint
+from heshare.running.run import RunState
+
+VENUS = ("run", "--policy", "fifo", "--cluster", "16xV100")
+
+
+def call(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [*VENUS, *words], catch_exceptions=True)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_venus_reports_its_source_and_streams(tmp_path: Path) -> None:
+    code, output, errors = call("--tasks", "venus:40@0.7", "--out", str(tmp_path), "--json")
+    assert code == 0
+    assert json.loads(output)["tasks"] == 40
+    assert "generated to meet the published figures" in errors
+    assert len(pd.read_csv(tmp_path / "intervals.csv")) >= 40
+    assert len(pd.read_csv(tmp_path / "tasks.csv")) == 40
+
+
+def test_venus_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [f"{i},2020-09-01 00:{i:02d}:00,60,{1 + 39 * (i == 3)}" for i in range(10)]
+    path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
+    code, _, errors = call("--tasks", "venus:all", "--trace", str(path))
+    assert code == 2
+    assert "row 5, column gpu_num: found '40'; expected at most the 16 GPUs of the cluster" in errors
+    code, output, errors = call("--tasks", "venus:all", "--trace", str(path), "--json", "--skip-bad")
+    assert code == 0
+    assert json.loads(output)["tasks"] == 9
+    assert "read from a file" in errors
+    assert "1 x gpu_num: more GPUs than there are" in errors
+
+
+@pytest.mark.parametrize("text", ["venus:", "venus:many", "venus:3@half", "venus:0"])
+def test_another_form_of_venus_is_refused_with_one_message(text: str) -> None:
+    code, _, errors = call("--tasks", text)
+    assert code == 2
+    assert errors.count("\n") == 1
+
+
+def test_an_interrupted_run_continues_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--tasks", "venus:40@0.7", "--json", "--checkpoint", str(tmp_path / "c"))
+    _, whole, _ = call(*words[:-2])
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoints, "after_event", _end_at_twenty)
+        code, _, errors = call(*words)
+    assert code == 130
+    assert errors.endswith("heshare: interrupted: at twenty\n")
+    assert (tmp_path / "c").exists()
+    _, resumed, _ = call(*words)
+    summaries = [
+        {key: value for key, value in json.loads(output).items() if key != "planning_s"} for output in (whole, resumed)
+    ]
+    assert summaries[0] == summaries[1]
+    assert not (tmp_path / "c").exists()
+
+
+def _end_at_twenty(self: checkpoint.Checkpoints, state: RunState) -> None:
+    if state.loop.events == 20:
+        self.save(state)
+        raise KeyboardInterrupt("at twenty")

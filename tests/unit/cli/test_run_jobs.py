@@ -1,0 +1,116 @@
+"""`heshare run jobs.yaml` and `heshare restore`, over stand-ins for NVML and MPS."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support import kill_drill
+from support.fakenvml import compiler
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.gpu.executor.watchdog import RunNote
+from heshare.processes import started_at
+
+RUN = CliRunner()
+JOBS = """\
+jobs:
+  - {name: quick, command: [sh, -c, "echo hello"], like: resnet50:8, iterations: 2000, count: 2}
+  - {name: long, command: [sleep, "1.2"], like: medium, expected_time_s: 5}
+"""
+
+
+@pytest.fixture
+def machine(tmp_path_factory):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    folder = tmp_path_factory.mktemp("m")
+    environment = {**os.environ, **kill_drill.prepare(folder)}
+    (folder / "jobs.yaml").write_text(JOBS)
+    return folder, environment
+
+
+def start(machine, *words):
+    folder, environment = machine
+    command = [sys.executable, "-m", "heshare", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_run_ended_by_ctrl_c_is_resumed(machine):
+    folder, _ = machine
+    first = start(machine, "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
+    journal = folder / "jobs-run" / "journal.jsonl"
+    until = time.monotonic() + 60
+    while not (journal.exists() and journal.read_bytes().count(b'"completed"') == 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 128 + signal.SIGINT
+    assert errors.rstrip().endswith("ended by SIGINT; continue with: heshare run --resume jobs-run")
+    assert not list((folder / "state" / "heshare").glob("*.json"))
+    second = start(machine, "run", "--resume", "jobs-run", "--json")
+    output, errors = second.communicate(timeout=60)
+    assert second.returncode == 0, errors
+    result = json.loads(output)
+    assert (result["completed"], result["sessions"], result["attempts"]) == (3, 2, 4)
+    assert "0 failed; 100 W now" in errors
+    assert (folder / "jobs-run" / "outputs" / "quick-1.1.log").read_text() == "hello\n"
+
+
+def test_jobs_on_emulated_gpus_start_no_process(tmp_path):
+    path = tmp_path / "jobs.yaml"
+    path.write_text(JOBS)
+    done = RUN.invoke(
+        app, ["run", str(path), "--policy", "random", "--cluster", "1xT4,1xA100", "--json", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [row["job"] for row in result["rows"]] == ["quick-0", "quick-1", "long"]
+    assert result["provenance"] == "emulated"
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devices", "nvml"], "real GPUs without jobs"),
+        (["jobs.yaml", "--resume", "x"], "both a file of jobs and --resume"),
+        (["jobs.yaml", "--devices", "cuda"], "--devices 'cuda'"),
+        (["jobs.yaml", "--hosts", "dask://here:8786"], "--hosts with emulated GPUs"),
+        (["none.yaml"], "no such file"),
+        (["--resume", "nowhere"], "no journal of a run"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    done = RUN.invoke(app, ["run", *words])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    token = "t" * 32
+    gone = subprocess.Popen(["sleep", "0"])
+    started = started_at(gone.pid)
+    left = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
+    gone.wait()
+    note = RunNote(tmp_path / "state" / "heshare" / f"run-{token}.json", token, gone.pid, started, "some-run")
+    note.write()
+    done = RUN.invoke(app, ["restore"])
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert done.exit_code == 0
+    assert "The run in some-run was killed: 1 processes ended" in done.stdout
+    assert left.wait(timeout=5) == -signal.SIGTERM
+    assert not note.path.exists()

@@ -1,0 +1,123 @@
+"""Device model: times, clocks and powers computed by hand on a GPU with round constants."""
+
+from __future__ import annotations
+
+import pytest
+
+from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Timing
+from heshare.devices.device_model import co_run
+from heshare.errors import InputError
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+GPU = Gpu("G", "G", "toy", 10, 640, 1000.0, 100.0, 1.0, 1.0, 200.0, 50.0, (500, 750, 1000))
+POWER = Power(idle_w=50.0, dynamic_w=200.0, memory=0.0, knee_mhz=500.0, v_min=0.5, memory_knee_mhz=0.0)
+NO_CONTENTION = Contention(0.0, 0.0)
+
+
+def constants(contention: Contention = NO_CONTENTION, **timings: Timing) -> Constants:
+    timing = {("G", engine, name): row for name, row in timings.items() for engine in ("eager", "tensorrt")}
+    return Constants(timing, {"G": POWER}, {"G": contention}, {"G": HalfPrecision(0.5, 0.5, 0.0)})
+
+
+PURE = Timing(latency_s=0.0, memory_s=0.0, work_s=0.0, work_per_sample_s=0.01)
+MIXED = Timing(latency_s=0.001, memory_s=0.002, work_s=0.004, work_per_sample_s=0.003, fill_s=0.004)
+
+
+def resident(name: str, batch: int, pct: int = 100, precision: str = "fp32") -> Resident:
+    return Resident(Workload(name, batch, precision), pct)
+
+
+def test_time_is_the_sum_of_all_parts():
+    # 1 + 2 + 4 + hypot(3, 4) = 12 ms
+    estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(0.012, rel=1e-12)
+
+
+def test_share_divides_only_the_work():
+    # 1 + 2 + 4 / 0.5 + hypot(3 / 0.5, 4) = 11 + 7.2111 ms
+    estimate = co_run(GPU, [resident("m", 1, 50)], constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(0.011 + 0.052**0.5 / 1e3 * 1e3**0.5, rel=1e-9)
+
+
+def test_clock_changes_only_the_time_of_the_work():
+    # 1 + 2 + (4 + 5) x 1000 / 500 = 21 ms
+    estimate = co_run(GPU, [resident("m", 1)], 500, constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(0.021, rel=1e-12)
+
+
+def test_half_precision_shortens_work_and_memory():
+    # 1 + 1 + 2 + hypot(1.5, 2) = 6.5 ms
+    estimate = co_run(GPU, [resident("m", 1, precision="fp16")], constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].time_s == pytest.approx(0.0065, rel=1e-12)
+
+
+def test_host_part_hides_a_short_gpu_part():
+    timing = Timing(0.0, 0.0, 0.0, 0.001, host_s=0.01)
+    estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=timing))
+    assert estimate.tasks[0].time_s == pytest.approx(0.01, rel=1e-6)
+
+
+def test_power_of_a_full_gpu_at_the_top_clock_and_at_the_knee():
+    top = co_run(GPU, [resident("p", 1)], constants=constants(p=PURE), power_cap_w=1e6)
+    low = co_run(GPU, [resident("p", 1)], 500, constants=constants(p=PURE), power_cap_w=1e6)
+    assert top.power_w == pytest.approx(250.0)
+    assert low.power_w == pytest.approx(50.0 + 200.0 * 0.5 * 0.25)
+
+
+def test_half_a_gpu_draws_half_the_dynamic_power():
+    estimate = co_run(GPU, [resident("p", 1, 50)], constants=constants(p=PURE), power_cap_w=1e6)
+    assert estimate.power_w == pytest.approx(150.0)
+
+
+def test_power_cap_lowers_the_clock_until_the_power_fits():
+    estimate = co_run(GPU, [resident("p", 1)], constants=constants(p=PURE))
+    # 200 f (0.5 + 0.5 (1000 f - 500) / 500)^2 = 200 f^3 = 150
+    assert estimate.sm_mhz == pytest.approx(1000 * 0.75 ** (1 / 3), rel=1e-9)
+    assert estimate.power_w == pytest.approx(200.0, rel=1e-9)
+    assert estimate.tasks[0].time_s == pytest.approx(0.01 / 0.75 ** (1 / 3), rel=1e-9)
+
+
+def test_two_residents_with_the_whole_gpu_take_turns():
+    estimate = co_run(GPU, [resident("p", 1), resident("p", 1)], constants=constants(p=PURE), power_cap_w=1e6)
+    assert [task.time_s for task in estimate.tasks] == pytest.approx([0.02, 0.02])
+    assert estimate.power_w == pytest.approx(250.0)
+
+
+def test_residents_within_100_pct_slow_down_by_contention_alone():
+    contention = Contention(strength=0.1, wait_s=1e-5)
+    timing = Timing(0.0, 0.0, 0.0, 0.01, kernels=100.0)
+    estimate = co_run(
+        GPU, [resident("p", 1, 50), resident("p", 1, 50)], constants=constants(contention, p=timing), power_cap_w=1e6
+    )
+    assert estimate.tasks[0].time_s == pytest.approx(0.02 * 1.1 + 100 * 1e-5)
+
+
+def test_an_idle_gpu_draws_idle_power():
+    estimate = co_run(GPU, [], constants=constants())
+    assert (estimate.power_w, estimate.tasks) == (50.0, ())
+
+
+def test_utilisation_is_the_busy_part_of_sms_and_memory():
+    estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
+    assert estimate.tasks[0].sm_util_pct == pytest.approx(100 * 7 / 12)
+    assert estimate.tasks[0].dram_util_pct == pytest.approx(100 * 2 / 12)
+
+
+@pytest.mark.parametrize("cap_w", [50.0, 10.0, -1.0, float("nan")])
+def test_co_run_refuses_a_cap_at_or_below_idle_power(cap_w: float):
+    with pytest.raises(InputError, match="idle power"):
+        co_run(GPU, [resident("p", 1)], constants=constants(p=PURE), power_cap_w=cap_w)
+
+
+def test_co_run_refuses_a_clock_off_the_grid():
+    with pytest.raises(InputError, match="nearest"):
+        co_run(GPU, [resident("p", 1)], 600, constants=constants(p=PURE))
+
+
+def test_co_run_refuses_an_unknown_workload_or_gpu():
+    with pytest.raises(InputError, match="calibrated model"):
+        co_run(GPU, [resident("q", 1)], constants=constants(p=PURE))
+    other = Gpu("H", "H", "toy", 1, 1, 1.0, 1.0, 1.0, 1.0, 200.0, 50.0, (1000,))
+    with pytest.raises(InputError, match="one of G"):
+        co_run(other, [resident("p", 1)], constants=constants(p=PURE))

@@ -1,0 +1,173 @@
+"""Checkpoints: a run that is interrupted anywhere continues and ends with the same bytes."""
+
+import os
+import pickle
+import signal
+
+import numpy as np
+import pytest
+
+from heshare.devices.task_sizes import draw
+from heshare.errors import InputError
+from heshare.experiments.long_runs import checkpoint as checkpoints
+from heshare.experiments.long_runs import run_long as run_long_module
+from heshare.experiments.long_runs.run_long import run_long
+from heshare.plugins import make, policies
+from heshare.policies.cached_planner import CachedPlanner
+from heshare.policies.heshare import HeShare
+from heshare.prediction.oracle import DevicePredictor
+from heshare.scheduling.settings import Settings
+from heshare.systems.shared.trace_jobs import venus_tasks
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killing(checkpoints.Checkpoints):
+    """Saves every few events, and kills the run at one of them."""
+
+    killed_at = 0
+    events = loaded_events = 0
+
+    def load(self):
+        state = super().load()
+        type(self).loaded_events = state.loop.events if state else 0
+        return state
+
+    def after_event(self, state):
+        self._every = 3
+        super().after_event(state)
+        type(self).events += 1
+        if type(self).events == type(self).killed_at:
+            raise Killed
+
+
+def small():
+    return HeShare("trade-off", planner=CachedPlanner(Settings(generations=4, population=8)))
+
+
+SCENARIOS = {
+    "gangs": (
+        "8xV100",
+        lambda: venus_tasks(40, rng=np.random.default_rng(1), gpus=8, load=1.2)[0],
+        lambda: make("fifo"),
+    ),
+    "clocks": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("morak")),
+    "plans": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), small),
+    "lots": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("random")),
+}
+
+
+def go(scenario, path, record="full"):
+    cluster, tasks, policy = SCENARIOS[scenario]
+    return run_long(
+        tasks(), Cluster.parse(cluster), policy(), predictor=DevicePredictor(), rng=np.random.default_rng(5),
+        start_cost_s=2.0, record=record, checkpoint=path,
+    )  # fmt: skip
+
+
+def content(result):
+    """Return a run to the last bit, without wall time."""
+    times = [result.jct_s, result.waiting_s, result.gpu_energy_active_j, result.gpu_energy_cluster_j]
+    summary = {key: value for key, value in result.summary().items() if key != "planning_s"}
+    return pickle.dumps([*[time.tobytes() for time in times], result.device_energy_j.tobytes(), repr(summary)]), repr(
+        result.record
+    )
+
+
+@pytest.mark.parametrize("record", ["full", "summary"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_killed_run_continues_and_ends_with_the_same_bytes(scenario, record, tmp_path, monkeypatch):
+    whole = go(scenario, None, record)
+    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
+    rng = np.random.default_rng(len(scenario))
+    path = tmp_path / "run.checkpoint"
+    for _ in range(3):
+        Killing.events, Killing.killed_at = 0, int(rng.integers(3, 12))
+        with pytest.raises(Killed):
+            go(scenario, path, record)
+        assert path.exists()
+    Killing.killed_at = 0
+    assert content(go(scenario, path, record)) == content(whole)
+    # It continued from a checkpoint and did not begin again.
+    assert Killing.loaded_events > 0
+    assert not path.exists()
+
+
+def test_a_streamed_timeline_continues_without_a_row_twice(tmp_path, monkeypatch):
+    folders = [tmp_path / "whole", tmp_path / "resumed"]
+    go("gangs", None, folders[0])
+    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
+    for killed_at in (20, 9):
+        Killing.events, Killing.killed_at = 0, killed_at
+        with pytest.raises(Killed):
+            go("gangs", tmp_path / "c", folders[1])
+    Killing.killed_at = 0
+    go("gangs", tmp_path / "c", folders[1])
+    for name in ("segments.csv", "intervals.csv"):
+        whole, resumed = ((folder / name).read_bytes() for folder in folders)
+        assert whole == resumed
+        assert whole.count(b"\n") > 40
+
+
+@pytest.mark.parametrize("name", policies(variants=True))
+def test_every_policy_can_be_pickled(name):
+    policy = make(name)
+    policy.reset(Cluster.parse("T4,V100"), DevicePredictor(), np.random.default_rng(0))
+    assert pickle.loads(pickle.dumps(policy)).name == policy.name
+
+
+class Signals(checkpoints.Checkpoints):
+    """Sends a signal after the tenth event."""
+
+    count = 0
+
+    def after_event(self, state):
+        type(self).count += 1
+        if type(self).count == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().after_event(state)
+
+
+def test_a_signal_ends_the_run_after_the_event_with_a_checkpoint(tmp_path, monkeypatch):
+    whole = go("gangs", None)
+    monkeypatch.setattr(run_long_module, "Checkpoints", Signals)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt, match=r"SIGTERM; .* continues from here"):
+        go("gangs", tmp_path / "c")
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert content(go("gangs", tmp_path / "c")) == content(whole)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
+    Killing.events, Killing.killed_at = 0, 5
+    with pytest.raises(Killed):
+        go("lots", tmp_path / "c")
+    with pytest.raises(InputError, match="another run"):
+        go("clocks", tmp_path / "c")
+    with pytest.raises(InputError, match="another run"):
+        go("lots", tmp_path / "c", record="summary")
+
+
+@pytest.mark.parametrize("damage", [b"", b"no pickle", pickle.dumps("other")])
+def test_a_damaged_file_is_refused(damage, tmp_path):
+    (tmp_path / "c").write_bytes(damage)
+    with pytest.raises(InputError, match="checkpoint"):
+        go("lots", tmp_path / "c")
+
+
+def test_a_policy_that_cannot_be_pickled_is_refused(tmp_path):
+    gpu = toy_gpu()
+    policy = ScriptedPolicy(lambda event, view: [])
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
+    with pytest.raises(InputError, match="can be pickled"):
+        run_long(
+            [Task(0, Workload("resnet18", 4), 1.0)], Cluster((gpu,)), policy,
+            checkpoint=tmp_path / "c", checkpoint_s=0.0, **options,
+        )  # fmt: skip

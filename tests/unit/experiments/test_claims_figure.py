@@ -1,0 +1,96 @@
+"""The paper's values beside ours: a row a claim, in the colour of its verdict; reasons end the notes of failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.errors import InputError
+from heshare.experiments.claims import claim_table, claims_figure
+from heshare.experiments.claims.claim_table import evaluate_claim, explain_failure, paper_claims
+
+COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
+
+
+def priced(id: str, part: str, value: float, **more: object) -> dict[str, object]:
+    return evaluate_claim(paper_claims()[id, part], measured=value, low=value - 1, high=value + 1, **{**COMMON, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "claims").mkdir()
+    parts = {"Random poorest in energy": False, "Random poorest in JCT": True}
+    one = [priced("H1", "energy", -40.0), priced("O4", "", -12.0, note="It is so."), priced("H5", "", 5.0, holds=parts)]
+    two = [
+        explain_failure(paper_claims()["O4", ""], "The cap.", profile="paper"),
+        explain_failure(paper_claims()["H1", "energy"], "No.", profile="x"),
+    ]
+    for name, rows in (("11_single", one), ("12_sensitivity", two)):
+        (tmp_path / "claims" / f"{name}.json").write_text(json.dumps(rows))
+    return tmp_path
+
+
+def test_a_reason_ends_the_note_of_a_claim_that_fails_and_of_no_other(folder: Path) -> None:
+    table = claim_table.merge(folder)
+    notes = table.set_index(["id", "statement"])["note"].to_dict()
+    assert notes["O4", paper_claims()["O4", ""].statement] == "It is so. Why: The cap."
+    assert "No." not in notes["H1", paper_claims()["H1", "energy"].statement]
+    assert claim_table.profiles(folder) == ["paper", "x"]
+    assert (table["note"] == "Nothing here measures this so far.").sum() == len(table) - 3
+
+
+def test_a_reason_for_a_claim_that_nobody_priced_is_kept_back(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "x.json").write_text(
+        json.dumps([explain_failure(paper_claims()["O4", ""], "The cap.", profile="paper")])
+    )
+    assert set(claim_table.merge(tmp_path)["verdict"]) == {"not yet"}
+    (tmp_path / "claims" / "x.json").write_text('[{"id": "Z9", "part": "", "why": "", "profile": "paper"}]')
+    with pytest.raises(InputError, match="Z9"):
+        claim_table.merge(tmp_path)
+
+
+def test_every_claim_of_the_paper_is_a_row(folder: Path) -> None:
+    frame = claims_figure.plotted(claim_table.merge(folder)).set_index("label")
+    own = [claim for claim in paper_claims().values() if claim.id[0] in "MPHSGO"]
+    assert len(frame) == len(own) == 44
+    assert frame.index.is_unique
+    rows = frame.to_dict("index")
+    first = rows["H1 Trade-off / Morak: energy"]
+    assert [first[name] for name in ("paper", "value", "low", "high", "verdict")] == [-26, -40, -41, -39, "reproduced"]
+    assert rows["H5 Random poorest, Sched-only never best"]["value"] == 50
+    assert rows["P3 SVR: relative error"]["paper"] == 29.12
+    assert frame["value"].notna().sum() == 3
+
+
+def test_the_figure_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: Path) -> None:
+    frame = claims_figure.plotted(claim_table.merge(folder))
+    figure = claims_figure.draw(frame)
+    lines = [line for ax in figure.axes for line in ax.lines]
+    bars = [line for line in lines if line.get_marker() == "|"]
+    assert sorted(float(np.asarray(bar.get_xdata())[0]) for bar in bars) == sorted(frame["paper"])
+    marks = {line.get_marker(): line.get_color() for line in lines if line.get_marker() in ("o", "s", "X")}
+    assert marks == {"o": "#009E73", "s": "#E69F00"}
+    plt.close(figure)
+
+
+def test_the_figure_is_written_with_its_numbers_and_provenance(folder: Path) -> None:
+    claims_figure.write(folder, claim_table.write(folder))
+    said = json.loads((folder / "figA30_claims.json").read_text())
+    assert said["provenance"] == {"emulated": 3}
+    assert "paper, x" in said["caption"]
+    assert len(pd.read_csv(folder / "figA30_claims.csv")) == 44
+    first = (folder / "figA30_claims.png").read_bytes()
+    claims_figure.write(folder, claim_table.merge(folder))
+    assert (folder / "figA30_claims.png").read_bytes() == first
+    assert (folder / "figA30_claims.pdf").stat().st_size > 0
+
+
+def test_with_nothing_measured_the_papers_values_stand_alone(tmp_path: Path) -> None:
+    claims_figure.write(tmp_path, claim_table.write(tmp_path))
+    assert json.loads((tmp_path / "figA30_claims.json").read_text())["provenance"] == {"published": 0}

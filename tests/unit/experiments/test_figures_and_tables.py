@@ -1,0 +1,157 @@
+"""Figures and tables: what is drawn is what the frame says; what is saved is complete and the same each time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+
+from heshare.errors import DeviceError, InputError
+from heshare.experiments import provenance, tables
+from heshare.experiments.figures import diagram, plots, style
+from heshare.experiments.notebooks import notebook, notebook_parameters
+from heshare.files import root, sha256
+
+FRAME = pd.DataFrame(
+    {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
+)
+
+
+@pytest.fixture
+def ax() -> Iterator[Axes]:
+    with style.using():
+        figure, axes = plt.subplots()
+        yield axes
+        plt.close(figure)
+
+
+def context(out: Path) -> notebook.Context:
+    source = notebook_parameters.Notebook(
+        root() / "notebooks/01_motivation.ipynb", {"profile": "paper", "seed": 0}, ("fig01_toy", "table1_toy")
+    )
+    return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out)
+
+
+def test_runs_are_kept_in_build_unless_told_otherwise(tmp_path: Path) -> None:
+    assert context(root() / "figures").cells == root() / "build/cells"
+    assert context(tmp_path / "figures").cells == tmp_path / "figures.cells", "another folder starts from nothing"
+    told = context(tmp_path)
+    told.parameters["cells_dir"] = str(tmp_path / "there")
+    assert told.cells == tmp_path / "there"
+
+
+def test_bars_have_the_frames_heights_and_a_gap_where_it_has_none(ax: Axes) -> None:
+    drawn = plots.bars(ax, FRAME, group="group", series="gpu", value="value", low="low", high="high")
+    heights = [[bar.get_height() for bar in container] for container in drawn]
+    assert heights[0] == [1.0, 3.0]
+    assert heights[1][0] == 2.0
+    assert [container.get_label() for container in drawn] == ["T4", "A100"]
+    assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
+
+
+def test_the_named_plans_lie_on_the_front(ax: Axes) -> None:
+    frame = pd.DataFrame(
+        {"energy_j": [1e6, 2e6, 4e6], "jct_s": [9e3, 5e3, 4e3], "choice": ["En-opt", "Trade-off", "JCT-opt"]}
+    )
+    plots.front(ax, frame)
+    (line,) = (line for line in ax.lines if line.get_label() == "Pareto front")
+    on_line = [tuple(point) for point in line.get_xydata()]
+    marked = [tuple(points.get_offsets()[0]) for points in ax.collections]
+    assert marked == on_line == [(1.0, 9.0), (2.0, 5.0), (4.0, 4.0)]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["Pareto front", "En-opt", "Trade-off", "JCT-opt"]
+
+
+def test_lanes_never_overlap(ax: Axes) -> None:
+    frame = pd.DataFrame(
+        {"gpu": "T4-0", "start_s": [0.0, 0.0, 5.0], "end_s": [4.0, 9.0, 8.0], "kind": ["low", "low", "high"]}
+    )
+    plots.timeline(ax, frame, gpus=["T4-0"], classes=["low", "high"])
+    boxes = [path.get_extents() for collection in ax.collections for path in collection.get_paths()]
+    assert len(boxes) == 3
+    for i, one in enumerate(boxes):
+        for other in boxes[:i]:
+            apart = one.x1 <= other.x0 + 1e-9 or other.x1 <= one.x0 + 1e-9
+            assert apart or one.y1 <= other.y0 + 1e-9 or other.y1 <= one.y0 + 1e-9
+
+
+def test_the_systems_figure_names_code_that_exists() -> None:
+    frame = diagram.steps()
+    assert frame["does"].str.len().min() > 10
+    assert list(frame["stage"]) == ["world", "prediction", "scheduling", "scheduling", "running", "devices"]
+
+
+def test_a_saved_figure_is_four_files_and_the_same_bytes_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        ctx = context(tmp_path / name)
+        with style.using():
+            fig, ax = ctx.figure()
+            plots.bars(ax, FRAME, group="group", series="gpu", value="value")
+            preview = ctx.save(fig, "fig01_toy", data=FRAME, caption="a caption " * 20, rows="emulated")
+        assert preview.path.is_file()
+    for suffix in (".pdf", ".png", ".csv", ".json"):
+        one, two = ((tmp_path / name / f"fig01_toy{suffix}").read_bytes() for name in ("one", "two"))
+        assert one == two
+        assert one
+    assert b"Type3" not in (tmp_path / "one/fig01_toy.pdf").read_bytes()
+    said = json.loads((tmp_path / "one/fig01_toy.json").read_text())
+    assert said["provenance"] == {"emulated": 3}
+    assert said["parameters"] == {"profile": "smoke", "seed": 3}
+    assert said["caption"].startswith("emulated (calibrated on published measurements); a caption")
+    assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
+
+
+def test_captions_fit_the_column() -> None:
+    from matplotlib.textpath import TextPath
+
+    lines = style.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
+    assert len(lines) > 2
+    assert max(TextPath((0, 0), line, size=5.5).get_extents().width for line in lines) <= 230
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "rows"),
+    [("fig09_other", FRAME, "emulated"), ("fig01_toy", FRAME[:0], "emulated"), ("fig01_toy", FRAME, "invented")],
+)
+def test_what_was_not_promised_or_has_no_data_or_origin_is_refused(
+    tmp_path: Path, name: str, data: pd.DataFrame, rows: str
+) -> None:
+    ctx = context(tmp_path / "out")
+    fig, _ = ctx.figure()
+    with pytest.raises(InputError):
+        ctx.save(fig, name, data=data, caption="x", rows=rows)
+    plt.close(fig)
+    assert not (tmp_path / "out").exists()
+
+
+def test_live_is_refused_not_replaced() -> None:
+    values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""}
+    with pytest.raises(DeviceError, match="live"):
+        notebook.setup("02_system", values, outputs=[])
+
+
+def test_streams_of_random_numbers_differ_and_repeat(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    assert ctx.rng(1).random() == ctx.rng(1).random()
+    assert ctx.rng(1).random() != ctx.rng(2).random()
+
+
+def test_tables_align_numbers_and_escape_bars() -> None:
+    frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
+    lines = tables.to_markdown(frame).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert "a\\|b" in lines[2]
+    assert "1.235" in lines[2]
+    assert "12346" in lines[3]
+    assert "| yes" in lines[2]
+    assert lines[1].count(":") == 2
+
+
+def test_input_hashes_has_every_input_once(tmp_path: Path) -> None:
+    listed = provenance.input_hashes()
+    assert list(listed) == sorted(listed)
+    assert listed["data/gpus.csv"] == sha256(root() / "data/gpus.csv")

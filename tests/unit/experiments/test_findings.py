@@ -1,0 +1,118 @@
+"""What results say to claims: hand-made results with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.experiments.claims import claim_table, findings
+from heshare.experiments.studies import motivation
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def runs(**energy: list[float]) -> pd.DataFrame:
+    """One row a repetition and policy; JCT is a tenth of the energy, the cluster account twice the active one."""
+    rows = [
+        {
+            "repetition": number,
+            "title": title,
+            "energy_active_j": value,
+            "energy_cluster_j": 2 * value,
+            "avg_jct_s": value / 10,
+            "avg_waiting_s": 0.0,
+            "avg_execution_s": value / 10,
+            "makespan_s": value,
+        }
+        for title, values in energy.items()
+        for number, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_change_is_the_median_of_the_paired_changes() -> None:
+    table = runs(A=[70, 80, 900], B=[100, 100, 1000])
+    found = findings.change(table, "A", "B", "energy_active_j", rng())
+    assert found["measured"] == pytest.approx(-20)
+    assert (found["low"], found["high"]) == (pytest.approx(-30), pytest.approx(-10))
+    assert "energy (cluster) -20 %" in found["note"]
+
+
+def test_paired_lists_every_ordered_pair() -> None:
+    found = findings.paired(runs(A=[1.0], B=[2.0], C=[4.0]), "avg_jct_s", rng()).set_index(["ours", "theirs"])
+    assert len(found) == 6
+    assert found.loc[("A", "C"), "change_pct"] == pytest.approx(-75)
+    assert found.loc[("C", "A"), "change_pct"] == pytest.approx(300)
+
+
+def test_medians_have_every_metric_of_every_policy() -> None:
+    found = findings.medians(runs(A=[1.0, 2.0, 6.0], B=[2.0, 2.0, 2.0]), rng())
+    assert len(found) == 2 * len(findings.METRICS)
+    energy = found[(found["title"] == "A") & (found["metric"] == "energy_active_j")]
+    assert energy["median"].item() == 2.0
+    assert energy["n"].item() == 3
+
+
+@pytest.mark.parametrize(
+    ("sched_only", "fails"), [([60.0, 60.0], []), ([10.0, 10.0], ["not best in energy", "not best in JCT"])]
+)
+def test_poorest_and_best(sched_only: list[float], fails: list[str]) -> None:
+    table = runs(Random=[100.0, 90.0], **{"Sched-only": sched_only, "En-opt": [30.0, 30.0]})
+    row = claim_table.evaluate_claim(
+        claim_table.paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table, rng())
+    )
+    assert [text for text in fails if f"FAILS: Sched-only {text}" in str(row["note"])] == fails
+    assert row["verdict"] == ("reproduced" if not fails else "direction")
+
+
+def test_prediction_errors_are_compared_with_the_right_rival() -> None:
+    errors = {"RF": 5.0, "MLP": 4.0, "LR": 30.0, "Physics": 2.0}
+    rows = [
+        {"split": split, "technique": name, "quantity": quantity, "error": "relative", "mean_pct": value}
+        for split in ("row", "workload", "gpu")
+        for quantity in ("time", "power", "both")
+        for name, value in errors.items()
+    ]
+    frame = pd.DataFrame(rows).assign(low_pct=lambda f: f["mean_pct"] - 1, high_pct=lambda f: f["mean_pct"] + 1)
+    frame = frame.assign(test_sets=5, data="emulated")
+    forest = findings.prediction_error(frame, "RF", "relative")
+    assert (forest["measured"], forest["against"], forest["n"]) == (5.0, 4.0, 5)
+    linear = findings.prediction_error(frame, "LR", "relative")
+    assert (linear["measured"], linear["against"]) == (30.0, 5.0)
+    assert "published" not in linear["note"]
+    times = frame[(frame["quantity"] == "time") & (frame["split"] != "gpu")].assign(data="published", mean_pct=1.5)
+    both = findings.prediction_error(pd.concat([frame, times]), "RF", "relative")
+    assert "published V100 MPS times (not priced, time only): by row 1.50 %, by workload 1.50 %." in both["note"]
+    assert both["measured"] == 5.0
+
+
+def test_the_motivation_is_what_the_device_model_says() -> None:
+    from heshare.device_query import estimate
+
+    frame = motivation.solo(["T4", "A100"], batch_sizes=[4]).set_index(["workload", "gpu"])
+    found = estimate("T4", ["resnet50:4"])
+    assert frame.loc[("resnet50", "T4"), "time_s"] == found.tasks[0].time_s
+    assert frame.loc[("resnet50", "T4"), "power_w"] == found.power_w
+    middle, low, high = motivation.ratio(frame.reset_index(), "resnet50")
+    assert middle == pytest.approx(found.tasks[0].time_s / estimate("A100", ["resnet50:4"]).tasks[0].time_s)
+    assert low < middle < high
+    pair = motivation.pairs([("resnet50", "vgg19")], batch_size=4, gpus=["A100"]).iloc[0]
+    both = estimate("A100", ["resnet50:4", "vgg19:4"]).tasks
+    assert pair["together_s"] == pytest.approx((both[0].time_s + both[1].time_s) / 2)
+
+
+def test_the_clocks_effect_is_an_elasticity() -> None:
+    mhz = np.array([300, 600, 800, 1000])
+    parts = [
+        pd.DataFrame(
+            {"batch_size": 16, "gpu": gpu, "requested_mhz": mhz, "sm_mhz": mhz, "time_s": mhz.astype(float) ** power}
+        )
+        for gpu, power in (("T4", 0.0), ("V100", -1.0), ("A100", -0.5))
+    ]
+    found = findings.clock_effect(pd.concat(parts))
+    assert found["measured"] == pytest.approx(1.0)
+    assert all(found["holds"].values())
+    assert "T4 -0.00" in found["note"] or "T4 0.00" in found["note"]

@@ -1,0 +1,75 @@
+"""Studies of the gap to the optimum, and of growth."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from support.brute_force import SMALL
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.experiments.studies import optimality_gap, scaling
+from heshare.plus.costs import BatchChoices
+from heshare.plus.optimum.exact_front import exact_front
+from heshare.plus.optimum.lower_bound import Bound
+from heshare.plus.search_settings import SearchSettings
+from heshare.prediction.oracle import DevicePredictor
+from heshare.world.cluster import Cluster
+
+
+def test_a_search_is_held_against_every_plan() -> None:
+    row, exact, found = optimality_gap.against_exact(
+        mixed_tasks(6),
+        Cluster.parse("1xT4,1xA100"),
+        Toy(demand=DEMANDS),
+        rng=np.random.default_rng(0),
+        effort=SearchSettings(rounds=3, choices=SMALL),
+    )
+    assert row["exact_points"] == len(exact)
+    assert row["points"] == len(found)
+    assert 0.98 < row["hypervolume"] <= 1 + 1e-9
+    assert -1e-9 < row["gap_pct"] < 0.5
+
+
+def test_plans_on_the_truth_cost_on_the_device_what_was_believed() -> None:
+    front = exact_front(
+        mixed_tasks(4), Cluster.parse("1xT4,1xA100"), DevicePredictor(), choices=BatchChoices(2, 1, clocks=3)
+    )
+    ran = optimality_gap.device_front(front, points=3, rng=np.random.default_rng(0))
+    assert len(ran) == min(3, len(front))
+    assert ran["energy_j"].to_numpy() == pytest.approx(ran["believed_j"].to_numpy(), rel=1e-6)
+    assert ran["jct_s"].to_numpy() == pytest.approx(ran["believed_s"].to_numpy(), rel=1e-6)
+
+
+def test_the_envelope_spans_the_front() -> None:
+    bound = Bound(np.array([[1.0, 1.0]]), np.array([10.0]), np.array([10.0]), np.array([1]))
+    frame = optimality_gap.envelope(bound, np.array([[2.0, 9.0], [6.0, 5.0]]), points=3)
+    assert frame["jct_s"].tolist() == [8.0, 6.0, 4.0]
+
+
+def test_panels_draw_what_they_are_given() -> None:
+    points = pd.DataFrame(
+        {
+            "series": ["a", "a", "bound", "bound"],
+            "energy_j": [1e6, 2e6] * 2,
+            "jct_s": [3e3, 1e3, 2e3, 5e2],
+            "gap_pct": 1.0,
+        }
+    )
+    fig, axes = plt.subplots(1, 2)
+    lines = optimality_gap.front_panel(axes[0], points)
+    assert [line.get_linestyle() for line in lines] == ["-", "--"]
+    assert lines[0].get_ydata().tolist() == [3.0, 1.0]
+    assert len(optimality_gap.gap_panel(axes[1], points)) == 2
+    plt.close(fig)
+
+
+def test_growth_keeps_the_proportions() -> None:
+    assert str(scaling.cluster_for(600)) == "40xT4,20xV100,20xA100"
+    assert len(scaling.cluster_for(10_000)) == 1000
+    frame = pd.DataFrame({"tasks": [60, 600], "search_s": [0.2, 2.0], "points": [10, 20]})
+    assert scaling.exponent(frame) == pytest.approx(1.0)
+    fig, axes = plt.subplots(1, 2)
+    assert len(scaling.growth_panels(axes, frame)) == 3
+    plt.close(fig)

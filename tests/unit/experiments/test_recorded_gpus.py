@@ -1,0 +1,165 @@
+"""A recorded GPU in the figures: only what it holds, always marked, and the emulated rows as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+from heshare.calibration import record_validation
+from heshare.errors import InputError
+from heshare.experiments.figures import panels
+from heshare.experiments.figures.style import series_style
+from heshare.experiments.notebooks import notebook_parameters, run_notebooks
+from heshare.experiments.studies import motivation, recorded_gpus
+from heshare.gpu.recording import recordings
+from heshare.gpu.recording.budget_plan import PAIRS
+from heshare.gpu.recording.recordings import Recording
+from heshare.prediction.features import FEATURES, is_reference
+
+
+@pytest.fixture(scope="module")
+def h100(made_up_h100: Path) -> Recording:
+    return recordings.read_one(str(made_up_h100))
+
+
+def without(record: Recording, gone: pd.Series) -> Recording:
+    return replace(record, table=record.table[~gone].reset_index(drop=True))
+
+
+def test_figures_1_and_2_hold_what_was_recorded_alone(h100: Recording) -> None:
+    emulated = motivation.solo(batch_sizes=[8])
+    found = recorded_gpus.solo([h100], batch_sizes=[8])
+    assert list(found.columns) == list(emulated.columns)
+    assert len(found) == 15
+    row = found[found["workload"] == "resnet50"].iloc[0]
+    table = h100.table[is_reference(h100.table) & (h100.table["batch_size"] == 8)]
+    cell = table[table["workload"] == "resnet50"].iloc[0]
+    assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
+    assert row["time_low_s"] < row["time_s"] < row["time_high_s"]
+    both = recorded_gpus.beside(emulated, found)
+    pd.testing.assert_frame_equal(both.iloc[: len(emulated)], emulated)
+    assert recorded_gpus.counts(both) == {"emulated": 45, "measured": 15}
+
+
+def test_a_setting_without_repeats_has_no_interval(h100: Recording) -> None:
+    once = replace(h100, table=h100.table.assign(repeats=1))
+    assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
+
+
+def test_without_records_the_emulated_rows_are_the_very_same() -> None:
+    emulated = motivation.pairs(batch_size=8)
+    assert recorded_gpus.beside(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
+    assert recorded_gpus.labelled(emulated).equals(emulated)
+    assert recorded_gpus.said([], emulated, of=6, what="pairs") == ""
+
+
+def test_the_clocks_of_figure_3_are_those_that_were_recorded(h100: Recording) -> None:
+    found = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
+    assert list(found.columns) == list(motivation.clocks("resnet152", batch_sizes=[16], points=2).columns)
+    assert found["requested_mhz"].tolist() == [1980, 1980]
+    assert found["relative_time"].isna().all(), "one clock has nothing to be compared with"
+    words = recorded_gpus.said([h100], found, of=12, what="points")
+    assert words == " H100 (measured): 2 of 12 points, the rest is not in the record and left out."
+
+
+def test_a_pair_of_figure_4_needs_both_and_each_alone(h100: Recording) -> None:
+    found = recorded_gpus.pairs([h100], batch_size=8)
+    assert len(found) == len(PAIRS)
+    table = h100.table[(h100.table["batch_size"] == 8) & (h100.table["mps_pct"] == 100)]
+    pair = table[(table["workload"] == "bert_large") & (table["co_runners"] == "gpt2:8@100")].iloc[0]
+    other = table[(table["workload"] == "gpt2") & (table["co_runners"] == "bert_large:8@100")].iloc[0]
+    assert found["together_s"].iloc[-1] == pytest.approx((pair["time_s"] + other["time_s"]) / 2)
+    gone = without(h100, (h100.table["workload"] == "gpt2") & (h100.table["co_runners"] == ""))
+    assert len(recorded_gpus.pairs([gone], batch_size=8)) == len(PAIRS) - 1
+    assert recorded_gpus.pairs([h100], batch_size=32).empty
+    turns = replace(h100, sharing="time-slice")
+    assert "without MPS, the tasks took turns" in recorded_gpus.said([turns], found, of=6, what="pairs", shared=True)
+
+
+def test_measured_gpus_are_marked_and_look_different() -> None:
+    frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
+    assert recorded_gpus.labelled(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
+    assert recorded_gpus.labelled(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
+    assert series_style("T4 (measured)") != series_style("T4") == series_style("T4 (emulated)")
+    assert series_style("T4 (measured)").colour == series_style("T4").colour
+    assert series_style("H100 (measured)").marker != series_style("A100").marker
+
+
+def test_a_gap_stays_a_gap_in_the_pairs(h100: Recording) -> None:
+    frame = recorded_gpus.pairs([h100], batch_size=8)
+    both = recorded_gpus.labelled(recorded_gpus.beside(motivation.pairs(batch_size=8), frame.iloc[1:]))
+    fig, axes = plt.subplots(4, 1, sharex=True)
+    panels.pair_panels(list(axes), both)
+    bars = axes[3].containers[0]
+    assert len(bars) == len(PAIRS)
+    assert np.isnan(bars[0].get_height())
+    assert axes[3].get_title(loc="left").startswith("H100 (measured): ")
+    plt.close(fig)
+
+
+def test_predictors_get_rows_whose_tasks_were_recorded_alone(h100: Recording) -> None:
+    kept, words = recorded_gpus.covered(h100)
+    assert len(kept) == len(h100.table)
+    assert words.startswith(" H100 (measured): ")
+    kept, words = recorded_gpus.covered(without(h100, is_reference(h100.table) & (h100.table["workload"] == "vgg19")))
+    assert not kept["workload"].eq("vgg19").any()
+    assert not kept["co_runners"].str.contains("vgg19").any()
+    assert "not all recorded alone" in words
+    kept, words = recorded_gpus.covered(
+        replace(h100, table=h100.table[is_reference(h100.table)].reset_index(drop=True))
+    )
+    assert kept.empty
+    assert "too small a record" in words
+
+
+def test_holes_are_filled_and_told(h100: Recording) -> None:
+    blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
+    kept, words = recorded_gpus.covered(blind)
+    assert "the device model's values stand in: l2_util_pct" in words
+    (samples,) = recorded_gpus.samples([kept], 4)
+    assert samples.provenance == "measured"
+    assert not np.isnan(samples.features()).any()
+    assert recorded_gpus.samples([]) == []
+
+
+def test_table_2_gets_the_range_of_each_feature(h100: Recording) -> None:
+    found = recorded_gpus.feature_ranges(pd.DataFrame(FEATURES), {h100.label: h100.table}).set_index("name")
+    assert found.loc["sm_count", "H100 (measured), least"] == found.loc["sm_count", "H100 (measured), most"] == 132
+    assert found.loc["mps_pct", "H100 (measured), most"] == 100
+
+
+def test_the_inventory_says_plainly_that_nothing_was_recorded(h100: Recording) -> None:
+    emulated = h100.table.assign(provenance="emulated")
+    found = recorded_gpus.inventory([emulated])
+    assert found["gpu"].tolist() == ["H100", "none"]
+    assert recordings.COMMAND in found["note"].iloc[1]
+    assert found["rows"].tolist() == [len(emulated), 0]
+    both = recorded_gpus.inventory([emulated, h100.table])
+    assert both["provenance"].tolist() == ["emulated", "measured"]
+
+
+def test_the_panels_of_a_recorded_gpu_can_be_drawn(h100: Recording) -> None:
+    errors = recorded_gpus.labelled(
+        record_validation.errors_by_form(record_validation.left_out_points(h100.table, splits=1)), all_of_them=True
+    )
+    fig, axes = plt.subplots(1, 2)
+    assert len(panels.form_dots(list(axes), errors)) == 4
+    plt.close(fig)
+    fig, ax = plt.subplots()
+    drawn = panels.activity_panels(
+        [ax], recorded_gpus.labelled(record_validation.power_by_activity(h100.table), all_of_them=True)
+    )
+    assert len(drawn) == 3
+    assert ax.get_xlabel() == "SM activity (%),\nby the card"
+    plt.close(fig)
+
+
+def test_a_notebook_that_names_no_recording_is_refused_before_it_runs(tmp_path: Path) -> None:
+    for name in ("01", "04", "13"):
+        with pytest.raises(InputError, match="no recording of 'H9000'"):
+            run_notebooks.prepare(notebook_parameters.find([name]), "smoke", {"source": "recorded:H9000"})

@@ -1,0 +1,193 @@
+"""Worlds that differ in one thing, for everyone; verdicts over them; the pictures of verdicts."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.devices.constants import default
+from heshare.devices.device_model import co_run
+from heshare.devices.task_sizes import draw, time_alone_s
+from heshare.errors import InputError
+from heshare.experiments.claims import verdict_plots
+from heshare.experiments.studies import sensitivity
+from heshare.experiments.studies import sensitivity_worlds as worlds
+from heshare.experiments.studies.sensitivity import BETTER, CONDITIONS, MEASURES, Condition, MeasuredPlace
+from heshare.experiments.studies.variants import ENERGY, JCT, PAPER, PLACED
+from heshare.experiments.sweeps import resolve
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.task_set import helios_durations_s
+from heshare.world.workload import Resident, Workload
+
+REFERENCE = CONDITIONS[0]
+V100 = MeasuredPlace("V100", "1xV100", 3, ("mixed",), ("Trade-off",), (PAPER,))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("world", sorted(worlds.WORLDS))
+def test_a_world_differs_in_the_gpus_that_it_names_and_in_no_other(world: str) -> None:
+    changed, known, other = worlds.WORLDS[world][0], default(), worlds.constants(world)
+    for name in ("T4", "V100", "A100"):
+        card, task = catalogue.gpu(name), (Resident(Workload("gpt2", 8)),)
+        usual, here = co_run(card, task, constants=known), co_run(card, task, constants=other)
+        assert (usual != here) == (name in changed)
+    assert all(other.timing[key] == known.timing[key] for key in known.timing if key[2] != "gpt2")
+
+
+def test_gpt2_moves_apart_between_the_gpus_by_its_own_uncertainty() -> None:
+    known, apart, close = default(), worlds.constants("gpt2-apart"), worlds.constants("gpt2-close")
+    for name, sign in (("T4", 1), ("V100", 1), ("A100", -1)):
+        key = (name, "eager", "gpt2")
+        size = (1 + known.timing[key].uncertainty) ** sign
+        assert apart.timing[key].work_s == pytest.approx(size * known.timing[key].work_s)
+        assert close.timing[key].latency_s == pytest.approx(known.timing[key].latency_s / size)
+        assert apart.timing[key].kernels == known.timing[key].kernels
+
+
+def test_devices_and_beliefs_are_of_the_same_world() -> None:
+    world = "idle-high"
+    (device,) = worlds.devices(world, Cluster.parse("1xA100"))
+    assert device.read().power_w == worlds.constants(world).power["A100"].idle_w == 74.4
+    card, light = catalogue.gpu("A100"), Workload("mobilenet", 1)
+    true_w, usual_w = (
+        co_run(card, (Resident(light),), constants=each).power_w for each in (worlds.constants(world), default())
+    )
+    assert worlds.predictor(world).solo([light], card).power_w[0] == pytest.approx(true_w, rel=0.02)
+    assert true_w > 1.08 * usual_w
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [("alike", 0, 1e-9), ("heavy", 1.8, 2.5)])
+def test_task_sizes_have_the_mean_of_the_recipe_and_another_spread(kind: str, least: float, most: float) -> None:
+    durations_s = worlds.durations_s(kind)
+    assert durations_s.mean() == pytest.approx(helios_durations_s().mean())
+    assert least <= durations_s.std() / durations_s.mean() <= most
+
+
+def test_draws_differ_from_the_recipe_in_one_thing() -> None:
+    usual = draw(40, rng=rng(1))
+    how = {"load": "mixed", "arrivals": "at_once", "interval_s": 60.0, "batch_sizes": (4, 8), "trace": None}
+    found = {kind: worlds.draw(kind, 40, rng=rng(1), **how) for kind in ("without-gpt2", "alike", "heavy", "bursts")}
+    for kind in ("alike", "heavy", "bursts"):
+        assert [one.workload for one in found[kind]] == [one.workload for one in usual]
+    assert [one.iterations for one in found["bursts"]] == [one.iterations for one in usual]
+    times = [one.arrival_s for one in found["bursts"]]
+    assert len(set(times)) == 10
+    assert all(times[4 * at : 4 * at + 4] == [times[4 * at]] * 4 for at in range(10))
+    assert any(one.workload.model == "gpt2" for one in usual)
+    for one, other in zip(found["without-gpt2"], usual, strict=True):
+        assert one.workload.model != "gpt2"
+        alone_s = [task.iterations * time_alone_s(task.workload) for task in (one, other)]
+        assert alone_s[0] == pytest.approx(alone_s[1])
+    alone_s = [task.iterations * time_alone_s(task.workload) for task in found["alike"]]
+    assert alone_s == pytest.approx([helios_durations_s().mean()] * 40)
+
+
+@pytest.mark.parametrize("bad", [lambda: worlds.constants("t4"), lambda: sensitivity.conditions(["cap"])])
+def test_what_nobody_knows(bad: object) -> None:
+    with pytest.raises(InputError, match="Choose"):
+        bad()  # type: ignore[operator]
+    with pytest.raises(InputError, match="draws"):
+        worlds.draw("small", 2, rng=rng())
+
+
+def test_a_name_may_carry_a_text() -> None:
+    made = resolve.device_maker(f"{worlds.HERE}:devices:idle-high")
+    assert made is not None
+    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.IDLE_W["A100"][1]
+
+
+def test_caps_are_moraks_and_limits_both_rivals() -> None:
+    found = sensitivity.rivals(Condition("", "", cap=0.6, limit=2.0))
+    assert found[PAPER, "Morak"] == "morak(cap=0.6,limit=2.0)"
+    assert found[PLACED, "mu-Serve"] == "mu-serve:heshare-placement(limit=2.0)"
+    assert sensitivity.rivals(REFERENCE, [PAPER]) == {(PAPER, "Morak"): "morak", (PAPER, "mu-Serve"): "mu-serve"}
+
+
+def test_everybody_runs_in_the_world_and_an_untouched_place_is_the_reference() -> None:
+    how = {"seed": 0, "seeds": 1, "interval_s": 60.0}
+    usual, other, idle = (
+        sensitivity.runs(V100, condition, **how)  # type: ignore[arg-type]
+        for condition in (REFERENCE, Condition("x", "y", world="t4-low"), Condition("x", "y", world="idle-high"))
+    )
+    pd.testing.assert_frame_equal(usual, other)
+    merged = usual.merge(idle, on=["world", "repetition", "form", "title"], suffixes=("", "_idle"))
+    assert len(merged) == len(usual) == 4
+    assert (merged[f"{ENERGY}_idle"] > merged[ENERGY]).all()
+    theirs = usual[usual["title"].isin(["Morak", "mu-Serve"])]
+    best = usual[usual["title"] == BETTER]
+    assert best[[ENERGY, JCT]].to_numpy().tolist() == [theirs[[ENERGY, JCT]].min().tolist()]
+
+
+def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
+    values = {"Trade-off": ours, "En-opt": ours, "JCT-opt": ours, "HeShare+": ours}
+    theirs = {"Morak": morak, "mu-Serve": mu_serve, BETTER: min(morak, mu_serve)}
+    rows = [("", title, value) for title, value in values.items()]
+    rows += [(form, title, value) for form in (PAPER, PLACED) for title, value in theirs.items()]
+    frame = pd.DataFrame(rows, columns=["form", "title", ENERGY]).assign(world="w")
+    frame[JCT] = frame[ENERGY]
+    return pd.concat([frame.assign(repetition=number) for number in (0, 1)], ignore_index=True)
+
+
+def test_the_median_must_reach_the_papers_value_and_the_nearer_rival_counts() -> None:
+    found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(75.0, 100.0, 90.0))
+    table = sensitivity.verdicts(found, REFERENCE, rng())
+    assert len(table) == 2 * len(MEASURES)
+    rows = table[table["form"] == PAPER].set_index(["id", "part"])
+    assert rows.loc[("H1", "energy"), "change_pct"] == pytest.approx(-25)
+    assert rows["verdict"].to_dict() == {
+        ("H1", "energy"): "direction",
+        ("H1", "jct"): "direction",
+        ("H2", "energy"): "direction",
+        ("H2", "jct"): "direction",
+        ("G1", "Morak"): "direction",
+        ("G1", "mu-Serve"): "direction",
+        ("G2", "Morak"): "reproduced",
+        ("G2", "mu-Serve"): "direction",
+        ("O1", "Morak"): "direction",
+        ("O1", "mu-Serve"): "direction",
+        ("O2", "V100"): "direction",
+        ("O2", "A100"): "direction",
+        ("O3", "T4"): "direction",
+        ("O3", "V100"): "reproduced",
+        ("O3", "A100"): "reproduced",
+        ("O4", ""): "reproduced",
+        ("+", "energy"): verdict_plots.BELOW,
+        ("+", "jct"): verdict_plots.BELOW,
+    }
+    assert rows["rival"].to_dict()["O2", "V100"] == "mu-Serve"
+    assert rows["change_pct"].to_dict()["O2", "V100"] == pytest.approx(100 * (75 / 90 - 1))
+
+
+def test_survival_counts_conditions_and_names_the_worst() -> None:
+    frames = []
+    for condition, ours in ((REFERENCE, 60.0), (CONDITIONS[1], 90.0), (CONDITIONS[2], 120.0)):
+        found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
+        frames.append(sensitivity.verdicts(found, condition, rng()))
+    table = verdict_plots.survival(pd.concat(frames, ignore_index=True))
+    row: pd.DataFrame = table[
+        (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")
+    ]
+    kept = ["change_pct", "conditions", "reproduced", "direction", "not reproduced", "worst_pct", "worst", "fails"]
+    (found_row,) = row[kept].to_numpy().tolist()
+    assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
+
+
+def test_a_cell_has_the_colour_of_its_verdict_and_its_number() -> None:
+    cells = [("one", "", "as is", -40.2, "reproduced"), ("one", "cap", "0.6", 3.0, "not reproduced")]
+    frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "verdict"])
+    _, ax = plt.subplots()
+    drawn = verdict_plots.heat(ax, frame)
+    verdict_plots.column_names(ax, frame)
+    assert [text.get_text() for text in ax.texts] == ["\u221240", "+3", "as is", "0.6", "cap"]
+    assert [patch.get_facecolor() for patch in ax.patches] == [
+        plt.matplotlib.colors.to_rgba(verdict_plots.COLOURS[cell[-1]])  # type: ignore[attr-defined]
+        for cell in cells
+    ]
+    assert len(drawn) == 4
+    plt.close("all")

@@ -1,0 +1,173 @@
+"""`FaultTolerantPolicy` in virtual time, on devices where tasks fail at set moments; times are computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.device import TaskFailure
+from heshare.errors import PolicyError
+from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.policies.policy import EventKind, Start
+from heshare.policies.registry import make
+from heshare.running.observer import Observer
+from heshare.running.run import run
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+
+
+class Failing(ToyDevice):
+    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time."""
+
+    def __init__(self, gpu, doom=(), lost_s=None):
+        super().__init__(gpu)
+        self._doom = sorted(doom)
+        self._lost_s = lost_s
+        self._failed = []
+        self.lost = ""
+
+    def next_event_s(self):
+        moments = [when for when, task, _ in self._doom if task in self._residents]
+        if self._lost_s is not None and not self.lost:
+            moments.append(self._lost_s)
+        return min([super().next_event_s(), *[max(when, self._now_s) for when in moments]])
+
+    def advance(self, to_s):
+        done = super().advance(to_s)
+        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._residents]:
+            self._doom.remove(doom)
+            self.stop(doom[1])
+            self._failed.append(doom[2])
+        if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
+            self.lost = "fell off the bus"
+            for task in list(self._residents):
+                self.stop(task)
+                self._failed.append(TaskFailure(task, "lost", "lost", charged=False))
+        return done
+
+    def take_failures(self):
+        failed, self._failed = self._failed, []
+        return failed
+
+
+class Again(Observer):
+    def __init__(self, times=9):
+        self.left = times
+        self.decisions = []
+
+    def should_retry(self, failed):
+        self.left -= 1
+        return self.left >= 0
+
+    def on_decision(self, event, actions):
+        self.decisions.append((event.time_s, event.kind, event.tasks, tuple(actions)))
+
+
+def tasks(*iterations):
+    return [Task(index, Workload("mobilenet", 1), float(count)) for index, count in enumerate(iterations)]
+
+
+def go(devices, policy, todo, observer=None):
+    observer = observer or Again()
+    cluster = Cluster(tuple(device.gpu for device in devices))
+    done = run(
+        todo, cluster, FaultTolerantPolicy(policy), predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices,
+        observer=observer,
+    )  # fmt: skip
+    return done, observer
+
+
+def all_on_first(event, view):
+    return [Start(task.id, 0) for task in view.waiting]
+
+
+def test_a_failed_task_is_retried_from_its_beginning():
+    done, observer = go(
+        [Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
+    )
+    assert [(interval.start_s, interval.end_s, interval.outcome) for interval in done.record.intervals] == [
+        (0.0, 3.0, "failed: crash"),
+        (3.0, 13.0, "completed"),
+    ]
+    assert [kind for _, kind, *_ in observer.decisions] == [EventKind.ARRIVAL, EventKind.FAILURE, EventKind.COMPLETION]
+
+
+def test_a_task_without_retries_left_stays_failed():
+    device = Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
+    done, _ = go([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), Again(times=0))
+    assert [interval.outcome for interval in done.record.intervals if interval.task == 0] == ["failed: crash"]
+    assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
+
+
+def test_a_suspect_runs_alone_once_nothing_else_waits():
+    device = Failing(
+        GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
+    )
+    done, _ = go([device], ScriptedPolicy(all_on_first), tasks(10.0, 10.0))
+    attempts = [
+        (interval.task, interval.start_s, interval.end_s)
+        for interval in done.record.intervals
+        if interval.outcome == "completed"
+    ]
+    assert attempts == [(1, 2.0, 12.0), (0, 12.0, 22.0)]
+
+
+def test_no_task_is_started_beside_a_suspect():
+    device = Failing(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
+    late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
+    done, _ = go([device], ScriptedPolicy(all_on_first), late)
+    attempts = [
+        (interval.task, interval.start_s, interval.end_s)
+        for interval in done.record.intervals
+        if interval.outcome == "completed"
+    ]
+    assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
+
+
+def test_tasks_of_a_lost_gpu_are_planned_again_on_the_others():
+    devices = [Failing(GPU, lost_s=5.0), Failing(GPU)]
+    done, _ = go(devices, make("random"), tasks(*[8.0] * 6))
+    completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
+    assert sorted(interval.task for interval in completed) == list(range(6))
+    assert all(interval.gpu == 1 for interval in completed if interval.end_s > 5.0)
+    assert {interval.outcome for interval in done.record.intervals if interval.gpu == 0} <= {
+        "failed: lost",
+        "completed",
+    }
+
+
+def test_a_run_without_gpus_left_ends_with_an_error():
+    with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
+        go([Failing(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only"])
+def test_without_failures_every_decision_is_the_same(name):
+    decisions = []
+    for wrap in (FaultTolerantPolicy, lambda policy: policy):
+        observer = Again()
+        cluster = Cluster.parse("2xT4,1xA100")
+        todo = [Task(index, Workload("resnet50", 4), 1e3 + 100 * index) for index in range(12)]
+        run(
+            todo, cluster, wrap(make(name)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
+            devices=[ToyDevice(gpu) for gpu in cluster.gpus], observer=observer,
+        )  # fmt: skip
+        decisions.append(observer.decisions)
+    assert decisions[0] == decisions[1]
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_policies_complete_every_task_through_all_kinds_of_failures(name):
+    crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
+    shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
+    devices = [Failing(GPU, lost_s=7.0), Failing(GPU, crashes), Failing(GPU, shared)]
+    todo = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
+    done, _ = go(devices, make(name), todo, Again(1000))
+    assert sorted(interval.task for interval in done.record.intervals if interval.outcome == "completed") == list(
+        range(12)
+    )
+    assert sum(interval.outcome.startswith("failed") for interval in done.record.intervals) > 3

@@ -1,0 +1,43 @@
+"""Executors killed at random moments: the machine is restored, and every job counts once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support.fakenvml import compiler
+
+
+def drill(kills, seed):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    done = subprocess.run(
+        [sys.executable, "-m", "support.kill_drill", "--kills", str(kills), "--seed", str(seed)],
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+    )
+    return json.loads(done.stdout)
+
+
+def check(result, kills):
+    assert result["faults"] == []
+    assert result["kills"] == result["restored"] == kills
+    assert (result["lost"], result["twice"]) == (0, 0)
+    assert result["runs"] >= 1
+
+
+@pytest.mark.slow
+def test_three_kills():
+    check(drill(3, 3), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("HESHARE_SLOW"), reason="ten minutes: set HESHARE_SLOW=1")
+def test_two_hundred_kills():
+    check(drill(200, 7), 200)

@@ -1,0 +1,176 @@
+"""MPS sessions over a stand-in daemon that is a real process: none is left behind, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from heshare.errors import DeviceError
+from heshare.gpu.mps import MpsSession
+
+GPU = "GPU-00000000-1111-2222-3333-444444444444"
+
+
+def pid_of(session: MpsSession) -> int:
+    folder = Path(session.environment()["CUDA_MPS_PIPE_DIRECTORY"])
+    return int((folder / "nvidia-cuda-mps-control.pid").read_text())
+
+
+def gone(pid: int, within_s: float = 3.0) -> bool:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_clients_get_pipes_a_gpu_and_a_share_of_their_own(mps_mode) -> None:
+    mps_mode("obeys")
+    with MpsSession(GPU) as session:
+        assert session.sharing == "mps"
+        assert session.reason == ""
+        here, there = session.environment(30), session.environment(70)
+        assert here["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+        assert there["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "70"
+        assert here["CUDA_VISIBLE_DEVICES"] == GPU
+        pipe = Path(here["CUDA_MPS_PIPE_DIRECTORY"])
+        assert pipe.is_dir()
+        assert pipe.stat().st_mode & 0o077 == 0
+        assert len(str(pipe / "control")) < 100
+        pid = pid_of(session)
+    assert gone(pid)
+    assert not pipe.exists()
+    assert session.sharing == "time-slice"
+
+
+def test_two_sessions_share_nothing(mps_mode) -> None:
+    mps_mode("obeys")
+    with MpsSession(GPU) as one, MpsSession(GPU) as other:
+        assert one.environment()["CUDA_MPS_PIPE_DIRECTORY"] != other.environment()["CUDA_MPS_PIPE_DIRECTORY"]
+        assert pid_of(one) != pid_of(other)
+
+
+def test_an_exception_ends_the_daemon(mps_mode) -> None:
+    mps_mode("obeys")
+    pids: list[int] = []
+
+    def fail() -> None:
+        with MpsSession(GPU) as session:
+            pids.append(pid_of(session))
+            raise RuntimeError("a test's own")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert gone(pids[0])
+
+
+def test_a_daemon_that_hears_nothing_is_killed_and_its_server_too(mps_mode) -> None:
+    server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
+    with MpsSession(GPU, timeout_s=1.0) as session:
+        pid = pid_of(session)
+    assert gone(pid)
+    assert gone(int(server.read_text()))
+
+
+def test_without_mps_it_is_time_slicing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with MpsSession(GPU) as session:
+        assert session.sharing == "time-slice"
+        assert "nvidia-cuda-mps-control is not on the PATH" in session.reason
+        assert session.environment() == {"CUDA_VISIBLE_DEVICES": GPU}
+        with pytest.raises(DeviceError, match="time-slicing"):
+            session.environment(50)
+    with pytest.raises(DeviceError, match="not on the PATH"):
+        MpsSession(GPU, required=True).start()
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [("refuses", "exit code 1 .its log ends: refuses daemon"), ("hangs", "did not start"), ("mute", "no process id")],
+)
+def test_a_daemon_that_does_not_start_is_time_slicing_or_an_error(mps_mode, mode: str, why: str) -> None:
+    mps_mode(mode)
+    with MpsSession(GPU, timeout_s=0.3) as session:
+        assert session.sharing == "time-slice"
+    with pytest.raises(DeviceError, match=why):
+        MpsSession(GPU, required=True, timeout_s=0.3).start()
+
+
+def test_stopping_twice_is_stopping_once(mps_mode) -> None:
+    mps_mode("obeys")
+    session = MpsSession(GPU)
+    session.stop()
+    session.start()
+    session.stop()
+    session.stop()
+
+
+_PROGRAM = """
+import sys, time
+from heshare.gpu.mps import MpsSession
+session = MpsSession("GPU-1", required=True)
+session.start()
+pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
+print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
+if sys.argv[1] == "end":
+    sys.exit(3)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "SIGTERM", "SIGHUP", "SIGINT"])
+def test_no_daemon_outlives_its_process(mps_mode, how: str) -> None:
+    mps_mode("obeys")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        pid = int(process.stdout.readline())
+        if how != "end":
+            process.send_signal(getattr(signal, how))
+    assert process.returncode == (3 if how == "end" else -getattr(signal, how))
+    assert gone(pid)
+
+
+def test_a_session_ends_what_a_killed_one_left(mps_mode, monkeypatch) -> None:
+    mps_mode("obeys")
+    # Sessions of tests beside this one would end it too.
+    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
+        monkeypatch.setenv("TMPDIR", alone)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        end_what_a_killed_one_left()
+
+
+def end_what_a_killed_one_left() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        pid = int(process.stdout.readline())
+        with MpsSession(GPU, required=True):
+            assert not gone(pid, within_s=0.1)  # its process lives, so it is left alone
+        process.kill()
+    assert not gone(pid, within_s=0.1)
+    with MpsSession(GPU, required=True):
+        assert gone(pid)

@@ -1,0 +1,219 @@
+"""Every NVML call that is made, made to fail with every code there is: no hang, no zero, one message."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import pynvml
+import pytest
+from support.counting_worker import ToyLauncher
+from support.fakenvml import FakeNvml, functions
+
+from heshare.errors import DeviceError
+from heshare.gpu.nvml import binding
+from heshare.gpu.nvml.binding import TABLE, NoReadingError, NotSupportedError, Nvml, NvmlError
+from heshare.gpu.nvml.clock_lock import notes, restore
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.world.workload import Workload
+
+CODES = sorted({getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")})
+INNER = ("field", "metric")
+# What is without effect on any measurement, so that a failure has nothing to say: the end of NVML, memory given back.
+SILENT = ("nvmlShutdown", "nvmlGpmSampleFree")
+HANG_S = 2.0
+
+
+def session(fake: FakeNvml) -> list[float]:
+    """All that HeShare ever asks of NVML, once; returns every number that came out of it."""
+    numbers: list[float] = []
+    with Nvml() as nvml:
+        numbers.append(float(nvml.count()))
+        card = nvml.card("GPU-00000000-1111-2222-3333-444444444444")
+        assert card.uuid().startswith("GPU-")
+    with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
+        assert device.power_kind in ("instant", "average")
+        device.set_clock(1200)
+        numbers += _numbers(device.read())
+        device.set_clock(None)
+        numbers += _numbers(device.read())
+        numbers += [device.free_mib(), device.gpu.tdp_w, device.gpu.memory_mib, *map(float, device.gpu.clocks_mhz)]
+    return numbers
+
+
+def _numbers(reading: object) -> list[float]:
+    names = ("sm_mhz", "power_w", "temperature_c", "sm_util_pct", "dram_util_pct")
+    return [getattr(reading, name) for name in names]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.gpu.nvml.binding.WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(binding.Gpm, "LEAST_S", 0.0)
+
+
+def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:
+    began_s = time.monotonic()
+    try:
+        numbers, message = action(), None
+    except DeviceError as error:
+        numbers, message = [], str(error)
+    assert time.monotonic() - began_s < HANG_S
+    return numbers, message
+
+
+def _spared(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
+    """The kinds of failure that another call makes good: a card without instant power gives the other kind."""
+    power = function in ("nvmlDeviceGetFieldValues", "field")
+    return (NotSupportedError, NoReadingError) if power else NotSupportedError
+
+
+def make_fail(fake: FakeNvml, function: str, code: int) -> None:
+    fake.reset()
+    # Calls that are only made when a newer or an older one is not there.
+    if function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCudaComputeCapability"):
+        fake.set("instant", 0)
+    if function == "nvmlDeviceGetTemperatureV":
+        fake.fail("nvmlDeviceGetTemperature", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    if function == "nvmlDeviceGetCurrentClocksThrottleReasons":
+        fake.fail("nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    fake.fail(function, code)
+
+
+def test_the_table_knows_every_code_of_the_binding() -> None:
+    assert set(CODES) == set(TABLE)
+
+
+def test_the_session_asks_for_everything_that_the_stand_in_has(fake: FakeNvml) -> None:
+    for function in functions():
+        make_fail(fake, function, 0)
+        outcome(lambda: session(fake))
+        assert fake.called(function) > 0, f"{function} is never called"
+
+
+@pytest.mark.parametrize("function", [*functions(), *INNER])
+def test_every_failure_of_a_call_is_one_message_or_no_number(
+    fake: FakeNvml, function: str, record_property: Callable[[str, object], None]
+) -> None:
+    told = 0
+    for code in CODES:
+        make_fail(fake, function, code)
+        numbers, message = outcome(lambda: session(fake))
+        assert fake.called(function) > 0
+        if message is None:
+            # Whatever came out is still a measurement: nothing is zero, what is missing is NaN.
+            assert all(math.isnan(number) or number > 0 for number in numbers)
+            assert function in SILENT or issubclass(TABLE[code][0], _spared(function))
+        else:
+            told += 1
+            assert "\n" not in message
+            assert f"(NVML code {code})" in message
+            assert message.rstrip().endswith(".")
+            assert message.count("failed:") == 1
+        for note in notes():
+            note.unlink()
+    record_property("combinations", len(CODES))
+    assert function in SILENT or told >= len(CODES) - 8
+
+
+def test_count_the_combinations(record_testsuite_property: Callable[[str, object], None]) -> None:
+    count = len(CODES) * (len(functions()) + len(INNER))
+    record_testsuite_property("nvml_calls", len(functions()) + len(INNER))
+    record_testsuite_property("nvml_codes", len(CODES))
+    record_testsuite_property("nvml_combinations", count)
+    assert count >= 1000
+
+
+@pytest.mark.parametrize("code", sorted(TABLE))
+def test_a_failure_while_a_task_runs_ends_the_worker_and_names_the_call(fake: FakeNvml, code: int) -> None:
+    launcher = ToyLauncher()
+    with NvmlDevice(0, launcher) as device:
+        device.start(0, Workload("mobilenet", 4), 100)
+        fake.fail("nvmlDeviceGetClockInfo", code)
+        with pytest.raises(NvmlError, match=f"NVML code {code}"):
+            device.read()
+    assert all(worker._process.returncode is not None for worker in launcher.started)
+    assert fake.get("open") == 0
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        ("power_mw", 0),
+        ("energy_mj", 0),
+        ("temperature_c", 0),
+        ("temperature_c", 255),
+        ("sm_mhz", 0),
+        ("memory_mib", 0),
+        ("free_mib", 1e6),
+        ("cores", 0),
+        ("limit_mw", 0),
+        ("last_mhz", 0),
+        ("memory_mhz", 0),
+        ("power_mw", 0xFFFFFFFF),
+        ("sm_pct", 250.0),
+        ("dram_pct", -1.0),
+    ],
+)
+def test_what_cannot_be_a_measurement_is_refused(fake: FakeNvml, figure: str, value: float) -> None:
+    fake.set(figure, value)
+    with pytest.raises(DeviceError, match="answered"):
+        session(fake)
+
+
+def test_a_metric_that_is_not_a_number_stays_one(fake: FakeNvml) -> None:
+    fake.set("sm_pct", math.nan)
+    with NvmlDevice(0, ToyLauncher()) as device:
+        assert math.isnan(device.read().sm_util_pct)
+        assert device.read().dram_util_pct == 33.25
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NOT_READY, pynvml.NVML_ERROR_IN_USE])
+def test_what_is_transient_is_asked_again(fake: FakeNvml, code: int) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device:
+        fake.fail("nvmlDeviceGetClockInfo", code, times=2)
+        assert device.read().sm_mhz == 1980
+        fake.fail("nvmlDeviceGetClockInfo", code, times=3)
+        with pytest.raises(NvmlError):
+            device.read()
+
+
+def test_what_is_final_is_asked_once(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device:
+        before = fake.called("nvmlDeviceGetClockInfo")
+        fake.fail("nvmlDeviceGetClockInfo", pynvml.NVML_ERROR_GPU_IS_LOST)
+        with pytest.raises(NvmlError):
+            device.read()
+        assert fake.called("nvmlDeviceGetClockInfo") == before + 1
+
+
+def test_nothing_is_left_after_a_failure_at_any_call_of_the_opening(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()):
+        pass
+    calls = int(fake.get("calls"))
+    assert calls > 15
+    for function in functions():
+        if function in ("nvmlInitWithFlags", *SILENT):
+            continue
+        make_fail(fake, function, pynvml.NVML_ERROR_GPU_IS_LOST)
+        outcome(lambda: session(fake))
+        assert fake.get("open") == 0, function
+        assert fake.get("samples") == 0, function
+
+
+def test_a_clock_that_could_not_be_given_back_is_noted_and_restored(fake: FakeNvml) -> None:
+    device = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
+    device.set_clock(1200)
+    fake.fail("nvmlDeviceResetGpuLockedClocks", pynvml.NVML_ERROR_UNKNOWN)
+    with pytest.raises(NvmlError):
+        device.close()
+    assert fake.get("open") == 0
+    (note,) = notes()
+    fake.fail("nvmlDeviceResetGpuLockedClocks", 0)
+    with pytest.raises(DeviceError, match="still holds its clock"):
+        restore()
+    note.write_text(note.read_text().replace('"pid": ', '"pid": 99999'))
+    assert restore() == [device.uuid]
+    assert fake.get("locked_mhz") == 0
+    assert notes() == []

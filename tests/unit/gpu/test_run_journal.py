@@ -1,0 +1,102 @@
+"""The executor's journal: a run is begun once, gone on with, and its jobs are counted once wherever it is torn."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.errors import InputError
+from heshare.gpu.executor.job_tasks import job_history
+from heshare.gpu.executor.run_journal import NAME, RunJournal, read
+from heshare.journal import journal_line
+
+RUN = {"policy": "random"}
+
+
+def decision(*keys):
+    return {"decision": {"t": 1.0, "event": "arrival", "actions": [["start", key, 0, 50, None] for key in keys]}}
+
+
+def end(key, outcome="completed", charged=True, again=False, iterations=5.0):
+    return {"end": {"job": key, "outcome": outcome, "charged": charged, "again": again, "iterations": iterations}}
+
+
+ENTRIES = [
+    {"session": {"at": 0.0}},
+    decision("a", "b"),
+    end("a"),
+    decision("c"),
+    end("b", "failed: crash", again=True),
+    decision("b"),
+    {"session": {"at": 9.0}},
+    decision("b", "c"),
+    end("b"),
+    end("c", "failed: crash"),
+]
+
+
+def test_entries_are_there_when_append_returns_and_when_the_run_goes_on(tmp_path):
+    journal = RunJournal(tmp_path, RUN)
+    for entry in ENTRIES:
+        journal.append(entry)
+    assert read(tmp_path) == [{"run": RUN}, *ENTRIES]
+    journal.close()
+    again = RunJournal(tmp_path, None)
+    assert again.entries == [{"run": RUN}, *ENTRIES]
+    again.close()
+
+
+def test_history_counts_every_attempt_and_what_is_over_once():
+    jobs = job_history([{"run": RUN}, *ENTRIES])
+    assert jobs.over == {"a": "completed", "b": "completed", "c": "failed"}
+    assert jobs.attempts == {"a": 1, "b": 3, "c": 2}
+    assert (jobs.charged, jobs.free) == ({"b": 1, "c": 1}, {})
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=150, deadline=None)
+def test_torn_anywhere_a_run_goes_on_and_nothing_is_counted_twice(tmp_path_factory, cut):
+    whole = b"".join(map(journal_line, [{"run": RUN}, *ENTRIES]))
+    folder = tmp_path_factory.mktemp("torn")
+    least = len(journal_line({"run": RUN}))
+    content = whole[: least + cut % (len(whole) - least + 1)]
+    (folder / NAME).write_bytes(content)
+    journal = RunJournal(folder, None)
+    count = len(journal.entries)
+    assert journal.entries == [{"run": RUN}, *ENTRIES][:count]
+    assert content.count(b"\n") == count
+    journal.append(end("z"))
+    journal.close()
+    assert read(folder)[count:] == [end("z")]
+
+
+def test_a_damaged_line_before_the_end_is_refused_with_its_row(tmp_path):
+    lines = [journal_line(entry) for entry in [{"run": RUN}, *ENTRIES]]
+    lines[3] = lines[3].replace(b"a", b"e", 1)
+    (tmp_path / NAME).write_bytes(b"".join(lines))
+    with pytest.raises(InputError, match=r"row 4: found a damaged line"):
+        RunJournal(tmp_path, None)
+
+
+def test_two_executors_never_share_a_folder(tmp_path):
+    first = RunJournal(tmp_path, RUN)
+    with pytest.raises(InputError, match="another process writes"):
+        RunJournal(tmp_path, None)
+    first.close()
+    RunJournal(tmp_path, None).close()
+
+
+def test_a_run_is_begun_anew_only_where_nothing_was_decided(tmp_path):
+    first = RunJournal(tmp_path, RUN)
+    first.append(ENTRIES[0])
+    first.close()
+    second = RunJournal(tmp_path, {"policy": "morak"})
+    second.append(ENTRIES[1])
+    second.close()
+    assert read(tmp_path) == [{"run": {"policy": "morak"}}, ENTRIES[1]]
+    with pytest.raises(InputError, match="--resume"):
+        RunJournal(tmp_path, RUN)
+    with pytest.raises(InputError, match="no journal of a run"):
+        RunJournal(tmp_path / "none", None)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,27 @@
+"""The worked examples in docstrings of `heshare.plus`: every algorithm has one, and it gives the result that it prints."""
+
+from __future__ import annotations
+
+import doctest
+import pkgutil
+from importlib import import_module
+
+import pytest
+
+import heshare.plus
+
+MODULES = sorted(module.name for module in pkgutil.walk_packages(heshare.plus.__path__, "heshare.plus."))
+EXAMPLES = [name for name in MODULES if ">>> " in (import_module(name).__doc__ or "")]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_worked_examples_print_their_results(name: str) -> None:
+    results = doctest.testmod(import_module(name))
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_every_algorithm_has_a_worked_example() -> None:
+    physics = {f"heshare.plus.physics.{name}" for name in ("roofline", "conformal", "few_shot", "least_squares")}
+    search = {name for name in MODULES if "physics" not in name} - {"heshare.plus.optimum"}
+    assert physics | search <= set(EXAMPLES)

@@ -1,0 +1,57 @@
+"""Fronts of queues and sums of fronts against brute force, and what thinning keeps."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from support.brute_force import costs_of, every_queue
+
+from heshare.plus.costs import BatchChoices
+from heshare.plus.fronts import FrontArchive, queue_front, sum_fronts, thinned_front
+from heshare.plus.search_settings import SearchSettings
+from heshare.scheduling.pareto import non_dominated
+
+
+def test_the_front_of_a_queue_is_that_of_all_its_batchings() -> None:
+    settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
+    costs = costs_of(5, "2xT4,1xA100", settings.choices, seed=2)
+    archive = FrontArchive(costs, settings)
+    archive.add([np.full(5, 2)])
+    points = every_queue(costs, 1, tuple(range(5)))
+    expected = points[non_dominated(points)]
+    np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
+
+
+def test_queue_front_of_one_task_has_both_of_its_options() -> None:
+    front = queue_front(1, 2, np.array([0, 2, 2]), np.array([1.0, 2.0]), np.array([5.0, 3.0]), np.zeros(2), 8)
+    assert front.energy_j.tolist() == [1.0, 2.0]
+    assert [front.batches(point) for point in (0, 1)] == [[(1, 0)], [(1, 1)]]
+
+
+def test_sum_fronts_is_the_front_of_all_sums(rng: np.random.Generator) -> None:
+    fronts = [(np.sort(rng.random(6)), np.sort(rng.random(6))) for _ in range(3)]
+    fronts = [(energy_j, time_s[::-1].copy()) for energy_j, time_s in fronts]
+    sums = np.array([np.sum(points, axis=0) for points in product(*(np.stack(front, axis=1) for front in fronts))])
+    expected = sums[non_dominated(sums)]
+    energy_j, jct_s, chosen = sum_fronts(fronts, 1000)
+    np.testing.assert_allclose(np.stack((energy_j, jct_s), axis=1), expected[np.argsort(expected[:, 0])])
+    again = [sum(front[0][point] for front, point in zip(fronts, row, strict=True)) for row in chosen]
+    np.testing.assert_allclose(again, energy_j)
+
+
+def test_sum_fronts_of_no_fronts_is_one_point() -> None:
+    energy_j, jct_s, chosen = sum_fronts([], 10)
+    assert (energy_j.tolist(), jct_s.tolist(), chosen.shape) == ([0.0], [0.0], (1, 0))
+
+
+def test_thinning_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
+    x = np.sort(rng.random(400))
+    y = (1 - np.sqrt(x)) + 0.02 * rng.random(400)
+    kept = thinned_front(x, y, 60)
+    whole = thinned_front(x, y, 1000)
+    assert len(kept) <= 61
+    assert {whole[0], whole[-1]} <= set(kept)
+    for weight in (0.1, 1.0, 10.0):
+        assert (x + weight * y)[kept].min() <= (x + weight * y).min() * 1.001
+    assert np.all(np.diff(y[kept]) < 0)

@@ -1,0 +1,57 @@
+"""The improved scheduler as a whole: rounds, progress, budget, and its settings."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.errors import InputError
+from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.heshare_plus import optimise
+from heshare.plus.search_settings import SearchSettings
+from heshare.plus.weighted_search import WeightedSearch
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.pareto import non_dominated
+from heshare.world.cluster import Cluster
+
+SMALL = SearchSettings(
+    rounds=3, weights=5, coarse_weights=3, perturbations=1, choices=BatchChoices(clocks=3, mps_variants=2)
+)
+
+
+def test_progress_can_stop_the_search() -> None:
+    rounds: list[int] = []
+    optimise(
+        mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
+        progress=lambda done, front: rounds.append(done) or (len(front) > 0 and done < 2),
+    )  # fmt: skip
+    assert rounds == [1, 2]
+
+
+def test_a_budget_that_is_used_up_still_gives_a_front() -> None:
+    front = optimise(
+        mixed_tasks(6), Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
+        budget_s=0.0,
+    )  # fmt: skip
+    assert len(front) >= 2
+
+
+def test_no_point_of_an_earlier_round_dominates_a_later_front() -> None:
+    toy = Toy(demand=DEMANDS)
+    costs = BatchCosts(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
+    costs.fill_tables()
+    fronts = []
+    search = WeightedSearch(costs, SMALL, np.random.default_rng(3))
+    search.run(None, lambda done, front: fronts.append(front))
+    for early, late in pairwise(fronts):
+        joined = np.concatenate((late, early))
+        assert non_dominated(joined)[len(late) :].sum() == 0
+
+
+@pytest.mark.parametrize("changed", [{"rounds": 0}, {"weights": 1}, {"labels": 2}])
+def test_search_settings_out_of_range_are_refused(changed: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=next(iter(changed))):
+        SearchSettings(**changed)  # type: ignore[arg-type]

@@ -1,0 +1,91 @@
+"""A policy from one function; and the examples of the policy guide, which keep the contract."""
+
+import re
+
+import pytest
+
+import heshare as hs
+from heshare.errors import InputError
+from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.sweep import sweep
+from heshare.files import root
+from heshare.policies import registry
+from heshare.policies.function_policy import policy
+from heshare.policies.policy import Start, Traits
+from heshare.testing.policy_contract import PolicyContract, check_policy
+
+GUIDE = root() / "docs" / "policies.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
+
+
+@pytest.fixture
+def register_policy():
+    """Return a function that registers a policy until the end of the test."""
+    names = []
+
+    def register(name, decide, **declared):
+        names.append(name)
+        return policy(name, **declared)(decide)
+
+    yield register
+    for name in names:
+        registry.unregister(name)
+
+
+def first_gpu(event, view, predictions):
+    free = not len(view.gpus[0].running)
+    return [Start(task.id, 0) for task in view.waiting[:1] if free]
+
+
+def test_examples_of_the_guide_run_and_keep_the_contract(capsys):
+    assert len(EXAMPLES) == 2
+    try:
+        for code in EXAMPLES:
+            exec(compile(code, str(GUIDE), "exec"), {"__name__": "guide"})
+    finally:
+        registry.unregister("duo")
+    printed = capsys.readouterr().out
+    assert "Duo" in printed
+    assert printed.count("holds:") == sum(name.startswith("test_") for name in vars(PolicyContract))
+
+
+def test_example_policy_of_the_guide_has_twenty_lines():
+    body = EXAMPLES[0][EXAMPLES[0].index("import heshare") :].split("\n\n\nprint")[0]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 20
+
+
+def test_policy_registers_a_function(register_policy):
+    register_policy("first", first_gpu, title="First")
+    assert registry.title("first") == "First"
+    assert registry.make("first").traits == Traits(False, False, False)
+    assert "first" in hs.policy_names()
+    frame = hs.compare(4, "T4,A100", ["first", "random"], seeds=1)
+    assert frame["title"].tolist() == ["First", "Random"]
+    assert (frame["avg_jct_s"] > 0).all()
+
+
+def test_policy_replaces_itself_but_no_policy_of_the_package(register_policy):
+    register_policy("first", first_gpu)
+    register_policy("first", first_gpu, title="Second")
+    assert registry.title("first") == "Second"
+    with pytest.raises(InputError, match="twice"):
+        register_policy("random", first_gpu)
+    registry.unregister("random")
+    assert "random" in registry.policies()
+
+
+def test_stored_results_depend_on_the_file_of_the_function(register_policy, tmp_path, monkeypatch):
+    register_policy("first", first_gpu)
+    grid = Grid(policies=("first",), clusters=("T4",), tasks=(2,), seeds=1)
+    assert len(sweep(grid, folder=tmp_path)) == 1
+    monkeypatch.setattr(first_gpu, "__module__", "a_notebook")
+    register_policy("first", first_gpu)
+    assert len(sweep(grid)) == 1
+    with pytest.raises(InputError, match="a_notebook, which has no file"):
+        sweep(grid, folder=tmp_path)
+
+
+def test_contract_fails_on_false_traits(register_policy):
+    register_policy("first", first_gpu, frequency=True)
+    with pytest.raises(AssertionError):
+        check_policy(lambda: registry.make("first"))

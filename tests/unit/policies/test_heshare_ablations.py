@@ -1,0 +1,93 @@
+"""Ablations of HeShare: each lacks the part of its name and keeps the others."""
+
+import numpy as np
+import pytest
+
+from heshare.policies.heshare import ABLATIONS, HeShare
+from heshare.policies.policy import Traits
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.testing.policy_contract import placement
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+CLUSTER = Cluster.parse("2xT4,V100,A100")
+MODELS = ("bert_large", "mobilenet")
+TASKS = tuple(Task(index, Workload(MODELS[index % 2], 4), 1_000.0 * (1 + index)) for index in range(12))
+QUICK = "(population=10,generations=20)"
+
+
+class WrongPredictor(DevicePredictor):
+    """Predicts a hundred times the true time for the small model."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        truth = super().co_run(sets, gpu, sm_mhz)
+        for row, residents in enumerate(sets):
+            for column, task in enumerate(residents):
+                truth.time_s[row, column] *= 100.0 if task.workload.model == "mobilenet" else 1.0
+        return truth
+
+
+def run_ablation(name, predictor=None):
+    predictor = predictor or DevicePredictor()
+    return run(TASKS, CLUSTER, make(name + QUICK), predictor=predictor, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "traits"),
+    [
+        ("", Traits(True, True, True)),
+        ("/random-placement", Traits(True, True, False)),
+        ("/no-mps", Traits(True, True, True)),
+        ("/no-clock", Traits(False, True, True)),
+        ("/no-batches", Traits(True, False, True)),
+        ("/true-predictor", Traits(True, True, True)),
+    ],
+)
+def test_traits_of_each_ablation(name, traits):
+    assert make(f"heshare:trade-off{name}").traits == traits
+
+
+def test_trade_off_uses_mps_clocks_and_batches():
+    result = run_ablation("heshare:trade-off")
+    assert {interval.mps_pct for interval in result.record.intervals} - {100}
+    assert not result.timeline["requested_mhz"].isna().any()
+    assert result.timeline["tasks"].max() > 1
+
+
+def test_without_mps_all_tasks_have_100_percent():
+    result = run_ablation("heshare:trade-off/no-mps")
+    assert {interval.mps_pct for interval in result.record.intervals} == {100}
+    assert result.timeline["tasks"].max() > 1
+
+
+def test_without_clocks_none_is_requested():
+    assert run_ablation("heshare:trade-off/no-clock").timeline["requested_mhz"].isna().all()
+
+
+def test_without_batches_no_tasks_share():
+    assert run_ablation("heshare:trade-off/no-batches").timeline["tasks"].max() == 1
+
+
+def test_random_placement_equals_the_policy_random():
+    assert placement(run_ablation("heshare:trade-off/random-placement")) == placement(
+        run(TASKS, CLUSTER, make("random"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+    )
+
+
+def test_the_true_predictor_ignores_a_wrong_one():
+    right, wrong = run_ablation("heshare:trade-off"), run_ablation("heshare:trade-off", WrongPredictor())
+    true = run_ablation("heshare:trade-off/true-predictor", WrongPredictor())
+    assert true.record == right.record != wrong.record
+    assert true.predictor_calls == right.predictor_calls > 0
+
+
+def test_every_ablation_equals_trade_off_with_parameters():
+    for name, (_, preset) in ABLATIONS.items():
+        parameters = ",".join(f"{key}={value}" for key, value in preset.items())
+        short, long = make(f"heshare:trade-off/{name}"), make(f"heshare:trade-off({parameters})")
+        assert isinstance(short, HeShare)
+        assert isinstance(long, HeShare)
+        assert short.planner.key == long.planner.key != HeShare().planner.key

@@ -1,0 +1,90 @@
+"""Release of plans: clock before tasks, one batch after the other, new plan when tasks arrive."""
+
+import numpy as np
+import pytest
+
+from heshare.errors import PolicyError
+from heshare.policies.plan_release import FixedPlanPolicy, PlanReleasePolicy
+from heshare.policies.policy import Traits
+from heshare.running.run import run
+from heshare.scheduling.plan import Batch, Plan
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+LIGHT = Workload("resnet18", 4)
+
+
+def run_policy(tasks, policy, gpus=1):
+    devices = [ToyDevice(GPU) for _ in range(gpus)]
+    cluster = Cluster((GPU,) * gpus)
+    return run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+
+
+def plan(tasks, *queues):
+    return Plan(Cluster((GPU,) * len(queues)), tuple(tasks), queues, 0.0, 0.0)
+
+
+def timeline_rows(result):
+    return [(row.gpu, row.start_s, row.end_s, row.residents) for row in result.timeline.itertuples()]
+
+
+def test_a_batch_starts_when_the_batch_before_has_ended():
+    tasks = [Task(index, LIGHT, iterations) for index, iterations in enumerate([1.0, 3.0, 2.0])]
+    result = run_policy(tasks, FixedPlanPolicy(plan(tasks, (Batch((0, 1), (40, 60), 1000), Batch((2,), (100,), 500)))))
+    assert timeline_rows(result) == [(0, 0.0, 2.0, "0@40+1@60"), (0, 2.0, 4.0, "1@60"), (0, 4.0, 8.0, "2@100")]
+    assert result.timeline["requested_mhz"].tolist() == [1000, 1000, 500]
+    assert result.waiting_s.tolist() == [0.0, 0.0, 4.0]
+    assert result.energy_active_j == 4.0 * 110.0 + 4.0 * 60.0
+
+
+def test_gpus_release_their_batches_independently():
+    tasks = [Task(0, LIGHT, 5.0), Task(1, LIGHT, 1.0), Task(2, LIGHT, 1.0)]
+    result = run_policy(
+        tasks, FixedPlanPolicy(plan(tasks, (Batch((0,), (100,)),), (Batch((1,), (100,)), Batch((2,), (100,))))), 2
+    )
+    assert result.jct_s.tolist() == [5.0, 1.0, 2.0]
+    assert result.timeline["requested_mhz"].isna().all()
+
+
+def test_fixed_plan_derives_its_traits_from_the_batches():
+    tasks = [Task(0, LIGHT, 1.0), Task(1, LIGHT, 1.0)]
+    assert FixedPlanPolicy(plan(tasks, (Batch((0, 1), (50, 50)),))).traits == Traits(False, True, False)
+    clocked = plan(tasks, (Batch((0,), (100,), 500), Batch((1,), (100,))))
+    assert FixedPlanPolicy(clocked).traits == Traits(True, False, False)
+
+
+def test_fixed_plan_rejects_other_tasks_and_another_cluster():
+    tasks = [Task(0, LIGHT, 1.0)]
+    policy = FixedPlanPolicy(plan(tasks, (Batch((0,), (100,)),)))
+    with pytest.raises(PolicyError, match="2 tasks wait, and the plan is for 1"):
+        run_policy([*tasks, Task(1, LIGHT, 1.0)], policy)
+    with pytest.raises(PolicyError, match="the plan is for 1xToy, and the run is on 2xToy"):
+        run_policy(tasks, policy, gpus=2)
+
+
+class LongestFirst(PlanReleasePolicy):
+    """One task at a time on GPU 0, the longest waiting task first."""
+
+    name = "longest-first"
+    traits = Traits(False, False, False)
+
+    def reset(self, cluster, predictor, rng):
+        super().reset(cluster, predictor, rng)
+        self.planned = []
+
+    def plan(self, tasks):
+        self.planned.append([task.id for task in tasks])
+        longest = sorted(tasks, key=lambda task: -task.iterations)
+        return [[Batch((task.id,), (100,)) for task in longest]]
+
+
+def test_new_tasks_are_planned_together_with_those_not_started():
+    policy = LongestFirst()
+    tasks = [Task(0, LIGHT, 4.0), Task(1, LIGHT, 1.0), Task(2, LIGHT, 2.0, 1.0), Task(3, LIGHT, 3.0, 2.0)]
+    result = run_policy(tasks, policy)
+    # Planned at 0, and at 4 once for both arrivals, because no task could start before.
+    assert policy.planned == [[0, 1], [1, 2, 3]]
+    assert [interval.task for interval in result.record.intervals] == [0, 3, 2, 1]

@@ -1,0 +1,131 @@
+"""The registry, Table I, the policy Random, and the planner that HeShare's policies share."""
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.plugins import make, policies, title
+from heshare.policies.cached_planner import CachedPlanner, share_planners
+from heshare.policies.heshare import HeShare
+from heshare.policies.policy import ReusesPlanning, Traits
+from heshare.policies.random_placement import Random, memory_batches
+from heshare.policies.registry import PUBLISHED, declared_traits, register, table_1
+from heshare.running.run import run
+from heshare.scheduling.settings import Settings
+from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+LIGHT, HEAVY = Workload("mobilenet", 1), Workload("bert_large", 32)
+QUICK = Settings(population=6, generations=5)
+CLUSTER = Cluster.parse("2xT4,A100")
+TASKS = tuple(Task(index, LIGHT, 10.0 * (1 + index)) for index in range(8))
+
+
+def run_policy(policy, tasks=TASKS, predictor=None, seed=0):
+    predictor = predictor or ToyPredictor()
+    rng = np.random.default_rng(seed)
+    return run(tasks, CLUSTER, policy, predictor=predictor, rng=rng, devices=toy_devices(CLUSTER))
+
+
+def test_policies_are_in_the_paper_s_order_with_its_titles():
+    assert list(policies())[:5] == ["random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt"]
+    assert [title(name) for name in list(policies())[:5]] == ["Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt"]
+    assert title("somebody's") == "somebody's"
+    assert all(make(name).name == name for name in policies())
+
+
+def test_make_lists_the_known_names_for_an_unknown_one():
+    with pytest.raises(InputError, match="heshare:en-opt"):
+        make("heshare")
+
+
+def test_register_rejects_a_name_twice():
+    with pytest.raises(InputError, match="'random' twice"):
+        register("random", title="Another")(Random)
+
+
+def test_table_1_keeps_published_and_declared_apart():
+    table = table_1()
+    assert table["provenance"].tolist() == ["published"] * 5 + ["declared"] * len(policies())
+    assert PUBLISHED["Morak"] == Traits(frequency=True, multi_task=True, heterogeneous=False)
+    assert declared_traits()["Trade-off"] == PUBLISHED["HeShare"]
+
+
+def test_random_draws_all_gpus_with_equal_chance():
+    tasks = [Task(index, LIGHT, 1.0) for index in range(300)]
+    policy = Random()
+    policy.reset(CLUSTER, ToyPredictor(), np.random.default_rng(1))
+    sizes = [sum(len(batch.tasks) for batch in queue) for queue in policy.plan(tasks)]
+    assert sum(sizes) == 300
+    # Within four standard deviations of a fair draw.
+    assert all(abs(size - 100) < 4 * np.sqrt(300 * (1 / 3) * (2 / 3)) for size in sizes)
+
+
+def test_random_draws_each_task_once():
+    policy = Random()
+    policy.reset(CLUSTER, ToyPredictor(), np.random.default_rng(1))
+    first = [{task for batch in queue for task in batch.tasks} for queue in policy.plan(TASKS[:4])]
+    second = [{task for batch in queue for task in batch.tasks} for queue in policy.plan(TASKS)]
+    assert all(before <= after for before, after in zip(first, second, strict=True))
+
+
+def test_random_names_a_task_that_fits_no_gpu():
+    huge = Task(0, Workload("bert_large", 100_000), 1.0)
+    with pytest.raises(InputError, match=r"task 0, bert_large:100000, which needs \d+ MiB"):
+        run_policy(Random(), tasks=(huge,))
+
+
+def test_memory_batches_fill_the_memory_in_order():
+    need_mib = memory_mib(HEAVY)
+    tasks = [Task(index, HEAVY, 1.0) for index in range(5)]
+    batches = memory_batches(tasks, toy_gpu(memory_mib=2.5 * need_mib))
+    assert [batch.tasks for batch in batches] == [(0, 1), (2, 3), (4,)]
+    assert all(pct == 100 and batch.sm_mhz is None for batch in batches for pct in batch.mps_pct)
+
+
+def test_memory_batches_keep_to_the_mps_clients():
+    tasks = [Task(index, LIGHT, 1.0) for index in range(50)]
+    assert [len(batch.tasks) for batch in memory_batches(tasks, toy_gpu(memory_mib=1e9))] == [48, 2]
+
+
+def test_cached_planner_plans_once_and_counts_the_time_for_each_policy():
+    planner = CachedPlanner(QUICK)
+    trade_off, en_opt = HeShare("trade-off", planner=planner), HeShare("en-opt", planner=planner)
+    first, second = run_policy(trade_off), run_policy(en_opt)
+    assert isinstance(en_opt, ReusesPlanning)
+    assert trade_off.reused.predictor_calls == 0
+    assert en_opt.reused.predictor_calls == second.predictor_calls == first.predictor_calls > 0
+    assert second.planning_s >= en_opt.reused.planning_s > 0
+
+
+def test_cached_front_advances_the_random_state_as_planning_does():
+    planned, cached, planner = np.random.default_rng(5), np.random.default_rng(5), CachedPlanner(QUICK)
+    first, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), planned)
+    second, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), cached)
+    assert second is first
+    assert planned.random() == cached.random()
+
+
+def test_cached_planner_plans_again_for_another_random_state():
+    planner = CachedPlanner(QUICK)
+    first, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(1))
+    second, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(2))
+    assert first is not second
+
+
+def test_share_planners_joins_equal_planners_only():
+    first, equal, other = HeShare("en-opt"), HeShare("jct-opt"), HeShare("jct-opt", planner=CachedPlanner(QUICK))
+    share_planners([first, Random(), equal, other])
+    assert first.planner is equal.planner
+    assert other.planner is not first.planner
+
+
+def test_heshare_releases_the_chosen_plan():
+    planner = CachedPlanner(QUICK)
+    front, _ = planner.front(TASKS, CLUSTER, ToyPredictor(), np.random.default_rng(0))
+    for choice in ("trade-off", "en-opt", "jct-opt"):
+        result = run_policy(HeShare(choice, planner=planner))
+        assert {interval.task: interval.gpu for interval in result.record.intervals} == front.choose(choice).scheme

@@ -1,0 +1,87 @@
+"""Descriptions of policies with parameters: parsing, canonical form, titles, errors."""
+
+import pytest
+
+from heshare.errors import InputError
+from heshare.plugins import canonical, make, policies, title
+from heshare.policies.heshare import HeShare
+from heshare.policies.policy_parameters import parameters_of
+
+
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        ("morak", "morak"),
+        ("morak()", "morak"),
+        (" morak( k = 3 , cap=0.7 ) ", "morak(cap=0.7,k=3)"),
+        ("morak(k=2,cap=0.80)", "morak"),
+        ("morak(limit=2)", "morak(limit=2.0)"),
+        ("morak:search(mode=feedback)", "morak:search(mode=feedback)"),
+        ("morak:search(mode=search)", "morak:search"),
+        ("mu-serve(remember=off)", "mu-serve(remember=no)"),
+        ("heshare:en-opt(mps_pcts=50/100,clocks=3)", "heshare:en-opt(clocks=3,mps_pcts=50/100)"),
+        ("heshare:trade-off/no-clock(population=10)", "heshare:trade-off/no-clock(population=10)"),
+    ],
+)
+def test_canonical_description_is_the_name_of_the_policy(text, description):
+    assert canonical(text) == description
+    assert make(text).name == description
+    assert canonical(description) == description
+
+
+def test_title_lists_changed_parameters():
+    assert title("morak(k=3,cap=0.7)") == "Morak (cap 0.7, k 3)"
+    assert title("morak(k=2)") == "Morak"
+    assert title("somebody's(k=2)") == "somebody's(k=2)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("morak(capp=0.7)", "found parameter 'capp' of morak; expected one of its parameters: alpha, beta, cap"),
+        ("random(k=2)", "none at all"),
+        ("morak(k=2.5)", "found k=2.5 of morak; expected a whole number, such as 2"),
+        ("morak(cap=high)", "expected a number, such as 0.8"),
+        ("morak(cap=nan)", "expected a number"),
+        ("mu-serve(remember=perhaps)", "expected yes or no"),
+        ("heshare:en-opt(mps_pcts=10/x)", "whole numbers with /"),
+        ("heshare:en-opt(mps_pcts=10/20)", "ascending percentages from 1 that end with 100"),
+        ("heshare:en-opt(placement=sensitivity)", "heshare or random"),
+        ("morak(k=2,k=3)", "k twice"),
+        ("morak(k)", "parameters such as cap=0.7"),
+        ("morak(k=2", "a name, or a name with parameters"),
+        ("morrak(k=2)", "one of random, sched-only"),
+    ],
+)
+def test_make_raises_one_line_for_a_bad_description(text, message):
+    with pytest.raises(InputError, match=message) as error:
+        make(text)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_reach_the_settings():
+    policy = make("heshare:jct-opt(population=12,recovery=no,overload=1)")
+    assert isinstance(policy, HeShare)
+    assert (policy.choice, policy.planner.settings.population, policy.planner.settings.recovery) == (
+        "jct-opt",
+        12,
+        False,
+    )
+    assert policy.planner.settings.overload == 1.0
+
+
+def test_variants_are_registered_but_not_listed_as_systems():
+    assert set(policies()) < set(policies(variants=True))
+    assert {name for name, entry in policies(variants=True).items() if entry.variant} >= {
+        "morak:heshare-placement",
+        "mu-serve:sensitivity",
+        "heshare:trade-off/no-mps",
+    }
+    assert not any(":" in name for name in policies() if name.startswith(("morak", "mu-serve")))
+
+
+def test_parameters_of_takes_defaults_that_a_description_can_contain():
+    def factory(*, k: int = 2, planner: object = None, shares: tuple[int, ...] = (1, 2), rest: tuple[str] = ("a",)):
+        return k, planner, shares, rest
+
+    assert dict(parameters_of(factory)) == {"k": 2, "shares": (1, 2)}

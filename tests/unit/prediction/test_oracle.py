@@ -1,0 +1,57 @@
+"""The oracle predicts what the device model does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.device_model import co_run
+from heshare.errors import InputError
+from heshare.prediction.oracle import DevicePredictor
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Workload, parse_resident
+
+V100 = gpu("V100")
+PAIR = (parse_resident("vgg19:8@50"), parse_resident("resnet50:4@30"))
+
+
+def test_co_run_returns_the_times_and_power_of_the_device_model() -> None:
+    answer = DevicePredictor().co_run([PAIR, PAIR[:1]], V100, [900, None])
+    truth, alone = co_run(V100, PAIR, 900), co_run(V100, PAIR[:1], None)
+    assert answer.time_s[0] == pytest.approx([task.time_s for task in truth.tasks])
+    assert answer.time_s[1, 0] == alone.tasks[0].time_s
+    assert np.isnan(answer.time_s[1, 1])
+    assert answer.power_w == pytest.approx([truth.power_w, alone.power_w])
+
+
+def test_order_changes_no_bit_and_a_set_is_computed_once() -> None:
+    predictor = DevicePredictor()
+    first = predictor.co_run([PAIR], V100, [None])
+    second = predictor.co_run([PAIR[::-1]], V100, [None])
+    assert second.time_s[0, ::-1].tolist() == first.time_s[0].tolist()
+    assert second.power_w.tolist() == first.power_w.tolist()
+    assert predictor.calls == 2
+
+
+def test_solo_predicts_each_workload_at_100_pct() -> None:
+    answer = DevicePredictor().solo([Workload("gpt2", 4), Workload("vgg19", 8)], V100, 1380)
+    assert answer.time_s.shape == (2, 1)
+    assert answer.time_s[1, 0] == co_run(V100, [parse_resident("vgg19:8@100")], 1380).tasks[0].time_s
+
+
+def test_co_run_refuses_a_clock_off_the_grid() -> None:
+    with pytest.raises(InputError, match="a clock of its grid"):
+        DevicePredictor().co_run([PAIR], V100, [901])
+
+
+def test_another_device_model_can_be_given() -> None:
+    class Estimate:
+        power_w = 42.0
+
+        class Task:
+            time_s = 0.5
+
+        tasks = (Task(), Task())
+
+    answer = DevicePredictor(lambda gpu, residents, clock: Estimate()).co_run([PAIR], V100, [None])
+    assert (answer.time_s.tolist(), answer.power_w.tolist()) == ([[0.5, 0.5]], [42.0])

@@ -1,0 +1,96 @@
+"""Table V: five techniques, three kinds of split, nothing learned from a test row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.calibration.public_mps_record import published_samples
+from heshare.errors import InputError
+from heshare.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
+from heshare.prediction.features import is_reference
+from heshare.prediction.samples import SPLITS, folds
+from heshare.prediction.table5 import TECHNIQUES, prediction_errors
+from heshare.profiles import store
+
+
+@pytest.fixture(scope="module")
+def profiles() -> pd.DataFrame:
+    root = Path(__file__).resolve().parents[3]
+    return store.read(root / "data" / "profiles" / "emulated")
+
+
+@pytest.fixture(scope="module")
+def table(profiles: pd.DataFrame) -> pd.DataFrame:
+    return prediction_errors(profiles, quick=True, others=PHYSICS_TECHNIQUE)
+
+
+def test_prediction_errors_have_every_split_technique_quantity_and_error(table: pd.DataFrame) -> None:
+    assert [technique.name for technique in TECHNIQUES] == ["SVR", "DT", "LR", "MLP", "RF"]
+    keys = table[["split", "technique", "quantity", "error"]].drop_duplicates()
+    assert len(keys) == len(table) == 3 * 6 * 3 * 2
+    assert np.isfinite(table["mean_pct"]).all()
+    assert (table["low_pct"] <= table["mean_pct"]).all()
+    assert (table["mean_pct"] <= table["high_pct"]).all()
+
+
+def test_both_is_the_mean_of_time_and_power(table: pd.DataFrame) -> None:
+    wide = table.pivot_table(index=["split", "technique", "error"], columns="quantity", values="mean_pct")
+    assert wide["both"].to_numpy() == pytest.approx((wide["time"] + wide["power"]).to_numpy() / 2, abs=0.011)
+
+
+def test_the_forest_beats_linear_regression_and_a_new_gpu_is_hardest(table: pd.DataFrame) -> None:
+    error = table[(table["quantity"] == "both") & (table["error"] == "relative")].set_index(["split", "technique"])
+    mean = error["mean_pct"]
+    assert mean["row", "RF"] < mean["row", "LR"]
+    assert mean["row", "RF"] < mean["row", "DT"]
+    assert mean["gpu", "RF"] > 2 * mean["row", "RF"]
+
+
+def test_the_physics_predictor_beats_the_forest_on_every_split(table: pd.DataFrame) -> None:
+    error = table[(table["quantity"] == "both") & (table["error"] == "relative")].set_index(["split", "technique"])
+    for split, limit in (("row", 8), ("workload", 10), ("gpu", 12)):
+        assert error["mean_pct"][split, "Physics"] < min(limit, error["mean_pct"][split, "RF"])
+
+
+def test_published_samples_hold_times_without_power() -> None:
+    samples = published_samples()
+    assert len(samples.rows) == 4 + 4 * 32 * 3 + 2 * 625
+    assert samples.truth[:, 1].tolist() == pytest.approx([np.nan] * len(samples.rows), nan_ok=True)
+    errors = prediction_errors(samples, quick=True, others=PHYSICS_TECHNIQUE)
+    assert set(errors["data"]) == {"published"}
+    assert set(errors["quantity"]) == {"time"}
+    assert set(errors["split"]) == {"row", "workload"}
+    error = errors[errors["error"] == "relative"].set_index(["split", "technique"])["mean_pct"]
+    assert error["row", "RF"] < 3.91
+    assert error["workload", "Physics"] < 10
+
+
+def test_the_same_seed_gives_the_same_table(profiles: pd.DataFrame, table: pd.DataFrame) -> None:
+    rows = table[table["split"] == "row"].reset_index(drop=True)
+    again = prediction_errors(profiles, quick=True, splits=("row",), others=PHYSICS_TECHNIQUE)
+    pd.testing.assert_frame_equal(
+        rows.drop(columns=["low_pct", "high_pct"]), again.drop(columns=["low_pct", "high_pct"])
+    )
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_folds_hold_out_rows_workloads_or_gpus(profiles: pd.DataFrame, kind: str) -> None:
+    samples = profiles[~is_reference(profiles)].reset_index(drop=True)
+    splits = list(folds(kind, samples, 0, False))
+    assert len(splits) == {"row": 5, "workload": 5, "gpu": 3}[kind]
+    for train, test in splits:
+        assert not set(train) & set(test)
+        assert len(train) + len(test) == len(samples)
+        if kind != "row":
+            assert not set(samples[kind].iloc[train]) & set(samples[kind].iloc[test])
+
+
+def test_prediction_errors_refuse_unknown_splits_and_targets(profiles: pd.DataFrame) -> None:
+    with pytest.raises(InputError, match="row or workload or gpu"):
+        prediction_errors(profiles, splits=("column",), quick=True, others=PHYSICS_TECHNIQUE)
+    with pytest.raises(InputError, match="load or ratio or literal"):
+        prediction_errors(profiles, target="cubic", quick=True, others=PHYSICS_TECHNIQUE)

@@ -1,0 +1,210 @@
+"""The recorder on the emulated device: the model's values within the noise, and resumed recordings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heshare.devices.device import Reading
+from heshare.devices.device_model import co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.errors import DeviceError, InputError
+from heshare.gpu.open_device import emulated
+from heshare.gpu.recording.profile_device import profile, record_points
+from heshare.gpu.recording.recording_journal import RecordingJournal
+from heshare.gpu.recording.regenerate_profiles import regenerate
+from heshare.profiles import design, store
+from heshare.profiles.schema import NAMES
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.world.catalogue import gpu
+from heshare.world.workload import parse_resident
+
+QUICK = MeasurementProtocol(repeats=3)
+T4 = gpu("T4")
+
+
+def _points(count: int = 12) -> list[design.Point]:
+    return design.samples(T4, count, rng=np.random.default_rng(3))
+
+
+class Failing(EmulatedDevice):
+    """A device that breaks when it starts its n-th task."""
+
+    def __init__(self, after: int) -> None:
+        noise = emulated("T4")._noise  # the same noise, so that the tables can be compared
+        super().__init__(T4, noise=noise)
+        self.remaining = after
+
+    def start(self, *arguments: object, **options: object) -> None:
+        self.remaining -= 1
+        if self.remaining < 0:
+            raise DeviceError("broken")
+        super().start(*arguments, **options)  # type: ignore[arg-type]
+
+
+def test_a_device_without_noise_is_recorded_exactly() -> None:
+    points = _points()
+    table = record_points(EmulatedDevice(T4), points, protocol=QUICK)
+    for point, row in zip(points, table.itertuples(index=False), strict=True):
+        truth = co_run(T4, (point.target, *point.co_runners), point.sm_mhz)
+        assert row.time_s == pytest.approx(truth.tasks[0].time_s)
+        assert row.power_w == pytest.approx(truth.power_w)
+        assert row.energy_j == pytest.approx(truth.power_w * truth.tasks[0].time_s)
+        assert row.sm_mhz_reached == pytest.approx(truth.sm_mhz)
+        assert row.sm_util_pct == pytest.approx(min(100, sum(task.sm_util_pct for task in truth.tasks)))
+        assert row.throttled == (truth.sm_mhz < point.sm_mhz)
+        assert row.time_std_s == pytest.approx(0, abs=1e-9)
+    assert table["idle_w"].nunique() == 1
+    assert (table["repeats"] == 3).all()
+
+
+def test_repeat_noise_has_the_stated_size() -> None:
+    points = design.references(T4)
+    table = record_points(emulated("T4"), points, protocol=MeasurementProtocol(repeats=8))
+    truth = np.array([co_run(T4, (point.target,), point.sm_mhz).tasks[0].time_s for point in points])
+    assert 0.0025 < np.std(table["time_s"] / truth - 1) < 0.0045  # 0.0099 / sqrt(8) = 0.0035
+    assert 0.008 < np.mean(table["time_std_s"] / table["time_s"]) < 0.012
+    assert 0.0028 < np.mean(table["power_std_w"] / table["power_w"]) < 0.0044
+
+
+def test_the_device_is_idle_and_unlocked_afterwards() -> None:
+    device = EmulatedDevice(T4)
+    record_points(device, _points(3), protocol=QUICK)
+    reading = device.read()
+    assert reading.residents == {}
+    assert reading.requested_mhz is None
+
+
+def test_a_failure_leaves_no_task_behind() -> None:
+    device = Failing(after=1)
+    point = next(point for point in _points() if point.co_runners)
+    with pytest.raises(DeviceError, match="broken"):
+        record_points(device, [point], protocol=QUICK)
+    assert device.read().residents == {}
+
+
+def test_an_interrupted_recording_continues(tmp_path: Path) -> None:
+    points, journal = _points(), tmp_path / "recording.jsonl"
+    with pytest.raises(DeviceError):
+        record_points(Failing(after=40), points, protocol=QUICK, journal=journal)
+    kept = journal.read_text(encoding="utf-8").splitlines()
+    assert 3 < len(kept) < 2 + 3 * len(points)
+    journal.write_text(journal.read_text(encoding="utf-8") + '{"visit":{"setup":"mob', encoding="utf-8")
+    table = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
+    lines = journal.read_text(encoding="utf-8").splitlines()
+    assert lines[: len(kept)] == kept
+    assert len(lines) == 2 + 3 * len(points)
+    assert store.as_csv(table) == store.as_csv(record_points(emulated("T4"), points, protocol=QUICK))
+    again = Failing(after=0)
+    assert store.as_csv(record_points(again, points, protocol=QUICK, journal=journal)) == store.as_csv(table)
+
+
+def test_the_table_is_the_same_wherever_the_journal_is_torn(tmp_path: Path) -> None:
+    points, journal = _points(3), tmp_path / "recording.jsonl"
+    complete = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
+    content = journal.read_bytes()
+    for cut in range(0, len(content), 293):
+        journal.write_bytes(content[:cut])
+        table = record_points(emulated("T4"), points, protocol=QUICK, journal=journal)
+        assert store.as_csv(table) == store.as_csv(complete)
+        assert journal.read_bytes() == content
+
+
+def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "recording.jsonl"
+    record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+    before = journal.read_bytes()
+    with pytest.raises(InputError, match=r"row 1: found a recording with design=.*delete the journal"):
+        record_points(EmulatedDevice(T4), _points(4)[1:], protocol=QUICK, journal=journal)
+    with pytest.raises(InputError, match="repeats=3; expected repeats=4"):
+        record_points(EmulatedDevice(T4), _points(4), protocol=MeasurementProtocol(repeats=4), journal=journal)
+    assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "found"),
+    [
+        (3, lambda line: line.replace(b'"number":1', b'"number":2'), "a damaged line"),
+        (4, lambda line: b"", "a damaged line"),
+        (1, lambda line: b"gpu,provenance", "no journal"),
+    ],
+)
+def test_a_damaged_journal_is_refused(tmp_path: Path, row: int, change: Callable[[bytes], bytes], found: str) -> None:
+    journal = tmp_path / "recording.jsonl"
+    record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+    lines = journal.read_bytes().split(b"\n")
+    lines[row - 1] = change(lines[row - 1])
+    journal.write_bytes(b"\n".join(lines))
+    with pytest.raises(InputError, match=f"row {row}: found {found}"):
+        record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+
+
+def test_a_repeated_visit_is_refused(tmp_path: Path) -> None:
+    journal = tmp_path / "recording.jsonl"
+    record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(InputError, match="a second time"):
+        record_points(EmulatedDevice(T4), _points(4), protocol=QUICK, journal=journal)
+
+
+def test_two_recordings_do_not_share_a_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "recording.jsonl"
+    first = RecordingJournal(journal, {"gpu": "T4"})
+    with pytest.raises(InputError, match="another process writes"):
+        RecordingJournal(journal, {"gpu": "T4"})
+    first.close()
+    RecordingJournal(journal, {"gpu": "T4"}).close()
+
+
+def test_profile_writes_a_table_its_manifest_and_the_visits(tmp_path: Path) -> None:
+    path = profile(EmulatedDevice(T4), tmp_path, samples=5, seed=1, protocol=QUICK)
+    assert path == tmp_path / "T4" / "profile.csv"
+    assert sorted(file.name for file in path.parent.iterdir()) == ["manifest.json", "profile.csv", "recording.jsonl"]
+    assert len(store.read(path)) == 90 + 5
+    assert path.read_text(encoding="utf-8").splitlines()[0] == ",".join(NAMES)
+
+
+def test_the_committed_profiles_are_reproduced(tmp_path: Path, checkout: Path) -> None:
+    kept = checkout / "data" / "profiles" / "emulated"
+    for table in regenerate(tmp_path, progress=False):
+        for path in (table, table.with_name("manifest.json")):
+            committed = kept / path.relative_to(tmp_path)
+            assert path.read_bytes() == committed.read_bytes(), "run heshare regenerate-profiles"
+    table = store.read(kept)
+    alone_at_the_top = (
+        (table["co_runners"] == "") & (table["mps_pct"] == 100) & table["sm_mhz"].isin([1590, 1380, 1410])
+    )
+    assert (~alone_at_the_top).sum() == design.SAMPLES
+    assert alone_at_the_top.sum() == 3 * 90
+
+
+def test_a_device_without_counters_is_refused() -> None:
+    class Blind(EmulatedDevice):
+        def read(self) -> Reading:
+            full = super().read()
+            return Reading(full.time_s, None, full.sm_mhz, full.power_w, full.energy_j, full.residents)
+
+    with pytest.raises(DeviceError, match="does not report sm_util_pct"):
+        record_points(Blind(T4), _points(1), protocol=QUICK)
+
+
+def test_windows_are_long_enough_for_slow_tasks(tmp_path: Path) -> None:
+    slow = design.Point(parse_resident("bert_large:32@10"), (), T4.clocks_mhz[0])
+    protocol = MeasurementProtocol(repeats=1, window_s=0.001, warmup_s=0.1, iterations=3)
+    table = record_points(EmulatedDevice(T4), [slow], protocol=protocol, journal=tmp_path / "journal")
+    visit = json.loads((tmp_path / "journal").read_text(encoding="utf-8").splitlines()[-1].split("\t")[0])["visit"]
+    assert visit["window_s"] == pytest.approx(3 * table["time_s"][0])
+    assert visit["took_s"] == pytest.approx(visit["window_s"] + 0.1)
+    assert visit["done"][0] == pytest.approx(3)
+
+
+def test_a_gpu_with_other_clocks_than_the_catalogue_is_refused_before_it_is_measured() -> None:
+    other = EmulatedDevice(replace(T4, clocks_mhz=(300, 1605)))
+    with pytest.raises(InputError, match="T4 clocks_mhz: found a top clock of 1590 MHz, where the GPU offers 1605 MHz"):
+        record_points(other, _points(1), protocol=QUICK)

@@ -1,0 +1,137 @@
+"""The replay device: recorded points exactly, others refused with the nearest recorded ones."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from heshare.devices.device_model import co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.errors import InputError, UnansweredError
+from heshare.gpu.open_device import open_device
+from heshare.profiles import store
+from heshare.profiles.recorder import record
+from heshare.profiles.replay_device import ReplayDevice, replay_table
+from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.testing.device_contract import DeviceContract
+from heshare.world.catalogue import gpu, resident
+from heshare.world.workload import Resident, Workload
+
+T4 = gpu("T4")
+QUICK = MeasurementProtocol(repeats=1)
+SETS = (
+    ["mobilenet:4"],
+    ["mobilenet:4@50"],
+    ["resnet50:8@50"],
+    ["mobilenet:4@50", "resnet50:8@50"],
+    ["vgg19:8@60", "resnet50:8@50", "vgg19:8@60"],
+)
+
+
+def _table(clocks: tuple[int, ...] = (T4.max_mhz,)) -> pd.DataFrame:
+    setups = [Setup(tuple(map(resident, names)), clock) for names in SETS for clock in clocks]
+    return record(EmulatedDevice(T4), [point for setup in setups for point in setup.points()], protocol=QUICK)
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return _table((T4.max_mhz, 900))
+
+
+@pytest.fixture
+def device(table: pd.DataFrame) -> ReplayDevice:
+    return replay_table(table)
+
+
+class TestReplayDevice(DeviceContract):
+    @pytest.fixture
+    def device(self, table: pd.DataFrame) -> ReplayDevice:
+        return replay_table(table)
+
+
+def _run(device: ReplayDevice, *names: str) -> None:
+    for task, name in enumerate(names):
+        target = resident(name)
+        device.start(task, target.workload, target.mps_pct)
+
+
+def test_a_recorded_set_is_replayed_as_it_was_measured(device: ReplayDevice) -> None:
+    _run(device, *SETS[4])
+    device.set_clock(900)
+    truth = co_run(T4, [resident(name) for name in SETS[4]], 900)
+    reading = device.read()
+    assert reading.power_w == pytest.approx(truth.power_w, rel=1e-6)
+    assert reading.sm_mhz == pytest.approx(truth.sm_mhz, rel=1e-6)
+    assert [reading.residents[task].time_s for task in range(3)] == pytest.approx(
+        [task.time_s for task in truth.tasks], rel=1e-6
+    )
+    assert reading.sm_util_pct == pytest.approx(min(100, sum(task.sm_util_pct for task in truth.tasks)), rel=1e-6)
+    assert device.provenance == "emulated"
+
+
+@pytest.mark.parametrize(
+    ("names", "clock", "nearest"),
+    [
+        (["resnet50:8@60"], None, "resnet50:8@50 at 1590 MHz; resnet50:8@50 at 900 MHz"),
+        (["mobilenet:4"], 885, "mobilenet:4@100 at 900 MHz; mobilenet:4@100 at 1590 MHz"),
+        (["mobilenet:4@50", "resnet50:8@40"], 900, r"mobilenet:4@50\+resnet50:8@50 at 900 MHz"),
+        (["gpt2:1@10"], None, "mobilenet:4@"),
+    ],
+)
+def test_a_set_that_was_not_recorded_is_refused(
+    device: ReplayDevice, names: list[str], clock: int | None, nearest: str
+) -> None:
+    _run(device, *names)
+    device.set_clock(clock)
+    for method in (device.read, device.next_event_s, lambda: device.advance(1.0)):
+        with pytest.raises(UnansweredError, match=f"was not recorded.*Nearest recorded: {nearest}"):
+            method()
+    for task in range(len(names)):
+        device.stop(task)
+    assert device.read().residents == {}
+
+
+def test_points_between_two_recorded_ones_are_not_recorded(table: pd.DataFrame) -> None:
+    sizes = table[(table["co_runners"] == "") & (table["workload"] == "mobilenet")]
+    device = replay_table(sizes)
+    for clock in T4.clocks_mhz:
+        assert device.is_recorded([Resident(Workload("mobilenet", 4))], clock) == (clock in (900, T4.max_mhz))
+
+
+def test_a_set_in_which_a_task_was_not_measured_is_refused(table: pd.DataFrame) -> None:
+    device = replay_table(table[(table["co_runners"] == "") | (table["workload"] != "resnet50")])
+    _run(device, *SETS[3])
+    with pytest.raises(UnansweredError, match="only without measuring resnet50:8@50"):
+        device.read()
+
+
+def test_a_set_that_does_not_last_need_not_be_recorded(device: ReplayDevice) -> None:
+    _run(device, *SETS[4])  # the pair on the way there was not recorded
+    assert math.isfinite(device.read().power_w)
+
+
+def test_a_measured_record_may_lack_a_utilisation(table: pd.DataFrame) -> None:
+    device = replay_table(table.assign(provenance="measured", l2_util_pct=math.nan))
+    _run(device, "mobilenet:4")
+    assert math.isnan(device.read().l2_util_pct)
+    assert device.provenance == "measured"
+
+
+def test_open_device_replays_a_table_by_its_path(table: pd.DataFrame, tmp_path: Path, checkout: Path) -> None:
+    path = store.write(table, tmp_path / "profile.csv")
+    assert open_device(f"replay:{path}").gpu == T4
+    with pytest.raises(InputError, match=r"found A100 \(emulated\), T4 \(emulated\), V100"):
+        open_device(f"replay:{checkout / 'data/profiles/emulated'}")
+    with pytest.raises(InputError, match="no such file"):
+        open_device(f"replay:{tmp_path / 'none.csv'}")
+
+
+def test_a_recording_of_a_replayed_device_is_the_same(device: ReplayDevice, table: pd.DataFrame) -> None:
+    setups = [Setup(tuple(map(resident, names)), clock) for names in SETS for clock in (T4.max_mhz, 900)]
+    points = [point for setup in setups for point in setup.points()]
+    again = record(device, points, protocol=QUICK)
+    columns = ["time_s", "power_w", "energy_j", "sm_mhz_reached", "idle_w"]
+    assert again[columns].to_numpy() == pytest.approx(table[columns].to_numpy(), rel=1e-6)

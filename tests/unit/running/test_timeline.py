@@ -1,0 +1,83 @@
+"""Metrics of a timeline, from intervals and segments small enough to add up by hand; the recorder."""
+
+import numpy as np
+import pytest
+
+from heshare.devices.device import BriefReading, Progress, Reading
+from heshare.running import timeline
+from heshare.running.timeline import Interval, Segment, TimelineRecorder
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload
+
+LIGHT = Workload("resnet18", 4)
+# Task 0 arrives at 1, runs 2-4 on GPU 0, pauses, runs 7-8 on GPU 1. Task 1 arrives at 0 and runs 0-5 on GPU 1.
+INTERVALS = (
+    Interval(0, 0, 2.0, 4.0, 100, 4, 2.0, "paused"),
+    Interval(1, 1, 0.0, 5.0, 50, 4, 5.0, "completed"),
+    Interval(0, 1, 7.0, 8.0, 100, 4, 1.0, "completed"),
+)
+TASKS = (Task(0, LIGHT, 3.0, 1.0), Task(1, LIGHT, 5.0))
+SEGMENTS = (
+    Segment(0, 0.0, 2.0, None, 1000.0, 10.0, ()),
+    Segment(0, 2.0, 4.0, None, 1000.0, 100.0, ((0, 100, 1.0),)),
+    Segment(0, 4.0, 8.0, None, 1000.0, 10.0, ()),
+    Segment(1, 0.0, 5.0, 500, 500.0, 60.0, ((1, 50, 1.0),)),
+    Segment(1, 5.0, 7.0, 500, 500.0, 10.0, ()),
+    Segment(1, 7.0, 8.0, 500, 500.0, 60.0, ((0, 100, 1.0),)),
+)
+
+
+def test_waiting_execution_and_completion_times():
+    assert timeline.waiting_s(INTERVALS, TASKS).tolist() == [1.0 + 3.0, 0.0]
+    assert timeline.execution_s(INTERVALS, 2).tolist() == [3.0, 5.0]
+    assert timeline.completion_s(INTERVALS, 2).tolist() == [8.0, 5.0]
+
+
+def test_completion_of_a_task_that_never_completed_is_nan():
+    assert np.isnan(timeline.completion_s(INTERVALS[:2], 2)[0])
+
+
+def test_energy_until_the_last_task_and_until_the_makespan():
+    active = timeline.energy_j(SEGMENTS, timeline.last_end_s(INTERVALS, 2))
+    assert active.tolist() == [20.0 + 200.0, 300.0 + 20.0 + 60.0]
+    cluster = timeline.energy_j(SEGMENTS, np.full(2, 8.0))
+    assert cluster.tolist() == [20.0 + 200.0 + 40.0, 380.0]
+
+
+def test_energy_ends_inside_a_segment():
+    assert timeline.energy_j(SEGMENTS, np.array([3.0, 0.0])).tolist() == [120.0, 0.0]
+
+
+def test_a_gpu_without_tasks_has_no_active_energy():
+    assert timeline.last_end_s(INTERVALS, 3).tolist() == [4.0, 8.0, 0.0]
+    assert timeline.energy_j((), np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_busy_time_and_power_over_time():
+    assert timeline.busy_s(SEGMENTS, 2).tolist() == [2.0, 6.0]
+    times_s, power_w = timeline.power_steps(SEGMENTS)
+    assert times_s.tolist() == [0.0, 2.0, 4.0, 5.0, 7.0, 8.0]
+    assert power_w.tolist() == [70.0, 160.0, 70.0, 20.0, 70.0, 0.0]
+    assert np.sum(power_w[:-1] * np.diff(times_s)) == pytest.approx(260.0 + 380.0)
+
+
+def reading(time_s, power_w, *tasks):
+    residents = {task: Progress(task, Resident(LIGHT, 40), 0.0, 2.0) for task in tasks}
+    return BriefReading.of(Reading(time_s, None, 1000.0, power_w, 0.0, residents), 9.0)
+
+
+def test_recorder_joins_equal_observations_and_drops_empty_segments():
+    recorder = TimelineRecorder(("Toy-0",))
+    recorder.observe(0, 0.0, reading(0.0, 10.0))
+    recorder.observe(0, 1.0, reading(1.0, 10.0))
+    recorder.observe(0, 2.0, reading(2.0, 50.0, 3))
+    recorder.observe(0, 2.0, reading(2.0, 60.0, 3, 4))
+    timeline, _ = recorder.finish(5.0)
+    assert timeline.segments == (
+        Segment(0, 0.0, 2.0, None, 1000.0, 10.0, ()),
+        Segment(0, 2.0, 5.0, None, 1000.0, 60.0, ((3, 40, 2.0), (4, 40, 2.0))),
+    )
+    frame = timeline.segment_frame()
+    assert frame["energy_j"].tolist() == [20.0, 180.0]
+    assert frame["residents"].tolist() == ["", "3@40+4@40"]
+    assert frame["requested_mhz"].isna().all()

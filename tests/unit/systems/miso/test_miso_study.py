@@ -1,0 +1,62 @@
+"""MISO's home setting in small: what is compared, how the best partition is chosen, what is priced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.systems.miso import study
+
+
+@pytest.fixture(scope="module")
+def runs():
+    policies = [study.WHOLE, study.MISO, "miso:static(partition=3/3)", "miso:static"]
+    return study.home(policies, seed=3, seeds=3, tasks=20, gpus=2)
+
+
+def test_the_cluster_has_small_cards():
+    assert {gpu.memory_mib for gpu in study.cluster(3).gpus} == {study.MEMORY_MIB}
+    assert str(study.cluster(3)) == "3xA100"
+
+
+def test_static_partitions_can_hold_the_largest_job():
+    assert len(study.statics()) == 8
+    assert study.partition_of(study.statics()[0]) == "4/2/1"
+    assert study.name_of("miso:static") == "Static 3/2/2"
+
+
+def test_everybody_gets_the_same_jobs_and_the_same_seed_the_same_result(runs):
+    assert len(runs) == 12
+    again = study.home([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
+    pd.testing.assert_frame_equal(again, runs[runs["policy"].isin([study.WHOLE, study.MISO])].reset_index(drop=True))
+
+
+def test_the_best_static_partition_is_the_best_in_the_mean():
+    frame = pd.DataFrame(
+        {
+            "policy": ["miso:static(partition=3/3)", "miso:static"] * 2 + [study.MISO] * 2,
+            "avg_jct_s": [10.0, 12.0, 30.0, 20.0, 1.0, 1.0],
+            "repetition": [0, 0, 1, 1, 0, 1],
+        }
+    )
+    assert study.best_static(frame) == "miso:static"
+    found = study.against(frame, study.MISO, "miso:static", np.random.default_rng(0))
+    assert found.value == pytest.approx(np.median([100 / 12 - 100, 100 / 20 - 100]))
+
+
+def test_the_table_compares_with_both(runs):
+    best = study.best_static(runs)
+    table = study.table(runs, best, np.random.default_rng(0)).set_index("policy")
+    assert table.loc[study.WHOLE, "against_whole_pct"] == 0
+    assert table.loc[best, "against_static_pct"] == 0
+    assert table.loc[study.MISO, "against_whole_pct"] < 0
+
+
+def test_by_interval_has_a_row_a_policy_and_reference():
+    found = study.by_interval(
+        [60.0], np.random.default_rng(0), chosen=["miso:static"], seed=0, seeds=2, tasks=12, gpus=2
+    )
+    assert found["reference"].tolist() == ["Unpartitioned", "Best static"] * 2
+    assert set(found["static"]) == {"Static 3/2/2"}
+    assert (found["low"] <= found["change_pct"]).all()

@@ -1,0 +1,85 @@
+"""What every predictor believes of training, time slices and MIG."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from heshare.devices.device_model import co_run
+from heshare.plus.physics.physics_predictor import load_predictor
+from heshare.prediction.record_predictor import is_outside_profiles
+from heshare.systems.shared import training
+from heshare.systems.shared.set_table import TIME_CV, SetTable
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+V100 = gpu("V100")
+ALEXNET, RESNET, _, VGG = training.workloads("eaco")
+CNN = Resident(Workload("resnet50", 8), 50)
+
+
+def sliced(*workloads):
+    return tuple(Resident(one, 100, "time-slice") for one in workloads)
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return load_predictor()
+
+
+def test_what_lies_beyond_the_profiles():
+    assert not is_outside_profiles((CNN,))
+    assert not is_outside_profiles(())
+    assert is_outside_profiles((CNN, Resident(ALEXNET)))
+    assert is_outside_profiles(sliced(CNN.workload))
+
+
+def test_a_workload_alone_is_known(predictor):
+    answer = predictor.solo([ALEXNET, VGG], V100)
+    assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
+
+
+def test_sets_are_believed_with_an_error_that_the_set_decides(predictor):
+    pair = sliced(ALEXNET, VGG)
+    true = co_run(V100, pair)
+    believed = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
+    assert believed.time_s[0].tolist() == believed.time_s[1].tolist()[::-1]
+    ratio = believed.time_s[0] / [task.time_s for task in true.tasks]
+    assert (ratio != 1).all()
+    assert np.abs(np.log(ratio)).max() < 5 * TIME_CV
+    assert SetTable().predict_set(V100, pair, None)[0] == believed.time_s[0].tolist()
+    assert SetTable(0.0, 0.0).predict_set(V100, pair, None)[:2] == ([task.time_s for task in true.tasks], true.power_w)
+
+
+def test_errors_have_the_stated_spread():
+    table = SetTable()
+    pairs = [sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
+    ratios = [
+        believed / task.time_s
+        for pair in pairs
+        for believed, task in zip(table.predict_set(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
+    ]
+    assert np.std(ratios) == pytest.approx(TIME_CV, rel=0.1)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_gpu_without_profiles_still_trains(predictor):
+    answer = predictor.solo([ALEXNET], gpu("V100-SXM2"))
+    assert answer.time_s[0, 0] == pytest.approx(training.step(ALEXNET).step_s)
+
+
+def test_sets_of_both_kinds_in_one_question(predictor):
+    asked = [(CNN, CNN), sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
+    calls = predictor.calls
+    together = predictor.co_run(asked, V100, [None] * 4)
+    assert predictor.calls - calls >= 3
+    for row, residents in enumerate(asked):
+        own = predictor.co_run([residents], V100, [None])
+        np.testing.assert_array_equal(together.time_s[row, : len(residents)], own.time_s[0])
+        assert np.isnan(together.time_s[row, len(residents) :]).all()
+        assert together.power_w[row] == own.power_w[0]
+    before = predictor.calls
+    predictor.co_run(asked, V100, [None] * 4)
+    assert predictor.calls == before

@@ -1,0 +1,203 @@
+"""Training, time slices and MIG on the emulated device: the forms by hand, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from heshare.devices.constants import default
+from heshare.devices.device import SharesGpu
+from heshare.devices.device_model import co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.errors import DeviceError, InputError
+from heshare.systems.miso import mig
+from heshare.systems.shared import training
+from heshare.systems.shared.time_slicing import switching_cost
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+SXM2, A100, V100, T4 = (gpu(name) for name in ("V100-SXM2", "A100", "V100", "T4"))
+ALEXNET, RESNET18, RESNET50, VGG = training.workloads("eaco")
+MISO = training.workloads("miso")
+CNN = Workload("resnet50", 8)
+
+
+def share(way, *workloads):
+    return [Resident(one, 100, way) for one in workloads]
+
+
+@pytest.mark.parametrize("workload", training.workloads(), ids=str)
+def test_a_step_alone_takes_the_recorded_time(workload):
+    step = training.step(workload)
+    found = co_run(gpu(step.gpu), [Resident(workload)])
+    assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
+    assert found.tasks[0].anchored == step.measured
+
+
+@pytest.mark.parametrize("workload", training.workloads(), ids=str)
+def test_a_step_alone_draws_the_recorded_power_or_all_that_its_busy_share_can(workload):
+    step = training.step(workload)
+    card = gpu(step.gpu)
+    drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
+    assert drawn_w == pytest.approx(min(step.dynamic_w, step.busy * default().power[card.name].dynamic_w))
+
+
+def test_the_host_does_not_slow_down_with_the_clock_and_the_gpu_part_does():
+    slow = SXM2.clocks_mhz[len(SXM2.clocks_mhz) // 3]
+    light, heavy = (
+        co_run(SXM2, [Resident(one)], slow).tasks[0].time_s / training.step(one).step_s for one in (ALEXNET, VGG)
+    )
+    assert light == pytest.approx(1.0, rel=1e-4)
+    assert heavy > 1.15
+
+
+def test_other_gpus_are_slower_or_faster_as_the_like_network_is():
+    vgg_s = {card.name: co_run(card, [Resident(VGG)], None).tasks[0].time_s for card in (T4, V100, A100)}
+    assert vgg_s["T4"] > vgg_s["V100"] >= vgg_s["A100"]
+
+
+@pytest.mark.parametrize("measured", [one for one in training.measured_sets() if len(one.workloads) > 1], ids=str)
+def test_eacos_sets(measured):
+    """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
+    alone_h = {one.workloads[0]: one.runtime_h for one in training.measured_sets() if len(one.workloads) == 1}
+    mean_h = sum(alone_h[one] for one in measured.workloads) / len(measured.workloads)
+    found = co_run(SXM2, share("time-slice", *measured.workloads))
+    slower = [
+        task.time_s / training.step(one).step_s for task, one in zip(found.tasks, measured.workloads, strict=True)
+    ]
+    assert max(slower) == pytest.approx(min(slower))
+    assert slower[0] == pytest.approx(measured.runtime_h / mean_h, abs=0.009)
+    # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
+    assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
+
+
+def test_time_slices_by_hand():
+    found = co_run(SXM2, share("time-slice", VGG, VGG, VGG))
+    # Three times 48 % of the time: the GPU is full, and switching costs 8.3 %.
+    assert found.tasks[0].time_s == pytest.approx(training.step(VGG).step_s * 3 * 0.4801 * 1.083, rel=1e-4)
+    assert [switching_cost(count) for count in (0, 1, 2, 3, 4, 6)] == pytest.approx([0, 0, 0.035, 0.083, 0.245, 0.569])
+
+
+def test_inference_in_time_slices_is_slower_by_the_switching():
+    alone = co_run(V100, [Resident(CNN)])
+    both = co_run(V100, share("time-slice", CNN, CNN))
+    assert both.tasks[0].time_s >= 1.035 * alone.tasks[0].time_s
+    # Switching is time in which nobody works.
+    assert both.power_w - 25 == pytest.approx((alone.power_w - 25) / 1.035, rel=0.01)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("workload", MISO[::3], ids=str)
+def test_mig_instances_are_as_slow_as_measured(workload, slices):
+    known = training.mig_step_times_s()
+    found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
+    if (workload, slices) in known:
+        assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
+    else:
+        assert found > training.step(workload).step_s
+
+
+def test_instances_do_not_slow_one_another_down():
+    alone = co_run(A100, share("mig-3g", MISO[3]))
+    beside = co_run(A100, [*share("mig-3g", MISO[3]), *share("mig-4g", MISO[15])])
+    assert beside.tasks[0].time_s == alone.tasks[0].time_s
+    assert alone.power_w < beside.power_w
+
+
+def test_partitions_are_those_of_the_a100():
+    assert mig.partitions() == (
+        (7,), (4, 3), (4, 2, 1), (4, 1, 1, 1), (3, 3), (3, 2, 2), (3, 2, 1, 1), (3, 1, 1, 1, 1), (2, 2, 2, 1),
+        (2, 2, 1, 1, 1), (2, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1),
+    )  # fmt: skip
+    assert mig.fits([1, 3, 2])
+    assert not mig.fits([4, 4])
+    assert not mig.fits([3, 3, 1])
+    assert not mig.fits([7, 1])
+
+
+class TestStarting:
+    @pytest.fixture
+    def device(self):
+        return EmulatedDevice(A100)
+
+    def test_is_a_device_that_shares(self, device):
+        assert isinstance(device, SharesGpu)
+
+    def test_one_way_of_sharing_at_a_time(self, device):
+        device.start_as(0, Resident(CNN, 100, "time-slice"))
+        for other in ("mps", "mig-1g"):
+            with pytest.raises(DeviceError, match="one way of sharing"):
+                device.start_as(1, Resident(CNN, 100, other))
+        device.start_as(1, Resident(CNN, 100, "time-slice"))
+        device.stop(0)
+        with pytest.raises(DeviceError, match="one way of sharing"):
+            device.start(2, CNN, 50)
+        device.stop(1)
+        device.start(2, CNN, 50)
+        assert set(device.read().residents) == {2}
+
+    def test_completion_frees_the_way_of_sharing(self, device):
+        device.start_as(0, Resident(CNN, 100, "mig-7g"), 10.0)
+        assert device.advance(1.0) == [0]
+        device.start(1, CNN, 50)
+
+    def test_only_instances_that_fit(self, device):
+        device.start_as(0, Resident(CNN, 100, "mig-4g"))
+        with pytest.raises(DeviceError, match="fit together"):
+            device.start_as(1, Resident(CNN, 100, "mig-4g"))
+        device.start_as(1, Resident(CNN, 100, "mig-3g"))
+
+    def test_only_gpus_with_mig(self):
+        with pytest.raises(DeviceError, match="a GPU with MIG"):
+            EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
+        with pytest.raises(InputError, match="a GPU with MIG"):
+            co_run(V100, share("mig-1g", CNN))
+
+    def test_an_instance_has_its_share_of_memory(self, device):
+        large = Workload("miso_cyclegan", 4, phase="training")
+        with pytest.raises(DeviceError, match="17869 MiB, 10156 are free"):
+            device.start_as(0, Resident(large, 100, "mig-1g"))
+        device.start_as(0, Resident(large, 100, "mig-2g"))
+
+
+class TestHolding:
+    @pytest.fixture
+    def device(self):
+        device = EmulatedDevice(SXM2)
+        device.start(0, RESNET50, 100, 100.0)
+        return device
+
+    def test_a_held_task_waits_and_draws_its_own_power(self, device):
+        own_s, power_w = device.read().residents[0].time_s, device.read().power_w
+        device.hold(0, 1.0)
+        assert device.read().residents[0].time_s == 1.0
+        assert device.read().power_w == power_w
+        assert device.next_event_s() == pytest.approx(100.0)
+        device.advance(50.0)
+        device.hold(0, 0.0)
+        assert device.read().residents[0].time_s == own_s
+        assert device.next_event_s() == pytest.approx(50.0 + 50 * own_s)
+        device.hold(0, own_s / 2)
+        assert device.read().residents[0].time_s == own_s
+
+    def test_a_hold_outlives_a_change_of_company(self, device):
+        device.hold(0, 0.3)
+        device.start(1, ALEXNET, 100, 10.0)
+        assert device.read().residents[0].time_s == pytest.approx(max(0.3, device.read().residents[0].time_s))
+        assert device.read().residents[1].time_s != 0.3
+
+    def test_nobody_to_hold(self, device):
+        with pytest.raises(DeviceError, match="no task 7"):
+            device.hold(7, 1.0)
+
+
+def test_an_empty_gpu_sleeps_if_asked_to():
+    awake, asleep = EmulatedDevice(V100), EmulatedDevice(V100, sleep_w=9.0)
+    for device in (awake, asleep):
+        device.advance(10.0)
+        device.start(0, CNN, 100)
+        device.advance(20.0)
+    assert awake.read().power_w == asleep.read().power_w
+    assert awake.read().energy_j - asleep.read().energy_j == pytest.approx(10 * (25.0 - 9.0))
+    assert math.isfinite(asleep.read().energy_j)

@@ -1,0 +1,136 @@
+"""mu-Serve's control law, its traces worked out by hand on a toy card, and its order."""
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.plugins import make
+from heshare.prediction.predictor import CoRuns
+from heshare.running.run import run
+from heshare.systems.mu_serve.policy import MuServe, miad
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+# An iteration takes 1000 / clock seconds, so that a limit of 1.5 asks for 667 MHz.
+CLOCKS = (500, 600, 700, 800, 900, 1000)
+GPU, ONE_CLOCK = toy_gpu(clocks_mhz=CLOCKS), toy_gpu(clocks_mhz=(1000,))
+SENSITIVE, INDIFFERENT = Workload("resnet18", 4), Workload("mobilenet", 4)
+
+
+class OneDoesNotCare(ToyPredictor):
+    """Believes that one workload takes a second at any clock."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        believed = super().co_run(sets, gpu, sm_mhz)
+        same = np.array([residents[0].workload == INDIFFERENT for residents in sets])
+        return CoRuns(np.where(same[:, None], 1.0, believed.time_s), believed.power_w)
+
+
+def go(policy, tasks, gpu=GPU, predictor=None):
+    tasks = [Task(0, SENSITIVE, tasks)] if isinstance(tasks, float) else tasks
+    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster((gpu,)), policy, devices=[ToyDevice(gpu)], **options)
+
+
+def clocks(result):
+    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+
+
+@pytest.mark.parametrize(
+    ("at", "missed", "after"), [(5, False, 4), (0, False, 0), (0, True, 3), (1, True, 4), (2, True, 5), (5, True, 5)]
+)
+def test_the_law(at, missed, after):
+    assert miad(at, missed, CLOCKS) == after
+
+
+def test_the_law_with_other_steps():
+    assert miad(5, False, CLOCKS, step=3) == 2
+    assert miad(0, True, CLOCKS, factor=1.2) == 1
+
+
+def test_the_clock_falls_until_the_limit_is_missed_once():
+    # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
+    result = go(MuServe(), 20.0)
+    trace = [1000, 900, 800, 700, 600, 900, 800, 700]
+    assert clocks(result) == [(float(second), mhz) for second, mhz in enumerate(trace)]
+    done = sum(trace[:7]) / 1000
+    assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
+
+
+def test_without_memory_the_law_saws():
+    trace = [mhz for _, mhz in clocks(go(MuServe(remember=False), 20.0))]
+    assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
+
+
+def test_each_task_begins_at_the_top_clock():
+    result = go(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
+    # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.
+    second = next(each for each in result.record.intervals if each.task == 1)
+    assert (second.start_s, 1000) in clocks(result)
+
+
+def test_one_task_at_a_time_the_shortest_first():
+    tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
+    shortest, fifo = go(MuServe(), tasks, ONE_CLOCK), go(MuServe(order="fifo"), tasks, ONE_CLOCK)
+    assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
+        (1, 0.0, 100),
+        (2, 1.0, 100),
+        (0, 3.0, 100),
+    ]
+    assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
+
+
+def test_a_shorter_newcomer_overtakes_who_waits_but_not_who_runs():
+    tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
+    result = go(MuServe(), tasks, ONE_CLOCK)
+    assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
+
+
+@pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
+def test_predicting_takes_the_least_clock_for_whoever_is_hosted(scope, trace):
+    policy = MuServe(mode="oracle", scope=scope)
+    assert policy.tick_s is None
+    tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
+    assert [mhz for _, mhz in clocks(go(policy, tasks, predictor=OneDoesNotCare()))] == trace
+
+
+def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
+    policy = MuServe(mode="oracle")
+    assert [mhz for _, mhz in clocks(go(policy, [Task(0, INDIFFERENT, 9.0)], predictor=OneDoesNotCare()))] == [500]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mu-serve(limit=0.9)", "at least 1"),
+        ("mu-serve(mode=x)", "feedback or oracle"),
+        ("mu-serve(scope=x)", "gpu or task"),
+        ("mu-serve(order=lifo)", "ssjf or fifo"),
+        ("mu-serve(factor=1)", "above 1"),
+        ("mu-serve(step=0)", "at least one place"),
+    ],
+)
+def test_bad_parameters_get_one_clear_message(text, message):
+    with pytest.raises(InputError, match=message):
+        make(text)
+
+
+class NoticesNothing(MuServe):
+    """The same, told every tick."""
+
+    ticks_on_change = False
+
+
+@pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
+def test_ticks_that_find_nothing_new_are_counted_but_not_told(dt_s, monkeypatch):
+    told = []
+    decide = MuServe.decide
+    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: told.append(event) or decide(self, event, view))
+    tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
+    plain, every = (go(policy(dt_s=dt_s), tasks) for policy in (MuServe, NoticesNothing))
+    assert len(told) < plain.events + every.events
+    assert plain.events == every.events
+    assert plain.jct_s.tolist() == every.jct_s.tolist()
+    assert plain.timeline.equals(every.timeline)

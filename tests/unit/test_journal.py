@@ -1,0 +1,115 @@
+"""The journal: torn anywhere, it is read up to the tear; damaged before its end, it is refused; one writer at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.errors import InputError
+from heshare.journal import Journal, journal_line, read_journal
+
+ENTRIES = [{"run": {"policy": "random"}}, *({"decision": {"t": t, "jobs": ["a", "é"]}} for t in (0.0, 1.5, 2.25))]
+
+
+def make(folder, content):
+    path = folder / "journal.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def test_an_appended_entry_is_on_disk_with_its_checksum(tmp_path):
+    journal = Journal(tmp_path / "new" / "journal.jsonl", "run")
+    assert journal.entries == []
+    for entry in ENTRIES:
+        journal.append(entry)
+        assert read_journal(journal.path, "run")[-1] == entry
+    journal.close()
+    assert journal.path.read_bytes().startswith(b'{"run":{"policy":"random"}}\t7a5463d7\n')
+    again = Journal(journal.path, "run")
+    assert again.entries == ENTRIES
+    again.clear()
+    again.close()
+    assert journal.path.read_bytes() == b""
+
+
+@given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
+@settings(max_examples=150, deadline=None)
+def test_torn_anywhere_the_whole_lines_are_kept_and_the_next_entry_follows_them(tmp_path_factory, cut):
+    content = b"".join(map(journal_line, ENTRIES))[:cut]
+    path = make(tmp_path_factory.mktemp("torn"), content)
+    journal = Journal(path, "run")
+    whole = ENTRIES[: content.count(b"\n")]
+    assert journal.entries == read_journal(path, "run") == whole
+    if whole:
+        journal.append({"end": 1})
+        assert read_journal(path, "run") == [*whole, {"end": 1}]
+    journal.close()
+
+
+def test_a_damaged_line_before_the_last_is_refused_with_its_row(tmp_path):
+    lines = [journal_line(entry) for entry in ENTRIES]
+    lines[2] = lines[2].replace(b"1.5", b"1.6")
+    path = make(tmp_path, b"".join(lines))
+    for read in (Journal, read_journal):
+        with pytest.raises(InputError, match=r"row 3: found a damaged line"):
+            read(path, "run")
+
+
+@pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path, content):
+    path = make(tmp_path, content)
+    for read in (Journal, read_journal):
+        with pytest.raises(InputError, match="found no journal of a run"):
+            read(path, "run")
+    assert path.read_bytes() == content
+
+
+def test_zeros_that_a_crash_left_in_the_place_of_the_first_line_are_no_entry(tmp_path):
+    journal = Journal(make(tmp_path, b"\0" * 40), "run")
+    journal.append(ENTRIES[0])
+    journal.close()
+    assert journal.path.read_bytes() == journal_line(ENTRIES[0])
+
+
+def test_a_second_writer_is_refused_until_the_first_closes(tmp_path):
+    first = Journal(tmp_path / "journal.jsonl", "run")
+    with pytest.raises(InputError, match="another process writes"):
+        Journal(first.path, "run")
+    first.close()
+    first.close()
+    Journal(first.path, "run").close()
+
+
+def test_a_folder_that_cannot_be_made_is_one_message(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be opened"):
+        Journal(tmp_path / "file" / "journal.jsonl", "run")
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    write = os.write
+
+    def half(handle, data):
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data[:20])
+
+    journal = Journal(tmp_path / "journal.jsonl", "run")
+    journal.append(ENTRIES[0])
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", half)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append(ENTRIES[1])
+        assert journal.path.read_bytes() == journal_line(ENTRIES[0])
+        # Even where the half line could not be removed at once, the next entry takes its place.
+        patch.setattr("os.ftruncate", lambda *_: None)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append(ENTRIES[1])
+        assert journal.path.read_bytes() != journal_line(ENTRIES[0])
+    journal.append(ENTRIES[1])
+    journal.close()
+    assert read_journal(journal.path, "run") == ENTRIES[:2]

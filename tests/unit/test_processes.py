@@ -1,0 +1,64 @@
+"""Processes: the environment of a child, how one ended in words, whether one is alive, and ending those of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from heshare.files import PACKAGE
+from heshare.processes import MARK, alive, child_environment, end_marked, exit_text, marked, started_at
+
+
+def test_child_environment_has_this_package_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    environment = child_environment(EXTRA="1")
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), "elsewhere"]
+    assert {**environment, "PYTHONPATH": "elsewhere"} == {**os.environ, "EXTRA": "1"}
+    monkeypatch.delenv("PYTHONPATH")
+    assert child_environment()["PYTHONPATH"] == str(PACKAGE.parent)
+
+
+@pytest.mark.parametrize(("code", "text"), [(3, "exit code 3"), (-9, "by SIGKILL"), (-250, "by signal 250")])
+def test_exit_text(code: int, text: str) -> None:
+    assert exit_text(code) == text
+
+
+def test_alive_identifies_a_process_by_its_id_and_start() -> None:
+    own = started_at(os.getpid())
+    assert own > 0
+    assert alive(os.getpid(), own)
+    assert not alive(os.getpid(), own + 1)
+    ended = subprocess.Popen(["true"])
+    started = started_at(ended.pid)
+    time.sleep(0.1)
+    assert not alive(ended.pid, started)  # a zombie
+    ended.wait()
+    assert started_at(ended.pid) == 0
+
+
+def test_end_marked_ends_a_run_with_all_its_children_even_if_they_ignore_sigterm() -> None:
+    def start(token: str, *command: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, MARK: token}
+        return subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.PIPE)
+
+    token = f"m{os.getpid()}"
+    stubborn = start(token, "sh", "-c", "trap '' TERM; env -i sleep 60 & echo up; wait; wait; sleep 60")
+    assert stubborn.stdout is not None
+    assert stubborn.stdout.readline() == b"up\n"
+    plain = start(token, "sleep", "60")
+    other = start(token + "-other", "sleep", "60")
+    assert {stubborn.pid, plain.pid} <= set(marked(token))
+    assert other.pid not in marked(token)
+    assert end_marked(token, grace_s=0.2) >= 3
+    assert stubborn.wait() == -signal.SIGKILL
+    assert plain.wait() == -signal.SIGTERM
+    assert other.poll() is None
+    other.kill()
+    for process in (stubborn, plain, other):
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,93 @@
+"""GPUs, clusters, workloads and tasks: their notation, and the arguments that they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heshare.errors import InputError
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload, parse_resident
+
+
+def test_cluster_parse_reads_its_notation() -> None:
+    cluster = Cluster.parse(" 2xT4, V100 ,1xa100")
+    assert [card.name for card in cluster.gpus] == ["T4", "T4", "V100", "A100"]
+    assert str(cluster) == "2xT4,1xV100,1xA100"
+    assert Cluster.parse(str(cluster)) == cluster
+    assert cluster.labels == ("T4-0", "T4-1", "V100-0", "A100-0")
+    assert len(cluster) == 4
+
+
+@pytest.mark.parametrize("text", ["", " , ", "0xT4", "xT4", "4x", "4xT4;2xV100", "-1xT4", "2xP100", "4 T4"])
+def test_cluster_parse_refuses_other_text(text: str) -> None:
+    with pytest.raises(InputError):
+        Cluster.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "resident"),
+    [
+        ("resnet50:16@50", Resident(Workload("resnet50", 16), 50)),
+        (" gpt2 ", Resident(Workload("gpt2", 1), 100)),
+        ("vgg19@20", Resident(Workload("vgg19", 1), 20)),
+        ("bert_large:8", Resident(Workload("bert_large", 8), 100)),
+    ],
+)
+def test_parse_resident_reads_its_notation(text: str, resident: Resident) -> None:
+    assert parse_resident(text) == resident
+
+
+@pytest.mark.parametrize(
+    "text", ["", "resnet50:", "resnet50@", "resnet50:x", "resnet50:0", "resnet50:8@0", "resnet50:8@101", "a b", "a@5:1"]
+)
+def test_parse_resident_refuses_other_text(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_resident(text)
+
+
+@pytest.mark.parametrize(("field", "value"), [("precision", "fp64"), ("engine", "jax"), ("batch_size", 0)])
+def test_workload_refuses_a_bad_field(field: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        dataclasses.replace(Workload("vgg16", 4), **{field: value})
+    assert caught.value.column == field
+
+
+@pytest.mark.parametrize(
+    ("iterations", "arrival_s", "column"),
+    [
+        (0.0, 0.0, "iterations"),
+        (-1.0, 0.0, "iterations"),
+        (float("inf"), 0.0, "iterations"),
+        (float("nan"), 0.0, "iterations"),
+        (1.0, -1.0, "arrival_s"),
+        (1.0, float("inf"), "arrival_s"),
+    ],
+)
+def test_task_refuses_a_bad_field(iterations: float, arrival_s: float, column: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Task(3, Workload("vgg16", 4), iterations, arrival_s)
+    assert caught.value.column == column
+    assert "task 3" in str(caught.value)
+
+
+def test_check_clock_names_the_nearest_clocks_of_the_grid() -> None:
+    card = gpu("T4")
+    low, high = card.clocks_mhz[3:5]
+    assert card.check_clock(low) == low
+    with pytest.raises(InputError, match=f"The nearest are {low} and {high} MHz"):
+        card.check_clock(low + 1)
+
+
+@pytest.mark.parametrize("clocks_mhz", [(), (300, 300), (600, 300)])
+def test_gpu_refuses_a_clock_grid_that_is_not_ascending(clocks_mhz: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="clocks_mhz"):
+        dataclasses.replace(gpu("T4"), clocks_mhz=clocks_mhz)
+
+
+def test_gpu_is_immutable() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        gpu("T4").tdp_w = 1000.0  # type: ignore[misc]

@@ -1,0 +1,181 @@
+"""Reader of Helios traces: both sets of columns, and an error for every kind of bad row."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from heshare.errors import InputError
+from heshare.world.helios_trace import TraceJob, read_trace, stream_jobs
+
+SAMPLE = "job_id,submit_time,duration_s,gpu_num"
+GOOD = "1,2020-09-01 00:00:00,100,1"
+LOG = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_lines(*lines: str, name: str = "trace.csv", end: str = "\n") -> Path:
+        path = tmp_path / name
+        path.write_text(end.join((*lines, "")), encoding="utf-8", newline="")
+        return path
+
+    return write_lines
+
+
+def test_read_trace_reads_an_extract(write) -> None:
+    path = write(SAMPLE, "765469,2020-09-01 00:00:52,102,1", "765470,2020-09-01 00:01:08,344.5,4")
+    assert read_trace(path).jobs == (TraceJob(765469, 0.0, 102.0, 1), TraceJob(765470, 16.0, 344.5, 4))
+
+
+def test_read_trace_reads_the_published_log_with_jobs_without_gpus(write) -> None:
+    path = write(
+        LOG,
+        "7,ua,vcb,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0",
+        "8,ub,vcb,0,16,1,FAILED,2020-06-10 18:41:01,,None,249,",
+    )
+    assert read_trace(path).jobs == (TraceJob(7, 0.0, 36848.0, 1), TraceJob(8, 86400.0, 249.0, 0))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_read_trace_reads_files_of_other_systems(write, end: str) -> None:
+    path = write("\ufeff" + SAMPLE, "", '"1", 2020-09-01T00:00:00 ,100,1.0', end=end)
+    assert read_trace(path).jobs == (TraceJob(1, 0.0, 100.0, 1),)
+
+
+BAD = [
+    ("2,2020-09-01 00:00:01,,1", "duration_s", "an empty cell", "empty cell"),
+    ("2,,100,1", "submit_time", "an empty cell", "empty cell"),
+    (",2020-09-01 00:00:01,100,1", "job_id", "an empty cell", "empty cell"),
+    ("2,2020-09-31 00:00:01,100,1", "submit_time", "'2020-09-31 00:00:01'", "not a date"),
+    ("2,yesterday,100,1", "submit_time", "'yesterday'", "not a date"),
+    ("2,2020-09-01,100,1", "submit_time", "'2020-09-01'", "not a date"),
+    ("2,2020-09-01 00:00:01+08:00,100,1", "submit_time", "'2020-09-01 00:00:01+08:00'", "not a date"),
+    ("2,2020-09-01 00:00:01,-5,1", "duration_s", "'-5'", "negative"),
+    ("2,2020-09-01 00:00:01,long,1", "duration_s", "'long'", "not a number"),
+    ("2,2020-09-01 00:00:01,1_0,1", "duration_s", "'1_0'", "not a number"),
+    ("2,2020-09-01 00:00:01,nan,1", "duration_s", "'nan'", "not a finite number"),
+    ("2,2020-09-01 00:00:01,inf,1", "duration_s", "'inf'", "not a finite number"),
+    ("2,2020-09-01 00:00:01,100,two", "gpu_num", "'two'", "not a number"),
+    ("2,2020-09-01 00:00:01,100,1.5", "gpu_num", "'1.5'", "not a whole number"),
+    ("2,2020-09-01 00:00:01,100,-1", "gpu_num", "'-1'", "negative"),
+    ("2,2020-08-31 23:59:59,100,1", "submit_time", "'2020-08-31 23:59:59'", "time runs backwards"),
+    ("1,2020-09-01 00:00:01,100,1", "job_id", "'1'", "duplicate id"),
+    ("one,2020-09-01 00:00:01,100,1", "job_id", "'one'", "not a number"),
+    ("2,2020-09-01 00:00:01,100", None, "3 cells", "wrong number of cells"),
+    ("2,2020-09-01 00:00:01,100,1,9", None, "5 cells", "wrong number of cells"),
+]
+
+
+@pytest.mark.parametrize(("line", "column", "found", "reason"), BAD, ids=lambda part: str(part))
+def test_read_trace_names_the_row_and_column_of_a_bad_cell(
+    write, line: str, column: str | None, found: str, reason: str
+) -> None:
+    path = write(SAMPLE, GOOD, "", line)
+    with pytest.raises(InputError) as caught:
+        read_trace(path)
+    error = caught.value
+    assert (error.file, error.row, error.column, error.found) == (str(path), 4, column, found)
+    assert error.expected
+    assert error.action.endswith(".")
+    assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(("line", "column", "found", "reason"), BAD, ids=lambda part: str(part))
+def test_read_trace_skips_and_counts_bad_rows(write, line: str, column: str | None, found: str, reason: str) -> None:
+    trace = read_trace(write(SAMPLE, GOOD, line, "3,2020-09-01 00:01:00,5,8"), on_bad="skip")
+    assert trace.jobs == (TraceJob(1, 0.0, 100.0, 1), TraceJob(3, 60.0, 5.0, 8))
+    assert trace.skipped == {f"{column}: {reason}" if column else reason: 1}
+    assert "2 jobs read, 1 rows skipped (1 x " in trace.report()
+
+
+def test_errors_count_rows_as_an_editor_counts_lines(write) -> None:
+    path = write(SAMPLE + ",note", GOOD + ',"two\nlines"', '2,2020-09-01 00:00:01,"-5",1,"also\ntwo"')
+    with pytest.raises(InputError, match="row 4, column duration_s"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("missing", SAMPLE.split(","))
+@pytest.mark.parametrize("on_bad", ["raise", "skip"])
+def test_read_trace_names_a_missing_column(write, missing: str, on_bad: str) -> None:
+    keep = [i for i, name in enumerate(SAMPLE.split(",")) if name != missing]
+    path = write(*(",".join(line.split(",")[i] for i in keep) for line in (SAMPLE, GOOD)))
+    with pytest.raises(InputError) as caught:
+        read_trace(path, on_bad=on_bad)
+    assert (caught.value.row, caught.value.column) == (1, missing)
+
+
+def test_read_trace_names_a_missing_column_of_the_published_log(write) -> None:
+    with pytest.raises(InputError, match="column duration:"):
+        read_trace(write(LOG.replace("duration,", "")))
+
+
+@pytest.mark.parametrize("on_bad", ["raise", "skip"])
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [((), "an empty file"), ((SAMPLE,), "no job|no row that could be used"), ((SAMPLE + ",gpu_num",), "twice")],
+)
+def test_read_trace_refuses_a_file_without_jobs(write, lines: tuple[str, ...], found: str, on_bad: str) -> None:
+    with pytest.raises(InputError, match=found):
+        read_trace(write(*lines), on_bad=on_bad)
+
+
+def test_read_trace_refuses_a_file_of_bad_rows_when_skipping(write) -> None:
+    with pytest.raises(InputError, match="no row that could be used"):
+        read_trace(write(SAMPLE, "1,2020-09-01 00:00:00,-1,1"), on_bad="skip")
+
+
+def test_read_trace_refuses_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_trace(tmp_path / "absent.csv")
+
+
+def test_read_trace_refuses_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_trace(tmp_path)
+
+
+def test_read_trace_refuses_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "binary.csv"
+    path.write_bytes(b"job_id\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_trace(path)
+
+
+def test_read_trace_names_the_row_of_an_open_quote(write) -> None:
+    with pytest.raises(InputError, match="row 3"):
+        read_trace(write(SAMPLE, GOOD, '2,"2020-09-01 00:00:01,100,1'))
+
+
+def test_read_trace_refuses_another_on_bad(write) -> None:
+    with pytest.raises(InputError, match="column on_bad: found 'ignore'; expected raise or skip"):
+        read_trace(write(SAMPLE, GOOD), on_bad="ignore")
+
+
+def test_a_skipped_row_does_not_affect_the_rows_after_it(write) -> None:
+    lines = (SAMPLE, GOOD, "2,2021-01-01 00:00:00,bad,1", "2,2020-09-01 00:00:09,1,1")
+    trace = read_trace(write(*lines), on_bad="skip")
+    assert [(job.id, job.submit_s) for job in trace.jobs] == [(1, 0.0), (2, 9.0)]
+
+
+def test_it_streams(write) -> None:
+    path = write(SAMPLE, GOOD, "2,2020-09-01 00:00:01,-1,1")
+    assert [job.id for job in islice(stream_jobs(path), 1)] == [1]
+
+
+def test_stream_jobs_needs_the_same_memory_for_any_length(write) -> None:
+    path = write(SAMPLE, *(f"{i},2020-09-01 00:00:00,100,1" for i in range(20_000)))
+    skipped: Counter[str] = Counter()
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in stream_jobs(path, skipped=skipped))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 20_000
+    assert not skipped
+    assert peak < 200_000

@@ -1,0 +1,137 @@
+"""Task files: reading returns the tasks that were written; errors of bad cells and columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heshare.errors import InputError
+from heshare.world.task import Task
+from heshare.world.task_file import read_tasks, write_tasks
+from heshare.world.workload import Workload
+
+HEADER = "id,workload,batch_size,iterations,arrival_s"
+GOOD = "0,resnet50,8,100,0"
+
+
+def written(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "tasks.csv"
+    path.write_text("\n".join((*lines, "")), encoding="utf-8")
+    return path
+
+
+def test_read_tasks_returns_what_write_tasks_wrote(tmp_path: Path) -> None:
+    tasks = (Task(0, Workload("resnet50", 8), 1 / 3), Task(1, Workload("gpt2", 1), 2.5e7, 60.0))
+    path = write_tasks(tmp_path / "new" / "tasks.csv", tasks)
+    assert read_tasks(path) == tasks
+    assert path.read_text(encoding="utf-8").splitlines() == [
+        HEADER,
+        "0,resnet50,8,0.3333333333333333,0.0",
+        "1,gpt2,1,25000000.0,60.0",
+    ]
+
+
+def test_write_tasks_keeps_precision_and_engine(tmp_path: Path) -> None:
+    tasks = (Task(0, Workload("vgg16", 4, "fp16", "tensorrt"), 5.0), Task(1, Workload("vgg16", 4), 5.0))
+    assert read_tasks(write_tasks(tmp_path / "tasks.csv", tasks)) == tasks
+
+
+def test_write_tasks_writes_optional_columns_only_where_a_task_differs(tmp_path: Path) -> None:
+    tasks = (
+        Task(0, Workload("vgg16", 4), 5.0, gpus=8, widths=(4, 16), priority=2),
+        Task(1, Workload("vgg16", 4), 5.0, 7.5, deadline_s=90.25, epochs=3),
+    )
+    path = write_tasks(tmp_path / "tasks.csv", tasks)
+    assert read_tasks(path) == tasks
+    assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",gpus,widths,priority,deadline_s,epochs"
+    path = write_tasks(path, (Task(0, Workload("vgg16", 4), 5.0, epochs=2),))
+    assert path.read_text(encoding="utf-8").splitlines()[0] == HEADER + ",epochs"
+
+
+def test_read_tasks_names_a_training_workload_without_a_record(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2, column workload"):
+        read_tasks(written(tmp_path, HEADER + ",phase", f"{GOOD},training"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("gpus", "0"), ("gpus", "2.5"), ("widths", "2;4"), ("widths", "0"), ("priority", "-1"), ("deadline_s", "0"),
+     ("epochs", "0"), ("phase", "sleep")],
+)  # fmt: skip
+def test_read_tasks_names_a_bad_optional_cell(tmp_path: Path, column: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"row 2, column {column}"):
+        read_tasks(written(tmp_path, f"{HEADER},{column}", f"{GOOD},{value}"))
+
+
+def test_read_tasks_names_a_deadline_before_the_arrival(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2, column deadline_s"):
+        read_tasks(written(tmp_path, HEADER + ",deadline_s", "0,resnet50,8,100,60,59"))
+
+
+def test_read_tasks_accepts_any_order_of_columns_and_empty_optional_cells(tmp_path: Path) -> None:
+    path = written(tmp_path, "arrival_s,id,iterations,workload,batch_size,engine", "2.5,0,7,vgg19,4,")
+    assert read_tasks(path) == (Task(0, Workload("vgg19", 4), 7.0, 2.5),)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "found"),
+    [
+        ("2,resnet50,8,100,0", "id", "'2'"),
+        ("0,resnet50,8,100,0", "id", "'0'"),
+        ("x,resnet50,8,100,0", "id", "'x'"),
+        ("1,resnet5,8,100,0", "workload", "'resnet5'"),
+        ("1,,8,100,0", "workload", "an empty cell"),
+        ("1,resnet50,0,100,0", "batch_size", "'0'"),
+        ("1,resnet50,8.5,100,0", "batch_size", "'8.5'"),
+        ("1,resnet50,8,0,0", "iterations", "'0'"),
+        ("1,resnet50,8,-3,0", "iterations", "'-3'"),
+        ("1,resnet50,8,,0", "iterations", "an empty cell"),
+        ("1,resnet50,8,100,-1", "arrival_s", "'-1'"),
+        ("1,resnet50,8,100,soon", "arrival_s", "'soon'"),
+        ("1,resnet50,8,100", None, "4 cells"),
+    ],
+    ids=str,
+)
+def test_read_tasks_names_the_row_and_column_of_a_bad_cell(
+    tmp_path: Path, line: str, column: str | None, found: str
+) -> None:
+    path = written(tmp_path, HEADER, GOOD, line)
+    with pytest.raises(InputError) as caught:
+        read_tasks(path)
+    assert (caught.value.file, caught.value.row, caught.value.column) == (str(path), 3, column)
+    assert caught.value.found == found
+
+
+@pytest.mark.parametrize("value", ["fp8", "FP32"])
+def test_read_tasks_names_an_unknown_precision(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match="row 2, column precision"):
+        read_tasks(written(tmp_path, HEADER + ",precision", f"{GOOD},{value}"))
+
+
+@pytest.mark.parametrize("name", HEADER.split(","))
+def test_read_tasks_names_a_missing_column(tmp_path: Path, name: str) -> None:
+    keep = [i for i, column in enumerate(HEADER.split(",")) if column != name]
+    path = written(tmp_path, *(",".join(line.split(",")[i] for i in keep) for line in (HEADER, GOOD)))
+    with pytest.raises(InputError, match=f"row 1, column {name}"):
+        read_tasks(path)
+
+
+def test_read_tasks_names_an_unknown_column(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="column precison: found an unknown column"):
+        read_tasks(written(tmp_path, HEADER + ",precison", GOOD + ",fp16"))
+
+
+@pytest.mark.parametrize("lines", [(), (HEADER,)])
+def test_read_tasks_refuses_a_file_without_tasks(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=r"an empty file|no task"):
+        read_tasks(written(tmp_path, *lines))
+
+
+def test_write_tasks_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
+    path = write_tasks(tmp_path / "tasks.csv", [Task(0, Workload("vgg16", 4), 5.0)])
+    before = path.read_bytes()
+    with pytest.raises(AttributeError):
+        write_tasks(path, [Task(0, Workload("vgg16", 4), 5.0), "not a task"])  # type: ignore[list-item]
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["tasks.csv"]

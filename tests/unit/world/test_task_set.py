@@ -1,0 +1,167 @@
+"""Task sets: MISO's recipe, load classes, arrivals, and arguments out of their range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heshare.errors import InputError
+from heshare.world.catalogue import models
+from heshare.world.helios_trace import TraceJob
+from heshare.world.task_set import (
+    ARRIVALS,
+    LOADS,
+    arrivals_s,
+    helios_durations_s,
+    models_of,
+    recipe_durations_s,
+    sample_durations_s,
+    task_set,
+)
+from heshare.world.workload import Workload
+
+
+def alone_s(workload: Workload) -> float:
+    return 0.01 * workload.batch_size
+
+
+def make(seed: int = 1, **arguments):
+    return task_set(rng=np.random.default_rng(seed), time_alone_s=alone_s, **arguments)
+
+
+def test_recipe_durations_on_a_small_trace() -> None:
+    """101 jobs of 100, 101 .. 200 s: percentile p lies at 100 + p s, and 120 s is the floor."""
+    jobs = [TraceJob(i, 0.0, 100.0 + i, 1) for i in range(101)]
+    assert recipe_durations_s(jobs) == pytest.approx(np.maximum(100.0 + np.arange(100), 120.0))
+
+
+def test_recipe_durations_use_gpu_jobs_between_a_minute_and_two_hours() -> None:
+    kept = [TraceJob(0, 0.0, 60.5, 1), TraceJob(1, 0.0, 7200.0, 8)]
+    left_out = [TraceJob(2, 0.0, 60.0, 1), TraceJob(3, 0.0, 7200.5, 1), TraceJob(4, 0.0, 1000.0, 0)]
+    durations_s = recipe_durations_s(kept + left_out)
+    assert durations_s == pytest.approx(recipe_durations_s(kept))
+    assert durations_s[0] == 120.0
+    assert durations_s[99] == pytest.approx(60.5 + 0.99 * (7200.0 - 60.5))
+
+
+def test_recipe_durations_refuse_a_trace_without_such_a_job() -> None:
+    with pytest.raises(InputError, match="no GPU job of that length"):
+        recipe_durations_s([TraceJob(0, 0.0, 10.0, 1)])
+
+
+def test_helios_durations_are_those_of_the_recipe() -> None:
+    durations_s = helios_durations_s()
+    assert durations_s.shape == (100,)
+    assert (np.diff(durations_s) >= 0).all()
+    assert durations_s[0] == 120.0
+    assert durations_s[50] == 248.0  # as published in MISO's trace of 100 jobs
+    assert durations_s[99] == pytest.approx(6082.14)
+
+
+def test_helios_durations_are_a_new_array_at_each_call() -> None:
+    helios_durations_s()[:] = 0
+    assert helios_durations_s().min() == 120.0
+
+
+def test_sample_durations_draws_without_replacement_up_to_the_number_of_percentiles(rng: np.random.Generator) -> None:
+    percentiles = np.arange(1.0, 101.0)
+    assert sorted(sample_durations_s(100, rng=rng, percentiles=percentiles)) == percentiles.tolist()
+    many = sample_durations_s(250, rng=rng, percentiles=percentiles)
+    assert np.bincount(many.astype(int))[1:].tolist() == [3] * 50 + [2] * 50
+    few = sample_durations_s(60, rng=rng, percentiles=percentiles)
+    assert len(set(few)) == 60
+    assert few.tolist() != sorted(few)
+
+
+def test_arrivals_have_the_mean_interval_of_their_kind(rng: np.random.Generator) -> None:
+    assert arrivals_s(5, rng=rng).tolist() == [0.0] * 5
+    poisson = arrivals_s(3000, rng=rng, arrivals="poisson", interval_s=60.0)
+    assert (poisson == poisson.astype(int)).all()
+    steps = np.diff(poisson)
+    assert steps.mean() == pytest.approx(60.0, rel=0.02)
+    assert steps.var() == pytest.approx(60.0, rel=0.1)
+    front = np.diff(arrivals_s(3000, rng=rng, arrivals="front_loaded", interval_s=60.0))
+    assert front[:999].mean() == pytest.approx(30.0, rel=0.03)
+    assert front[1000:].mean() == pytest.approx(60.0, rel=0.02)
+
+
+def test_models_of_partitions_table_iv() -> None:
+    low, medium, high, mixed = (models_of(load) for load in LOADS)
+    assert mixed == tuple(models())
+    assert sorted(low + medium + high) == sorted(mixed)
+    assert {"mobilenet", "mobilenetv2", "resnet18", "resnet34"} == set(low)
+    assert {"bert_large", "gpt2", "transformer"} == set(high)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_task_set_draws_all_models_of_a_load_class_and_no_others(load: str) -> None:
+    tasks = make(n=400, load=load)
+    assert {task.workload.model for task in tasks} == set(models_of(load))
+    assert {task.workload.batch_size for task in tasks} == {4, 8}
+
+
+def test_task_set_divides_durations_by_the_time_alone() -> None:
+    tasks = make(n=100)
+    durations_s = [task.iterations * alone_s(task.workload) for task in tasks]
+    assert sorted(durations_s) == pytest.approx(helios_durations_s())
+
+
+def test_task_set_draws_the_same_tasks_for_all_arrivals() -> None:
+    sets = [make(n=30, arrivals=arrivals) for arrivals in ARRIVALS]
+    contents = [[(task.id, task.workload, task.iterations) for task in tasks] for tasks in sets]
+    assert contents[0] == contents[1] == contents[2]
+    assert len({tuple(task.arrival_s for task in tasks) for tasks in sets}) == 3
+
+
+def test_task_set_is_determined_by_its_seed() -> None:
+    assert make(seed=3, arrivals="poisson") == make(seed=3, arrivals="poisson")
+    assert make(seed=3) != make(seed=4)
+    assert len(make()) == 60
+
+
+def test_task_set_takes_durations_from_a_trace(tmp_path: Path) -> None:
+    jobs = [TraceJob(i, 0.0, 300.0, 1) for i in range(5)]
+    path = tmp_path / "trace.csv"
+    lines = [f"{i},2020-09-01 00:00:00,300,1" for i in range(5)]
+    path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *lines]), encoding="utf-8")
+    for trace in (jobs, iter(jobs), path, str(path)):
+        assert {round(t.iterations * alone_s(t.workload), 6) for t in make(n=10, trace=trace)} == {300.0}
+
+
+def test_task_set_takes_durations_from_percentiles() -> None:
+    tasks = make(n=3, percentiles=[1.0, 2.0])
+    assert sorted(task.iterations * alone_s(task.workload) for task in tasks) == pytest.approx([1.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "column"),
+    [
+        ({"n": 0}, "n"),
+        ({"n": 2.5}, "n"),
+        ({"n": True}, "n"),
+        ({"load": "heavy"}, "load"),
+        ({"arrivals": "poison"}, "arrivals"),
+        ({"interval_s": 0.0}, "interval_s"),
+        ({"interval_s": float("nan")}, "interval_s"),
+        ({"batch_sizes": ()}, "batch_sizes"),
+        ({"batch_sizes": (4, 0)}, "batch_sizes"),
+        ({"batch_sizes": (4, 2.5)}, "batch_sizes"),
+        ({"percentiles": []}, "percentiles"),
+        ({"percentiles": [1.0, -1.0]}, "percentiles"),
+        ({"percentiles": ["long"]}, "percentiles"),
+        ({"percentiles": [1.0], "trace": [TraceJob(0, 0.0, 100.0, 1)]}, "trace"),
+    ],
+    ids=str,
+)
+def test_task_set_names_an_argument_out_of_its_range(arguments: dict, column: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**arguments)
+    assert caught.value.column == column
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_task_set_refuses_a_bad_time_alone(rng: np.random.Generator, seconds: float) -> None:
+    with pytest.raises(InputError, match="time_alone_s"):
+        task_set(rng=rng, time_alone_s=lambda _: seconds)
