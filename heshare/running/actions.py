@@ -1,18 +1,15 @@
 """Execution of a policy's actions on the devices, and what completes or fails there."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from heshare.devices.device import TaskFailure
 from heshare.errors import DeviceError, InputError, PolicyError
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
-from heshare.running.clock import Clock
-from heshare.running.gangs import can_mirror, keep_lockstep, split_gangs
-from heshare.running.observer import Observer
-from heshare.running.queues import EventQueue, WaitingTasks
-from heshare.running.state import GpuState, TaskRun, TaskState
+from heshare.running.clock import Clock, EventQueue
+from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks, can_mirror, keep_lockstep, split_gangs
 from heshare.running.timeline import Interval, RunRecorder
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
@@ -20,6 +17,24 @@ from heshare.world.workload import SHARINGS
 # Iterations that remain after a pause are rounded; this share of a task's iterations counts as none.
 _NEGLIGIBLE = 1e-12
 _MAX_CHECKS_WITHOUT_PROGRESS = 10_000
+
+
+class Observer:
+    """An observer that does nothing; the executor's journal is a subclass."""
+
+    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
+        """Process the answer of a policy to an event, before any of its actions is executed."""
+
+    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
+        """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
+
+    def should_retry(self, failed: TaskFailure) -> bool:
+        """Return whether a task that failed waits for another attempt; otherwise its failure is final."""
+        return False
+
+    def wait(self, until_s: float) -> Iterable[int]:
+        """Wait until `until_s` at the latest; return the indices of GPUs to be checked now."""
+        return ()
 
 
 class ActionExecutor:

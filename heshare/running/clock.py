@@ -1,7 +1,9 @@
-"""Clocks of the event loop: virtual time for emulated and recorded devices, wall time for real ones."""
+"""Time of the event loop: virtual time for emulated and recorded devices, wall time for real ones; scheduled events."""
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -46,3 +48,29 @@ class WallClock:
         left_s = time_s - self.now_s()
         if left_s > 0:
             time.sleep(left_s)
+
+
+class EventQueue:
+    """Scheduled calls in the total order (time, priority, sequence): of equal ones, the one scheduled first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sequence = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next event, s."""
+        return self._heap[0][0]
+
+    def schedule(self, time_s: float, priority: int, call: Callable[..., None], *arguments: Any) -> None:
+        """Schedule `call(now_s, *arguments)` at `time_s`."""
+        self._sequence += 1
+        heappush(self._heap, (time_s, priority, self._sequence, call, arguments))
+
+    def pop(self) -> tuple[float, Callable[..., None], tuple[Any, ...]]:
+        """Remove the next event and return its time, call and arguments."""
+        time_s, _, _, call, arguments = heappop(self._heap)
+        return time_s, call, arguments

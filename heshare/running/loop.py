@@ -6,17 +6,17 @@ actions are executed at once.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from time import perf_counter
 from types import MappingProxyType
 
 from heshare.devices.device import Device
 from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
-from heshare.running.actions import ActionExecutor
-from heshare.running.clock import Clock, VirtualClock
-from heshare.running.observer import Observer
-from heshare.running.queues import ArrivalQueue, EventQueue
+from heshare.running.actions import ActionExecutor, Observer
+from heshare.running.clock import Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
@@ -31,13 +31,13 @@ class Loop:
     Args:
         tasks: the task set, task i with id i.
         cluster: the GPUs.
-        policy: which decides; already reset.
+        policy: decides what starts where and when; already reset.
         devices: one for each GPU.
         clock: the time that the devices share.
         max_time_s: give up when the run reaches this time, s.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
         observer: is called with decisions and results before they take effect.
-        recorder: keeps what happens; by default the whole timeline.
+        recorder: records what happens; by default the whole timeline.
 
     Attributes:
         tasks: the tasks of the run.
@@ -68,7 +68,7 @@ class Loop:
         self.events = 0
         self._clock = clock
         self._max_time_s = max_time_s
-        self._observer = observer
+        self._observer = observer or Observer()
         self._queue = EventQueue()
         self._executor = ActionExecutor(
             policy.name,
@@ -77,15 +77,15 @@ class Loop:
             clock,
             self._queue,
             self.recorder,
-            observer or Observer(),
+            self._observer,
             self._notify,
             start_cost_s,
         )
-        self._arrivals: ArrivalQueue | None = None
+        self._arrivals: deque[list[TaskRun]] | None = None
         self._pending = len(tasks)
         self._scheduled_ticks = 0
         self._idle_ticks = 0
-        # In virtual time nothing changes between events, so such a policy answers every tick there like the last one.
+        # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
         self._skips_ticks = isinstance(clock, VirtualClock) and bool(getattr(policy, "ticks_on_change", False))
         self._views = GpuViews(self.gpus)
 
@@ -113,9 +113,8 @@ class Loop:
         while executor.unfinished or executor.unreported:
             if not self._queue:
                 raise self._stranded("nothing runs, nothing is still to come, and the policy starts nothing")
-            if self._observer is not None:
-                for index in self._observer.wait(self._queue.next_s):
-                    executor.schedule_check(self.gpus[index], self._clock.now_s())
+            for index in self._observer.wait(self._queue.next_s):
+                executor.schedule_check(self.gpus[index], self._clock.now_s())
             time_s, call, arguments = self._queue.pop()
             if time_s > self._max_time_s:
                 raise self._stranded(f"the run reached its limit of {self._max_time_s:g} s")
@@ -133,7 +132,8 @@ class Loop:
         for gpu in self.gpus:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
-        self._arrivals = ArrivalQueue(self.tasks)
+        tasks = sorted(self.tasks, key=lambda task: (task.spec.arrival_s, task.id))
+        self._arrivals = deque([list(group) for _, group in groupby(tasks, lambda task: task.spec.arrival_s)])
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
@@ -147,8 +147,7 @@ class Loop:
         actions = list(self.policy.decide(event, view))
         self.planning_s += perf_counter() - before_s
         self.events += 1
-        if self._observer is not None:
-            self._observer.on_decision(event, actions)
+        self._observer.on_decision(event, actions)
         now_s = self._clock.now_s()
         for action in actions:
             if isinstance(action, Wait):
@@ -160,8 +159,8 @@ class Loop:
 
     def _schedule_arrival(self) -> None:
         """Schedule the next tasks to arrive; those that arrive at the same time are one event."""
-        tasks = next(self._arrivals, None) if self._arrivals else None
-        if tasks:
+        if self._arrivals:
+            tasks = self._arrivals.popleft()
             self._queue.schedule(tasks[0].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:

@@ -15,9 +15,9 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError
 from heshare.policies.policy import Policy, ReusesPlanning
 from heshare.prediction.predictor import Predictor
+from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
-from heshare.running.observer import Observer
 from heshare.running.result import Run
 from heshare.running.timeline import RunRecorder
 from heshare.world.catalogue import memory_mib

@@ -1,15 +1,16 @@
-"""State of tasks and GPUs during a run, and the views of GPUs that a policy gets.
+"""State of tasks, gangs and GPUs during a run, and the views of GPUs and waiting tasks that a policy gets.
 
-A task on several GPUs is a gang. Its first GPU counts its iterations; `heshare.running.gangs` keeps the others in step.
-While all GPUs of a gang are equal and run nothing else, the gang is mirrored: only the device of the first GPU runs it,
-and the others are accounted for when the gang ends or is split.
+A task on several GPUs is a gang. Its iterations run in lockstep, at the pace of the slowest GPU; its first GPU counts
+them. While all GPUs of a gang are equal and run nothing else, the gang is mirrored: only the device of the first GPU
+runs it, and the others are accounted for when the gang ends or is split.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, overload
 
@@ -33,6 +34,7 @@ class TaskState(Enum):
     FAILED = "has failed"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TaskRun:
     """A task during a run.
 
@@ -56,42 +58,26 @@ class TaskRun:
         starts: how often it was started; a scheduled end of loading is valid for one start.
     """
 
-    __slots__ = (
-        "gpus",
-        "id",
-        "memory_mib",
-        "mirrored",
-        "mps_pct",
-        "power_w",
-        "ran_s",
-        "remaining",
-        "scale",
-        "sharing",
-        "slowed",
-        "spec",
-        "started_s",
-        "starts",
-        "state",
-        "workload",
-    )
+    spec: Task
+    id: int = field(init=False)
+    state: TaskState = TaskState.PENDING
+    remaining: float = field(init=False)
+    gpus: tuple[GpuState, ...] = ()
+    mps_pct: int = 100
+    sharing: str = "mps"
+    workload: Workload = field(init=False)
+    scale: float = 1.0
+    memory_mib: float = field(init=False)
+    slowed: bool = False
+    mirrored: bool = False
+    power_w: float = 0.0
+    started_s: float = 0.0
+    ran_s: float = 0.0
+    starts: int = 0
 
-    def __init__(self, spec: Task) -> None:
-        self.spec = spec
-        self.id = spec.id
-        self.state = TaskState.PENDING
-        self.remaining = spec.iterations
-        self.gpus: tuple[GpuState, ...] = ()
-        self.mps_pct = 100
-        self.sharing = "mps"
-        self.workload: Workload = spec.workload
-        self.scale = 1.0
-        self.memory_mib = memory_mib(spec.workload)
-        self.slowed = False
-        self.mirrored = False
-        self.power_w = 0.0
-        self.started_s = 0.0
-        self.ran_s = 0.0
-        self.starts = 0
+    def __post_init__(self) -> None:
+        self.id, self.remaining, self.workload = self.spec.id, self.spec.iterations, self.spec.workload
+        self.memory_mib = memory_mib(self.workload)
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Return all but its GPUs, which the executor restores: graphs of tasks and GPUs are too deep to pickle."""
@@ -171,12 +157,14 @@ class TaskRun:
         self.mirrored = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GpuState:
     """One GPU during a run.
 
     Attributes:
         index: the GPU's index in the cluster.
         device: the device.
+        clock: the time of the run.
         tasks: the tasks that run or load on it, by task id.
         gangs: those of them that are on other GPUs too, by task id.
         reading: the latest reading, or None when something changed since.
@@ -190,40 +178,28 @@ class GpuState:
         fallible: the device, if a task can fail on it while the run continues.
     """
 
-    __slots__ = (
-        "_clock",
-        "_view",
-        "device",
-        "fallible",
-        "free_mib",
-        "gangs",
-        "index",
-        "listed",
-        "loss_reported",
-        "mirrors_device",
-        "read_s",
-        "reading",
-        "shares_gpu",
-        "tasks",
-        "version",
-    )
+    index: int
+    device: Device
+    clock: Clock
+    tasks: dict[int, TaskRun] = field(default_factory=dict)
+    gangs: dict[int, TaskRun] = field(default_factory=dict)
+    reading: Reading | None = None
+    read_s: float = 0.0
+    free_mib: float = field(init=False)
+    version: int = 0
+    listed: bool = False
+    loss_reported: bool = False
+    shares_gpu: SharesGpu | None = field(init=False)
+    mirrors_device: MirrorsDevice | None = field(init=False)
+    fallible: Fallible | None = field(init=False)
+    _view: GpuView | None = None
 
-    def __init__(self, index: int, device: Device, clock: Clock) -> None:
-        self.index = index
-        self.device = device
-        self.tasks: dict[int, TaskRun] = {}
-        self.gangs: dict[int, TaskRun] = {}
-        self.reading: Reading | None = None
-        self.read_s = 0.0
+    def __post_init__(self) -> None:
+        device = self.device
         self.free_mib = device.gpu.memory_mib
-        self.version = 0
-        self.listed = False
-        self.loss_reported = False
         self.shares_gpu = device if isinstance(device, SharesGpu) else None
         self.mirrors_device = device if isinstance(device, MirrorsDevice) else None
         self.fallible = device if isinstance(device, Fallible) else None
-        self._clock = clock
-        self._view: GpuView | None = None
 
     def invalidate(self) -> None:
         """Discard the reading and the view, since something on this GPU changed."""
@@ -234,7 +210,7 @@ class GpuState:
         """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
             if self.mirroring():
-                next(iter(self.gangs.values())).split(self._clock.now_s())
+                next(iter(self.gangs.values())).split(self.clock.now_s())
             self.reading = self.device.read()
             self.read_s = self.reading.time_s
         return self.reading
@@ -275,7 +251,7 @@ class GpuState:
             self._view = GpuView(
                 self.index,
                 self.device.gpu,
-                RunningTasks(self, self._clock),
+                RunningTasks(self),
                 reading.requested_mhz,
                 reading.sm_mhz,
                 reading.power_w,
@@ -287,11 +263,10 @@ class GpuState:
 class RunningTasks(Mapping[int, Running]):
     """View of the tasks on a GPU; the present progress of a task is computed from the latest reading on access."""
 
-    __slots__ = ("_clock", "_gpu")
+    __slots__ = ("_gpu",)
 
-    def __init__(self, gpu: GpuState, clock: Clock) -> None:
+    def __init__(self, gpu: GpuState) -> None:
         self._gpu = gpu
-        self._clock = clock
 
     def __len__(self) -> int:
         return len(self._gpu.tasks)
@@ -309,7 +284,7 @@ class RunningTasks(Mapping[int, Running]):
             return Running(task.spec, task.mps_pct, math.inf, task.remaining / task.scale, task.sharing, gpus)
         first = task.gpus[0]
         progress = first.read().residents[task_id]
-        since_s = self._clock.now_s() - first.read_s
+        since_s = first.clock.now_s() - first.read_s
         done = progress.done + since_s / progress.time_s
         remaining = max(task.remaining / task.scale - done, 0.0)
         return Running(task.spec, task.mps_pct, progress.time_s, remaining, task.sharing, gpus)
@@ -335,3 +310,95 @@ class GpuViews(Sequence[GpuView]):
         if isinstance(index, slice):
             return [gpu.view() for gpu in self._gpus[index]]
         return self._gpus[index].view()
+
+
+class WaitingTasks(Sequence[Task]):
+    """Tasks that have arrived and do not run, by (arrival, id); `add` and `remove` take O(log n) and a memory move."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[float, int]] = []
+        self._tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        return self._tasks[index]
+
+    def add(self, task: Task) -> None:
+        """Add a task."""
+        key = (task.arrival_s, task.id)
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._tasks.insert(place, task)
+
+    def remove(self, task: Task) -> None:
+        """Remove a task that waits."""
+        place = bisect_left(self._keys, (task.arrival_s, task.id))
+        del self._keys[place], self._tasks[place]
+
+
+def can_mirror(gpus: Sequence[GpuState], loading: int, /) -> bool:
+    """Return whether all GPUs of a gang are idle and equal, so that only the device of the first has to run it.
+
+    Args:
+        gpus: the GPUs.
+        loading: how many tasks are on each of them and do not run yet.
+    """
+    first = gpus[0].device
+    for gpu in gpus:
+        device = gpu.mirrors_device
+        if device is None or len(gpu.tasks) != loading or not device.can_mirror(first):
+            return False
+    return True
+
+
+def split_gangs(gpu: GpuState, now_s: float) -> None:
+    """Split the mirrored gangs of a GPU that is about to change."""
+    for gang in gpu.gangs.values():
+        if gang.mirrored:
+            gang.split(now_s)
+
+
+def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) -> None:
+    """Set the pace of every gang that a change may have slowed down or sped up to that of its slowest GPU.
+
+    Args:
+        changed: GPUs that changed and are at the present; the GPUs of their gangs are appended.
+        advance: brings a GPU to the present and appends it to `changed`.
+    """
+    gangs: dict[int, TaskRun] = {}
+    at = 0
+    while at < len(changed):
+        for gang in [gang for gang in changed[at].gangs.values() if gang.running and not gang.mirrored]:
+            gangs[gang.id] = gang
+            for gpu in gang.gpus:
+                if not gpu.listed:
+                    advance(gpu)
+        at += 1
+    # A gang may have completed while its GPUs were advanced.
+    running = [gang for gang in gangs.values() if gang.gpus]
+    for gang in running:
+        if gang.slowed:
+            _hold(gang, gang.gpus, 0.0)
+            gang.slowed = False
+    paces_s = [[gpu.read().residents[gang.id].time_s for gpu in gang.gpus] for gang in running]
+    for gang, times_s in zip(running, paces_s, strict=True):
+        slowest_s = max(times_s)
+        faster = [gpu for gpu, time_s in zip(gang.gpus, times_s, strict=True) if time_s < slowest_s]
+        if faster:
+            _hold(gang, faster, slowest_s)
+            gang.slowed = True
+
+
+def _hold(gang: TaskRun, gpus: Sequence[GpuState], time_s: float) -> None:
+    for gpu in gpus:
+        gpu.require_sharing("a gang").hold(gang.id, time_s)
+        gpu.invalidate()

@@ -11,7 +11,7 @@ from heshare.gpu.executor.job_tasks import FREE_ATTEMPTS, JobHistory
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
-from heshare.running.observer import Observer
+from heshare.running.actions import Observer
 from heshare.running.timeline import Interval
 
 SAMPLE_S = 10.0

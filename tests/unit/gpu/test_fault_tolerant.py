@@ -10,7 +10,7 @@ from heshare.errors import PolicyError
 from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.policies.policy import EventKind, Start
 from heshare.policies.registry import make
-from heshare.running.observer import Observer
+from heshare.running.actions import Observer
 from heshare.running.run import run
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
@@ -75,9 +75,14 @@ def go(devices, policy, todo, observer=None):
     observer = observer or Again()
     cluster = Cluster(tuple(device.gpu for device in devices))
     done = run(
-        todo, cluster, FaultTolerantPolicy(policy), predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices,
+        todo,
+        cluster,
+        FaultTolerantPolicy(policy),
+        predictor=ToyPredictor(),
+        rng=np.random.default_rng(0),
+        devices=devices,
         observer=observer,
-    )  # fmt: skip
+    )
     return done, observer
 
 

@@ -15,8 +15,8 @@ from heshare.gpu.executor.job_on_gpu import Attempt
 from heshare.gpu.remote.remote_client import RemoteHost
 from heshare.gpu.remote.remote_messages import HostLostError, HostReply, RemoteGpu, StatusReport
 from heshare.policies.registry import make
+from heshare.running.actions import Observer
 from heshare.running.clock import VirtualClock
-from heshare.running.observer import Observer
 from heshare.running.run import run
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpu
@@ -208,9 +208,15 @@ def test_the_loop_plans_again_on_the_remaining_hosts(policy):
     tasks = [Task(index, WORK, 100.0) for index in range(6)]
     devices = [going.host.devices[0], staying.host.devices[0]]
     done = run(
-        tasks, Cluster((CARD, CARD)), FaultTolerantPolicy(make(policy)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
-        devices=devices, clock=going.clock, observer=LosesHost(going),
-    )  # fmt: skip
+        tasks,
+        Cluster((CARD, CARD)),
+        FaultTolerantPolicy(make(policy)),
+        predictor=ToyPredictor(),
+        rng=np.random.default_rng(1),
+        devices=devices,
+        clock=going.clock,
+        observer=LosesHost(going),
+    )
     completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
     assert sorted(interval.task for interval in completed) == list(range(6))
     assert going.lost

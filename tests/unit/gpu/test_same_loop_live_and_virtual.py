@@ -16,7 +16,7 @@ from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make
-from heshare.running.observer import Observer
+from heshare.running.actions import Observer
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
 from heshare.testing.toy import ToyPredictor
