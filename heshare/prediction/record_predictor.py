@@ -105,7 +105,7 @@ class RecordPredictor(Predictor, ABC):
             raise InputError(
                 " beside ".join(map(str, residents)),
                 "inference under MPS, which the profiles hold",
-                "Load the predictor of other sets: import heshare.systems.device_models.",
+                "Load the predictor of other sets: import the package's plugins.",
                 column="workload",
             )
         return self._other_sets.predict_set(gpu, residents, sm_mhz)
