@@ -1,0 +1,173 @@
+"""README, CONTRIBUTING and docs: examples run; commands, options, links, modules and map entries exist."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+
+from heshare.cli import app
+from heshare.plugins import policies, registry
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *(CHECKOUT / "docs").glob("*.md")]
+    + [CHECKOUT / folder / "README.md" for folder in ("data", "figures", "data/profiles", "data/profiles/measured")]
+)
+_BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+_ENTRY = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`|\b([\w/]+\.py):(\w+(?:\.\w+)?)")
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(CHECKOUT))
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return [code for tag, code in _BLOCK.findall(page.read_text("utf-8")) if tag == language]
+
+
+NOT_INSTALLED = ("dask_jobqueue", "dask_kubernetes")
+"""Packages that examples name and that the environment does not have: those examples are compiled, not run."""
+EXAMPLES = [_name(page) for page in PAGES if _blocks(page, "python")]
+
+
+@cache
+def _commands() -> dict[str, set[str]]:
+    """The options of each command of `heshare`, by the command's words."""
+    found: dict[str, set[str]] = {}
+
+    def visit(words: str, command: object) -> None:
+        found[words] = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        for name, child in getattr(command, "commands", {}).items():
+            visit(f"{words} {name}".strip(), child)
+
+    visit("", typer.main.get_command(app))
+    return found
+
+
+def _calls(page: Path) -> Iterator[list[str]]:
+    """The words after `heshare` in each shell line and each inline code of a page."""
+    text = page.read_text("utf-8")
+    shell = "\n".join(_blocks(page, "sh") + _blocks(page, "bash")).replace("\\\n", " ")
+    inline = " \n".join(re.findall(r"`(heshare [^`\n]+)`", _BLOCK.sub("", text)))
+    for line in f"{shell}\n{inline}".splitlines():
+        match = re.match(r"\s*(?:\$ )?heshare (.+)", line)
+        if match:
+            yield match[1].split("#")[0].split("|")[0].split()
+
+
+def test_pages_have_examples_and_commands() -> None:
+    """The tests below would pass on nothing."""
+    assert {"README.md", "docs/policies.md"} <= set(EXAMPLES)
+    assert sum(len(list(_calls(page))) for page in PAGES) > 20
+    assert {"run", "compare", "notebook run"} <= set(_commands())
+
+
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_python_examples_run(page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The python blocks of a page run one after the other, in one namespace."""
+    monkeypatch.chdir(tmp_path)
+    registered = set(policies(variants=True))
+    namespace: dict[str, object] = {"__name__": "example"}
+    try:
+        for code in _blocks(CHECKOUT / page, "python"):
+            compiled = compile(code, page, "exec")
+            if not any(package in code for package in NOT_INSTALLED):
+                exec(compiled, namespace)
+                assert capsys.readouterr().out.strip(), code
+    finally:
+        for name in set(policies(variants=True)) - registered:
+            registry.unregister(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    wrong = []
+    for words in _calls(page):
+        depth = max(depth for depth in range(3) if " ".join(words[:depth]) in _commands())
+        command = " ".join(words[:depth])
+        options = {word.split("=")[0] for word in words if word.startswith("-")}
+        if (not command and not options) or options - _commands()[command] - {"--help", "-"}:
+            wrong.append(" ".join(words))
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_make_targets_links_and_modules_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    makefile = (CHECKOUT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"(?m)(?:^\s*|`)make ([a-z-]+)", text))
+    assert not {name for name in targets if not re.search(rf"(?m)^{name}:", makefile)}
+    links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
+    assert not [link for link in links if not (page.parent / link).exists()]
+    dotted = set(re.findall(r"\bheshare(?:\.[a-z_][a-z_0-9]*)+(?!\w)", text)) - {"heshare.py"}
+    assert not {name for name in dotted if not _importable(name)}
+    paths = set(re.findall(r"`((?:heshare|tests|docs|benchmarks|notebooks|data)/[\w./-]*\w)`", text))
+    assert not {path for path in paths if not (CHECKOUT / path).exists()}
+
+
+def _importable(name: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    parent, _, last = name.rpartition(".")
+    try:
+        return find_spec(name) is not None or hasattr(import_module(parent), last)
+    except ModuleNotFoundError:
+        return hasattr(import_module(parent), last) if find_spec(parent) else False
+
+
+@pytest.mark.parametrize("page", ["docs/paper_map.md", "docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"])
+def test_entries_of_the_maps_exist(page: str) -> None:
+    found = [
+        (quoted or plain, name or plain_name)
+        for quoted, name, plain, plain_name in _ENTRY.findall((CHECKOUT / page).read_text("utf-8"))
+    ]
+    assert found or page == "CONTRIBUTING.md"
+    assert not [f"{path}:{name}" for path, name in found if not _defined(path, name)]
+
+
+def _defined(path: str, name: str) -> bool:
+    file = CHECKOUT / "heshare" / path.removeprefix("heshare/")
+    if not file.exists():
+        return False
+    body: list[ast.stmt] = ast.parse(file.read_text("utf-8")).body
+    for part in name.split("."):
+        nodes = [node for node in body if part in _names(node)]
+        if not nodes:
+            return False
+        body = getattr(nodes[0], "body", [])
+    return True
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_the_paper_map_has_every_equation_table_and_figure() -> None:
+    text = (CHECKOUT / "docs/paper_map.md").read_text("utf-8")
+    first = " ".join(re.findall(r"(?m)^\| ([^|]+) \|", text))
+    wanted = [f"Eq. {number}" for number in range(1, 17)] + [f"Fig. {number}" for number in range(1, 12)]
+    wanted += [f"Table {number}" for number in ("I", "II", "III", "IV", "V")]
+    assert not [name for name in wanted if not re.search(rf"{re.escape(name)}\b", first)]
+    algorithm = text.split("## Algorithm 1")[1].split("\n## ")[0]
+    lines: set[int] = set()
+    for low, high in re.findall(r"(?m)^\| (\d+)(?:-(\d+))? \|", algorithm):
+        lines |= set(range(int(low), int(high or low) + 1))
+    assert set(range(1, 20)) | {23} == lines
+
+
+def test_the_table_of_systems_has_every_policy_and_only_notebooks_that_exist() -> None:
+    named = set(re.findall(r"`([^`]+)`", (CHECKOUT / "docs/systems.md").read_text("utf-8")))
+    assert set(policies(variants=True)) <= named
+    notebooks = {name for name in named if re.fullmatch(r"\d\d_\w+", name)}
+    assert notebooks
+    assert notebooks <= {path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb")}
