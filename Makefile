@@ -47,10 +47,10 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: help figures claims smoke test lint bench calibrate live notebook lock clean FORCE
+.PHONY: help figures claims smoke test test-all lint bench calibrate live notebook lock clean FORCE
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 figures: $(ENV) ## every table and figure, and the claims, from recorded and emulated profiles (no GPU)
 	$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures
@@ -63,7 +63,10 @@ smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
 	$(PY) -m heshare claims --out build/smoke
 
-test: $(ENV) ## every test that needs no GPU
+test: $(ENV) ## the tests that need no GPU, without the slow ones
+	$(PY) -m pytest -n $(JOBS) -m "not gpu and not slow"
+
+test-all: $(ENV) ## every test that needs no GPU
 	$(PY) -m pytest -n $(JOBS)
 
 lint: $(ENV) ## style, format and types
