@@ -3,28 +3,25 @@
 `constants.csv` holds every constant with its unit, a range in which it may lie, and its source.
 """
 
-import csv
-import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 
 import pandas as pd
 
 from heshare import files
-from heshare.calibration.contention_fit import PAIRS_GPU, left_out_ranges
+from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_constants import RangedValue
-from heshare.calibration.time_fit import FittedTiming
+from heshare.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.calibration.validation import errors_by_test, left_out_points
+from heshare.devices.constants import HalfPrecision, Utilisation
 from heshare.world import catalogue
 
 COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
-ConstantRow = tuple[str, str, str, str, str, str, str, str, str, str]
-"""A row of `constants.csv`, columns as in `COLUMNS`."""
-
-_TIMES = {"latency_s", "memory_s", "work_s", "work_per_sample_s", "fill_s", "host_s"}
+UNITS = {"_w": "W", "_mhz": "MHz", "_s": "s"}
+"""Unit of a constant by the end of its name; others have the unit 1."""
 _NORMAL_90 = 1.645
 
 
@@ -56,45 +53,49 @@ def calibration_report() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def constants_csv() -> str:
     """Return the text of `data/calibration/constants.csv` from a new fit."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_constant_rows(_calibrated()))
-    return text.getvalue()
+    table = pd.DataFrame(_constant_rows(_calibrated()), columns=list(COLUMNS))
+    return table.to_csv(index=False, lineterminator="\n")
 
 
-def _constant_rows(calibration: Calibration) -> Iterator[ConstantRow]:
+def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     """The rows of `constants.csv`, in a fixed order."""
+    constants = calibration.constants
     for gpu in catalogue.gpus():
-        for name, ranged in calibration.power[gpu].items():
-            unit = "W" if name.endswith("_w") else "MHz" if name.endswith("_mhz") else "1"
-            yield _row("power", gpu, "", "", name, ranged, unit)
-    ranges = left_out_ranges(calibration.pairs)
+        yield from _rows(("power", gpu, "", ""), calibration.power[gpu])
+    fits = left_out_fits(calibration.pairs).values()
     source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
-    for gpu, contention in calibration.constants.contention.items():
+    for gpu, contention in constants.contention.items():
+        suffix = "" if gpu == PAIRS_GPU else f" (measured on the {PAIRS_GPU} only)"
+        ranges = {}
         for name, value in asdict(contention).items():
-            suffix = "" if gpu == PAIRS_GPU else f" (measured on the {PAIRS_GPU} only)"
-            ranged = RangedValue(value, *ranges[name], source + suffix)
-            yield _row("contention", gpu, "", "", name, ranged, "s" if name.endswith("_s") else "1")
+            partial = [getattr(fit, name) for fit in fits]
+            ranges[name] = RangedValue(value, min(partial), max(partial), source + suffix)
+        yield from _rows(("contention", gpu, "", ""), ranges)
     source = "FP16 over FP32 on T4 and V100; assumed on the others"
-    for gpu, half in calibration.constants.half.items():
-        for name, value in asdict(half).items():
-            yield _row("fp16", gpu, "", "", name, RangedValue.within(value, half.uncertainty, source), "1")
+    for gpu, half in constants.half.items():
+        yield from _rows(("fp16", gpu, "", ""), _within(half, half.uncertainty, source))
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
-    for name, value in asdict(calibration.constants.utilisation).items():
-        yield _row("utilisation", "", "", "", name, RangedValue.within(value, 0.3, source), "1")
-    for (gpu, engine, workload), fitted in sorted(calibration.timings.items()):
-        yield from _timing_rows(gpu, engine, workload, fitted)
+    yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
+    for key, fitted in sorted(calibration.timings.items()):
+        yield from _rows(("timing", *key), _timing_ranges(fitted))
 
 
-def _timing_rows(gpu: str, engine: str, workload: str, fitted: FittedTiming) -> Iterator[ConstantRow]:
+def _within(constants: HalfPrecision | Utilisation, relative: float, source: str) -> dict[str, RangedValue]:
+    return {name: RangedValue.within(value, relative, source) for name, value in asdict(constants).items()}
+
+
+def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
+    ranges = {}
     for name, value in asdict(fitted.timing).items():
-        sigma = min(2.0, math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty)) if name in _TIMES else 0.0
-        factor = math.exp(_NORMAL_90 * sigma)
-        ranged = RangedValue(float(value), value / factor, value * factor, fitted.source)
-        yield _row("timing", gpu, engine, workload, name, ranged, "s" if name in _TIMES else "1")
+        sigma = math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty) if name in PARAMETERS else 0.0
+        factor = math.exp(_NORMAL_90 * min(2.0, sigma))
+        ranges[name] = RangedValue(float(value), value / factor, value * factor, fitted.source)
+    return ranges
 
 
-def _row(kind: str, gpu: str, engine: str, workload: str, name: str, ranged: RangedValue, unit: str) -> ConstantRow:
-    value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
-    return kind, gpu, engine, workload, name, value, unit, low, high, ranged.source
+def _rows(keys: tuple[str, ...], ranges: Mapping[str, RangedValue]) -> Iterator[tuple[str, ...]]:
+    """The rows of constants with the same kind, GPU, engine and workload."""
+    for name, ranged in ranges.items():
+        value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
+        unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
+        yield (*keys, name, value, unit, low, high, ranged.source)

@@ -95,22 +95,9 @@ def fit_contention(rows: pd.DataFrame) -> Contention:
     return Contention(float(solved.x[0]), float(solved.x[1]) * 1e-6)
 
 
-def left_out_ranges(rows: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Return (lowest, highest) of each constant when one pair of workloads after the other is left out of `rows`."""
-    fits = [fit_contention(rows[rows.pair != pair]) for pair in sorted(rows.pair.unique())]
-    return {
-        name: (min(getattr(fit, name) for fit in fits), max(getattr(fit, name) for fit in fits))
-        for name in ("strength", "wait_s")
-    }
-
-
-def left_out_slowdowns(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `rows` with the slowdown modelled by a fit without this pair of workloads."""
-    modelled = np.zeros(len(rows))
-    for pair in sorted(rows.pair.unique()):
-        unseen = (rows.pair == pair).to_numpy()
-        modelled[unseen] = slowdowns(fit_contention(rows[~unseen]), rows[unseen])
-    return rows.assign(modelled=modelled)
+def left_out_fits(rows: pd.DataFrame) -> dict[str, Contention]:
+    """Return, by pair of workloads, the fit to `rows` without this pair."""
+    return {pair: fit_contention(rows[rows.pair != pair]) for pair in sorted(rows.pair.unique())}
 
 
 def two_processes(constants: Constants, workload: str) -> tuple[TimeRows, FloatArray]:

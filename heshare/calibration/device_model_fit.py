@@ -73,26 +73,20 @@ def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) ->
 
 
 def fit_half_precision(constants: Constants) -> dict[str, HalfPrecision]:
-    """Return FP16 on every GPU: SM time by the records of the T4 and the V100, half the bytes; assumed on the others."""
+    """Return FP16 on every GPU: half the bytes; SM time from the records of the T4 and V100, assumed elsewhere."""
     turing = min((abs(_fp16_bias(constants, work)), work) for work in _FP16_WORK)[1]
     full = time_rows("V100-SXM2", "resnet50", "PyTorch")
     half = time_rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
     volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
     assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
-    return {
-        "T4": HalfPrecision(turing, _FP16_BYTES, 0.25),
-        "V100": volta,
-        "V100-SXM2": volta,
-        "A100": assumed,
-        "H100": assumed,
-        "H200": assumed,
-    }
+    measured = {"T4": HalfPrecision(turing, _FP16_BYTES, 0.25), "V100": volta, "V100-SXM2": volta}
+    return measured | dict.fromkeys(("A100", "H100", "H200"), assumed)
 
 
 def _fp16_bias(constants: Constants, work: float) -> float:
     """Mean logarithm of modelled over measured FP16 times on the T4 when SM time shrinks by `work`."""
     half = HalfPrecision(work, _FP16_BYTES, 0.0)
-    with_half = Constants(constants.timing, constants.power, constants.contention, {"T4": half})
+    with_half = replace(constants, half={"T4": half})
     gpu, logs = catalogue.gpu("T4"), []
     for name in IMAGE_MODELS:
         rows = time_rows("T4", name, FUSED_RECORD, precision="fp16")
@@ -110,10 +104,9 @@ def fit_utilisation(constants: Constants) -> Utilisation:
     times = table("times")
     rows = times[(times.framework == MPS_RECORD) & times.l2_pct.notna()]
     gpu, activity = catalogue.gpu("V100-SXM2"), []
-    plain = Constants(constants.timing, constants.power, constants.contention, {})
     for row in records(rows):
         resident = Resident(Workload(row.workload, int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
-        task = co_run(gpu, [resident], constants=plain).tasks[0]
+        task = co_run(gpu, [resident], constants=constants).tasks[0]
         activity.append((task.sm_util_pct, task.dram_util_pct))
     columns = np.array(activity)
     (l2,), _ = nnls(columns[:, :1], rows.l2_pct.to_numpy(float))

@@ -48,7 +48,10 @@ def clock_power(sm_mhz: FloatArray, max_mhz: float, knee_mhz: float, v_min: floa
 def fit_sweep_power(
     train: pd.DataFrame, test: pd.DataFrame, max_mhz: float, knee_mhz: float, v_min: float
 ) -> tuple[float, FloatArray]:
-    """Fit static and dynamic power of each application; return (squared error on `train`, relative errors on `test`)."""
+    """Fit static and dynamic power of each application; return (error on `train`, relative errors on `test`).
+
+    The error is the sum of squares.
+    """
 
     def columns(rows: pd.DataFrame) -> FloatArray:
         scale = clock_power(rows.sm_mhz.to_numpy(float), max_mhz, knee_mhz, v_min)

@@ -2,6 +2,9 @@
 
 The shipped constants come from the public record of other people's measurements. Here the same forms are fitted to
 settings of one GPU: times alone by workload, then contention, then power, then all of it at once.
+
+The times of a workload alone at one inference batch size do not separate its host time from its SM time; its times
+beside co-runners and its power do. The last fit is the maximum a posteriori estimate under the priors of the first.
 """
 
 import math
@@ -13,24 +16,25 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, nnls
 
-from heshare.arrays import FloatArray
-from heshare.calibration.joint_fit import EngineModel, refine
+from heshare.arrays import FloatArray, IntArray
 from heshare.calibration.measurements import TimeRows, records
 from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.devices.board_power import activity, memory_slowdown_at, relative_voltage
 from heshare.devices.constants import Constants, Contention, Power, Timing, default
 from heshare.devices.device_model import contention_factors
-from heshare.devices.iteration_time import Iteration, iteration_at
+from heshare.devices.iteration_time import Iteration, iteration_at, overlap_arrays
 from heshare.profiles.schema import residents_of
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident
 
 GOOD_ERROR = 0.02
 """Mean |ln| of modelled over observed times below which a fit is not repeated from another start."""
 LEAST_ROWS = 8
 """Settings below which contention or power keep their shipped constants."""
+JOINT_ORDER = ("latency_s", "memory_s", "work_s", "work_per_sample_s", "fill_s", "host_s")
+"""Time constants in the order of the joint fit; another order changes the last bits of a fit."""
 _HOST_PART = 0.5
 _KNEES = tuple(0.5 + 0.025 * step for step in range(17))
 _V_MINS = tuple(0.6 + 0.02 * step for step in range(20))
@@ -38,6 +42,8 @@ _CLOCK_RANGE = 1.3
 _CLOCKS = 4
 _SCALE = 0.05
 _START = (0.1, 4.0, 0.7)
+# The joint fit: constants of the GPU after those of the workloads, noise of an observation, smallest time, steps.
+_SHARED, _SIGMA, _TINY_S, _STEPS = 5, 0.02, 1e-8, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +93,11 @@ def fit_record(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float) -> 
 
 def covers(constants: Constants, gpu: Gpu, residents: Sequence[Resident]) -> bool:
     """Return whether the constants hold every workload of a set."""
-    return all(_timing_key(gpu, resident.workload) in constants.timing for resident in residents)
+    return all(_timing_key(gpu, resident) in constants.timing for resident in residents)
 
 
-def _timing_key(gpu: Gpu, workload: Workload) -> TimingKey:
-    return gpu.name, workload.engine, workload.model
-
-
-def _engine_model(setting: ObservedSetting) -> EngineModel:
-    """Engine and workload of the observed task."""
-    return setting.residents[0].workload.engine, setting.residents[0].workload.model
+def _timing_key(gpu: Gpu, resident: Resident) -> TimingKey:
+    return gpu.name, resident.workload.engine, resident.workload.model
 
 
 def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host_part: float) -> Constants:
@@ -106,8 +107,7 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
     priors = _priors(gpu, settings, host_part)
     timing = _fit_timing(gpu, settings, power, priors)
     constants = Constants(timing, {gpu.name: power}, {gpu.name: shipped.contention[gpu.name]}, {}, shipped.utilisation)
-    covered = [setting for setting in settings if covers(constants, gpu, setting.residents)]
-    modelled = [_modelled(gpu, setting, timing, power) for setting in covered]
+    modelled = _modelled_settings(gpu, settings, constants)
     shared = [setting for setting in modelled if len(setting.iterations) > 1]
     if len(shared) >= LEAST_ROWS:
         contention, memory = _fit_contention(power, shared)
@@ -116,77 +116,51 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
     if len(modelled) >= LEAST_ROWS:
         power = _fit_power(power, modelled, gpu.max_mhz)
     constants = replace(constants, power={gpu.name: power})
-    return _refine(gpu, covered, constants, priors) if len(shared) >= LEAST_ROWS else constants
+    if len(shared) < LEAST_ROWS:
+        return constants
+    return _fit_jointly(gpu, [setting.observed for setting in modelled], constants, priors)
 
 
 def _mean_error(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> float:
     """Mean |ln| of modelled over observed times."""
-    covered = [setting for setting in settings if covers(constants, gpu, setting.residents)]
     power, contention = constants.power[gpu.name], constants.contention[gpu.name]
-    modelled = [_modelled(gpu, setting, constants.timing, power) for setting in covered]
+    modelled = _modelled_settings(gpu, settings, constants)
     times = np.array([setting.modelled_s(contention, power) for setting in modelled])
-    return float(np.abs(np.log(times / [setting.time_s for setting in covered])).mean()) if covered else 0.0
+    return float(np.abs(np.log(times / [setting.observed.time_s for setting in modelled])).mean()) if modelled else 0.0
 
 
-def _refine(
-    gpu: Gpu, covered: Sequence[ObservedSetting], constants: Constants, priors: Mapping[EngineModel, Prior]
-) -> Constants:
-    """All constants at once, from the single fits."""
-    mhz, time_s, power_w = np.array([(setting.sm_mhz, setting.time_s, setting.power_w) for setting in covered]).T
-    timing = {(engine, model): value for (_, engine, model), value in constants.timing.items()}
-    refined, contention, power = refine(
-        [setting.residents for setting in covered],
-        mhz,
-        (time_s, power_w),
-        timing,
-        {key: priors[key] for key in timing},
-        constants.contention[gpu.name],
-        constants.power[gpu.name],
-        gpu.max_mhz,
-    )
-    fitted = {(gpu.name, *key): value for key, value in refined.items()}
-    return replace(constants, timing=fitted, contention={gpu.name: contention}, power={gpu.name: power})
-
-
-def _priors(gpu: Gpu, settings: Sequence[ObservedSetting], host_part: float) -> dict[EngineModel, Prior]:
+def _priors(gpu: Gpu, settings: Sequence[ObservedSetting], host_part: float) -> dict[TimingKey, Prior]:
     """The priors of the calibration: memory traffic from the catalogue, host time where a host launches kernels."""
-    least_s: dict[EngineModel, float] = {}
+    least_s: dict[TimingKey, float] = {}
     for setting in settings:
-        key = _engine_model(setting)
+        key = _timing_key(gpu, setting.residents[0])
         least_s[key] = min(least_s.get(key, math.inf), setting.time_s)
     priors = {}
-    for (engine, model), least in least_s.items():
+    for (name, engine, model), least in least_s.items():
         fused = engine == "tensorrt"
-        prior = Prior(memory_s(model, gpu.name, fused=fused))
+        prior = Prior(memory_s(model, name, fused=fused))
         if not fused:
             host_s = min(catalogue.model(model).layers * HOST_PER_LAYER_S, host_part * least)
             prior = replace(prior, host_s=host_s, fill=0.3)
-        priors[engine, model] = prior
+        priors[name, engine, model] = prior
     return priors
 
 
 def _fit_timing(
-    gpu: Gpu, settings: Sequence[ObservedSetting], power: Power, priors: Mapping[EngineModel, Prior]
+    gpu: Gpu, settings: Sequence[ObservedSetting], power: Power, priors: Mapping[TimingKey, Prior]
 ) -> dict[TimingKey, Timing]:
     """Every workload that was observed alone, one fit each."""
     throttled = ThrottledGpu(power, gpu.max_mhz, gpu.tdp_w)
-    alone: dict[EngineModel, list[ObservedSetting]] = {}
+    alone: dict[TimingKey, list[tuple[float, ...]]] = {}
     for setting in settings:
         if len(setting.residents) == 1:
-            alone.setdefault(_engine_model(setting), []).append(setting)
+            (own,) = setting.residents
+            row = (own.workload.batch_size, own.mps_pct / 100.0, setting.time_s, setting.sm_mhz)
+            alone.setdefault(_timing_key(gpu, own), []).append(row)
     return {
-        (gpu.name, *key): with_kernels(key[1], fit_timing(_time_rows(rows), priors[key], throttled)).timing
+        key: with_kernels(key[2], fit_timing(TimeRows(*np.array(rows, float).T), priors[key], throttled)).timing
         for key, rows in sorted(alone.items())
     }
-
-
-def _time_rows(alone: Sequence[ObservedSetting]) -> TimeRows:
-    columns = [
-        (setting.residents[0].workload.batch_size, setting.residents[0].mps_pct / 100.0, setting.time_s, setting.sm_mhz)
-        for setting in alone
-    ]
-    batch, share, time_s, sm_mhz = np.array(columns, dtype=np.float64).T
-    return TimeRows(batch, share, time_s, sm_mhz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +183,20 @@ class _ModelledSetting:
         return self.iterations[0].time_s(self.slow, self.stalled, max(1.0, total) * factor, wait_s)
 
 
-def _modelled(gpu: Gpu, setting: ObservedSetting, timing: Mapping[TimingKey, Timing], power: Power) -> _ModelledSetting:
-    iterations = tuple(
-        iteration_at(
-            timing[_timing_key(gpu, resident.workload)], resident.workload.batch_size, resident.mps_pct / 100.0
+def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> list[_ModelledSetting]:
+    """The settings whose workloads all have a timing."""
+
+    def modelled(setting: ObservedSetting) -> _ModelledSetting:
+        iterations = tuple(
+            iteration_at(
+                constants.timing[_timing_key(gpu, resident)], resident.workload.batch_size, resident.mps_pct / 100.0
+            )
+            for resident in setting.residents
         )
-        for resident in setting.residents
-    )
-    slow, stalled = gpu.max_mhz / setting.sm_mhz, memory_slowdown_at(power, setting.sm_mhz)
-    return _ModelledSetting(iterations, slow, stalled, setting)
+        stalled = memory_slowdown_at(constants.power[gpu.name], setting.sm_mhz)
+        return _ModelledSetting(iterations, gpu.max_mhz / setting.sm_mhz, stalled, setting)
+
+    return [modelled(setting) for setting in settings if covers(constants, gpu, setting.residents)]
 
 
 def _fit_contention(power: Power, shared: Sequence[_ModelledSetting]) -> tuple[Contention, float]:
@@ -245,19 +224,159 @@ def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: floa
     ratio = np.array([1.0 / setting.slow for setting in settings])
     rate = ratio * np.minimum(1.0, [total for total, _ in activities])
     beside = np.minimum(1.0, [total - busiest for total, busiest in activities] * ratio)
-    (_, dynamic_w, sharing), knee, v_min = min(
-        (_fit_dynamic_w(replace(power, knee_mhz=knee, v_min=v_min), mhz, max_mhz, rate, beside, power_w), knee, v_min)
-        for knee, v_min in curves
-    )
+
+    def fit_dynamic_w(knee: float, v_min: float) -> tuple[float, float, float]:
+        """(relative error, dynamic power in W, its extra under sharing) for a voltage curve."""
+        curve = replace(power, knee_mhz=knee, v_min=v_min)
+        volts = np.array([relative_voltage(curve, clock, max_mhz) for clock in mhz])
+        active = rate * volts**2
+        columns = np.column_stack([active, active * beside]) / power_w[:, None]
+        (dynamic_w, extra_w), residual = nnls(columns, (power_w - curve.idle_w) / power_w)
+        return float(residual), float(dynamic_w), float(extra_w / dynamic_w) if dynamic_w > 0 else 0.0
+
+    (_, dynamic_w, sharing), knee, v_min = min((fit_dynamic_w(*curve), *curve) for curve in curves)
     return replace(power, dynamic_w=dynamic_w, sharing=sharing, knee_mhz=knee, v_min=v_min)
 
 
-def _fit_dynamic_w(
-    curve: Power, mhz: FloatArray, max_mhz: float, rate: FloatArray, beside: FloatArray, power_w: FloatArray
-) -> tuple[float, float, float]:
-    """(relative error, dynamic power in W, its extra under sharing) for a voltage curve."""
-    volts = np.array([relative_voltage(curve, clock, max_mhz) for clock in mhz])
-    active = rate * volts**2
-    columns = np.column_stack([active, active * beside]) / power_w[:, None]
-    (dynamic_w, extra_w), residual = nnls(columns, (power_w - curve.idle_w) / power_w)
-    return float(residual), float(dynamic_w), float(extra_w / dynamic_w) if dynamic_w > 0 else 0.0
+@dataclass(frozen=True)
+class SettingArrays:
+    """n settings of at most k residents, the observed task first; places beyond a set have weight 0.
+
+    Attributes:
+        workload: index of each resident's workload, (n, k).
+        batch: inference batch sizes, (n, k).
+        share: shares, 0 to 1, (n, k).
+        weight: 1 for a resident, 0 beyond the set, (n, k).
+        kernels: kernels of the observed task, (n,).
+        slow: top clock over the clock reached, (n,).
+        stalled: factor on memory time at that clock, (n,).
+        volts2: square of the voltage at that clock over that at the top, (n,).
+    """
+
+    workload: IntArray
+    batch: FloatArray
+    share: FloatArray
+    weight: FloatArray
+    kernels: FloatArray
+    slow: FloatArray
+    stalled: FloatArray
+    volts2: FloatArray
+
+
+def setting_arrays(
+    gpu: Gpu,
+    sets: Sequence[Sequence[Resident]],
+    sm_mhz: FloatArray,
+    timing: Mapping[TimingKey, Timing],
+    power: Power,
+) -> SettingArrays:
+    """Return settings at the clocks reached, MHz, (n,), as arrays; every workload has a row in `timing`."""
+    index = {key: number for number, key in enumerate(timing)}
+    shape = (len(sets), max(map(len, sets)))
+    workload, batch, share, weight = np.zeros(shape, np.int64), np.ones(shape), np.ones(shape), np.zeros(shape)
+    for row, residents in enumerate(sets):
+        for place, resident in enumerate(residents):
+            workload[row, place] = index[_timing_key(gpu, resident)]
+            batch[row, place], share[row, place] = resident.workload.batch_size, resident.mps_pct / 100.0
+            weight[row, place] = 1.0
+    kernels = np.array([constants.kernels for constants in timing.values()])[workload[:, 0]]
+    stalled = np.array([memory_slowdown_at(power, clock) for clock in sm_mhz])
+    volts = np.array([relative_voltage(power, clock, gpu.max_mhz) for clock in sm_mhz])
+    return SettingArrays(workload, batch, share, weight, kernels, gpu.max_mhz / sm_mhz, stalled, volts**2)
+
+
+def time_array(timing: Mapping[TimingKey, Timing]) -> FloatArray:
+    """Return the time constants of each workload, s, (workloads, 6), columns as in `JOINT_ORDER`."""
+    return np.array([[getattr(constants, name) for name in JOINT_ORDER] for constants in timing.values()])
+
+
+def co_run_arrays(
+    settings: SettingArrays, times: FloatArray, contention: Contention, power: Power
+) -> tuple[FloatArray, FloatArray]:
+    """Return what `heshare.devices.device_model.co_run` gives for settings at the clocks they reached.
+
+    Args:
+        settings: n settings.
+        times: the constants of each workload, as from `time_array`.
+        contention: how co-runners slow one another down.
+        power: of the board.
+
+    Returns:
+        (seconds per iteration of the observed task, (n,); board power, W, (n,)).
+    """
+    latency, memory, work, per_sample, fill, host = np.moveaxis(times[settings.workload], 2, 0)
+    memory, batch = memory * settings.batch, per_sample * settings.batch
+    sms = work / settings.share + np.hypot(batch / settings.share, fill)
+    slow = settings.slow[:, None]
+    gpu = latency + memory * settings.stalled[:, None] + slow * sms
+    active = settings.weight * slow * (work + batch + power.memory * memory) / overlap_arrays(host, gpu)
+    total, busiest = active.sum(axis=1), active.max(axis=1)
+    top_clock_gpu = latency + memory + sms
+    duty_cycle = settings.weight * top_clock_gpu / overlap_arrays(host, top_clock_gpu)
+    others = duty_cycle[:, 1:].sum(axis=1)
+    stretch = np.maximum(1.0, total) * (1.0 + contention.strength * others)
+    time_s = overlap_arrays(host[:, 0], gpu[:, 0] * stretch + contention.wait_s * settings.kernels * others)
+    ratio = 1.0 / settings.slow
+    dynamic_w = power.dynamic_w * ratio * np.minimum(1.0, total) * settings.volts2
+    beside = np.minimum(1.0, (total - busiest) * ratio)
+    return time_s, power.idle_w + dynamic_w * (1.0 + power.sharing * beside)
+
+
+def _fit_jointly(
+    gpu: Gpu, observed: Sequence[ObservedSetting], constants: Constants, priors: Mapping[TimingKey, Prior]
+) -> Constants:
+    """Timing, contention and power that fit all settings best, in a search from those of the single fits.
+
+    Idle power and the voltage curve stay.
+    """
+    timing, contention, power = constants.timing, constants.contention[gpu.name], constants.power[gpu.name]
+    sm_mhz, time_s, power_w = np.array([(setting.sm_mhz, setting.time_s, setting.power_w) for setting in observed]).T
+    settings = setting_arrays(gpu, [setting.residents for setting in observed], sm_mhz, timing, power)
+    has_host = np.array([priors[key].host_s is not None for key in timing])
+    start = np.log(np.maximum(time_array(timing), _TINY_S))
+    centres, spreads = _prior_arrays(start, [priors[key] for key in timing])
+
+    def unpack(q: FloatArray) -> tuple[FloatArray, Contention, Power]:
+        times = np.exp(q[:-_SHARED].reshape(start.shape))
+        times[:, -1] *= has_host
+        strength, wait_us, memory, dynamic_w, sharing = map(float, np.exp(q[-_SHARED:]))
+        fitted_power = replace(power, memory=memory, dynamic_w=dynamic_w, sharing=sharing)
+        return times, Contention(strength, wait_us * 1e-6), fitted_power
+
+    def residuals(q: FloatArray) -> FloatArray:
+        modelled_s, modelled_w = co_run_arrays(settings, *unpack(q))
+        gaps = [np.log(modelled_s / time_s), np.log(modelled_w / power_w)]
+        deviations = (_prior_features(q[:-_SHARED].reshape(start.shape)) - centres) / spreads
+        return np.concatenate([*(gap / _SIGMA for gap in gaps), deviations.ravel()])
+
+    shared = [contention.strength, contention.wait_s * 1e6, power.memory, power.dynamic_w, power.sharing]
+    begin = np.concatenate([start.ravel(), np.log(np.maximum(shared, 1e-3))])
+    solved = least_squares(residuals, begin, bounds=(-25.0, 9.0), loss="soft_l1", f_scale=2.0, max_nfev=_STEPS)
+    times, contention, power = unpack(solved.x)
+    fitted = {
+        key: replace(old, **dict(zip(JOINT_ORDER, row, strict=True)))
+        for (key, old), row in zip(timing.items(), times.tolist(), strict=True)
+    }
+    return replace(constants, timing=fitted, contention={gpu.name: contention}, power={gpu.name: power})
+
+
+def _prior_arrays(start: FloatArray, priors: Sequence[Prior]) -> tuple[FloatArray, FloatArray]:
+    """(centres, spreads) of ln memory, ln host, ln work / latency and ln fill / latency, (workloads, 4) each.
+
+    Where a prior gives no memory or host time, the centre is the result of the single fit.
+    """
+    centres = [
+        (
+            row[1] if prior.memory_s is None else math.log(prior.memory_s),
+            row[5] if prior.host_s is None else math.log(prior.host_s),
+            math.log(prior.base),
+            math.log(prior.fill),
+        )
+        for prior, row in zip(priors, start, strict=True)
+    ]
+    return np.array(centres), np.array([prior.spread for prior in priors])
+
+
+def _prior_features(q: FloatArray) -> FloatArray:
+    """The quantities that the priors are about, from log-parameters, (workloads, 6) to (workloads, 4)."""
+    return np.column_stack([q[:, 1], q[:, 5], q[:, 2] - q[:, 0], q[:, 4] - q[:, 0]])

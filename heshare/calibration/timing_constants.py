@@ -240,9 +240,11 @@ def _mean_ratio(over: Mapping[str, FittedTiming], under: Mapping[str, FittedTimi
     return math.exp(sum(logs) / len(logs))
 
 
-def _sxm2_clock() -> float:
-    """Top clock of the V100 over that of the V100-SXM2: the factor on SM times from the V100 to the V100-SXM2."""
-    return catalogue.gpu("V100").max_mhz / catalogue.gpu("V100-SXM2").max_mhz
+def _by_clock(fitted: FittedTiming, gpu: str) -> FittedTiming:
+    """A timing of `gpu`, V100 or V100-SXM2, on the other of the two: SM times in proportion to the clock."""
+    slower = catalogue.gpu("V100").max_mhz / catalogue.gpu("V100-SXM2").max_mhz
+    source = f"the {gpu} cell, SM times in proportion to the clock"
+    return _scaled(fitted, source, _CLOCK_SCALED, work=slower if gpu == "V100" else 1.0 / slower, memory=1.0)
 
 
 def _add_image_models(
@@ -252,25 +254,18 @@ def _add_image_models(
     hosts_s: Mapping[str, float],
 ) -> None:
     """Image models on T4, V100 and V100-SXM2."""
-    clock = _sxm2_clock()
     for name in IMAGE_MODELS:
         for gpu in ("T4", "V100"):
             timings[gpu, "tensorrt", name] = _fit_fused(gpu, name, power, mps)
         if name not in mps:
-            source = "the V100 cell, SM times in proportion to the clock"
-            timings["V100-SXM2", "tensorrt", name] = _scaled(
-                timings["V100", "tensorrt", name], source, _CLOCK_SCALED, work=clock, memory=1.0
-            )
+            timings["V100-SXM2", "tensorrt", name] = _by_clock(timings["V100", "tensorrt", name], "V100")
         for gpu in ("T4", "V100", "V100-SXM2"):
             fused = timings[gpu, "tensorrt", name]
             timings[gpu, "eager", name] = _eager_from_fused(fused, gpu, name, hosts_s[name])
     for gpu in ("T4", "V100-SXM2"):
         like = timings[gpu, "tensorrt", "resnet50"].timing
         timings[gpu, "eager", "resnet50"] = _fit_eager_resnet50(gpu, power, like, hosts_s["resnet50"])
-    source = "the V100-SXM2 cell, SM times in proportion to the clock"
-    timings["V100", "eager", "resnet50"] = _scaled(
-        timings["V100-SXM2", "eager", "resnet50"], source, _CLOCK_SCALED, work=1.0 / clock, memory=1.0
-    )
+    timings["V100", "eager", "resnet50"] = _by_clock(timings["V100-SXM2", "eager", "resnet50"], "V100-SXM2")
 
 
 def _add_image_models_on_a100(
@@ -289,18 +284,13 @@ def _add_image_models_on_a100(
 
 def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
     """BERT Large, Transformer and GPT-2 on T4, V100, V100-SXM2 and A100."""
-    clock = _sxm2_clock()
     for gpu in ("T4", "V100-SXM2", "A100"):
         timings[gpu, "eager", "bert_large"] = _fit_bert(gpu, power)
     for gpu in ("T4", "V100", "A100"):
         timings[gpu, "eager", "transformer"] = _fit_transformer(gpu, power)
-    source = "the V100-SXM2 cell, SM times in proportion to the clock"
-    timings["V100", "eager", "bert_large"] = _scaled(
-        timings["V100-SXM2", "eager", "bert_large"], source, _CLOCK_SCALED, work=1.0 / clock, memory=1.0
-    )
-    timings["V100-SXM2", "eager", "transformer"] = _scaled(
-        timings["V100", "eager", "transformer"], "the V100 cell by the clock", _CLOCK_SCALED, work=clock, memory=1.0
-    )
+    timings["V100", "eager", "bert_large"] = _by_clock(timings["V100-SXM2", "eager", "bert_large"], "V100-SXM2")
+    scaled = _by_clock(timings["V100", "eager", "transformer"], "V100")
+    timings["V100-SXM2", "eager", "transformer"] = replace(scaled, source="the V100 cell by the clock")
     gpt2 = _fit_gpt2(power)
     reference_s = timings["V100", "eager", "bert_large"].timing.work_per_sample_s
     for gpu in ("T4", "V100", "V100-SXM2", "A100"):

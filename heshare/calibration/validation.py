@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -93,16 +94,14 @@ def eager_batches(_: Calibration) -> Iterator[Point]:
 
 def bert_batches(calibration: Calibration) -> Iterator[Point]:
     """Yield times of BERT Large at inference batch sizes 2 and 4, 128 and 384 tokens, from 1 and 8."""
-    for gpu in _LANGUAGE_GPUS:
-        for name in ("bert_large", "bert_large_s384"):
-            for framework in ("TensorFlow 2", "TensorFlow 1"):
-                rows = time_rows(gpu, name, framework)
-                if len(rows) < 4:
-                    continue
-                throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power)
-                test, item = "BERT inference batch sizes 2 and 4 from 1 and 8", f"{name}, {framework}"
-                seen, prior = np.isin(rows.batch, (1, 8)), timing_constants.LANGUAGE_PRIOR
-                yield from _fit_and_test(test, gpu, item, rows, seen, prior, throttled)
+    test, prior = "BERT inference batch sizes 2 and 4 from 1 and 8", timing_constants.LANGUAGE_PRIOR
+    records_used = product(_LANGUAGE_GPUS, ("bert_large", "bert_large_s384"), ("TensorFlow 2", "TensorFlow 1"))
+    for gpu, name, framework in records_used:
+        rows = time_rows(gpu, name, framework)
+        if len(rows) >= 4:
+            throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power)
+            seen = np.isin(rows.batch, (1, 8))
+            yield from _fit_and_test(test, gpu, f"{name}, {framework}", rows, seen, prior, throttled)
 
 
 def t4_clocks(calibration: Calibration) -> Iterator[Point]:
@@ -140,7 +139,11 @@ def sweep_power(gpu: str, _: Calibration) -> Iterator[Point]:
 
 def pair_slowdowns(calibration: Calibration) -> Iterator[Point]:
     """Yield times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
-    for row in records(contention_fit.left_out_slowdowns(calibration.pairs)):
+    pairs = calibration.pairs
+    modelled = pd.Series(np.nan, index=pairs.index)
+    for pair, contention in contention_fit.left_out_fits(pairs).items():
+        modelled[pairs.pair == pair] = contention_fit.slowdowns(contention, pairs[pairs.pair == pair])
+    for row in records(pairs.assign(modelled=modelled)):
         setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
         test = "pairs within 100 %, a pair of workloads left out"
         yield test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled
@@ -150,16 +153,14 @@ def pair_times(calibration: Calibration) -> Iterator[Point]:
     """Yield the same end to end: times alone from the model as well, power limit included."""
     pairs, constants = calibration.pairs, calibration.constants
     gpu = catalogue.gpu(contention_fit.PAIRS_GPU)
-    for pair in sorted(pairs.pair.unique()):
-        unseen = pairs[pairs.pair == pair]
-        contention = contention_fit.fit_contention(pairs[pairs.pair != pair])
+    for pair, contention in contention_fit.left_out_fits(pairs).items():
         refitted = replace(constants, contention={**constants.contention, gpu.name: contention})
-        for row in records(unseen):
+        for row in records(pairs[pairs.pair == pair]):
             residents = contention_fit.residents(row)
             modelled = co_run(gpu, residents, constants=refitted).tasks[0].time_s
             test = "pairs within 100 %, end to end, a pair of workloads left out"
             setting = f"{residents[0]} beside {residents[1]}"
-            yield test, gpu.name, str(pair), setting, "s", row.time_s, modelled
+            yield test, gpu.name, pair, setting, "s", row.time_s, modelled
 
 
 def mps_power(calibration: Calibration) -> Iterator[Point]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.calibration.joint_fit import co_run_arrays, setting_arrays
-from heshare.calibration.record_fit import ObservedSetting, fit_record
+from heshare.calibration.record_fit import ObservedSetting, co_run_arrays, fit_record, setting_arrays, time_array
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.world.catalogue import gpu, resident
@@ -25,15 +24,13 @@ SETS = [
 @pytest.mark.parametrize("sm_mhz", [1410, 1005, 600])
 def test_co_run_arrays_equal_the_device_model(sm_mhz: int) -> None:
     constants = default()
-    timing = {(engine, model): row for (card, engine, model), row in constants.timing.items() if card == "A100"}
-    names = ("latency_s", "memory_s", "work_s", "work_per_sample_s", "fill_s", "host_s")
-    times = np.array([[getattr(row, name) for name in names] for row in timing.values()])
+    timing = {key: row for key, row in constants.timing.items() if key[0] == "A100"}
     sets = [tuple(map(resident, texts)) for texts in SETS]
     expected = [co_run(A100, residents, sm_mhz) for residents in sets]
     reached = np.array([estimate.sm_mhz for estimate in expected])
     power = constants.power["A100"]
-    settings = setting_arrays(sets, reached, timing, power, A100.max_mhz)
-    time_s, power_w = co_run_arrays(settings, times, constants.contention["A100"], power)
+    settings = setting_arrays(A100, sets, reached, timing, power)
+    time_s, power_w = co_run_arrays(settings, time_array(timing), constants.contention["A100"], power)
     assert time_s == pytest.approx([estimate.tasks[0].time_s for estimate in expected], rel=1e-9)
     assert power_w == pytest.approx([estimate.power_w for estimate in expected], rel=1e-9)
 
