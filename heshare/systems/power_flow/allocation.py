@@ -11,7 +11,7 @@ The move of highest priority is made first, until GPUs or the energy budget run 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -54,21 +54,22 @@ class AllocationOptions:
         return float(self.energy_j[0, -1])
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A change of one job's allocation.
+class Move(NamedTuple):
+    """A change of one job's allocation; the least move is made first.
 
     Attributes:
-        job: the job.
+        rank: the priority, gain over cost, below zero; `-inf` for a move that costs no energy.
+        job: the job; of equal ranks the lower number comes first, then a higher clock before more GPUs.
         to: its new allocation.
-        priority: gain over cost; `inf` for a move that costs no energy.
+        since: its present allocation.
         gpus: additional GPUs.
         energy_j: additional energy, J.
     """
 
+    rank: float
     job: int
     to: Allocation
-    priority: float
+    since: Allocation
     gpus: int
     energy_j: float
 
@@ -88,9 +89,8 @@ def moves(job: int, options: AllocationOptions, current: Allocation, /) -> list[
             gain = 1 - float(options.time_s[to] / options.time_s[current])
             more_j = float(options.energy_j[to] - options.energy_j[current])
             cost = more_j / float(options.energy_j[current])
-            priority = gain / cost if cost > _ENERGY_TOLERANCE else math.inf
-            more_gpus = options.widths[to.width] - options.widths[current.width]
-            found.append(Move(job, to, priority, more_gpus, more_j))
+            rank = -gain / cost if cost > _ENERGY_TOLERANCE else -math.inf
+            found.append(Move(rank, job, to, current, options.widths[to.width] - options.widths[current.width], more_j))
     return found
 
 
@@ -131,23 +131,16 @@ def grow(
     """
     allocations = dict(admitted)
     left_j = budget_j - sum(float(options[job].energy_j[current]) for job, current in allocations.items())
-    # Ties: the job with the lower number first, then the higher clock before more GPUs.
-    heap: list[tuple[float, int, Allocation, Allocation, Move]] = []
-
-    def push_moves(job: int) -> None:
-        current = allocations[job]
-        for move in moves(job, options[job], current):
-            heappush(heap, (-move.priority, job, move.to, current, move))
-
-    for job in allocations:
-        push_moves(job)
+    heap = [move for job, current in allocations.items() for move in moves(job, options[job], current)]
+    heapify(heap)
     while heap:
-        _, job, to, since, move = heappop(heap)
+        move = heappop(heap)
         # If the other move of this job was made since, this move starts from an allocation that the job no longer has.
-        outdated = allocations[job] != since
+        outdated = allocations[move.job] != move.since
         if outdated or move.gpus > gpus or move.energy_j > max(left_j, 0.0) + _ENERGY_TOLERANCE * budget_j:
             continue
-        allocations[job] = to
+        allocations[move.job] = move.to
         gpus, left_j = gpus - move.gpus, left_j - move.energy_j
-        push_moves(job)
+        for following in moves(move.job, options[move.job], move.to):
+            heappush(heap, following)
     return allocations

@@ -8,9 +8,8 @@ to make room for others.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from heshare.errors import InputError
@@ -30,19 +29,19 @@ class Block(NamedTuple):
     offset: int
 
     @property
-    def buddy(self) -> Block:
-        """The other half of the block that it was split from."""
-        return Block(self.size, self.node, self.offset ^ self.size)
+    def mask(self) -> int:
+        """Its places in the node, as a number that has these bits."""
+        return ((1 << self.size) - 1) << self.offset
 
     @property
-    def parent(self) -> Block:
-        """The block that it makes together with its buddy."""
-        return Block(2 * self.size, self.node, self.offset & ~self.size)
+    def halves(self) -> tuple[Block, Block]:
+        """The two blocks of half the size, the lower places first."""
+        half = self.size // 2
+        return Block(half, self.node, self.offset), Block(half, self.node, self.offset + half)
 
     def within(self, outer: Block) -> bool:
         """Return whether it lies inside another block."""
-        ends = self.offset + self.size, outer.offset + outer.size
-        return self.node == outer.node and outer.offset <= self.offset and ends[0] <= ends[1]
+        return self.node == outer.node and self.mask & outer.mask == self.mask
 
 
 def next_power_of_two(gpus: int, /) -> int:
@@ -65,6 +64,8 @@ def root_blocks(nodes: Sequence[Sequence[int]], /) -> list[Block]:
 class BuddyAllocator:
     """Free and allocated GPUs of some nodes.
 
+    Each node has a mask of its taken places. The free blocks are what the taken ones leave of the largest blocks.
+
     Args:
         nodes: the GPUs of each node, in order.
 
@@ -77,20 +78,15 @@ class BuddyAllocator:
         if not flat or len(set(flat)) < len(flat):
             raise InputError(f"GPUs {flat}", "at least one, each once", "Correct the nodes.", column="nodes")
         self._nodes = [tuple(node) for node in nodes]
-        self._roots = frozenset(root_blocks(nodes))
-        self._largest = max(root.size for root in self._roots)
-        self._free: list[Block] = sorted(self._roots)
+        self._roots = sorted(root_blocks(nodes))
+        self._largest = self._roots[-1].size
+        self._masks = [0] * len(nodes)
         self._taken: dict[int, tuple[tuple[int, ...], tuple[Block, ...]]] = {}
 
     @property
-    def free(self) -> int:
-        """The number of free GPUs."""
-        return sum(block.size for block in self._free)
-
-    @property
-    def free_blocks(self) -> tuple[Block, ...]:
+    def free_blocks(self) -> list[Block]:
         """The free blocks, smallest first."""
-        return tuple(self._free)
+        return sorted(part for root in self._roots for part in _free_parts(root, self._masks[root.node]))
 
     def occupied(self, gpus: int) -> int:
         """Return how many GPUs a request for `gpus` occupies: a power of two, or several of the largest blocks."""
@@ -117,19 +113,15 @@ class BuddyAllocator:
                 "Release the others first.",
                 column="gpus",
             )
-        occupied = self.occupied(gpus)
-        size = min(occupied, self._largest)
-        blocks: list[Block] = []
-        while sum(block.size for block in blocks) < occupied:
-            block = self._carve(size)
-            if block is None:
-                for carved in blocks:
-                    self._join(carved)
-                return None
-            blocks.append(block)
-        places = [gpu for block in blocks for gpu in self._gpus(block)][:gpus]
-        self._taken[owner] = tuple(places), tuple(blocks)
-        return tuple(places)
+        size = min(self.occupied(gpus), self._largest)
+        fitting = [Block(size, block.node, block.offset) for block in self.free_blocks if block.size >= size]
+        blocks = tuple(fitting[: self.occupied(gpus) // size])
+        places = tuple(gpu for _, node, offset in blocks for gpu in self._nodes[node][offset : offset + size])[:gpus]
+        if len(places) < gpus:
+            return None
+        self._taken[owner] = places, blocks
+        self._flip(blocks)
+        return places
 
     def release(self, owner: int) -> None:
         """Free an owner's GPUs; free buddies become one block.
@@ -137,8 +129,12 @@ class BuddyAllocator:
         Raises:
             KeyError: the owner has none.
         """
-        for block in self._taken.pop(owner)[1]:
-            self._join(block)
+        self._flip(self._taken.pop(owner)[1])
+
+    def _flip(self, blocks: Iterable[Block]) -> None:
+        """Mark free blocks as taken, or taken ones as free."""
+        for block in blocks:
+            self._masks[block.node] ^= block.mask
 
     def make_room(self, gpus: int, movable: Iterable[int]) -> dict[int, tuple[int, ...]] | None:
         """Move owners of smaller blocks so that a block for `gpus` becomes free, and as few GPUs as possible move.
@@ -151,95 +147,59 @@ class BuddyAllocator:
             The new GPUs of each owner that was moved (now allocated); None, with nothing changed, if it is impossible.
         """
         size = next_power_of_two(gpus)
-        if gpus > self._largest or self.free < size:
+        if gpus > self._largest or sum(block.size for block in self.free_blocks) < size:
             return None
-        inside = self._by_block(set(movable))
-        regions = [
-            Block(size, root.node, offset)
-            for root in sorted(self._roots)
-            for offset in range(root.offset, root.offset + root.size, size)
-            if root.size >= size
-        ]
-        costs = [(self._cost(region, inside), region) for region in regions]
-        for _, region in sorted((cost, region) for cost, region in costs if cost is not None):
-            moved = self._clear(region, [owner for block, owner in inside.items() if block.within(region)])
-            if moved is not None:
-                return moved
-        return None
-
-    def _cost(self, region: Block, inside: Mapping[Block, int]) -> int | None:
-        """Return how many GPUs would have to move out of a region; None if it holds something that must stay."""
-        used = sum(block.size for block in inside if block.within(region))
-        free = sum(block.size for block in self._free if block.within(region))
-        return used if used + free == region.size else None
+        owners = {blocks[0]: owner for owner in movable for blocks in [self._taken[owner][1]] if len(blocks) == 1}
+        choices = []
+        for root in self._roots:
+            for offset in range(root.offset, root.offset + root.size - size + 1, size):
+                region = Block(size, root.node, offset)
+                inside = [block for block in owners if block.within(region)]
+                taken = (self._masks[root.node] & region.mask).bit_count()
+                # Other taken places in the region belong to something that must stay.
+                if taken == sum(block.size for block in inside):
+                    choices.append((taken, region, [owners[block] for block in inside]))
+        moves = (self._clear(region, inside) for _, region, inside in sorted(choices))
+        return next((moved for moved in moves if moved is not None), None)
 
     def _clear(self, region: Block, owners: Sequence[int]) -> dict[int, tuple[int, ...]] | None:
         """Move the owners out of a region; return their new GPUs, or None with nothing changed."""
-        before, taken = list(self._free), dict(self._taken)
+        taken, masks = dict(self._taken), list(self._masks)
         for owner in owners:
             self.release(owner)
         # While the owners are placed again, the region is not among the free blocks.
-        self._free.remove(self._split_to(region))
+        self._flip([region])
         moved: dict[int, tuple[int, ...]] = {}
         for owner in sorted(owners, key=lambda owner: (-len(taken[owner][0]), owner)):
             places = self.allocate(owner, len(taken[owner][0]))
             if places is None:
-                self._free, self._taken = before, taken
+                self._taken, self._masks = taken, masks
                 return None
             moved[owner] = places
-        self._join(region)
+        self._flip([region])
         return moved
 
-    def _by_block(self, movable: set[int]) -> dict[Block, int]:
-        return {blocks[0]: owner for owner, (_, blocks) in self._taken.items() if len(blocks) == 1 and owner in movable}
 
-    def _split_to(self, region: Block) -> Block:
-        """Split the free block around a region until the region is a free block of its own."""
-        around = next(block for block in self._free if region.within(block))
-        self._free.remove(around)
-        while around.size > region.size:
-            half = Block(around.size // 2, around.node, around.offset)
-            keep, other = (half, half.buddy) if region.within(half) else (half.buddy, half)
-            insort(self._free, other)
-            around = keep
-        insort(self._free, around)
-        return around
-
-    def _carve(self, size: int) -> Block | None:
-        """Take a block of a size from the smallest free block that holds it."""
-        fitting = next((block for block in self._free if block.size >= size), None)
-        if fitting is None:
-            return None
-        block = self._split_to(Block(size, fitting.node, fitting.offset))
-        self._free.remove(block)
-        return block
-
-    def _join(self, block: Block) -> None:
-        """Free a block and join it with its buddy as long as that is free too."""
-        while block not in self._roots and block.buddy in self._free:
-            self._free.remove(block.buddy)
-            block = block.parent
-        insort(self._free, block)
-
-    def _gpus(self, block: Block) -> tuple[int, ...]:
-        return self._nodes[block.node][block.offset : block.offset + block.size]
+@lru_cache(maxsize=4096)
+def _free_parts(block: Block, mask: int) -> tuple[Block, ...]:
+    """Return the largest blocks inside a block that are free, by the mask of its node."""
+    if not mask & block.mask:
+        return (block,)
+    return tuple(part for half in block.halves for part in _free_parts(half, mask)) if block.size > 1 else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reallocation:
-    """The changes after which every job has the number of GPUs that was planned.
+class Reallocation(NamedTuple):
+    """The changes from one allocation to another, to be carried out in this order.
 
     Attributes:
-        stopped: jobs that lose their GPUs.
-        moved: new GPUs of jobs that had others before.
-        started: GPUs of jobs that had none.
-        left_out: jobs for which there was no block.
+        stopped: jobs that lose their GPUs, among them those that stop only to let others move.
+        moved: jobs that move to other GPUs, in an order in which no two of them are on one GPU.
+        started: jobs that start, among them those that stopped to let others move.
     """
 
-    stopped: list[int] = field(default_factory=list)
-    moved: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    started: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    left_out: list[int] = field(default_factory=list)
+    stopped: list[int]
+    moved: list[int]
+    started: list[int]
 
 
 def reallocate(allocator: BuddyAllocator, planned: Mapping[int, int], /) -> Reallocation:
@@ -254,22 +214,21 @@ def reallocate(allocator: BuddyAllocator, planned: Mapping[int, int], /) -> Real
         planned: number of GPUs of each job.
     """
     before = allocator.allocations()
-    for job, gpus in before.items():
-        if planned.get(job) != len(gpus):
+    for job in before:
+        if planned.get(job) != len(before[job]):
             allocator.release(job)
-    kept = set(allocator.allocations())
-    left_out = []
+    kept = allocator.allocations()
     for job in sorted((job for job in planned if job not in kept), key=lambda job: -allocator.occupied(planned[job])):
-        if allocator.allocate(job, planned[job]) is None:
-            room = allocator.make_room(planned[job], allocator.allocations())
-            if room is None or allocator.allocate(job, planned[job]) is None:
-                left_out.append(job)
+        gpus = planned[job]
+        if allocator.allocate(job, gpus) is None and allocator.make_room(gpus, allocator.allocations()) is not None:
+            allocator.allocate(job, gpus)
     after = allocator.allocations()
+    moved = {job: gpus for job, gpus in after.items() if before.get(job, gpus) != gpus}
+    ordered, interrupted = move_order(moved, before)
     return Reallocation(
-        stopped=[job for job in before if job not in after],
-        moved={job: gpus for job, gpus in after.items() if job in before and before[job] != gpus},
-        started={job: gpus for job, gpus in after.items() if job not in before},
-        left_out=left_out,
+        stopped=[*(job for job in before if job not in after), *interrupted],
+        moved=ordered,
+        started=[*interrupted, *(job for job in after if job not in before)],
     )
 
 

@@ -15,7 +15,9 @@ A task with one number of GPUs has no GPUs to gain. For the inference tasks of T
 remaining time first with a marginal choice of clocks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +26,95 @@ from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Sta
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.power_flow.allocation import Allocation, AllocationOptions, admit, grow
-from heshare.systems.power_flow.buddy import move_order, reallocate
-from heshare.systems.power_flow.gpu_pools import GpuPool, PooledTask, assign_to_pools, make_pools, running_tasks
+from heshare.systems.power_flow.buddy import BuddyAllocator, reallocate
 from heshare.systems.power_flow.step_models import StepModels
+from heshare.systems.shared.cluster_nodes import nodes
+from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
 # A job with less time left keeps its GPUs: it completes at this moment, and its completion is the next event.
 _COMPLETING_S = 1e-6
+
+
+class PooledTask(NamedTuple):
+    """A task that runs or waits, and the iterations that it has still to do."""
+
+    task: Task
+    left: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPool:
+    """The GPUs of one type.
+
+    Attributes:
+        gpu: the type.
+        gpus: their indices.
+        allocator: the GPUs that each job has.
+    """
+
+    gpu: Gpu
+    gpus: tuple[int, ...]
+    allocator: BuddyAllocator
+
+    def fits(self, task: Task, gpus: int) -> bool:
+        """Return whether a task can run here on `gpus` GPUs."""
+        return memory_mib(task.workload) <= self.gpu.memory_mib and self.allocator.occupied(gpus) <= len(self.gpus)
+
+    def running(self, view: View) -> dict[int, PooledTask]:
+        """Return the tasks that run here, by id; the blocks of those that have completed are released."""
+        tasks = {}
+        for task, gpus in self.allocator.allocations().items():
+            running = view.gpus[gpus[0]].running.get(task)
+            if running is None:
+                self.allocator.release(task)
+            else:
+                tasks[task] = PooledTask(running.task, running.remaining * parallel_speed(running.task, len(gpus)))
+        return tasks
+
+
+def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
+    """Return a pool for each type of GPU of a cluster, all free; consecutive GPUs of a type make its nodes."""
+    pools = []
+    for kind in cluster.kinds:
+        own = [node for node in nodes(cluster, gpus_per_node) if cluster.gpus[node[0]] == kind]
+        pools.append(GpuPool(kind, tuple(gpu for node in own for gpu in node), BuddyAllocator(own)))
+    return pools
+
+
+def assign_to_pools(
+    waiting: Sequence[PooledTask],
+    running: Sequence[Mapping[int, PooledTask]],
+    pools: Sequence[GpuPool],
+    alone_s: Callable[[PooledTask, GpuPool], float],
+    least: Callable[[Task], int],
+) -> list[dict[int, PooledTask]]:
+    """Return the waiting jobs of each pool: each job where it is predicted to complete first, the shortest job first.
+
+    Args:
+        waiting: jobs without GPUs; one that fits in no pool is assigned to none.
+        running: the jobs that run in each pool, by id.
+        pools: the pools.
+        alone_s: the time of a job in a pool on as many GPUs as it requests, s.
+        least: the fewest GPUs that a task may have.
+    """
+    assigned: list[dict[int, PooledTask]] = [{} for _ in pools]
+    work_s = [
+        sum(alone_s(job, pool) * job.task.gpus for job in jobs.values()) / len(pool.gpus)
+        for pool, jobs in zip(pools, running, strict=True)
+    ]
+    times_s = [
+        ({at: alone_s(job, pool) for at, pool in enumerate(pools) if pool.fits(job.task, least(job.task))}, job)
+        for job in waiting
+    ]
+    fitting = [(by_pool_s, job) for by_pool_s, job in times_s if by_pool_s]
+    for by_pool_s, job in sorted(fitting, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
+        best = min(by_pool_s, key=lambda at: work_s[at] + by_pool_s[at])
+        assigned[best][job.task.id] = job
+        work_s[best] += by_pool_s[best] * job.task.gpus / len(pools[best].gpus)
+    return assigned
 
 
 @register("power-flow", title="PowerFlow")
@@ -92,10 +175,9 @@ class PowerFlow:
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Plan every type of GPU again."""
-        running = [running_tasks(pool, view) for pool in self._pools]
+        running = [pool.running(view) for pool in self._pools]
         waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
-        loads = [list(tasks.values()) for tasks in running]
-        assigned = assign_to_pools(waiting, loads, self._pools, self._alone_s, lambda task: self._widths(task)[0])
+        assigned = assign_to_pools(waiting, running, self._pools, self._alone_s, lambda task: self._widths(task)[0])
         for pool, run_here, wait_here in zip(self._pools, running, assigned, strict=True):
             yield from self._plan(pool, run_here, wait_here, view)
 
@@ -119,20 +201,18 @@ class PowerFlow:
         self, pool: GpuPool, gpus: Mapping[int, int], allocations: Mapping[int, Allocation], view: View
     ) -> Iterator[Action]:
         """Yield the actions after which each job has its number of GPUs and its clock."""
-        before = pool.allocator.allocations()
         changes = reallocate(pool.allocator, gpus)
-        moved, circle = move_order(changes.moved, before)
         after = pool.allocator.allocations()
-        for job in [*changes.stopped, *circle]:
+        for job in changes.stopped:
             yield Pause(job)
         for job, chosen in allocations.items():
             mhz = self.models.clocks_mhz(pool.gpu)[chosen.clock]
             for gpu in after.get(job, ()):
                 if self.traits.frequency and view.gpus[gpu].requested_mhz != mhz:
                     yield SetClock(gpu, mhz)
-        for job in moved:
+        for job in changes.moved:
             yield Migrate(job, after[job][0], also=after[job][1:])
-        for job in [*circle, *changes.started]:
+        for job in changes.started:
             yield Start(job, after[job][0], also=after[job][1:])
 
     def _options(self, job: PooledTask, pool: GpuPool) -> AllocationOptions:

@@ -20,7 +20,7 @@ dynamic energy). These forms of the terms are assumed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,58 +40,41 @@ SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
-    """Seconds per step of a job, as fitted.
+class StepModel:
+    """Time and energy of a training step of a job, as fitted.
 
     Attributes:
         fixed_s: time that neither the clock nor the number of GPUs changes, s.
         compute_s: GPU work at the top clock, s.
         sync_s: the exchange of gradients between very many GPUs, s.
         sharpness: the exponent q, how far the first two overlap.
+        static_w: power of a GPU at any clock, W.
+        steady_j: energy of a GPU's work at the lowest voltage, J.
+        rising_j: additional energy of that work at the top clock, J.
     """
 
     fixed_s: float
     compute_s: float
     sync_s: float
-    sharpness: float = 1.0
-
-    def at(self, gpus: ArrayLike, speed: ArrayLike) -> FloatArray:
-        """Return seconds per step.
-
-        Args:
-            gpus: number of GPUs.
-            speed: the clock over the top clock.
-
-        Returns:
-            Of the shape to which the two broadcast.
-        """
-        n, x, q = np.asarray(gpus, dtype=np.float64), np.asarray(speed, dtype=np.float64), self.sharpness
-        gradient_s = (self.fixed_s**q + (self.compute_s / x) ** q) ** (1 / q)
-        return np.asarray(gradient_s + self.sync_s * (n - 1) / n)
-
-
-@dataclass(frozen=True, slots=True)
-class StepEnergy:
-    """Energy of one GPU for one step of a job, as fitted.
-
-    Attributes:
-        static_w: power at any clock, W.
-        steady_j: energy of the work at the lowest voltage, J.
-        rising_j: additional energy of the work at the top clock, J.
-    """
-
+    sharpness: float
     static_w: float
     steady_j: float
     rising_j: float
 
-    def at(self, time_s: ArrayLike, speed: ArrayLike) -> FloatArray:
-        """Return the energy, J, of a step that takes `time_s` at a clock over the top clock; of the shape of both."""
+    def time_s(self, gpus: ArrayLike, speed: ArrayLike) -> FloatArray:
+        """Return seconds per step on a number of GPUs at a clock over the top clock; both broadcast."""
+        n, x, q = np.asarray(gpus, dtype=np.float64), np.asarray(speed, dtype=np.float64), self.sharpness
+        gradient_s = (self.fixed_s**q + (self.compute_s / x) ** q) ** (1 / q)
+        return np.asarray(gradient_s + self.sync_s * (n - 1) / n)
+
+    def energy_j(self, time_s: ArrayLike, speed: ArrayLike) -> FloatArray:
+        """Return the energy, J, of one GPU for a step of `time_s` at a clock over the top clock; both broadcast."""
         x = np.asarray(speed, dtype=np.float64)
         return np.asarray(self.static_w * np.asarray(time_s) + self.steady_j + self.rising_j * x**2)
 
 
 class StepModels:
-    """Fitted times and energies of a step of each workload on each type of GPU; each pre-run is done once.
+    """Fitted models of a step of each workload on each type of GPU; each pre-run is done once.
 
     Args:
         predictor: measures the pre-run, the same predictor as every policy's: on one GPU, and on two by how the
@@ -105,7 +88,7 @@ class StepModels:
     def __init__(self, predictor: Predictor, pre_run_clocks: int, clocks: int, floor: float, ceiling: float) -> None:
         self._predictor, self._pre_run_clocks, self._clocks = predictor, pre_run_clocks, clocks
         self._floor, self._ceiling = floor, ceiling
-        self._fitted: dict[tuple[Workload, Gpu], tuple[StepTime, StepEnergy]] = {}
+        self._fitted: dict[tuple[Workload, Gpu], StepModel] = {}
         self._iterations: dict[tuple[Workload, int, tuple[int, ...], Gpu], tuple[FloatArray, FloatArray]] = {}
         self._grids: dict[Gpu, tuple[int, ...]] = {}
 
@@ -115,18 +98,16 @@ class StepModels:
             self._grids[gpu] = spread_clocks(self._range(gpu, self._ceiling), self._clocks)
         return self._grids[gpu]
 
-    def fitted(self, workload: Workload, gpu: Gpu) -> tuple[StepTime, StepEnergy]:
-        """Return the models of one workload on one type of GPU."""
+    def fitted(self, workload: Workload, gpu: Gpu) -> StepModel:
+        """Return the model of one workload on one type of GPU."""
         if (workload, gpu) not in self._fitted:
             clocks = spread_clocks(self._range(gpu, 1.0), self._pre_run_clocks)
-            speed = np.array(clocks) / gpu.max_mhz
             runs = [self._predictor.solo([workload], gpu, mhz) for mhz in clocks]
             alone_s = np.array([run.time_s[0, 0] for run in runs])
             # On two GPUs at the top clock alone: the form of the exchange does not depend on the clock.
-            gpus, speeds = [1] * len(clocks) + [2], np.append(speed, speed[-1])
-            steps_s = np.append(alone_s, alone_s[-1] / scaling_efficiency(workload, 2))
-            energy = fit_energy(alone_s, speed, alone_s * [run.power_w[0] for run in runs])
-            self._fitted[workload, gpu] = fit_time(gpus, speeds, steps_s), energy
+            pair_s = float(alone_s[-1] / scaling_efficiency(workload, 2))
+            energy_j = alone_s * [run.power_w[0] for run in runs]
+            self._fitted[workload, gpu] = fit_step(np.array(clocks) / gpu.max_mhz, alone_s, energy_j, pair_s)
         return self._fitted[workload, gpu]
 
     def alone_s(self, task: Task, gpu: Gpu) -> float:
@@ -152,14 +133,14 @@ class StepModels:
         """Return time, s, and energy, J, of one iteration of a task, shape (w, c)."""
         key = task.workload, task.gpus, widths, gpu
         if key not in self._iterations:
-            time, energy = self.fitted(task.workload, gpu)
+            model = self.fitted(task.workload, gpu)
             speed = np.array(self.clocks_mhz(gpu)) / gpu.max_mhz
             gpus = np.array(widths)[:, None]
             # On the requested n GPUs an iteration takes a step's time on one GPU, as in the device model. On w GPUs the
             # same samples take t(w) / w relative to t(n) / n.
-            work = float(time.at(1, 1.0) / time.at(task.gpus, 1.0)) * task.gpus
-            step_s = time.at(gpus, speed)
-            self._iterations[key] = step_s * work / gpus, work * energy.at(step_s, speed)
+            work = float(model.time_s(1, 1.0) / model.time_s(task.gpus, 1.0)) * task.gpus
+            step_s = model.time_s(gpus, speed)
+            self._iterations[key] = step_s * work / gpus, work * model.energy_j(step_s, speed)
         return self._iterations[key]
 
     def _range(self, gpu: Gpu, ceiling: float) -> list[int]:
@@ -170,70 +151,39 @@ class StepModels:
         return inside or [min(gpu.clocks_mhz, key=lambda mhz: abs(mhz - ceiling * gpu.max_mhz))]
 
 
-def fit_time(gpus: ArrayLike, speed: ArrayLike, time_s: ArrayLike, /) -> StepTime:
-    """Return the step time that fits measurements best: least squares of relative errors, no term below zero.
+def fit_step(speed: ArrayLike, time_s: ArrayLike, energy_j: ArrayLike, pair_s: float, /) -> StepModel:
+    """Return the model that fits measurements best: least squares of relative errors, no term below zero.
 
     Args:
-        gpus: numbers of GPUs of the measurements, shape (m,).
-        speed: their clocks over the top clock, shape (m,).
+        speed: clocks of the measurements on one GPU, over the top clock, ascending, shape (m,).
         time_s: seconds per step, shape (m,).
-
-    Raises:
-        InputError: no measurement on one GPU, or shapes that differ.
-    """
-    n, x, t = _columns(gpus, speed, time_s)
-    one = n == 1
-    _require_measurements(bool(one.any()), "no measurement on one GPU")
-    fits = [_fit_one_gpu(x[one], t[one], q) for q in SHARPNESS]
-    best = min(fits, key=lambda fit: float(np.sum((fit.at(1, x[one]) / t[one] - 1) ** 2)))
-    sync_s = 0.0
-    if not one.all():
-        share = (n[~one] - 1) / n[~one]
-        sync_s = max(0.0, float(share @ (t[~one] - best.at(1, x[~one])) / (share @ share)))
-    return StepTime(best.fixed_s, best.compute_s, sync_s, best.sharpness)
-
-
-def fit_energy(time_s: ArrayLike, speed: ArrayLike, energy_j: ArrayLike, /) -> StepEnergy:
-    """Return the step energy that fits measurements best: least squares of relative errors, no term below zero.
-
-    Args:
-        time_s: seconds per step, shape (m,).
-        speed: clocks over the top clock, shape (m,).
-        energy_j: energy of one GPU for a step, J, shape (m,).
+        energy_j: energy for a step, J, shape (m,).
+        pair_s: seconds per step on two GPUs at the last clock.
 
     Raises:
         InputError: no measurement, or shapes that differ.
     """
-    t, x, e = _columns(time_s, speed, energy_j)
-    return StepEnergy(*_least_squares(np.stack([t, np.ones(len(t)), x**2], axis=1), e))
-
-
-def _fit_one_gpu(speed: FloatArray, time_s: FloatArray, sharpness: float) -> StepTime:
-    """Return the fit on one GPU for a given exponent q, with which t^q is linear in the q-th powers of both terms."""
-    terms = np.stack([np.ones(len(speed)), speed**-sharpness], axis=1)
-    fixed, compute = _least_squares(terms, time_s**sharpness)
-    return StepTime(fixed ** (1 / sharpness), compute ** (1 / sharpness), 0.0, sharpness)
-
-
-def _least_squares(terms: FloatArray, values: FloatArray) -> list[float]:
-    # Divided by the values, so that relative errors count: a slow clock has no more weight than a fast one.
-    coefficients: list[float] = nnls(terms / values[:, None], np.ones(len(values)))[0].tolist()
-    return coefficients
-
-
-def _columns(*columns: ArrayLike) -> list[FloatArray]:
-    arrays = [np.asarray(column, dtype=np.float64) for column in columns]
-    shapes = {array.shape for array in arrays}
-    good = len(shapes) == 1 and arrays[0].ndim == 1 and arrays[0].size > 0
-    _require_measurements(good, f"columns of shapes {sorted(shapes)}")
-    return arrays
-
-
-def _require_measurements(good: bool, found: str) -> None:
-    if not good:
+    x, t, e = (np.asarray(column, dtype=np.float64) for column in (speed, time_s, energy_j))
+    if x.ndim != 1 or not x.size or not x.shape == t.shape == e.shape:
         raise InputError(
-            found,
-            "at least one measurement, each with all of its numbers, and one on one GPU",
+            f"columns of shapes {x.shape}, {t.shape} and {e.shape}",
+            "at least one measurement, each with all of its numbers",
             "Measure every point once.",
             column="pre-run",
         )
+    one = np.ones(len(x))
+    energy = _least_squares([t, one, x**2], e)
+    fits = []
+    for q in SHARPNESS:
+        # With the exponent q given, t^q is linear in the q-th powers of both terms.
+        fixed, compute = _least_squares([one, x**-q], t**q)
+        fits.append(StepModel(fixed ** (1 / q), compute ** (1 / q), 0.0, q, *energy))
+    best = min(fits, key=lambda fit: float(np.sum((fit.time_s(1, x) / t - 1) ** 2)))
+    # On two GPUs the step takes half of `sync` longer.
+    return replace(best, sync_s=max(0.0, 2 * (pair_s - float(best.time_s(1, x[-1])))))
+
+
+def _least_squares(terms: Sequence[FloatArray], values: FloatArray) -> list[float]:
+    # Divided by the values, so that relative errors count: a slow clock has no more weight than a fast one.
+    coefficients: list[float] = nnls(np.stack(terms, axis=1) / values[:, None], np.ones(len(values)))[0].tolist()
+    return coefficients

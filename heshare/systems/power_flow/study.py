@@ -219,16 +219,16 @@ def model_errors(setting: StudySetting) -> pd.DataFrame:
     speed = np.array(clocks) / card.max_mhz
     rows = []
     for workload in training.workloads(setting.record):
-        time, energy = policy.models.fitted(workload, card)
+        model = policy.models.fitted(workload, card)
         solo = [device.solo([workload], card, mhz) for mhz in clocks]
         time_s = np.array([run.time_s[0, 0] for run in solo])
         energy_j = time_s * [run.power_w[0] for run in solo]
-        time_pct = 100 * np.abs(time.at(1, speed) / time_s - 1)
-        energy_pct = 100 * np.abs(energy.at(time.at(1, speed), speed) / energy_j - 1)
+        time_pct = 100 * np.abs(model.time_s(1, speed) / time_s - 1)
+        energy_pct = 100 * np.abs(model.energy_j(model.time_s(1, speed), speed) / energy_j - 1)
         rows.append(
             {
                 "workload": str(workload),
-                "sharpness": time.sharpness,
+                "sharpness": model.sharpness,
                 "time_mean_pct": time_pct.mean(),
                 "time_max_pct": time_pct.max(),
                 "energy_mean_pct": energy_pct.mean(),

@@ -10,42 +10,42 @@ from heshare.systems.power_flow.buddy import Block, BuddyAllocator, next_power_o
 EIGHT = [range(8)]
 
 
-def test_sizes_are_rounded_to_powers_of_two():
+def test_next_power_of_two():
     assert [next_power_of_two(gpus) for gpus in (1, 2, 3, 4, 5, 8)] == [1, 2, 4, 4, 8, 8]
 
 
-def test_a_node_of_another_size_is_several_blocks():
+def test_root_blocks_of_nodes_of_other_sizes():
     assert root_blocks([range(6), range(1)]) == [Block(4, 0, 0), Block(2, 0, 4), Block(1, 1, 0)]
 
 
-def test_the_smallest_block_that_fits_is_split():
+def test_allocate_splits_the_smallest_block_that_fits():
     buddy = BuddyAllocator(EIGHT)
     assert buddy.allocate(0, 1) == (0,)
-    assert buddy.free_blocks == (Block(1, 0, 1), Block(2, 0, 2), Block(4, 0, 4))
+    assert buddy.free_blocks == [Block(1, 0, 1), Block(2, 0, 2), Block(4, 0, 4)]
     assert buddy.allocate(1, 2) == (2, 3)
     assert buddy.allocate(2, 1) == (1,)
     assert buddy.allocate(3, 3) == (4, 5, 6)
-    assert buddy.free == 0
+    assert buddy.free_blocks == []
     assert buddy.allocate(4, 1) is None
     buddy.release(0)
     buddy.release(1)
-    assert buddy.free_blocks == (Block(1, 0, 0), Block(2, 0, 2)), "1 still has its own, so nothing joins"
+    assert buddy.free_blocks == [Block(1, 0, 0), Block(2, 0, 2)], "owner 2 keeps its block, so nothing joins"
     buddy.release(2)
-    assert buddy.free_blocks == (Block(4, 0, 0),)
+    assert buddy.free_blocks == [Block(4, 0, 0)]
     buddy.release(3)
-    assert buddy.free_blocks == (Block(8, 0, 0),)
+    assert buddy.free_blocks == [Block(8, 0, 0)]
 
 
-def test_more_than_a_node_is_whole_nodes():
+def test_allocate_gives_whole_nodes_for_more_than_a_node():
     buddy = BuddyAllocator([range(4), range(4, 8), range(8, 12)])
     assert buddy.occupied(6) == 8
     assert buddy.allocate(0, 6) == (0, 1, 2, 3, 4, 5)
-    assert buddy.free_blocks == (Block(4, 2, 0),)
+    assert buddy.free_blocks == [Block(4, 2, 0)]
     assert buddy.allocate(1, 5) is None
-    assert buddy.free_blocks == (Block(4, 2, 0),), "what could not be given is given back"
+    assert buddy.free_blocks == [Block(4, 2, 0)], "a request that does not fit takes nothing"
 
 
-def test_room_is_made_by_moving_the_fewest_gpus():
+def test_make_room_moves_the_fewest_gpus():
     buddy = BuddyAllocator([range(4), range(4, 8)])
     for owner, gpus in enumerate((2, 1, 2, 1, 1, 1)):
         buddy.allocate(owner, gpus)
@@ -59,7 +59,7 @@ def test_room_is_made_by_moving_the_fewest_gpus():
     assert buddy.allocations() == {0: (0, 1), 2: (4, 5), 3: (6,), 5: (7,), 9: (2, 3)}
 
 
-def test_no_room_is_made_where_nobody_may_move_or_too_little_is_free():
+def test_make_room_returns_none_if_no_owner_may_move_or_too_little_is_free():
     buddy = BuddyAllocator(EIGHT)
     for owner in range(8):
         buddy.allocate(owner, 1)
@@ -73,7 +73,7 @@ def test_no_room_is_made_where_nobody_may_move_or_too_little_is_free():
     assert buddy.make_room(4, movable=[1, 3, 5, 7]) == {1: (4,), 3: (6,)}
 
 
-def test_bad_requests_are_refused():
+def test_bad_requests_raise():
     with pytest.raises(InputError, match="each once"):
         BuddyAllocator([[0, 1], [1]])
     buddy = BuddyAllocator(EIGHT)
@@ -89,7 +89,7 @@ def test_bad_requests_are_refused():
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=40),
 )
-def test_blocks_never_overlap_stay_aligned_and_join_again(sizes, steps):
+def test_blocks_never_overlap_stay_aligned_and_are_joined(sizes, steps):
     nodes, at = [], 0
     for size in sizes:
         nodes.append(range(at, at + size))
@@ -118,11 +118,12 @@ def _check(buddy, nodes):
     assert len(set(taken)) == len(taken)
     assert not set(taken) & set(free)
     held = sum(buddy.occupied(len(gpus)) for gpus in buddy.allocations().values())
-    assert held + buddy.free == sum(map(len, nodes))
+    assert held + sum(block.size for block in buddy.free_blocks) == sum(map(len, nodes))
     for block in buddy.free_blocks:
         assert block.size & (block.size - 1) == 0
         assert block.offset % block.size == 0
-        assert block in root_blocks(nodes) or block.buddy not in buddy.free_blocks, "free buddies were not joined"
+        buddies = block._replace(offset=block.offset ^ block.size)
+        assert block in root_blocks(nodes) or buddies not in buddy.free_blocks, "free buddies were not joined"
     for gpus in buddy.allocations().values():
-        homes = {next(at for at, node in enumerate(nodes) if gpu in node) for gpu in gpus}
-        assert len(homes) == 1 or len(gpus) > max(1 << (len(node).bit_length() - 1) for node in nodes)
+        nodes_of = {next(at for at, node in enumerate(nodes) if gpu in node) for gpu in gpus}
+        assert len(nodes_of) == 1 or len(gpus) > max(1 << (len(node).bit_length() - 1) for node in nodes)

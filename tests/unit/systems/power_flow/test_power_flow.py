@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import heshare.systems.device_models  # noqa: F401 (registers training)
 from heshare.errors import InputError
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
@@ -28,11 +29,11 @@ class CubicDevice(ToyDevice):
 
 
 class CubicPredictor(ToyPredictor):
-    """Believes what a `CubicDevice` does."""
+    """Predicts what a `CubicDevice` does."""
 
     def co_run(self, sets, gpu, sm_mhz):
-        believed = super().co_run(sets, gpu, sm_mhz)
-        return CoRuns(believed.time_s, np.array([10.0 + 100.0 * (mhz / gpu.max_mhz) ** 3 for mhz in sm_mhz]))
+        predicted = super().co_run(sets, gpu, sm_mhz)
+        return CoRuns(predicted.time_s, np.array([10.0 + 100.0 * (mhz / gpu.max_mhz) ** 3 for mhz in sm_mhz]))
 
 
 def go(tasks, gpus, policy):
@@ -60,7 +61,7 @@ def clocks(result):
         (1.0, 1000, 25.0, 11_000.0),
     ],
 )
-def test_one_elastic_job_takes_what_the_budget_allows(budget, mhz, end_s, energy_j):
+def test_an_elastic_job_gets_the_gpus_and_clock_that_the_budget_allows(budget, mhz, end_s, energy_j):
     result = go([Task(0, WORK, 100.0, widths=(2, 4))], 4, PowerFlow(budget=budget))
     assert stays(result) == [(0, each, 0.0, end_s) for each in range(4)]
     assert {each.requested_mhz for each in result.record.segments} == {mhz}
@@ -79,7 +80,7 @@ def test_the_budget_is_that_of_all_admitted_jobs():
         assert clocks(result) == [("Toy-0", 0.0, 1000), ("Toy-1", 0.0, 500)]
 
 
-def test_newcomers_shrink_a_job_and_it_grows_again():
+def test_a_job_shrinks_for_a_new_one_and_grows_again():
     # Job 0 has 4 GPUs at 500 MHz, 2 iterations a second: 20 done at 10 s. Job 1, shorter (50 s against 80 s), needs 2:
     # it comes first into the blocks, job 0 has the other 2 until job 1 is done, 100 s later and 100 iterations on.
     tasks = [Task(0, WORK, 200.0, widths=(2, 4)), Task(1, WORK, 50.0, 10.0, gpus=2)]
@@ -98,7 +99,7 @@ def test_the_shortest_remaining_time_runs_and_others_are_paused():
     assert {each.requested_mhz for each in result.record.segments} == {None}
 
 
-def test_a_gang_moves_others_aside_and_nobody_else():
+def test_a_gang_moves_only_the_jobs_in_its_way():
     # Four single jobs of 10, 50, 10 and 50 s; at 20 s GPUs 0 and 2 are free, and a gang of two arrives.
     singles = [Task(number, WORK, length) for number, length in enumerate((10.0, 50.0, 10.0, 50.0))]
     result = go([*singles, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
@@ -122,31 +123,31 @@ def test_a_job_goes_to_a_type_whose_memory_holds_it():
     assert stays(result) == [(1, 0, 0.0, 10.0), (0, 1, 0.0, 10.0)]
 
 
-def test_a_job_goes_to_the_type_where_it_is_believed_to_complete_first():
+def test_a_job_goes_to_the_type_where_it_is_predicted_to_complete_first():
     cluster = Cluster.parse("1xV100,1xA100")
     work = Workload("resnet50", 8)
-    believed = DevicePredictor()
-    alone_s = [believed.solo([work], each).time_s[0, 0] for each in cluster.gpus]
-    assert alone_s[1] < alone_s[0] < 2 * alone_s[1], "or else this test says nothing"
+    predicted = DevicePredictor()
+    alone_s = [predicted.solo([work], each).time_s[0, 0] for each in cluster.gpus]
+    assert alone_s[1] < alone_s[0] < 2 * alone_s[1], "otherwise this test has no meaning"
     tasks = [Task(number, work, 1000.0) for number in range(2)]
-    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), predictor=believed, rng=np.random.default_rng(0))
+    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), predictor=predicted, rng=np.random.default_rng(0))
     assert [(each.task, each.gpu) for each in sorted(result.record.intervals)] == [(0, 1), (1, 0)]
 
 
 @pytest.mark.parametrize(("name", "record"), [("A100", "miso"), ("V100", "gavel"), ("V100-SXM2", "eaco")])
 def test_fitted_models_are_near_the_device(name, record):
-    card, believed = gpu(name), DevicePredictor()
-    models = StepModels(believed, 5, 8, 0.4, 1.0)
+    card, predicted = gpu(name), DevicePredictor()
+    models = StepModels(predicted, 5, 8, 0.4, 1.0)
     for workload in workloads(record, name):
-        time, energy = models.fitted(workload, card)
+        model = models.fitted(workload, card)
         for mhz in models.clocks_mhz(card):
-            solo = believed.solo([workload], card, mhz)
+            solo = predicted.solo([workload], card, mhz)
             time_s, power_w, speed = solo.time_s[0, 0], solo.power_w[0], mhz / card.max_mhz
-            assert time.at(1, speed) == pytest.approx(time_s, rel=0.03)
-            assert energy.at(time_s, speed) == pytest.approx(time_s * power_w, rel=0.1)
+            assert model.time_s(1, speed) == pytest.approx(time_s, rel=0.03)
+            assert model.energy_j(time_s, speed) == pytest.approx(time_s * power_w, rel=0.1)
         # The exchange's form is that of the device at the top clock.
         for gpus in (4, 8):
-            ratio = time.at(gpus, 1.0) / time.at(1, 1.0)
+            ratio = model.time_s(gpus, 1.0) / model.time_s(1, 1.0)
             assert ratio == pytest.approx(1 / scaling_efficiency(workload, gpus), rel=0.03)
 
 
@@ -162,6 +163,6 @@ def test_fitted_models_are_near_the_device(name, record):
         ("dt_s", -1.0),
     ],
 )
-def test_parameters_out_of_range_are_refused(name, value):
+def test_parameters_out_of_range_raise(name, value):
     with pytest.raises(InputError, match="Correct the parameter"):
         PowerFlow(**{name: value})

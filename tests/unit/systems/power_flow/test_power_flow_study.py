@@ -1,4 +1,4 @@
-"""PowerFlow's study: what is drawn, what is compared with what, and what the notes state."""
+"""PowerFlow's study: the tasks, the comparisons and the variants."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +7,7 @@ import pytest
 from heshare.systems.power_flow import study
 
 
-def test_equal_energy_takes_the_fastest_setting_within_and_counts_misses():
+def test_at_equal_energy_takes_the_fastest_budget_within_and_counts_misses():
     rows = [
         (0, "FIFO", 1.0, 10.0, 100.0), (0, "PowerFlow", 0.8, 8.0, 90.0), (0, "PowerFlow", 1.0, 9.9, 50.0),
         (0, "PowerFlow", 1.2, 10.1, 10.0), (1, "FIFO", 1.0, 7.0, 100.0), (1, "PowerFlow", 0.8, 8.0, 90.0),
@@ -23,7 +23,7 @@ def test_equal_energy_takes_the_fastest_setting_within_and_counts_misses():
     assert (found["times"], found["reached"]) == (pytest.approx((10 + 100 / 90) / 2), 2)
 
 
-def test_power_flows_jobs_are_elastic_and_lose_nothing():
+def test_draw_tasks_returns_elastic_jobs_without_epochs():
     tasks = study.StudySetting(jobs=40).draw_tasks(np.random.default_rng(0))
     assert all(task.widths == (1, 2, 4, 8) and task.epochs is None for task in tasks)
     systems = study.systems([0.9, 1.0], [0.8], elastic=False)

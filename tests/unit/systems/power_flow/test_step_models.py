@@ -1,49 +1,50 @@
-"""The fits find what made the measurements, and stay above zero where the form is wrong."""
+"""The fit of a step's time and energy: exact on measurements that have its form, never below zero on others."""
 
 import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.systems.power_flow.step_models import StepEnergy, StepTime, fit_energy, fit_time
+from heshare.systems.power_flow.step_models import StepModel, fit_step
 
 SPEEDS = np.array([0.5, 0.6, 0.75, 1.0])
 
 
-def test_the_forms_by_hand():
-    assert StepTime(1.0, 2.0, 4.0).at(2, 0.5) == pytest.approx(1.0 + 4.0 + 2.0)
-    assert StepTime(1.0, 2.0, 4.0).at([[1], [4]], [0.5, 1.0]).tolist() == [[5.0, 3.0], [8.0, 6.0]]
-    assert StepTime(3.0, 2.0, 0.0, 2.0).at(1, 0.5) == pytest.approx(5.0), "the hypotenuse of 3 and 4"
-    assert StepEnergy(50.0, 20.0, 80.0).at([2.0, 1.0], [0.5, 1.0]).tolist() == [140.0, 150.0]
+ENERGY = (50.0, 20.0, 80.0)
+
+
+def fitted(model):
+    """Return the fit to the times and energies of a model."""
+    time_s = model.time_s(1, SPEEDS)
+    return fit_step(SPEEDS, time_s, model.energy_j(time_s, SPEEDS), float(model.time_s(2, SPEEDS[-1])))
+
+
+def test_time_and_energy_by_hand():
+    model = StepModel(1.0, 2.0, 4.0, 1.0, *ENERGY)
+    assert model.time_s(2, 0.5) == pytest.approx(1.0 + 4.0 + 2.0)
+    assert model.time_s([[1], [4]], [0.5, 1.0]).tolist() == [[5.0, 3.0], [8.0, 6.0]]
+    assert model.energy_j([2.0, 1.0], [0.5, 1.0]).tolist() == [140.0, 150.0]
+    overlapped = StepModel(3.0, 2.0, 0.0, 2.0, *ENERGY)
+    assert overlapped.time_s(1, 0.5) == pytest.approx(5.0), "the hypotenuse of 3 and 4"
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 2.0, 8.0])
-def test_a_pre_run_finds_the_times_that_made_it(sharpness):
-    truth = StepTime(0.3, 0.2, 0.05, sharpness)
-    gpus, speed = np.repeat([1, 2], 4), np.tile(SPEEDS, 2)
-    found = fit_time(gpus, speed, truth.at(gpus, speed))
+def test_fit_step_finds_the_model_of_the_measurements(sharpness):
+    model = StepModel(0.3, 0.2, 0.05, sharpness, *ENERGY)
+    found = fitted(model)
     assert found.sharpness == sharpness
-    assert found.at(8, 0.7) == pytest.approx(truth.at(8, 0.7))
+    assert found.time_s(8, 0.7) == pytest.approx(model.time_s(8, 0.7))
+    assert found.energy_j(0.5, 0.9) == pytest.approx(model.energy_j(0.5, 0.9))
 
 
-def test_a_pre_run_finds_the_energy_that_made_it():
-    time_s, truth = StepTime(0.1, 0.3, 0.0).at(1, SPEEDS), StepEnergy(50.0, 20.0, 80.0)
-    found = fit_energy(time_s, SPEEDS, truth.at(time_s, SPEEDS))
-    assert found.at(0.5, 0.9) == pytest.approx(truth.at(0.5, 0.9))
-
-
-def test_no_term_falls_below_zero():
-    # Faster at the lower clock: the nearest the form comes to it is not to care.
-    found = fit_time(np.ones(4), SPEEDS, [1.0, 1.1, 1.1, 1.2])
+def test_fit_step_has_no_term_below_zero():
+    # Faster at lower clocks and on two GPUs without any exchange: the nearest terms are zero.
+    found = fit_step(SPEEDS, [1.0, 1.1, 1.1, 1.2], np.ones(4), 0.9)
     assert found.compute_s == 0.0
     assert found.fixed_s == pytest.approx(1.1, rel=0.02)
-    # Two GPUs faster than one: no exchange, and not a negative one.
-    assert fit_time([1, 2], [1.0, 1.0], [1.0, 0.9]).sync_s == 0.0
+    assert found.sync_s == 0.0
 
 
-def test_measurements_that_say_too_little_are_refused():
-    with pytest.raises(InputError, match="all of its numbers"):
-        fit_energy([1.0, 1.0], SPEEDS[:2], [1.0])
-    with pytest.raises(InputError, match="at least one"):
-        fit_energy([], [], [])
-    with pytest.raises(InputError, match="one on one GPU"):
-        fit_time([2], [1.0], [1.0])
+@pytest.mark.parametrize("energy_j", [[], [1.0]])
+def test_fit_step_refuses_incomplete_measurements(energy_j):
+    with pytest.raises(InputError, match="at least one measurement, each with all of its numbers"):
+        fit_step(SPEEDS[: 2 * len(energy_j)], np.ones(2 * len(energy_j)), energy_j, 1.0)
