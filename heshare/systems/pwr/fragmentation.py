@@ -1,8 +1,7 @@
-"""Scores of nodes for a task that wants GPUs or a share of one: PWR's estimated power and FGD's fragmentation.
+"""Scores of nodes for a task that requests GPUs or a share of one: PWR's estimated power and FGD's fragmentation.
 
 PWR (Lettich et al., CCGrid 2025) and FGD (Weng et al., USENIX ATC 2023), as their published code has them. Shares are
-counted in thousandths of a GPU (milli). All functions take many nodes, or many states of nodes, at once: `free` has the
-shape (nodes, GPUs of a node); a place without a GPU has a capacity of 0.
+counted in thousandths of a GPU (milli). All functions take many nodes, or many states of nodes, at once.
 """
 
 from __future__ import annotations
@@ -15,15 +14,17 @@ import numpy as np
 from heshare.arrays import BoolArray, FloatArray, IntArray
 
 WHOLE = 1000
+PACKAGE_CORES, PACKAGE_IDLE_W, PACKAGE_FULL_W = 16, 15.0, 120.0
+"""Physical cores of a package of processors, and its power with no busy core and with any, W."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a task asks of a node.
+    """Request of a task to a node.
 
     Attributes:
-        gpus: how many GPUs, 0 for a task of CPUs alone.
-        milli: of each of them, 1000 for whole ones; less only with one GPU.
+        gpus: number of GPUs, 0 for a task of CPUs alone.
+        milli: the share of each of them, 1000 for whole GPUs; less only with one GPU.
         vcpus: virtual CPUs.
     """
 
@@ -34,15 +35,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The state of n nodes with at most g GPUs each.
+    """State of n nodes with at most g GPUs each.
 
     Attributes:
-        free: milli that are free, shape (n, g); 0 where there is no GPU.
+        free: free milli, shape (n, g); 0 where there is no GPU.
         capacity: 1000 where there is a GPU, else 0, shape (n, g).
         idle_w: power of each GPU with nothing allocated, W, shape (n, g).
         full_w: power of each GPU with any share allocated, W, shape (n, g).
-        vcpus: virtual CPUs that are free, shape (n,).
-        vcpus_all: virtual CPUs that there are, shape (n,).
+        vcpus: free virtual CPUs, shape (n,).
+        vcpus_all: all virtual CPUs, shape (n,); with none, the node's processors draw no power.
     """
 
     free: IntArray
@@ -53,29 +54,14 @@ class Nodes:
     vcpus_all: FloatArray
 
     def take(self, at: IntArray, free: IntArray, vcpus: float) -> Nodes:
-        """The states of the nodes `at`, shape (m,), with other free GPUs, shape (m, g), and fewer free CPUs."""
+        """Return the states of the nodes `at`, shape (m,), with other free milli, shape (m, g), and fewer free CPUs."""
         return Nodes(
             free, self.capacity[at], self.idle_w[at], self.full_w[at], self.vcpus[at] - vcpus, self.vcpus_all[at]
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
-    """The power of a node's processors: whole packages are idle or full.
-
-    Attributes:
-        cores: physical cores of a package, two virtual CPUs each.
-        idle_w: a package with no busy core, W.
-        full_w: a package with any busy core, W.
-    """
-
-    cores: int = 16
-    idle_w: float = 15.0
-    full_w: float = 120.0
-
-
 def fits(nodes: Nodes, request: Request) -> BoolArray:
-    """Which nodes can take the task now, shape (n,)."""
+    """Return which nodes can take the task now, shape (n,)."""
     enough: BoolArray = nodes.vcpus >= request.vcpus
     if request.gpus == 0:
         return enough
@@ -84,24 +70,25 @@ def fits(nodes: Nodes, request: Request) -> BoolArray:
     return able
 
 
-def power_w(nodes: Nodes, cpu: Cpu | None = None) -> FloatArray:
-    """PWR's estimate of each node's power, W, shape (n,): a GPU with any share allocated draws all of its power."""
-    used = nodes.free < nodes.capacity
-    watts: FloatArray = np.where(used, nodes.full_w, nodes.idle_w).sum(axis=1)
-    if cpu is None:
-        return watts
+def power_w(nodes: Nodes) -> FloatArray:
+    """Return PWR's estimate of each node's power, W, shape (n,).
+
+    A GPU with any share allocated draws all of its power. A package of processors is idle or, with any busy core, draws
+    all of its power; a core is two virtual CPUs.
+    """
+    gpus_w: FloatArray = np.where(nodes.free < nodes.capacity, nodes.full_w, nodes.idle_w).sum(axis=1)
     busy = np.ceil(nodes.vcpus_all / 2) - np.floor(nodes.vcpus / 2)
-    packages = np.ceil(nodes.vcpus_all / 2 / cpu.cores)
-    active = np.ceil(busy / cpu.cores)
-    processors_w: FloatArray = cpu.full_w * active + cpu.idle_w * (packages - active)
-    return watts + processors_w
+    packages = np.ceil(nodes.vcpus_all / 2 / PACKAGE_CORES)
+    active = np.ceil(busy / PACKAGE_CORES)
+    packages_w: FloatArray = PACKAGE_FULL_W * active + PACKAGE_IDLE_W * (packages - active)
+    return gpus_w + packages_w
 
 
 def choices(nodes: Nodes, request: Request) -> tuple[IntArray, IntArray, Nodes]:
-    """Every way of placing a task: the nodes, shape (m,), their GPUs, shape (m,), and their states afterwards.
+    """Return every way of placing a task: the nodes, shape (m,), their GPUs, shape (m,), and their states afterwards.
 
-    A share may go to any GPU with room; whole GPUs are the first free ones, and their first one is named. A task of
-    CPUs alone names GPU -1.
+    A share may go to any GPU with room. Whole GPUs are the first free ones, and the first of them is returned. The GPU
+    of a task of CPUs alone is -1.
     """
     able = fits(nodes, request)
     if request.gpus == 1 and request.milli < WHOLE:
@@ -119,7 +106,7 @@ def choices(nodes: Nodes, request: Request) -> tuple[IntArray, IntArray, Nodes]:
 
 
 def fragmentation(nodes: Nodes, classes: Sequence[Request], popularity: Sequence[float]) -> FloatArray:
-    """FGD's F: milli that a task drawn from the typical classes is expected not to be able to use, shape (n,)."""
+    """Return FGD's F: the expected milli that a task drawn from the typical classes cannot use, shape (n,)."""
     total = np.zeros(len(nodes.free))
     left = nodes.free.sum(axis=1)
     for each, share in zip(classes, popularity, strict=True):
@@ -131,70 +118,62 @@ def fragmentation(nodes: Nodes, classes: Sequence[Request], popularity: Sequence
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What PWR and FGD say of the nodes that can take a task, each array of shape (m,).
+    """PWR's and FGD's scores of the nodes that can take a task, each array of shape (m,).
 
     Attributes:
         node: the nodes.
         saved_w: PWR's score before normalisation: power before less power after, in whole watts, at most 0.
-        frugal: the GPU that PWR would use, the first of the best.
-        tidy: FGD's score: 100 x sigmoid of the fragmentation saved, in whole GPUs.
-        neat: the GPU that FGD would use, the first of the best; where both are weighed, FGD chooses the GPU.
+        power_gpu: the GPU that PWR chooses, the first of the best.
+        fragmentation: FGD's score: 100 x sigmoid of the fragmentation saved, in whole GPUs.
+        fragmentation_gpu: the GPU that FGD chooses, the first of the best; it is used where both scores are weighed.
     """
 
     node: IntArray
     saved_w: IntArray
-    frugal: IntArray
-    tidy: IntArray
-    neat: IntArray
+    power_gpu: IntArray
+    fragmentation: IntArray
+    fragmentation_gpu: IntArray
 
 
 def scores(
-    nodes: Nodes,
-    requests: Sequence[Request],
-    classes: Sequence[Request],
-    popularity: Sequence[float],
-    cpu: Cpu | None = None,
+    nodes: Nodes, requests: Sequence[Request], classes: Sequence[Request], popularity: Sequence[float]
 ) -> list[Scores]:
-    """Score every node that can take it for each of several tasks, as if each came alone.
+    """Score, for each of several tasks as if it came alone, every node that can take it.
 
     Args:
         nodes: the nodes.
         requests: the tasks.
         classes: FGD's typical classes of tasks.
         popularity: how popular they are, summing to one.
-        cpu: the power of processors, None for none.
     """
     ways = [choices(nodes, request) for request in requests]
     at, gpu = (np.concatenate([way[part] for way in ways]) for part in (0, 1))
     after = Nodes(*(np.concatenate([getattr(way[2], name) for way in ways]) for name in Nodes.__slots__))
-    saved_w = np.trunc(power_w(nodes, cpu)[at] - power_w(after, cpu)).astype(np.int64)
+    saved_w = np.trunc(power_w(nodes)[at] - power_w(after)).astype(np.int64)
     saved = fragmentation(nodes, classes, popularity)[at] - fragmentation(after, classes, popularity)
-    tidy = np.floor(100 / (1 + np.exp(-saved / WHOLE))).astype(np.int64)
+    fragments = np.floor(100 / (1 + np.exp(-saved / WHOLE))).astype(np.int64)
     ends = np.cumsum([len(way[0]) for way in ways])[:-1]
-    parts = zip(*(np.split(each, ends) for each in (at, gpu, saved_w, tidy)), strict=True)
-    return [_scores(*part) for part in parts]
+    found = []
+    for own, gpus, *values in zip(*(np.split(each, ends) for each in (at, gpu, saved_w, fragments)), strict=True):
+        (node, power_gpu, power), (_, fragmentation_gpu, fragment) = (_best(own, gpus, value) for value in values)
+        found.append(Scores(node, power, power_gpu, fragment, fragmentation_gpu))
+    return found
+
+
+def _best(at: IntArray, gpu: IntArray, score: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return each node's first choice with the highest score; choices are ordered by node, then by GPU."""
+    order = np.lexsort((-score, at))
+    first = order[np.unique(at[order], return_index=True)[1]]
+    return at[first], gpu[first], score[first]
 
 
 def normalised(scores: IntArray) -> IntArray:
-    """PWR's scores on 0 .. 100, in whole numbers; all alike is 100 for all."""
+    """Return PWR's scores on a scale of 0 to 100, in whole numbers; equal scores are all 100."""
     low, high = scores.min(), scores.max()
     return np.full_like(scores, 100) if low == high else 100 * (scores - low) // (high - low)
 
 
-def weighed(saved_w: IntArray, tidy: IntArray, alpha: float) -> FloatArray:
-    """PWR's score with weight `alpha` and FGD's with the rest, shape (m,)."""
-    total: FloatArray = alpha * normalised(saved_w) + (1 - alpha) * tidy
+def weighed(saved_w: IntArray, fragmentation: IntArray, alpha: float) -> FloatArray:
+    """Return PWR's score with weight `alpha` plus FGD's with the rest, shape (m,)."""
+    total: FloatArray = alpha * normalised(saved_w) + (1 - alpha) * fragmentation
     return total
-
-
-def _scores(at: IntArray, gpu: IntArray, saved_w: IntArray, tidy: IntArray) -> Scores:
-    node, frugal, power = _best(at, gpu, saved_w)
-    _, neat, fragments = _best(at, gpu, tidy)
-    return Scores(node, power, frugal, fragments, neat)
-
-
-def _best(at: IntArray, gpu: IntArray, score: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """For each node the first of its choices with the highest score; choices come ordered by node, then by GPU."""
-    order = np.lexsort((np.arange(len(at)), -score, at))
-    first = order[np.unique(at[order], return_index=True)[1]]
-    return at[first], gpu[first], score[first]

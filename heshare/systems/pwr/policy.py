@@ -1,8 +1,8 @@
-"""PWR with FGD (Lettich et al., CCGrid 2025): tasks go, one by one, where they raise power and fragmentation least.
+"""PWR with FGD (Lettich et al., CCGrid 2025): tasks are placed, one by one, where power and fragmentation rise least.
 
-It decides where, and nothing else: no clocks, no run times, no future. A node here is one GPU, and a task asks for a
-share of it; how PWR's users would know that share is not said, so that it is found as such users might: the least MPS
-percentage at which the task is predicted to be nearly as fast as with the whole GPU.
+It only places: it sets no clock and predicts no run time. A node here is one GPU, and a task requests a share of it.
+How users choose that share is not published. Here it is the least MPS percentage at which the task is predicted to be
+nearly as fast as with the whole GPU (assumed).
 """
 
 from collections import Counter
@@ -27,11 +27,11 @@ _PERCENT = WHOLE // 100
 @register("pwr", title="PWR")
 @register("pwr:fgd", title="FGD", preset={"alpha": 0.0})
 class Pwr:
-    """A queue, first come, first served; its head goes to the GPU with the best score, or waits until one has room.
+    """A queue, first come, first served; its head is placed on the GPU with the best score, or waits for room.
 
     Args:
-        alpha: the weight of PWR's score; FGD's has the rest. The paper names 0.5, 0.2, 0.1 and 0.05 beside 1 and 0.
-        slower: how much slower than with the whole GPU a task may be at the share that is asked for (assumed).
+        alpha: the weight of PWR's score; FGD's has the rest. The paper uses 0.5, 0.2, 0.1 and 0.05 beside 1 and 0.
+        slower: how much slower than with the whole GPU a task may be at the requested share (assumed).
         step_pct: shares are multiples of this, % of a GPU (assumed).
         popular: the share of tasks that the typical classes cover, the most popular ones first.
 
@@ -52,15 +52,15 @@ class Pwr:
         self._alpha, self._slower, self._step_pct, self._popular = alpha, slower, step_pct, popular
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Forget every task."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self._shares: dict[tuple[Workload, Gpu], int] = {}
         self._seen: Counter[Workload] = Counter()
-        self._known = -1
+        self._last_seen = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Place as many tasks from the head of the queue as find room."""
-        self._note(view)
+        self._count_arrivals(view)
         if not view.waiting:
             return
         free = np.array([WHOLE - _PERCENT * sum(each.mps_pct for each in gpu.running.values()) for gpu in view.gpus])
@@ -78,7 +78,7 @@ class Pwr:
             yield Start(task.id, gpu, pct)
 
     def share_pct(self, workload: Workload, gpu: Gpu) -> int:
-        """The least share, %, at which a task is predicted to be nearly as fast as with the whole GPU."""
+        """Return the least share, %, at which a task is predicted to be nearly as fast as with the whole GPU."""
         if (workload, gpu) not in self._shares:
             pcts = [*range(self._step_pct, 100, self._step_pct), 100]
             sets = [(Resident(workload, pct),) for pct in pcts]
@@ -87,51 +87,49 @@ class Pwr:
             self._shares[workload, gpu] = pcts[near[0]]
         return self._shares[workload, gpu]
 
-    def _note(self, view: View) -> None:
-        """Count newcomers by workload: what PWR knows of typical tasks is what has arrived so far (assumed)."""
-        new = [task for task in view.waiting if task.id > self._known]
+    def _count_arrivals(self, view: View) -> None:
+        """Count new tasks by workload: the typical tasks are those that have arrived so far (assumed)."""
+        new = [task for task in view.waiting if task.id > self._last_seen]
         self._seen.update(task.workload for task in new)
-        self._known = max((task.id for task in new), default=self._known)
+        self._last_seen = max((task.id for task in new), default=self._last_seen)
 
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
-        """The GPU with the highest score, ties drawn by lot as Kubernetes does; None if there is no room."""
+        """Return the GPU with the highest score, ties drawn by lot as Kubernetes does; None if there is no room."""
         at, found = [], []
         for kind in self._cluster.kinds:
             own = np.flatnonzero([gpu == kind for gpu in self._cluster.gpus])
-            nodes = self._nodes(kind, np.where(able[own], free[own], 0))
+            nodes = _nodes(kind, np.where(able[own], free[own], 0))
             request = Request(1, _PERCENT * self.share_pct(workload, kind))
             (scored,) = scores(nodes, [request], *self._typical(kind))
             at.append(own[scored.node])
-            found.append(scored)
+            found.append((scored.saved_w, scored.fragmentation))
         gpus = np.concatenate(at)
         if not len(gpus):
             return None
-        total = weighed(
-            np.concatenate([each.saved_w for each in found]), np.concatenate([each.tidy for each in found]), self._alpha
-        )
-        best = gpus[total >= total.max() - 1e-9]
-        return int(self._rng.choice(np.sort(best)))
+        saved_w, fragmentation = (np.concatenate(values) for values in zip(*found, strict=True))
+        total = weighed(saved_w, fragmentation, self._alpha)
+        return int(self._rng.choice(np.sort(gpus[total >= total.max() - 1e-9])))
 
     def _typical(self, kind: Gpu) -> tuple[list[Request], list[float]]:
-        """The most popular classes of tasks on a type of GPU and their shares, which sum to one."""
+        """Return the most popular classes of tasks on a type of GPU and their shares, which sum to one."""
         counts: Counter[int] = Counter()
-        for workload in sorted(self._seen):
-            counts[self.share_pct(workload, kind)] += self._seen[workload]
+        for workload, count in self._seen.items():
+            counts[self.share_pct(workload, kind)] += count
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         covered = np.cumsum([count for _, count in ordered])
-        enough = int(np.searchsorted(covered, self._popular * covered[-1])) + 1
-        kept = ordered[:enough]
+        kept = ordered[: int(np.searchsorted(covered, self._popular * covered[-1])) + 1]
         total = sum(count for _, count in kept)
         return [Request(1, _PERCENT * pct) for pct, _ in kept], [count / total for _, count in kept]
 
-    def _nodes(self, kind: Gpu, free: IntArray) -> Nodes:
-        shape = (len(free), 1)
-        none = np.zeros(len(free))
-        return Nodes(
-            free.reshape(shape).astype(np.int64),
-            np.full(shape, WHOLE),
-            np.full(shape, kind.idle_w),
-            np.full(shape, kind.tdp_w),
-            none,
-            none,
-        )
+
+def _nodes(kind: Gpu, free: IntArray) -> Nodes:
+    """Return GPUs of one type as nodes of one GPU each, without processors."""
+    shape, no_vcpus = (len(free), 1), np.zeros(len(free))
+    return Nodes(
+        free.reshape(shape).astype(np.int64),
+        np.full(shape, WHOLE),
+        np.full(shape, kind.idle_w),
+        np.full(shape, kind.tdp_w),
+        no_vcpus,
+        no_vcpus,
+    )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.policies.registry import make
+from heshare.plugins import make
 from heshare.running.run import run
 from heshare.systems.batch_dvfs.policy import SearchState, clipper_state, next_state
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu

@@ -1,4 +1,4 @@
-"""PWR's and FGD's scores against cases worked out by hand, and where the policy puts tasks."""
+"""PWR's and FGD's scores against cases worked out by hand, and where the policy places tasks."""
 
 import math
 
@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.policies.registry import make
+from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.systems.pwr.fragmentation import (
-    Cpu,
     Nodes,
     Request,
     choices,
@@ -56,17 +55,18 @@ def nodes(*free, kinds=None, vcpus=None):
         ((0, 0), CPU_ONLY, True),
     ],
 )
-def test_what_fits(free, request_, able):
+def test_fits_needs_the_requested_gpus(free, request_, able):
     assert fits(nodes(free), request_).tolist() == [able]
 
 
-def test_a_task_needs_its_cpus_too():
+def test_fits_needs_the_requested_cpus():
     assert fits(nodes((1000, 1000), vcpus=[7]), CPU_ONLY).tolist() == [False]
 
 
-def test_any_share_of_a_gpu_costs_all_of_its_power():
+def test_power_w_counts_all_power_of_a_gpu_with_any_share_allocated():
     states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
-    assert power_w(states).tolist() == [20.0, 80.0, 800.0]
+    # Two idle packages of processors draw 30 W in each node.
+    assert power_w(states).tolist() == [50.0, 110.0, 830.0]
 
 
 @pytest.mark.parametrize(
@@ -74,22 +74,22 @@ def test_any_share_of_a_gpu_costs_all_of_its_power():
     # 64 virtual CPUs are 32 cores, two packages of 16: both idle 30 W, one busy 135 W, both busy 240 W.
     [(64, 30.0), (63, 135.0), (62, 135.0), (32, 135.0), (31, 240.0), (0, 240.0)],
 )
-def test_processors_are_idle_or_full(vcpus, watts):
-    assert power_w(nodes((1000, 1000), vcpus=[vcpus]), Cpu()).tolist() == [20.0 + watts]
+def test_power_w_counts_packages_of_processors_as_idle_or_full(vcpus, watts):
+    assert power_w(nodes((1000, 1000), vcpus=[vcpus])).tolist() == [20.0 + watts]
 
 
-def test_a_share_prefers_a_gpu_in_use():
+def test_scores_of_power_prefer_a_gpu_in_use():
     # On the first node GPU 1 is in use: nothing is added. On the second any GPU adds 70 - 10 W; the first is taken.
     (found,) = scores(nodes((1000, 700), (1000, 1000)), [SHARE], [SHARE], [1.0])
-    assert (found.node.tolist(), found.frugal.tolist(), found.saved_w.tolist()) == ([0, 1], [1, 0], [0, -60])
+    assert (found.node.tolist(), found.power_gpu.tolist(), found.saved_w.tolist()) == ([0, 1], [1, 0], [0, -60])
 
 
-def test_whole_gpus_are_the_first_free_ones():
+def test_choices_of_whole_gpus_are_the_first_free_ones():
     at, gpu, after = choices(nodes((700, 1000), (1000, 1000)), WHOLE)
     assert (at.tolist(), gpu.tolist(), after.free.tolist()) == ([0, 1], [1, 0], [[700, 0], [0, 1000]])
 
 
-def test_power_is_cut_to_whole_watts():
+def test_scores_of_power_are_whole_watts():
     (found,) = scores(nodes((1000, 1000), kinds=[(10.0, 69.5)]), [SHARE], [SHARE], [1.0])
     assert found.saved_w.tolist() == [-59]
 
@@ -97,11 +97,11 @@ def test_power_is_cut_to_whole_watts():
 @pytest.mark.parametrize(
     ("saved_w", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
 )
-def test_scores_on_a_scale_of_whole_numbers(saved_w, expected):
+def test_normalised_gives_whole_numbers_up_to_100(saved_w, expected):
     assert normalised(np.array(saved_w)).tolist() == expected
 
 
-def test_the_weights():
+def test_weighed_adds_both_scores_by_weight():
     assert weighed(np.array([0, -60]), np.array([40, 60]), 0.1).tolist() == pytest.approx([46.0, 54.0])
 
 
@@ -119,19 +119,19 @@ def test_fragmentation_by_hand(free, lost):
     assert fragmentation(nodes(free), [SHARE, WHOLE], [0.5, 0.5]).tolist() == [lost]
 
 
-def test_for_tasks_of_processors_all_free_gpus_are_fragments():
+def test_fragmentation_counts_all_free_gpus_for_tasks_of_processors():
     assert fragmentation(nodes((1000, 500)), [CPU_ONLY], [1.0]).tolist() == [1500.0]
 
 
-def test_fgd_by_hand():
+def test_scores_of_fragmentation_by_hand():
     # 300 of (1000, 500): on GPU 0, (700, 500), whole GPUs lose 1200 instead of 500: F = 0.5 x 700 worse. On GPU 1,
     # (1000, 200): shares lose 200 instead of 0, whole GPUs 200 instead of 500: F = 0.5 x 100 better.
     (found,) = scores(nodes((1000, 500)), [SHARE], [SHARE, WHOLE], [0.5, 0.5])
-    assert (found.node.tolist(), found.neat.tolist()) == ([0], [1])
-    assert found.tidy.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
+    assert (found.node.tolist(), found.fragmentation_gpu.tolist()) == ([0], [1])
+    assert found.fragmentation.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
 
 
-def test_several_tasks_are_scored_as_if_each_came_alone():
+def test_scores_of_several_tasks_are_those_of_each_alone():
     states = nodes((1000, 500), (300, 300))
     both = scores(states, [SHARE, WHOLE], [SHARE, WHOLE], [0.5, 0.5])
     for each, request in zip(both, [SHARE, WHOLE], strict=True):
@@ -145,18 +145,18 @@ def go(name, cluster, count=3):
     return run(tasks, Cluster.parse(cluster), make(name), **options)
 
 
-def test_power_alone_fills_the_frugal_gpus_first():
+def test_pwr_alone_fills_the_gpu_with_the_least_power_first():
     # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
     result = go("pwr(alpha=1.0)", "A100,T4")
     assert placement(result)[0] == 1
 
 
-def test_shares_of_a_gpu_never_pass_the_whole():
+def test_pwr_never_gives_more_than_a_whole_gpu():
     result = go("pwr", "T4", 8)
     assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100
 
 
 @pytest.mark.parametrize("parameter", ["alpha=2", "slower=-1", "step_pct=0", "popular=0"])
-def test_parameters_out_of_range(parameter):
+def test_pwr_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"pwr({parameter})")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.policies.registry import make
+from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
 from heshare.systems.fikit.policy import Fikit
