@@ -17,10 +17,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
-FAILURE_KINDS = ("crash", "timeout", "memory", "start", "shared", "lost")
-"""Kinds of failure: a bad exit, a timeout, too little memory, no start; or, not caused by the task, the failure of all
-tasks that share its GPU, or the loss of the GPU."""
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -228,7 +224,8 @@ class TaskFailure:
 
     Attributes:
         task_id: the task.
-        kind: one of `KINDS`.
+        kind: `crash` (a bad exit), `timeout`, `memory` (too little), `start` (no start); or, not caused by the task,
+            `shared` (all tasks that share its GPU failed) or `lost` (the GPU is lost).
         reason: one line for the operator.
         charged: whether it counts against the task's own retries.
         alone: whether the next attempt should have a GPU to itself, since the task may have made its co-runners fail,
