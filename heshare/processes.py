@@ -80,7 +80,7 @@ def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None 
         running = set(marked(token)) | {pid for pid, started in further.items() if started and alive(pid, started)}
         late = time.monotonic() >= until
         for pid in running if late else running - seen:
-            _signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+            signal_process(pid, signal.SIGKILL if late else signal.SIGTERM)
         seen |= running
         quiet = 0 if running else quiet + 1
         if time.monotonic() > until + 10.0:
@@ -89,9 +89,16 @@ def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None 
     return len(seen)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def signal_process(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, if it is there and may be signalled."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process and all that it started in its own session, as far as they may be signalled."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
 
 
 def _stat(pid: int) -> list[str]:

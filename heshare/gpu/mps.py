@@ -143,8 +143,8 @@ class MpsSession:
         """
         if self.sharing != MPS and mps_pct != 100:
             raise DeviceError(
-                f"GPU {self.gpu_uuid}: {mps_pct} % of the SMs asked for, but processes share it by time-slicing "
-                f"({self.reason}). Ask for 100 %, or provide MPS."
+                f"GPU {self.gpu_uuid}: {mps_pct} % of the SMs requested, but without MPS nothing enforces a share: "
+                f"processes share it by time-slicing ({self.reason}). Request 100 %, or provide MPS."
             )
 
     def _without(self, reason: str) -> None:

@@ -37,6 +37,7 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
 @pytest.mark.parametrize("model", names())
 def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
     worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=torch_uuid)
+    worker.go()
     _until(worker, lambda: worker.done >= 20)
     first, first_s = worker.done, worker.at_s
     _until(worker, lambda: worker.at_s > first_s + 1.0)

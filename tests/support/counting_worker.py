@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from heshare.gpu.workers.launcher import Launcher
 from heshare.world.workload import Workload
 
 # One line for each iteration done, "ready" first; an argument that is no number makes it die, as a model would.
@@ -19,8 +20,7 @@ if doom == "silent":
 if doom == "unborn":
     sys.exit("out of memory")
 print("ready", flush=True)
-if doom == "held":
-    sys.stdin.read(1)
+sys.stdin.read(1)
 began_s, done = time.perf_counter(), 0
 while done < iterations:
     done += 1
@@ -38,7 +38,7 @@ class ToyWorker:
         self._wanted = math.inf if iterations is None else iterations
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _PROGRAM, repr(period_s), repr(self._wanted), doom],
-            stdin=subprocess.PIPE if doom == "held" else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, **environment},
@@ -56,9 +56,9 @@ class ToyWorker:
         self.failure: str | None = None
 
     def go(self) -> None:
-        """Let one that was held begin."""
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+        """Let it begin."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def poll(self) -> None:
         """Take in what the process has said since."""
@@ -96,7 +96,7 @@ class ToyWorker:
         self.finished = self.done >= self._wanted
 
 
-class ToyLauncher:
+class ToyLauncher(Launcher):
     """Starts `ToyWorker`s.
 
     Args:
@@ -121,17 +121,8 @@ class ToyLauncher:
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> ToyWorker:
         """Start one worker and return at once."""
-        return self._start(mps_pct, iterations, gpu_uuid, self.doom)
-
-    def start_held(
-        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
-    ) -> ToyWorker:
-        """Start one that waits, once ready, for its `go`."""
-        return self._start(mps_pct, iterations, gpu_uuid, self.doom or "held")
-
-    def _start(self, mps_pct: int, iterations: float | None, gpu_uuid: str, doom: str) -> ToyWorker:
         extra = {"CUDA_VISIBLE_DEVICES": gpu_uuid} if self._environment is None else self._environment(mps_pct)
         self.environments.append(extra)
-        worker = ToyWorker(self._period_s, iterations, doom, extra)
+        worker = ToyWorker(self._period_s, iterations, self.doom, extra)
         self.started.append(worker)
         return worker

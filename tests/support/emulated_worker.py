@@ -1,4 +1,4 @@
-"""A worker on an emulated stand-in GPU: `python -m support.emulated_worker --model resnet50 ...`.
+"""A worker on an emulated stand-in GPU: `python -m support.emulated_worker`.
 
 It is the real worker process with a model whose iterations take the time that `support.emulated_gpu` sets. The two
 share only a folder, `HESHARE_EMULATED_GPU` in its environment: one small file a worker, named after its task, with the
@@ -117,7 +117,7 @@ def emulated_worker(arguments: Sequence[str]) -> int:
     parser.add_argument("--load-s", type=float, default=0.3, help="seconds that loading takes")
     own, rest = parser.parse_known_args(arguments)
 
-    def make(model: str, batch_size: int, precision: str, device: str) -> EmulatedModel:
+    def make(model: str, batch_size: int, precision: str) -> EmulatedModel:
         return EmulatedModel(model, batch_size, own.load_s)
 
     return main(rest, make, prepare=lambda: None)

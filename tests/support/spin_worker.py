@@ -1,7 +1,7 @@
 """A worker that only lets time pass, for tests of what starts workers: `python -m support.spin_worker --ms 2 ...`.
 
-It is the real worker process but for the model: same command line, same messages, no PyTorch, no GPU. `--model spin:5`
-takes 5 ms an iteration; any other model, of Table IV or not, takes `--ms`.
+It is the real worker process except for the model: same messages, no PyTorch, no GPU. The model `spin:5` takes 5 ms an
+iteration; any other model, of Table IV or not, takes `--ms`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def spin(arguments: Sequence[str]) -> int:
     parser.add_argument("--load-s", type=float, default=0.0, help="seconds that loading takes")
     own, rest = parser.parse_known_args(arguments)
 
-    def make(model: str, batch_size: int, precision: str, device: str) -> Spin:
+    def make(model: str, batch_size: int, precision: str) -> Spin:
         time.sleep(own.load_s)
         kind, _, ms = model.partition(":")
         return Spin(float(ms if kind == "spin" else own.ms) / 1e3, own.fail_after, own.error)

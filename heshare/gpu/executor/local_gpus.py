@@ -161,7 +161,7 @@ def clock_refusal(device: NvmlDevice) -> str:
     return ""
 
 
-class _NoLauncher:
+class _NoLauncher(Launcher):
     """The launcher of a device that is only read and clocked: jobs are started by the executor's own."""
 
     def start(

@@ -20,7 +20,6 @@ from heshare.errors import DeviceError
 from heshare.gpu.open_device import opened
 from heshare.gpu.recording import kernel_table
 from heshare.gpu.recording.kernel_table import KernelRow
-from heshare.gpu.worker_program.kernel_profiler import SERVE
 from heshare.processes import child_environment, exit_text
 from heshare.world.catalogue import model, models
 from heshare.world.workload import Workload
@@ -41,7 +40,7 @@ class Tracer:
         gpu: the GPU's name in `data/gpus.csv`.
         gpu_uuid: the GPU's UUID from NVML.
         repeats: iterations to trace.
-        command: the tracing command, called with `--serve`.
+        command: the tracing command.
         timeout_s: longest time of a workload, s.
 
     Raises:
@@ -56,7 +55,7 @@ class Tracer:
         self._buffer = b""
         try:
             self._process = subprocess.Popen(
-                [*command, SERVE],
+                list(command),
                 # The whole GPU under its UUID, so no MPS client; and nothing is downloaded.
                 env=child_environment(CUDA_VISIBLE_DEVICES=gpu_uuid, HF_HUB_OFFLINE="1"),
                 stdin=subprocess.PIPE,
@@ -77,7 +76,7 @@ class Tracer:
             InputError: the iterations do not launch the same kernels.
         """
         with tempfile.TemporaryDirectory(prefix="heshare-trace-") as folder:
-            failure = self._request(_arguments(workload, self._repeats, folder))
+            failure = self._request(workload, folder)
             if failure:
                 raise DeviceError(f"The trace of {workload} failed: {failure}")
             traces = list(map(kernel_table.parse_trace, sorted(Path(folder).glob("iteration-*.json"))))
@@ -94,11 +93,13 @@ class Tracer:
                 with suppress(BrokenPipeError):
                     stream.close()
 
-    def _request(self, arguments: Sequence[str]) -> str:
+    def _request(self, workload: Workload, folder: str) -> str:
         """Trace once; return the reason of a failure, or nothing."""
         assert self._process.stdin is not None
+        request: dict[str, object] = {"model": workload.model, "batch_size": workload.batch_size}
+        request |= {"precision": workload.precision, "repeats": self._repeats, "out": folder}
         with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(list(arguments)).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
         line = self._read_line()
         if line is None:
             return f"it took more than {self._timeout_s:g} s and was ended"
@@ -194,14 +195,3 @@ def record_device(
     if not isinstance(uuid, str):
         raise DeviceError(f"{device} runs no kernels that could be traced. Name a live GPU, such as nvml:0.")
     return record(workloads, gpu, Path(out) / gpu / kernel_table.NAME, gpu_uuid=uuid, repeats=repeats)
-
-
-def _arguments(workload: Workload, repeats: int, folder: str) -> list[str]:
-    options = {
-        "model": workload.model,
-        "batch-size": workload.batch_size,
-        "precision": workload.precision,
-        "repeats": repeats,
-        "out": folder,
-    }
-    return [part for key, value in options.items() for part in (f"--{key}", str(value))]

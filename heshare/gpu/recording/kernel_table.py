@@ -13,6 +13,7 @@ from typing import Any
 from heshare import files
 from heshare.errors import InputError
 from heshare.files import write_atomic
+from heshare.gpu.worker_program.kernel_profiler import ON_GPU
 from heshare.profiles import manifest
 from heshare.profiles.schema import PROVENANCES
 from heshare.world.catalogue import gpus, models
@@ -23,9 +24,6 @@ NAME = "kernels.csv"
 """The file of kernels beside a recorded profile."""
 NAME_LENGTH = 100
 """Characters of a kernel's name that are kept; a longer one ends in `#` and 8 digits of its SHA-256."""
-
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-"""The profiler's categories of events that occupy the GPU."""
 
 _SIZE = re.compile(r"^[1-9]\d*x[1-9]\d*x[1-9]\d*$")
 

@@ -1,1 +1,1 @@
-"""The worker process: one task on a GPU, `python -m heshare.gpu.worker_program --model resnet50 --batch-size 8`."""
+"""The worker process, `python -m heshare.gpu.worker_program`: tasks on a GPU, one after the other."""

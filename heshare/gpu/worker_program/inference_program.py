@@ -1,7 +1,4 @@
-"""What a worker runs: a `Program` does one iteration after the other; the PyTorch one keeps the GPU fed.
-
-Iterations until enough are done or somebody says stop, with a report about every 100 ms.
-"""
+"""The programs of a worker process: forward passes of a network in PyTorch, warm-up, and the loop that reports."""
 
 import gc
 import math
@@ -21,30 +18,27 @@ class Program(Protocol):
 
     Attributes:
         lag: how many of the iterations begun may still be under way when `step` returns.
-        title: what it is and where it runs, for people.
+        title: its name and where it runs, for people.
     """
 
     lag: int
     title: str
 
     def step(self) -> None:
-        """Begin an iteration, and see to it that all but the last `lag` are complete."""
-        ...
+        """Begin an iteration, and wait until all but the last `lag` are complete."""
 
     def settle(self) -> None:
         """Wait until every iteration that was begun is complete."""
-        ...
 
     def close(self) -> None:
-        """Give its memory back; the process may run another program then."""
-        ...
+        """Release its memory; the process may run another program then."""
 
 
 class Inference:
     """Forward passes of a network of Table IV.
 
     On a GPU the next iteration is queued before the last one is complete, so that the card does not wait for the host
-    to wake up; each is awaited by its CUDA event, without a spinning core, since many workers share the host.
+    to wake up. Each is awaited by its CUDA event, without a spinning core, since many workers share the host.
 
     Args:
         model: a name of Table IV.
@@ -53,10 +47,10 @@ class Inference:
         device: `cuda` or `cpu`.
 
     Raises:
-        DeviceError: PyTorch is missing, or there is no CUDA device; a CPU is never used in its place.
+        DeviceError: PyTorch is missing, or there is no CUDA device; a CPU is never used instead.
     """
 
-    def __init__(self, model: str, batch_size: int, precision: str, device: str) -> None:
+    def __init__(self, model: str, batch_size: int, precision: str, device: str = "cuda") -> None:
         torch = library("torch")
         self._torch = torch
         self._cuda = device == "cuda"
@@ -93,21 +87,21 @@ class Inference:
             self._events.clear()
 
     def close(self) -> None:
-        """Drop the network, and give the memory that PyTorch holds on the card to the others that share it."""
+        """Release the network, and the memory that PyTorch holds on the GPU."""
         self._network = None
-        # Modules point at themselves in circles, and what is not collected is not given back.
+        # Modules have reference cycles, and what is not collected is not released.
         gc.collect()
         if self._cuda:
             self._torch.cuda.empty_cache()
 
 
-Make = Callable[[str, int, str, str], Program]
-"""(model, inference batch size, precision, device) -> program."""
+Make = Callable[[str, int, str], Program]
+"""(model, inference batch size, precision) -> program."""
 
 
 @dataclass(slots=True)
 class StopFlag:
-    """Whether somebody said stop: a signal, or a parent that has gone.
+    """Whether to stop, because of a signal or because the parent has ended.
 
     Attributes:
         asked: whether to stop after the iteration under way.
@@ -118,14 +112,14 @@ class StopFlag:
     parent: int = field(default_factory=os.getppid)
 
     def orphaned(self) -> bool:
-        """Whether the parent has gone."""
+        """Return whether the parent has ended."""
         return os.getppid() != self.parent
 
 
 def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
-    """Run until at least so many iterations and seconds have gone by; returns seconds per iteration of a last few.
+    """Run at least so many iterations and seconds; return the seconds per iteration of a few after them.
 
-    The first iterations load kernels and choose algorithms; what is timed comes after them.
+    The first iterations load kernels and choose algorithms, so they are not timed.
     """
     begun = monotonic()
     count = 0
@@ -143,32 +137,32 @@ def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
 
 def run(
     program: Program,
-    say: Callable[[Message], object],
+    report: Callable[[Message], object],
     *,
     iterations: int | None,
     stop: StopFlag,
     period_s: float = 0.1,
 ) -> Message:
-    """Run a program, and say how far it is; returns the last word, with the exact count, which is not said here.
+    """Run a program and report its progress; return the last message, with the exact count, which is not reported here.
 
     Args:
-        program: what to run.
-        say: takes each `progress`.
+        program: the program to run.
+        report: called with each `progress`.
         iterations: how many; None runs until `stop`.
-        stop: looked at between iterations.
+        stop: checked between iterations.
         period_s: seconds from report to report; a longer iteration is reported when it is complete.
     """
     begun = last_s = now = monotonic()
-    steps = told = 0
+    steps = reported = 0
     while not stop.asked and (iterations is None or steps < iterations):
         program.step()
         steps += 1
         now = monotonic()
         done = steps - program.lag
-        if now - last_s >= period_s and done > told:
-            say(Message("progress", done, now, (now - last_s) / (done - told)))
+        if now - last_s >= period_s and done > reported:
+            report(Message("progress", done, now, (now - last_s) / (done - reported)))
             stop.asked = stop.asked or stop.orphaned()
-            last_s, told = now, done
+            last_s, reported = now, done
     program.settle()
     now = monotonic()
     return Message("end", steps, now, (now - begun) / steps if steps else math.nan, finished=steps == iterations)

@@ -1,30 +1,71 @@
-"""What a worker process says to its parent: one JSON object a line, each line whole or not at all."""
+"""The messages between a worker process and its parent: lines of at most a pipe's buffer, most of them JSON.
+
+The parent writes to the worker's standard input: an `Order` for each task, `GO` and `STOP`. The worker writes a
+`Message` a line to a pipe of its own.
+"""
 
 import json
 import math
 import os
 import select
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, get_args
+
+GO = b"go\n"
+"""From the parent when a batch begins."""
+STOP = b"stop\n"
+"""From the parent to end the task after its iteration; a worker that is kept takes another order then."""
+LONGEST = 4096
+"""Bytes of the longest line of a worker: what a pipe takes in one piece (PIPE_BUF on Linux)."""
 
 Kind = Literal["ready", "progress", "end", "failure", "waiting"]
-KINDS = ("ready", "progress", "end", "failure", "waiting")
-LONGEST = 4096
-"""Bytes of the longest line: what a pipe takes in one piece (PIPE_BUF on Linux)."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A task for a worker process.
+
+    Attributes:
+        model: a name of Table IV.
+        batch_size: inference batch size, samples.
+        precision: `fp32`, `tf32` or `fp16`.
+        iterations: how many; None runs until it is stopped.
+        environment: variables to set before the process has a CUDA context, such as the GPU and the share.
+        keep: whether the process takes another order when the task is over: its CUDA context and its share stay.
+        period_s: seconds from report to report; a longer iteration is reported when it is complete.
+        warmup: iterations of warm-up, at least.
+        warmup_s: seconds of warm-up, at least.
+    """
+
+    model: str
+    batch_size: int
+    precision: str = "fp32"
+    iterations: int | None = None
+    environment: Mapping[str, str] | None = None
+    keep: bool = False
+    period_s: float = 0.1
+    warmup: int = 5
+    warmup_s: float = 1.0
+
+    def line(self) -> bytes:
+        """Return the order as a line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line.
+    """A report of a worker.
 
     Attributes:
         kind: `ready` after warm-up, `progress` about every 100 ms, then `end` or `failure`, once; `waiting` when a
-            worker that is kept has given its memory back and takes the next order.
+            worker that is kept has released its memory and takes the next order.
         done: iterations completed, after warm-up.
         at_s: when the last of them was completed, s of the system's monotonic clock, which parent and child share.
         time_s: seconds per iteration: of the warm-up's last iterations in `ready`, since the last message in
             `progress`, since the beginning in `end`; NaN where none was completed.
-        finished: whether all that were asked for are done.
+        finished: whether all requested iterations are done.
         text: what the worker runs on (`ready`) or what went wrong (`failure`).
     """
 
@@ -36,57 +77,44 @@ class Message:
     text: str = ""
 
     def line(self) -> bytes:
-        """The message as a line of at most `LONGEST` bytes; a longer text is cut."""
-        facts = asdict(self)
-        facts["time_s"] = None if math.isnan(self.time_s) else self.time_s
-        facts["text"] = " ".join(self.text.split())[: LONGEST // 14]
-        return json.dumps(facts).encode("ascii") + b"\n"
+        """Return the message as a line of at most `LONGEST` bytes; a longer text is cut."""
+        text = " ".join(self.text.split())[: LONGEST // 14]
+        return json.dumps({**asdict(self), "text": text}).encode("ascii") + b"\n"
 
 
 def parse(line: bytes) -> Message:
-    """Read one line.
+    """Return the message of a line.
 
     Raises:
         ValueError: it is no message.
     """
-    facts = json.loads(line)
-    if not isinstance(facts, dict) or facts.get("kind") not in KINDS:
+    content = json.loads(line)
+    names = {field.name for field in fields(Message)}
+    if not isinstance(content, dict) or content.keys() != names or content["kind"] not in KINDS:
         raise ValueError(f"no message of a worker: {line[:80]!r}")
-    time_s = facts.get("time_s")
-    try:
-        return Message(
-            kind=facts["kind"],
-            done=int(facts["done"]),
-            at_s=float(facts["at_s"]),
-            time_s=math.nan if time_s is None else float(time_s),
-            finished=bool(facts["finished"]),
-            text=str(facts["text"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no message of a worker: {line[:80]!r}") from error
+    return Message(**content)
 
 
 class Channel:
     """The writing end of the pipe.
 
-    Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost; the worker never waits
-    for a parent that does not read, apart from its last word.
+    Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost. The worker never waits
+    for a parent that does not read, apart from its last message.
 
     Args:
         descriptor: the pipe's file descriptor, inherited from the parent.
-        patience_s: how long the last word waits for room in the pipe, s.
+        patience_s: how long the last message waits for room in the pipe, s.
     """
 
     def __init__(self, descriptor: int, *, patience_s: float = 5.0) -> None:
-        self._descriptor = descriptor
-        self._patience_s = patience_s
+        self._descriptor, self._patience_s = descriptor, patience_s
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
 
-    def say(self, message: Message) -> bool:
-        """Write a message; whether it was written.
+    def send(self, message: Message) -> bool:
+        """Write a message; return whether it was written, which it is not once the parent has ended.
 
-        All but `progress` wait for room; nobody is there to read them once the parent has gone.
+        All but `progress` wait for room.
         """
         line = message.line()
         patience_s = 0.0 if message.kind == "progress" else self._patience_s

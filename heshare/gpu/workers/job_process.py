@@ -1,19 +1,18 @@
-"""Job processes: an argument list, a session of its own, its output in a file; and the launcher that starts them."""
+"""The processes of an executor's jobs (a command, or a model of Table IV), and the launcher that starts them."""
 
 import contextlib
 import math
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
-from heshare.gpu.workers.launcher import HoldingLauncher, Launcher, Worker
-from heshare.processes import MARK, exit_text
+from heshare.gpu.workers.launcher import Launcher, Worker
+from heshare.processes import MARK, exit_text, signal_group
 from heshare.world.workload import Workload
 
 TAIL_BYTES = 4096
@@ -37,12 +36,12 @@ class AssignedJob:
 
 
 class CommandWorker:
-    """A job's process, as `heshare.gpu.workers.launcher.Worker` asks; exit code 0 is success.
+    """A `Worker` that runs a command; exit code 0 is success.
 
     It leads a session of its own; whatever it started and left behind in it ends with it.
 
     Attributes:
-        exit_code: how it ended, None as long as it runs; negative is a signal.
+        exit_code: None as long as it runs; negative is a signal.
     """
 
     ready = True
@@ -82,7 +81,7 @@ class CommandWorker:
 
     @property
     def done(self) -> float:
-        """All iterations once it has ended well, none before: a command does not tell how far it is."""
+        """All iterations once it has succeeded, none before: a command does not report its progress."""
         return self._iterations if self.finished else 0.0
 
     @property
@@ -91,57 +90,55 @@ class CommandWorker:
         return self.exit_code == 0
 
     def go(self) -> None:
-        """Nothing: a command begins when it is started."""
+        """Do nothing: a command begins when it is started."""
 
     def poll(self) -> None:
-        """See whether it has ended; never blocks."""
+        """Check whether it has ended; never blocks."""
         if self.exit_code is None and self._process.poll() is not None:
-            self._ended()
+            self._close()
 
     def stop(self) -> float:
-        """SIGTERM to its session, SIGKILL if that does not end it; returns the iterations done. May be repeated."""
+        """Send SIGTERM to its session, then SIGKILL; return the iterations done. May be repeated."""
         if self.exit_code is None:
-            self._signal(signal.SIGTERM)
+            signal_group(self.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(self._grace_s)
-            self._signal(signal.SIGKILL)
+            signal_group(self.pid, signal.SIGKILL)
             self._process.wait()
-            self._ended()
+            self._close()
         return self.done
 
     def tail(self) -> str:
-        """The end of its output."""
-        return tail(self.log)
+        """Return the end of its output; nothing where there is none."""
+        try:
+            with self.log.open("rb") as stream:
+                stream.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+                return stream.read().decode(errors="replace")
+        except OSError:
+            return ""
 
-    def _ended(self) -> None:
+    def _close(self) -> None:
         self.exit_code = self._process.returncode
-        self._signal(signal.SIGKILL)  # what it started and left behind
+        signal_group(self.pid, signal.SIGKILL)  # what it started and left behind
         if self.exit_code != 0:
-            said = [line.strip() for line in self.tail().splitlines() if line.strip()]
-            last = f": {said[-1][-160:]}" if said else ""
+            lines = self.tail().strip().splitlines()
+            last = f": {lines[-1].strip()[-160:]}" if lines else ""
             self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
 
-
-class JobLauncher:
+class JobLauncher(Launcher):
     """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher.
 
     Args:
         jobs: the jobs by task id.
-        share: what a client's environment must hold for an MPS percentage.
-        outputs: the folder for their outputs, a file an attempt.
-        models: what starts workloads of Table IV.
+        share: returns the environment of an MPS client with a percentage.
+        outputs: the folder of their outputs, a file an attempt.
+        models: starts workloads of Table IV.
         attempts: how many there were at each task, counted on here; by default what the jobs say. Launchers of one run
             share it, since a job may be tried again on another GPU.
-        enforced: whether shares are enforced now; without MPS a job has the whole GPU, and takes turns.
+        enforced: whether shares are enforced now; without MPS a job has the whole GPU in its turn.
         token: marks every process of this run in its environment.
         grace_s: how long a command may take to end after SIGTERM, s.
-
-    Attributes:
-        started_s: when the last process was started, on the monotonic clock, s.
     """
 
     def __init__(
@@ -157,19 +154,17 @@ class JobLauncher:
         grace_s: float = 5.0,
     ) -> None:
         self._jobs, self._share, self._outputs, self._models = jobs, share, outputs, models
-        self._enforced = enforced
-        self._token, self._grace_s = token, grace_s
+        self._enforced, self._token, self._grace_s = enforced, token, grace_s
         self._attempts = {task: job.attempts for task, job in jobs.items()} if attempts is None else attempts
-        self.started_s = math.nan
 
     def attempt(self, task_id: int) -> int:
-        """The number of the latest attempt at a task, from 1."""
+        """Return the number of the latest attempt at a task, from 1."""
         return self._attempts[task_id]
 
     def start(
         self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
     ) -> Worker:
-        """Start one attempt and return at once.
+        """Start one attempt at a job, as `Launcher.start`.
 
         Raises:
             DeviceError: it does not start.
@@ -177,21 +172,13 @@ class JobLauncher:
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
         mps_pct = mps_pct if self._enforced() else 100
-        worker: Worker
         if not job.spec.command:
-            models = self._models
-            start = models.start_held if isinstance(models, HoldingLauncher) else models.start
-            worker = start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
-        else:
-            worker = self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
-        self.started_s = time.monotonic()
-        return worker
+            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
 
     def close(self) -> None:
-        """End what the other launcher keeps."""
-        close = getattr(self._models, "close", None)
-        if close is not None:
-            close()
+        """End the processes that the other launcher keeps."""
+        self._models.close()
 
     def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
         attempt = self._attempts[task_id]
@@ -208,13 +195,3 @@ class JobLauncher:
             iterations=iterations,
             grace_s=self._grace_s,
         )
-
-
-def tail(log: Path) -> str:
-    """The end of a job's output; nothing where there is none."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            return stream.read().decode(errors="replace")
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""The tasks on a live device: a worker process each, started only where there is room, ended whatever happens."""
+"""The tasks on a live device: a worker process each, started only if the memory is free, ended whatever happens."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from heshare.devices.device import Progress
 from heshare.errors import DeviceError
-from heshare.gpu.workers.launcher import HeldWorker, HoldingLauncher, Launcher, Worker
+from heshare.gpu.workers.launcher import Launcher, Worker
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -24,7 +24,7 @@ class _Running:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until it completes at its present pace; 0 where that is not known."""
+        """Seconds until it completes at its present pace; 0 where that is unknown."""
         left_s = (self.iterations - self.worker.done) * self.worker.time_s
         return 0.0 if math.isnan(left_s) else max(0.0, left_s)
 
@@ -33,7 +33,7 @@ class LiveTasks:
     """Workers by task id.
 
     Args:
-        launcher: what starts workers.
+        launcher: starts the workers.
         gpu: the GPU that they share.
         uuid: its UUID.
         timeout_s: how long a worker may take until its first iteration, s.
@@ -49,41 +49,35 @@ class LiveTasks:
     def start(self, wanted: Mapping[int, Resident], iterations: float | None, *, free_mib: Callable[[], float]) -> None:
         """Start workers at once, wait until each is ready, let them begin together; all of them or none.
 
-        Loading and warming up take seconds: together they take as long as the slowest, not as long as their sum.
+        Loading and warming up take seconds: at once they take as long as the slowest, not as long as their sum.
 
         Args:
             wanted: workload and share by id.
             iterations: how many each is to do; None runs until stopped.
-            free_mib: says how much memory is free on the card, MiB.
+            free_mib: returns the memory that is free on the GPU, MiB.
 
         Raises:
-            DeviceError: an id runs already, there is no room, or a worker does not come up.
+            DeviceError: an id runs already, there is no room, or a worker does not get ready.
         """
         self._check_room(wanted, free_mib)
         workers: dict[int, Worker] = {}
-        held: dict[int, HeldWorker] = {}
-        launcher, together = self._launcher, len(wanted) > 1
         try:
             for task, one in wanted.items():
-                how = (task, one.workload, one.mps_pct, iterations)
-                if together and isinstance(launcher, HoldingLauncher):
-                    workers[task] = held[task] = launcher.start_held(*how, gpu_uuid=self._uuid)
-                else:
-                    workers[task] = self._launcher.start(*how, gpu_uuid=self._uuid)
-            self._await(held, wanted, lambda worker: worker.ready)
-            for worker in held.values():
+                workers[task] = self._launcher.start(task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid)
+            self._await(workers, wanted, lambda worker: worker.ready)
+            for worker in workers.values():
                 worker.go()
-            self._await(workers, wanted, lambda worker: worker.finished or (worker.ready and worker.time_s > 0))
+            self._await(workers, wanted, lambda worker: worker.finished or worker.time_s > 0)
         except BaseException:
             for started in workers.values():
                 started.stop()
             raise
-        limit = math.inf if iterations is None else float(iterations)
+        limit = math.inf if iterations is None else iterations
         for task, one in wanted.items():
             self._running[task] = _Running(one, limit, workers[task], memory_mib(one.workload))
 
     def stop(self, task_id: int) -> float:
-        """Stop a worker, finished, failed or not; returns its completed iterations.
+        """Stop a worker, finished, failed or not; return its completed iterations.
 
         Raises:
             DeviceError: no such task runs here.
@@ -99,10 +93,10 @@ class LiveTasks:
             self._running.popitem()[1].worker.stop()
 
     def poll(self) -> None:
-        """Take in what the workers say.
+        """Read what the workers have reported.
 
         Raises:
-            DeviceError: one has failed; it stays until it is stopped, and each poll says so again.
+            DeviceError: one has failed; it stays until it is stopped, and each poll raises again.
         """
         for task, one in self._running.items():
             one.worker.poll()
@@ -111,7 +105,7 @@ class LiveTasks:
                 raise self._refusal(found, "Stop it; what was measured with it cannot be used.")
 
     def take_finished(self) -> list[int]:
-        """Poll, and end the workers that are done; returns their ids.
+        """Poll, and end the workers that are done; return their ids.
 
         Raises:
             DeviceError: one has failed.
@@ -123,14 +117,14 @@ class LiveTasks:
         return finished
 
     def progress(self) -> dict[int, Progress]:
-        """How far each is, by id."""
+        """Return the progress of each, by id."""
         return {
             task: Progress(task, one.resident, min(one.iterations, one.worker.done), one.worker.time_s)
             for task, one in self._running.items()
         }
 
     def remaining_s(self) -> float:
-        """Seconds until the next completion at the present pace; `inf` where none will come."""
+        """Return the seconds until the next completion at the present pace; `inf` if nothing runs."""
         return min((one.remaining_s for one in self._running.values()), default=math.inf)
 
     def _check_room(self, wanted: Mapping[int, Resident], free_mib: Callable[[], float]) -> None:
@@ -144,8 +138,8 @@ class LiveTasks:
         room_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
         left_mib = min(room_mib, free_mib())
         if left_mib < needed_mib <= room_mib:
-            # Processes that are kept warm hold memory which tasks need more.
-            getattr(self._launcher, "shed", _nothing)()
+            # Processes that are kept warm hold memory which the tasks need more.
+            self._launcher.shed()
             left_mib = min(room_mib, free_mib())
         if needed_mib > left_mib:
             what = ", ".join(str(one.workload) for one in wanted.values())
@@ -154,7 +148,7 @@ class LiveTasks:
     def _await(
         self, workers: Mapping[int, Worker], wanted: Mapping[int, Resident], reached: Callable[[Worker], bool]
     ) -> None:
-        """Poll until every worker has come so far."""
+        """Poll until `reached` is true of every worker."""
         until, waiting = time.monotonic() + self._timeout_s, dict(workers)
         while True:
             for task, worker in list(waiting.items()):
@@ -174,7 +168,3 @@ class LiveTasks:
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._gpu.name} ({self._uuid}): {found}. {action}")
-
-
-def _nothing() -> None:
-    """What a launcher without warm processes gives back."""

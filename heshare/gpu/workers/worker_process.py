@@ -1,7 +1,4 @@
-"""A worker's process, its pipe and its log, before it is known what it will run.
-
-A worker process seen from its parent: what it says, how it is stopped, what is left when it has died.
-"""
+"""Worker processes seen from their parent: pipe and log, reading of reports, the end of a task and of the process."""
 
 import contextlib
 import math
@@ -14,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from heshare.gpu.worker_program.worker_main import GO, STOP
-from heshare.gpu.worker_program.worker_messages import LONGEST, Message, parse
-from heshare.processes import exit_text
+from heshare.gpu.worker_program.worker_messages import GO, LONGEST, STOP, Message, parse
+from heshare.processes import exit_text, signal_group
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnedWorker:
-    """A process that was started.
+    """A worker process, whether it has a task or not.
 
     Attributes:
         process: the process, leader of a session of its own.
@@ -33,22 +29,26 @@ class SpawnedWorker:
     pipe: int
     log: Path
 
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self.process.poll() is None
+    def send(self, line: bytes) -> bool:
+        """Write a line to its standard input; return whether the process could still read it."""
+        if self.process.stdin is None or self.process.poll() is not None:
+            return False
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(line)
+            return True
+        return False
 
     def dismiss(self) -> None:
-        """Tell a process that has no task to go, without waiting for it; `discard` has to follow."""
+        """Have a process without a task end, without waiting for it; `discard` has to follow."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
     def discard(self, patience_s: float = 0.0) -> None:
-        """End a process that has no task, and give back what belongs to it.
+        """End a process without a task, and close its files.
 
         Args:
-            patience_s: how long it may take to go by itself, which is kinder to an MPS server than a kill, s.
+            patience_s: how long it may take to end by itself, which disturbs an MPS server less than a kill, s.
         """
         self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,21 +87,21 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 
 class ProcessWorker:
-    """One task of a worker process, as `heshare.gpu.workers.launcher.Worker` asks; `ProcessLauncher.start` makes it.
+    """A `Worker`: one task of a worker process, made by `ProcessLauncher.start`.
 
     Args:
         spawned: the process.
         name: of the task, for messages.
-        iterations: how many it is to do; None runs until it is stopped.
+        iterations: how many to do; None runs until it is stopped.
         start_timeout_s: how long it may take to load and warm up, s.
         grace_s: how long it may take to finish its iteration when it is stopped, s.
-        take_back: takes the process when the task is over and the process waits for another; None ends it.
+        take_back: called with the process when the task is over and the process waits for another; None ends it.
 
     Attributes:
         log: the file with what the process wrote to its standard output and error.
         at_s: when the last of the `done` iterations was completed, s of the system's monotonic clock. Two polls give
             the iterations of a window exactly, although reports come only about every 100 ms.
-        title: what it runs and where, in its own words, once it is ready.
+        title: what it runs and where, once it is ready.
         time_s: seconds per iteration at present; before the first report, those of the warm-up.
     """
 
@@ -116,35 +116,24 @@ class ProcessWorker:
         take_back: Callable[[SpawnedWorker], None] | None = None,
     ) -> None:
         self.log = spawned.log
-        self.at_s = math.nan
+        self.pid = spawned.process.pid
+        self.at_s = self.time_s = math.nan
         self.title = ""
-        self.ready = False
-        self.finished = False
+        self.ready = self.finished = False
         self.failure: str | None = None
-        self.time_s = math.nan
         self._spawned, self._take_back = spawned, take_back
         self._process = spawned.process
         self._pipe: int | None = spawned.pipe
-        self._name = name
-        self._iterations = iterations
+        self._name, self._iterations = name, iterations
         self._count = 0
-        self._ended = False
-        self._silent = False
-        self._waits = False
         self._rest = b""
-        self._until_s = monotonic() + start_timeout_s
-        self._start_timeout_s = start_timeout_s
+        self._released = self._ended = self._silent = self._waits = False
+        self._until_s, self._start_timeout_s = monotonic() + start_timeout_s, start_timeout_s
         self._grace_s = grace_s
-        self._released = False
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self._process.pid
 
     @property
     def done(self) -> float:
-        """Iterations completed; never more than were asked for, which need not be a whole number."""
+        """Iterations completed; never more than requested, which need not be a whole number."""
         return float(self._count) if self._iterations is None else min(float(self._count), self._iterations)
 
     @property
@@ -153,62 +142,56 @@ class ProcessWorker:
         return self._pipe is None
 
     def go(self) -> None:
-        """Give the word to begin; the worker takes it up once it is ready. May be repeated."""
-        if not self._released:
-            self._released = True
-            self._tell(GO)
+        """Let it begin its first iteration, as soon as it is ready. May be repeated."""
+        if not self._released and not self.closed:
+            self._released = self._spawned.send(GO)
 
     def poll(self) -> None:
-        """Take in what the process has said; never blocks. One that takes too long to get ready is ended here."""
+        """Read what the process has reported; never blocks. One that takes too long to get ready is ended here."""
         if self.closed:
             return
         gone = self._process.poll() is not None
         self._read()
         if gone:
             self._close()
-            if not self._ended and self.failure is None:
-                self._fail(f"ended without a word, {exit_text(self._process.returncode)}")
+            if not self._ended:
+                self._fail(f"ended without a message, {exit_text(self._process.returncode)}")
         elif not self.ready and not self._ended and self.failure is None and monotonic() > self._until_s:
             self._kill()
             self._fail(f"was not ready after {self._start_timeout_s:g} s and was killed")
 
     def stop(self) -> float:
-        """End the task after its iteration, and its process unless it is kept; returns the iterations done.
+        """End the task after its iteration, and its process unless it is kept; return the iterations done.
 
-        A process that does not listen is killed.
+        A process that does not react is killed.
         """
         if self._pipe is None or self._given_back():
             return self.done
         if self._process.poll() is None:
-            self._signal(signal.SIGTERM)
+            signal_group(self.pid, signal.SIGTERM)
             self._listen_until_end(self._grace_s)
         if self._process.poll() is None:
             self._kill()
-            if not self._ended and self.failure is None:
+            if not self._ended:
                 self._fail(f"did not stop within {self._grace_s:g} s and was killed")
         self._read()
         self._close()
         return self.done
 
     def _given_back(self) -> bool:
-        """End the task alone, and give the process back if it waits for another then."""
+        """End the task alone, and give the process back if it then waits for another."""
         if self._take_back is None or self.failure is not None:
             return False
-        self._tell(STOP)
+        self._spawned.send(STOP)
         self._listen_until_end(self._grace_s)
-        if not self._waits or self.failure is not None or not self._spawned.alive:
+        if not self._waits or self.failure is not None or self._process.poll() is not None:
             return False
         self._pipe = None
         self._take_back(self._spawned)
         return True
 
-    def _tell(self, word: bytes) -> None:
-        if self._pipe is not None and self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(word)
-
     def _listen_until_end(self, patience_s: float) -> None:
-        """Read until the process has ended, waits for another task, or patience has ended."""
+        """Read until the process has ended or waits for another task, for so long at most."""
         until_s = monotonic() + patience_s
         while self._process.poll() is None and not self._waits and monotonic() < until_s:
             if self._pipe is None or self._silent or (self._ended and self._take_back is None):
@@ -230,14 +213,10 @@ class ProcessWorker:
                 return
             *lines, self._rest = (self._rest + piece).split(b"\n")
             for line in lines:
-                self._take_line(line)
-
-    def _take_line(self, line: bytes) -> None:
-        try:
-            self._take(parse(line))
-        except ValueError as error:
-            if self.failure is None:
-                self._fail(f"said something that is no message: {error}")
+                try:
+                    self._take(parse(line))
+                except ValueError as error:
+                    self._fail(f"reported something that is no message: {error}")
 
     def _take(self, message: Message) -> None:
         if message.kind == "failure":
@@ -257,22 +236,17 @@ class ProcessWorker:
             self._ended, self.finished = True, message.finished
 
     def _fail(self, what: str) -> None:
-        self.failure = f"{self._name}: {what} (see {self.log})"
-
-    def _signal(self, number: signal.Signals) -> None:
-        """To the whole group: a worker leads a session of its own, and what it started goes with it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        """Keep the first failure."""
+        self.failure = self.failure or f"{self._name}: {what} (see {self.log})"
 
     def _kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        # The whole session: what the worker started ends with it.
+        signal_group(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def _close(self) -> None:
-        """Give back the descriptors; the process has been waited for."""
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+        """Close the descriptors; the process has been waited for."""
+        self._spawned.dismiss()
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None

@@ -56,7 +56,9 @@ def _descriptors() -> int:
 def _run(
     launcher: ProcessLauncher, model: str = "spin:1", pct: int = 100, iterations: float | None = 3
 ) -> ProcessWorker:
-    return launcher.start(7, Workload(model, 4), pct, iterations, gpu_uuid=GPU)
+    worker = launcher.start(7, Workload(model, 4), pct, iterations, gpu_uuid=GPU)
+    worker.go()
+    return worker
 
 
 def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""The worker process from inside: its messages, its loop, its command line."""
+"""The worker process from inside: its messages, its loop, its orders."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.spin_worker import OutOfMemoryError, Spin
 
 from heshare.errors import DeviceError
 from heshare.gpu.worker_program.inference_program import Inference, StopFlag, run, warm_up
-from heshare.gpu.worker_program.worker_main import GO, describe, main
-from heshare.gpu.worker_program.worker_messages import KINDS, LONGEST, Channel, Message, parse
+from heshare.gpu.worker_program.worker_main import describe
+from heshare.gpu.worker_program.worker_messages import GO, KINDS, LONGEST, Channel, Message, Order, parse
 
 
 class Queue:
@@ -97,17 +97,17 @@ def test_progress_never_waits_and_the_last_word_does_not_wait_for_ever(pipe: tup
     reading, writing = pipe
     channel = Channel(writing, patience_s=0.1)
     told = 0
-    while channel.say(Message("progress", told)):
+    while channel.send(Message("progress", told)):
         told += 1
     assert told > 100
     begun = monotonic()
-    assert not channel.say(Message("progress", told))
+    assert not channel.send(Message("progress", told))
     assert monotonic() - begun < 0.05
-    assert not channel.say(Message("end", told))
+    assert not channel.send(Message("end", told))
     os.read(reading, 65536)
-    assert channel.say(Message("end", told))
+    assert channel.send(Message("end", told))
     os.close(reading)
-    assert not channel.say(Message("end", told))
+    assert not channel.send(Message("end", told))
 
 
 def test_the_loop_counts_what_is_complete() -> None:
@@ -172,27 +172,14 @@ def test_a_failure_is_one_line(error: BaseException, said: str) -> None:
     assert describe(error) == said
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--iterations", "0"], ["--iterations", "x"], ["--precision", "fp8"], ["--device", "tpu"]]
-)
-def test_a_wrong_command_line_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--model", "resnet50", "--batch-size", "1", "--report-fd", "9", *wrong])
-    assert caught.value.code == 2
-    assert wrong[0] in capsys.readouterr().err
-
-
-def _runner(module: str, *options: str) -> tuple[list[Message], subprocess.CompletedProcess[bytes]]:
-    """Run a worker, give it the word at once, and read what it said."""
+def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.CompletedProcess[bytes]]:
+    """Run a worker with an order, let it begin at once, and read its messages."""
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", module, "--report-fd", str(writing), "--warmup", "1", "--warmup-s", "0", *options]
-    environment = {**os.environ}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(writing,), env=environment
-    ) as process:
+    command = [sys.executable, "-m", module, "--report-fd", str(writing)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(writing,)) as process:
         os.close(writing)
         assert process.stdin is not None
-        process.stdin.write(GO)
+        process.stdin.write(order.line() + GO)
         process.stdin.flush()
         with open(reading, "rb") as stream:  # noqa: PTH123 (a descriptor)
             said = [parse(line) for line in stream]
@@ -203,7 +190,7 @@ def _runner(module: str, *options: str) -> tuple[list[Message], subprocess.Compl
 
 
 def test_a_worker_says_ready_then_how_far_then_the_end() -> None:
-    said, process = _runner("support.spin_worker", "--model", "spin:5", "--batch-size", "1", "--iterations", "60")
+    said, process = _runner("support.spin_worker", Order("spin:5", 1, iterations=60, warmup=1, warmup_s=0.0))
     assert process.returncode == 0
     kinds = [one.kind for one in said]
     assert kinds == ["ready", *["progress"] * (len(said) - 2), "end"]
@@ -219,7 +206,7 @@ def test_without_pytorch_or_a_gpu_the_worker_says_what_to_do() -> None:
 
         if torch.cuda.is_available():
             pytest.skip("this machine has a GPU")
-    said, process = _runner("heshare.gpu.worker_program", "--model", "resnet18", "--batch-size", "1")
+    said, process = _runner("heshare.gpu.worker_program", Order("resnet18", 1))
     assert process.returncode == 1
     assert [one.kind for one in said] == ["failure"]
     assert "pip install 'heshare[live]'" in said[0].text or "CUDA" in said[0].text

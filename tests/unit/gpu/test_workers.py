@@ -27,7 +27,7 @@ Start = Callable[..., ProcessWorker]
 
 
 class Clients:
-    """What an MPS session tells its clients, without a daemon."""
+    """The environment of an MPS session's clients, without a daemon."""
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": GPU, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)}
@@ -43,9 +43,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
         ) -> ProcessWorker:
             how = {"warmup": 1, "warmup_s": 0.0, "log_dir": tmp_path, **how}
             launcher = stack.enter_context(ProcessLauncher(Clients(), command=(*SPIN, *options), **how))
-            return launcher.start(7, Workload(model, 4), mps_pct, iterations, gpu_uuid=GPU)
+            return begin(launcher, 7, Workload(model, 4), mps_pct, iterations)
 
         yield start
+
+
+def begin(
+    launcher: ProcessLauncher, task: int, workload: Workload, mps_pct: int, iterations: float | None
+) -> ProcessWorker:
+    """Start a worker that begins as soon as it is ready."""
+    worker = launcher.start(task, workload, mps_pct, iterations, gpu_uuid=GPU)
+    worker.go()
+    return worker
 
 
 def until(worker: Worker, true: Callable[[], object], patience_s: float = 10.0) -> None:
@@ -117,10 +126,9 @@ def test_progress_and_its_moment_give_the_rate(start: Start) -> None:
     assert first_s < worker.at_s <= time.monotonic()
 
 
-def test_a_batch_that_is_held_begins_together(tmp_path: Path) -> None:
-    with ProcessLauncher(
-        Clients(), command=SPIN, log_dir=tmp_path, hold=True, warmup=1, warmup_s=0.0, period_s=0.01
-    ) as launcher:
+def test_workers_wait_for_go_so_that_a_batch_begins_together(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
+    with ProcessLauncher(Clients(), **how) as launcher:
         workers = [launcher.start(n, Workload("spin:2", 1), 50, None, gpu_uuid=GPU) for n in range(2)]
         for one in workers:
             until(one, lambda one=one: one.ready)  # type: ignore[misc]
@@ -128,7 +136,8 @@ def test_a_batch_that_is_held_begins_together(tmp_path: Path) -> None:
         for one in workers:
             one.poll()
         assert [one.done for one in workers] == [0, 0]
-        launcher.release()
+        for one in workers:
+            one.go()
         for one in workers:
             until(one, lambda one=one: one.done > 0)  # type: ignore[misc]
     assert all(gone(one.pid) for one in workers)
@@ -140,7 +149,7 @@ def test_a_batch_that_is_held_begins_together(tmp_path: Path) -> None:
         (("--fail-after", "30"), "RuntimeError: a kernel failed"),
         (("--fail-after", "0"), "RuntimeError: a kernel failed"),
         (("--fail-after", "30", "--error", "memory"), "out of GPU memory: OutOfMemoryError: CUDA out of memory"),
-        (("--fail-after", "30", "--error", "killed"), "ended without a word, by SIGKILL"),
+        (("--fail-after", "30", "--error", "killed"), "ended without a message, by SIGKILL"),
     ],
 )
 def test_a_failure_is_told_once_and_clearly(start: Start, options: tuple[str, ...], said: str) -> None:
@@ -161,7 +170,7 @@ def test_a_program_that_is_no_worker_is_told(start: Start, tmp_path: Path) -> No
     launcher = ProcessLauncher(command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path)
     worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
     until(worker, lambda: worker.failure)
-    assert "ended without a word, exit code 3" in str(worker.failure)
+    assert "ended without a message, exit code 3" in str(worker.failure)
     launcher.close()
 
 
@@ -236,22 +245,14 @@ def _ended(pid: int) -> bool:
     return gone(pid)
 
 
-def test_the_environment_is_that_of_an_mps_client(start: Start, tmp_path: Path) -> None:
-    code = "import os; print(os.environ['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE'], os.environ['CUDA_VISIBLE_DEVICES'])"
-    with ProcessLauncher(Clients(), command=(sys.executable, "-c", code), log_dir=tmp_path) as launcher:
-        worker = launcher.start(1, Workload("resnet50", 1), 30, None, gpu_uuid=GPU)
-        until(worker, lambda: worker.failure)
-        assert worker.log.read_text("utf-8") == f"30 {GPU}\n"
-
-
 def test_without_mps_a_share_is_refused() -> None:
-    with pytest.raises(DeviceError, match="without MPS nothing enforces a share of 50 %"):
+    with pytest.raises(DeviceError, match="50 % of the SMs requested, but without MPS"):
         ProcessLauncher().start(1, Workload("resnet50", 1), 50, None, gpu_uuid=GPU)
 
 
 @pytest.mark.parametrize("iterations", [0.0, -1.0, math.nan, math.inf])
 def test_no_iterations_are_refused(iterations: float) -> None:
-    with pytest.raises(DeviceError, match="iterations asked for"):
+    with pytest.raises(DeviceError, match="iterations requested"):
         ProcessLauncher().start(1, Workload("resnet50", 1), 100, iterations, gpu_uuid=GPU)
 
 
@@ -286,7 +287,7 @@ def test_a_spare_takes_the_order_with_its_environment(tmp_path: Path) -> None:
     before = _descriptors()
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
     with ProcessLauncher(Clients(), spares=2, **how) as launcher:
-        workers = [launcher.start(n, Workload(f"spin:{n + 1}", 1), 30, 5, gpu_uuid=GPU) for n in range(4)]
+        workers = [begin(launcher, n, Workload(f"spin:{n + 1}", 1), 30, 5) for n in range(4)]
         for n, one in enumerate(workers):
             until(one, lambda one=one: one.closed)  # type: ignore[misc]
             assert (one.done, one.failure, one.title) == (5, None, f"spin of {n + 1} ms")
@@ -297,22 +298,24 @@ def test_a_spare_takes_the_order_with_its_environment(tmp_path: Path) -> None:
     assert _descriptors() == before
 
 
-def test_the_order_changes_the_environment_of_a_process_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spares", [0, 1])
+def test_an_order_changes_the_environment_of_a_process_that_runs(spares: int, tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from heshare.gpu.worker_program.worker_main import main\n"
         "def make(*what):\n"
-        "    raise SystemExit(os.environ['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE'])\n"
+        "    names = 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', 'CUDA_VISIBLE_DEVICES'\n"
+        "    raise SystemExit(' '.join(os.environ[name] for name in names))\n"
         "sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order')))\n"
     )
     command = (sys.executable, "-c", code)
-    with ProcessLauncher(Clients(), command=command, log_dir=tmp_path, spares=1) as launcher:
+    with ProcessLauncher(Clients(), command=command, log_dir=tmp_path, spares=spares) as launcher:
         for share in (30, 60):
             worker = launcher.start(1, Workload("resnet50", 1), share, None, gpu_uuid=GPU)
             until(worker, lambda worker=worker: worker.failure)  # type: ignore[misc]
-            assert f"SystemExit: {share}" in str(worker.failure)
+            assert f"SystemExit: {share} {GPU}" in str(worker.failure)
             worker.stop()
-        assert "ready to take an order" in worker.log.read_text("utf-8")
+        assert ("ready to take an order" in worker.log.read_text("utf-8")) == (spares > 0)
 
 
 def test_a_spare_that_has_died_is_passed_over(tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_a_spare_that_has_died_is_passed_over(tmp_path: Path) -> None:
         dead = launcher._spares[0].process
         dead.kill()
         dead.wait()
-        worker = launcher.start(2, Workload("spin:1", 1), 100, 3, gpu_uuid=GPU)
+        worker = begin(launcher, 2, Workload("spin:1", 1), 100, 3)
         until(worker, lambda: worker.finished)
         assert worker.done == 3
 
@@ -332,7 +335,7 @@ def test_two_hundred_workers_leave_no_process_and_no_descriptor(tmp_path: Path) 
     pids = []
     with ProcessLauncher(Clients(), command=SPIN, log_dir=tmp_path, warmup=1, warmup_s=0.0) as launcher:
         for round_ in range(25):
-            workers = [launcher.start(n, Workload("spin:0.1", 1), 10, 3, gpu_uuid=GPU) for n in range(8)]
+            workers = [begin(launcher, n, Workload("spin:0.1", 1), 10, 3) for n in range(8)]
             pids += [one.pid for one in workers]
             for one in workers:
                 if round_ % 3 == 0:

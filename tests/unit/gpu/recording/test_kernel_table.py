@@ -226,12 +226,11 @@ def test_durations_and_gaps_add_up_to_the_iteration(spans: list[tuple[float, flo
 TRACER = (
     "import json, pathlib, sys\n"
     "for line in sys.stdin:\n"
-    "    words = json.loads(line)\n"
-    "    options = dict(zip(words[::2], words[1::2]))\n"
-    "    for n in range(int(options['--repeats'])):\n"
-    "        (pathlib.Path(options['--out']) / f'iteration-{n}.json').write_text(TRACE)\n"
+    "    request = json.loads(line)\n"
+    "    for n in range(request['repeats']):\n"
+    "        (pathlib.Path(request['out']) / f'iteration-{n}.json').write_text(TRACE)\n"
     "    with open(LOG, 'a') as log:\n"
-    "        print(options['--model'], options['--batch-size'], options['--precision'], file=log)\n"
+    "        print(request['model'], request['batch_size'], request['precision'], file=log)\n"
     "    print(json.dumps({'failure': ''}), flush=True)\n"
 )
 
