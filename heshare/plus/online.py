@@ -41,9 +41,8 @@ from heshare.errors import require
 from heshare.plus import heshare_plus
 from heshare.plus.search_settings import DEFAULT_SETTINGS
 from heshare.policies.policy import Action, Event, EventKind, GpuView, SetClock, Start, Traits, View, Wait
-from heshare.policies.policy_parameters import Value
 from heshare.policies.predictions import TaskPredictions
-from heshare.policies.registry import register
+from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling import planner
 from heshare.scheduling.objectives import fit_mask

@@ -10,8 +10,7 @@ import numpy as np
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.plan_release import PlanReleasePolicy
 from heshare.policies.policy import ReusedPlanning, Traits
-from heshare.policies.policy_parameters import Value
-from heshare.policies.registry import register
+from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import PlanChoice
 from heshare.scheduling.plan import Batch

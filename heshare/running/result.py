@@ -29,7 +29,7 @@ class Run:
         predictor_calls: rows that the policy had predicted.
         events: events that the policy received.
         provenance: `emulated`, `measured`, or both.
-        totals: metrics that were added up in place of a timeline, or None.
+        totals: sums that were added up in place of a timeline, or None.
     """
 
     policy: str
@@ -44,25 +44,23 @@ class Run:
     totals: Totals | None = None
 
     @cached_property
+    def _sums(self) -> Totals:
+        return self.totals or timeline.sum_up(self.record, self.tasks)
+
+    @property
     def waiting_s(self) -> FloatArray:
         """Waiting times W_i of Eq. 8: on no GPU from arrival to completion, pauses included, s, shape (n,)."""
-        if self.totals is not None:
-            return self.totals.waiting_s
-        return timeline.waiting_s(self.record.intervals, self.tasks)
+        return self._sums.waiting_s
 
-    @cached_property
+    @property
     def execution_s(self) -> FloatArray:
         """Execution times E_i of Eq. 8: on a GPU, s, shape (n,)."""
-        if self.totals is not None:
-            return self.totals.execution_s
-        return timeline.execution_s(self.record.intervals, len(self.tasks))
+        return self._sums.execution_s
 
-    @cached_property
+    @property
     def completion_s(self) -> FloatArray:
         """Time of each task's completion, s after the start, shape (n,)."""
-        if self.totals is not None:
-            return self.totals.completion_s
-        return timeline.completion_s(self.record.intervals, len(self.tasks))
+        return self._sums.completion_s
 
     @cached_property
     def jct_s(self) -> FloatArray:
@@ -80,20 +78,15 @@ class Run:
         """Time of the last completion, s after the start."""
         return float(self.completion_s.max())
 
-    @cached_property
+    @property
     def gpu_energy_active_j(self) -> FloatArray:
         """Each GPU's energy until its last task ends, idle gaps before that included, J, shape (k,)."""
-        if self.totals is not None:
-            return self.totals.energy_active_j
-        ends = timeline.last_end_s(self.record.intervals, len(self.cluster))
-        return timeline.energy_j(self.record.segments, ends)
+        return self._sums.energy_active_j
 
-    @cached_property
+    @property
     def gpu_energy_cluster_j(self) -> FloatArray:
         """Each GPU's energy until the makespan, J, shape (k,)."""
-        if self.totals is not None:
-            return self.totals.energy_cluster_j
-        return timeline.energy_j(self.record.segments, np.full(len(self.cluster), self.makespan_s))
+        return self._sums.energy_cluster_j
 
     @property
     def energy_active_j(self) -> float:
@@ -108,8 +101,7 @@ class Run:
     @cached_property
     def utilisation(self) -> FloatArray:
         """Part of the makespan in which each GPU ran at least one task, 0 to 1, shape (k,)."""
-        busy_s = self.totals.busy_s if self.totals else timeline.busy_s(self.record.segments, len(self.cluster))
-        return np.asarray(busy_s / self.makespan_s, dtype=np.float64)
+        return self._sums.busy_s / self.makespan_s
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -147,10 +139,6 @@ class Run:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a task: the task, its last GPU, and its times."""
-        if self.totals is None:
-            last_gpu = {interval.task: interval.gpu for interval in self.record.intervals}
-        else:
-            last_gpu = dict(enumerate(self.totals.last_gpu.astype(int).tolist()))
         labels = self.cluster.labels
         return pd.DataFrame(
             {
@@ -158,7 +146,7 @@ class Run:
                 "workload": [task.workload.model for task in self.tasks],
                 "batch_size": [task.workload.batch_size for task in self.tasks],
                 "iterations": [task.iterations for task in self.tasks],
-                "gpu": [labels[last_gpu[task.id]] for task in self.tasks],
+                "gpu": [labels[gpu] for gpu in self._sums.last_gpu.astype(int)],
                 "arrival_s": [task.arrival_s for task in self.tasks],
                 "waiting_s": self.waiting_s,
                 "execution_s": self.execution_s,

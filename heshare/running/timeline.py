@@ -100,7 +100,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Totals:
-    """Metrics of a run of n tasks on k GPUs that were added up while it ran, in place of a timeline.
+    """Sums over a run of n tasks on k GPUs, from its timeline or added up while it ran.
 
     Attributes:
         waiting_s: W_i of Eq. 8, s, shape (n,).
@@ -207,42 +207,32 @@ def task_intervals(intervals: Iterable[Interval], /) -> list[Interval]:
     return list({(interval.task, interval.start_s, interval.end_s): interval for interval in intervals}.values())
 
 
-def execution_s(intervals: Sequence[Interval], n: int, /) -> FloatArray:
-    """Return the execution time of each of n tasks: the time on its GPU or GPUs, E_i of Eq. 8, s, shape (n,)."""
-    total = np.zeros(n)
-    for interval in task_intervals(intervals):
-        total[interval.task] += interval.end_s - interval.start_s
-    return total
+def sum_up(record: Timeline, tasks: Sequence[Task], /) -> Totals:
+    """Return the totals of a run (Eq. 8) from its timeline; task i has id i.
 
-
-def waiting_s(intervals: Sequence[Interval], tasks: Sequence[Task], /) -> FloatArray:
-    """Return the waiting time of each task: the time on no GPU between arrival and completion, W_i of Eq. 8, s, (n,).
-
-    Pauses are part of it.
+    The waiting time of a task is its time on no GPU between arrival and completion, pauses included; its execution time
+    is its time on its GPU or GPUs. A GPU that never ran a task has no active energy.
     """
-    total = np.zeros(len(tasks))
-    left_s = np.array([task.arrival_s for task in tasks])
-    for interval in sorted(task_intervals(intervals), key=lambda each: (each.task, each.start_s, each.end_s)):
-        total[interval.task] += interval.start_s - left_s[interval.task]
-        left_s[interval.task] = interval.end_s
-    return total
-
-
-def completion_s(intervals: Sequence[Interval], n: int, /) -> FloatArray:
-    """Return when each of n tasks completed, s, shape (n,); NaN for one that never did."""
-    times_s = np.full(n, np.nan)
-    for interval in intervals:
+    n, k = len(tasks), len(record.labels)
+    waiting_s, execution_s = np.zeros(n), np.zeros(n)
+    left_s = np.array([task.arrival_s for task in tasks], dtype=np.float64)
+    completion_s, last_gpu, last_end_s, busy_s = np.full(n, np.nan), np.zeros(n), np.zeros(k), np.zeros(k)
+    for interval in task_intervals(record.intervals):
+        task = interval.task
+        waiting_s[task] += interval.start_s - left_s[task]
+        execution_s[task] += interval.end_s - interval.start_s
+        left_s[task] = interval.end_s
         if interval.outcome == "completed":
-            times_s[interval.task] = interval.end_s
-    return times_s
-
-
-def last_end_s(intervals: Sequence[Interval], k: int, /) -> FloatArray:
-    """Return when the last task left each of k GPUs, s, shape (k,); 0 for a GPU that never ran one."""
-    last_s = np.zeros(k)
-    for interval in intervals:
-        last_s[interval.gpu] = max(last_s[interval.gpu], interval.end_s)
-    return last_s
+            completion_s[task] = interval.end_s
+    for interval in record.intervals:
+        last_gpu[interval.task] = interval.gpu
+        last_end_s[interval.gpu] = max(last_end_s[interval.gpu], interval.end_s)
+    for segment in record.segments:
+        if segment.residents:
+            busy_s[segment.gpu] += segment.end_s - segment.start_s
+    active_j = energy_j(record.segments, last_end_s)
+    cluster_j = energy_j(record.segments, np.full(k, completion_s.max()))
+    return Totals(waiting_s, execution_s, completion_s, last_gpu, active_j, cluster_j, busy_s)
 
 
 def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
@@ -260,15 +250,6 @@ def energy_j(segments: Sequence[Segment], until_s: FloatArray, /) -> FloatArray:
     gpu, start_s, end_s, power_w = _columns(segments)
     duration_s = np.clip(np.minimum(end_s, until_s[gpu]) - start_s, 0.0, None)
     total: FloatArray = np.bincount(gpu, weights=power_w * duration_s, minlength=len(until_s)).astype(np.float64)
-    return total
-
-
-def busy_s(segments: Sequence[Segment], k: int, /) -> FloatArray:
-    """Return the time in which each of k GPUs ran at least one task, s, shape (k,)."""
-    total = np.zeros(k)
-    for segment in segments:
-        if segment.residents:
-            total[segment.gpu] += segment.end_s - segment.start_s
     return total
 
 

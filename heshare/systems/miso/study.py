@@ -13,7 +13,7 @@ from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
 from heshare.plugins import title
-from heshare.policies.policy_parameters import split_description
+from heshare.policies.registry import split_description
 from heshare.systems.miso.miso_jobs import START_S, miso_tasks
 from heshare.systems.miso.partition_search import PUBLISHED
 from heshare.world.catalogue import gpu

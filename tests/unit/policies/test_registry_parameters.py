@@ -5,7 +5,7 @@ import pytest
 from heshare.errors import InputError
 from heshare.plugins import canonical, make, policies, title
 from heshare.policies.heshare import HeShare
-from heshare.policies.policy_parameters import parameters_of
+from heshare.policies.registry import parameters_of
 
 
 @pytest.mark.parametrize(

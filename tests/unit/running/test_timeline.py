@@ -5,7 +5,7 @@ import pytest
 
 from heshare.devices.device import BriefReading, Progress, Reading
 from heshare.running import timeline
-from heshare.running.timeline import Interval, Segment, TimelineRecorder
+from heshare.running.timeline import Interval, Segment, Timeline, TimelineRecorder
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
@@ -27,34 +27,46 @@ SEGMENTS = (
 )
 
 
-def test_waiting_execution_and_completion_times():
-    assert timeline.waiting_s(INTERVALS, TASKS).tolist() == [1.0 + 3.0, 0.0]
-    assert timeline.execution_s(INTERVALS, 2).tolist() == [3.0, 5.0]
-    assert timeline.completion_s(INTERVALS, 2).tolist() == [8.0, 5.0]
+RECORD = Timeline(("A-0", "A-1"), SEGMENTS, INTERVALS)
 
 
-def test_completion_of_a_task_that_never_completed_is_nan():
-    assert np.isnan(timeline.completion_s(INTERVALS[:2], 2)[0])
+def test_sum_up_gives_waiting_execution_and_completion_times():
+    sums = timeline.sum_up(RECORD, TASKS)
+    assert sums.waiting_s.tolist() == [1.0 + 3.0, 0.0]
+    assert sums.execution_s.tolist() == [3.0, 5.0]
+    assert sums.completion_s.tolist() == [8.0, 5.0]
+    assert sums.last_gpu.tolist() == [1, 1]
+    assert sums.busy_s.tolist() == [2.0, 6.0]
 
 
-def test_energy_until_the_last_task_and_until_the_makespan():
-    active = timeline.energy_j(SEGMENTS, timeline.last_end_s(INTERVALS, 2))
-    assert active.tolist() == [20.0 + 200.0, 300.0 + 20.0 + 60.0]
-    cluster = timeline.energy_j(SEGMENTS, np.full(2, 8.0))
-    assert cluster.tolist() == [20.0 + 200.0 + 40.0, 380.0]
+def test_sum_up_gives_no_completion_for_a_task_that_never_completed():
+    assert np.isnan(timeline.sum_up(Timeline(RECORD.labels, SEGMENTS, INTERVALS[:2]), TASKS).completion_s[0])
+
+
+def test_sum_up_gives_energy_until_the_last_task_and_until_the_makespan():
+    sums = timeline.sum_up(RECORD, TASKS)
+    assert sums.energy_active_j.tolist() == [20.0 + 200.0, 300.0 + 20.0 + 60.0]
+    assert sums.energy_cluster_j.tolist() == [20.0 + 200.0 + 40.0, 380.0]
+
+
+def test_sum_up_counts_a_task_on_several_gpus_once():
+    gang = tuple(Interval(0, gpu, 1.0, 4.0, 100, 4, 1.5, "completed") for gpu in (0, 1))
+    sums = timeline.sum_up(Timeline(RECORD.labels, (), gang), TASKS[:1])
+    assert (sums.waiting_s.tolist(), sums.execution_s.tolist()) == ([0.0], [3.0])
+
+
+def test_sum_up_gives_a_gpu_without_tasks_no_active_energy():
+    idle = Segment(2, 0.0, 8.0, None, 1000.0, 10.0, ())
+    sums = timeline.sum_up(Timeline((*RECORD.labels, "A-2"), (*SEGMENTS, idle), INTERVALS), TASKS)
+    assert sums.energy_active_j.tolist()[2] == 0.0
+    assert timeline.energy_j((), np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_energy_ends_inside_a_segment():
     assert timeline.energy_j(SEGMENTS, np.array([3.0, 0.0])).tolist() == [120.0, 0.0]
 
 
-def test_a_gpu_without_tasks_has_no_active_energy():
-    assert timeline.last_end_s(INTERVALS, 3).tolist() == [4.0, 8.0, 0.0]
-    assert timeline.energy_j((), np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
-
-
-def test_busy_time_and_power_over_time():
-    assert timeline.busy_s(SEGMENTS, 2).tolist() == [2.0, 6.0]
+def test_power_steps_integrate_to_the_energy():
     times_s, power_w = timeline.power_steps(SEGMENTS)
     assert times_s.tolist() == [0.0, 2.0, 4.0, 5.0, 7.0, 8.0]
     assert power_w.tolist() == [70.0, 160.0, 70.0, 20.0, 70.0, 0.0]
@@ -72,12 +84,12 @@ def test_recorder_joins_equal_observations_and_drops_empty_segments():
     recorder.observe(0, 1.0, reading(1.0, 10.0))
     recorder.observe(0, 2.0, reading(2.0, 50.0, 3))
     recorder.observe(0, 2.0, reading(2.0, 60.0, 3, 4))
-    timeline, _ = recorder.finish(5.0)
-    assert timeline.segments == (
+    record, _ = recorder.finish(5.0)
+    assert record.segments == (
         Segment(0, 0.0, 2.0, None, 1000.0, 10.0, ()),
         Segment(0, 2.0, 5.0, None, 1000.0, 60.0, ((3, 40, 2.0), (4, 40, 2.0))),
     )
-    frame = timeline.segment_frame()
+    frame = record.segment_frame()
     assert frame["energy_j"].tolist() == [20.0, 180.0]
     assert frame["residents"].tolist() == ["", "3@40+4@40"]
     assert frame["requested_mhz"].isna().all()
