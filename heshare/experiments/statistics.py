@@ -31,10 +31,10 @@ class ConfidenceInterval:
         """Return the interval as cells of a table's row: the median is named `value`; `n` comes last."""
         return {value: self.value, low: self.low, high: self.high, "n": self.n}
 
-    def claim_arguments(self, note: str, provenance: str = "emulated") -> dict[str, Any]:
+    def claim_arguments(self, note: str, provenance: str = "emulated", **more: Any) -> dict[str, Any]:
         """Return the arguments with which `heshare.experiments.claims.claim_table.evaluate_claim` takes this value."""
         numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
-        return {**numbers, "provenance": provenance, "note": note}
+        return {**numbers, "provenance": provenance, "note": note, **more}
 
 
 def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> ConfidenceInterval:

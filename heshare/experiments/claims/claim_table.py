@@ -1,4 +1,4 @@
-"""The paper's claims, priced: what it says, what comes out here, and the verdict.
+"""The table of the paper's claims: what it says, what was measured here, and the verdict.
 
 Verdicts: *reproduced* (the interval reaches the paper's value or beats it), *direction* (same sign, smaller),
 *not reproduced*, *not testable*, and *not yet* for a claim that nothing here measures so far.
@@ -8,9 +8,10 @@ import csv
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -52,33 +53,23 @@ class Claim:
 
 @cache
 def paper_claims() -> dict[tuple[str, str], Claim]:
-    """Every claim by (id, part), in the order of `data/paper_claims.csv`."""
+    """Return every claim by (id, part), in the order of `data/paper_claims.csv`."""
     with files.data("paper_claims.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return {
-        (row["id"], row["part"]): Claim(
-            row["id"],
-            row["part"],
-            row["where"],
-            row["statement"],
-            row["paper"],
-            row["kind"],
-            float(row["value"] or "nan"),
-        )
-        for row in rows
-    }
+        rows: list[dict[str, Any]] = list(csv.DictReader(stream))
+    claims = [Claim(**{**row, "value": float(row["value"] or "nan")}) for row in rows]
+    return {(claim.id, claim.part): claim for claim in claims}
 
 
 def verdict(
     claim: Claim, measured: float, low: float, high: float, *, against: float = math.nan, holds: Mapping[str, bool]
 ) -> str:
-    """The verdict on one claim.
+    """Return the verdict on one claim from a measured value and the ends of its 95 % interval, in the claim's unit.
 
     Args:
         claim: what the paper says.
-        measured: what comes out here, in the claim's unit.
-        low: lower end of the 95 % interval.
-        high: upper end of the 95 % interval.
+        measured: the value.
+        low: lower end of its interval.
+        high: upper end of its interval.
         against: for errors, the error that it is compared with: the best rival's for `error`, the forest's for
             `rival error`.
         holds: for an ordering, its parts and whether each holds.
@@ -109,20 +100,20 @@ def evaluate_claim(
     holds: Mapping[str, bool] | None = None,
     testable: bool = True,
 ) -> dict[str, object]:
-    """One priced claim as a row, with its verdict.
+    """Return one evaluated claim as a row, with its verdict; see `verdict` for the arguments not named here.
 
     Args:
         claim: what the paper says.
-        measured: what comes out here, in the claim's unit.
+        measured: the value, in the claim's unit.
         low: lower end of its 95 % interval.
         high: upper end of its 95 % interval.
-        n: how many values the interval stands on.
+        n: number of values behind the interval.
         provenance: emulated, measured or published.
         profile: the notebook profile that made it.
         note: reasons, from the data.
         against: see `verdict`.
         holds: see `verdict`.
-        testable: whether what comes out says anything about the claim; not where an assumption alone decides it.
+        testable: whether the value says anything about the claim; not where an assumption alone decides it.
 
     Raises:
         InputError: a number that is needed is missing, or the measured value lies outside its own interval.
@@ -152,23 +143,17 @@ def evaluate_claim(
 
 
 def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
-    """Why a claim fails, found by another notebook than the one that prices it: it ends that claim's note.
-
-    Args:
-        claim: what the paper says.
-        why: sentences, from an experiment.
-        profile: the notebook profile that made them.
-    """
+    """Return the reason, from another notebook's experiment, why a claim fails; it ends the claim's note."""
     return {"id": claim.id, "part": claim.part, "profile": profile, "why": why}
 
 
 def merge(folder: Path) -> pd.DataFrame:
-    """Every claim of the paper with what the notebooks in `folder` found; the rest says "not yet".
+    """Return every claim of the paper with the results of the notebooks in `folder`, or "not yet".
 
-    Reasons (`because`) end the notes of claims that are priced and not reproduced.
+    Reasons (`explain_failure`) end the notes of claims that are evaluated and not reproduced.
 
     Raises:
-        InputError: a file of priced claims names a claim that does not exist.
+        InputError: a file of claims names a claim that does not exist.
     """
     found: dict[tuple[str, str], dict[str, object]] = {}
     reasons: dict[tuple[str, str], str] = {}
@@ -187,24 +172,22 @@ def merge(folder: Path) -> pd.DataFrame:
             found[key] = row
     rows = []
     for key, claim in paper_claims().items():
-        priced = found.get(key, {"verdict": NOT_YET, "note": "Nothing here measures this so far."})
-        if key in reasons and priced["verdict"] in (DIRECTION, FAILED):
-            priced = {**priced, "note": f"{priced['note']} Why: {reasons[key]}"}
-        rows.append(
-            {"id": claim.id, "where": claim.where, "statement": claim.statement, "paper": claim.paper, **priced}
-        )
+        result = found.get(key, {"verdict": NOT_YET, "note": "Nothing here measures this so far."})
+        if key in reasons and result["verdict"] in (DIRECTION, FAILED):
+            result = {**result, "note": f"{result['note']} Why: {reasons[key]}"}
+        rows.append({**asdict(claim), **result})
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     return table.astype({"measured": float, "low": float, "high": float, "n": "Int64"})
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
-    """What the notebooks wrote, file by file."""
+    """Return the rows that the notebooks wrote, with their files."""
     paths = sorted((folder / "claims").glob("*.json"))
     return [(path, row) for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def profiles(folder: Path) -> list[str]:
-    """The notebook profiles behind the claims in a folder."""
+    """Return the notebook profiles behind the claims in a folder."""
     return sorted({str(row["profile"]) for _, row in _found(folder)})
 
 

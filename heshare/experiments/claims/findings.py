@@ -1,15 +1,16 @@
-"""What the results say to the paper's claims: each function gives the arguments of one `Context.claim`.
+"""What the results mean for the paper's claims: each function returns the arguments of one `Context.claim`.
 
 Orderings are split into parts that hold or do not; the measured number of an ordering is a size that goes with it.
 """
 
+from collections.abc import Iterable
 from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from heshare.experiments.statistics import median_interval
+from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.studies.motivation import ratio, spread
 from heshare.experiments.study_runs import median_intervals, paired_change
 
@@ -33,16 +34,17 @@ def energy_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
     here = by_size[batch_size]
     holds = {f"{heavy} above {light}": bool(here[heavy] > here[light]) for heavy in HEAVY for light in LIGHT}
     said = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
-    return {
-        "measured": sizes[batch_size],
-        "low": min(sizes.values()),
-        "high": max(sizes.values()),
-        "n": len(sizes),
-        "holds": holds,
-        "provenance": "emulated",
-        "note": f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {said}. "
+    return _range(sizes[batch_size], sizes.values()).claim_arguments(
+        f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {said}. "
         f"Measured: mean spread of the heavy over that of the light. {_OVER_SIZES} {_unanchored(frame, LIGHT + HEAVY)}",
-    }
+        holds=holds,
+    )
+
+
+def _range(value: float, sizes: Iterable[float]) -> ConfidenceInterval:
+    """Return a value with the range of some sizes as its interval."""
+    ordered = sorted(sizes)
+    return ConfidenceInterval(value, ordered[0], ordered[-1], len(ordered))
 
 
 def _heavy_over_light(values: pd.Series) -> float:
@@ -50,7 +52,7 @@ def _heavy_over_light(values: pd.Series) -> float:
 
 
 def _unanchored(frame: pd.DataFrame, names: tuple[str, ...]) -> str:
-    """Which of the named cells no measurement anchors; they come from the feature model."""
+    """Return, as a sentence, which of the named cells no measurement anchors; they come from the feature model."""
     rows = frame[frame["workload"].isin(names) & ~frame["anchored"]].drop_duplicates(["workload", "gpu"])
     cells = [f"{row.workload} on {row.gpu}" for row in rows.itertuples()]
     return f"Not anchored by a measurement: {', '.join(cells)}." if cells else ""
@@ -63,15 +65,10 @@ def time_ratio(frame: pd.DataFrame, workload: str, batch_size: int) -> dict[str,
     sizes = {str(size): ratio(part, workload)[0] for size, part in frame.groupby("batch_size")}
     said = ", ".join(f"{size}: {value:.1f}x" for size, value in sizes.items())
     clock = float(here[(here["workload"] == workload) & (here["gpu"] == "T4")]["sm_mhz"].item())
-    return {
-        "measured": middle,
-        "low": low,
-        "high": high,
-        "n": len(sizes),
-        "provenance": "emulated",
-        "note": f"At inference batch size {batch_size}; by size: {said}. The A100 uses TF32, as PyTorch does by "
-        f"default; the limit holds the T4 at {clock:.0f} MHz. {_OF_MODEL} {_unanchored(frame, (workload,))}",
-    }
+    return ConfidenceInterval(middle, low, high, len(sizes)).claim_arguments(
+        f"At inference batch size {batch_size}; by size: {said}. The A100 uses TF32, as PyTorch does by "
+        f"default; the limit holds the T4 at {clock:.0f} MHz. {_OF_MODEL} {_unanchored(frame, (workload,))}"
+    )
 
 
 def time_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
@@ -79,18 +76,12 @@ def time_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
     sizes = {size: spread(part, "time_s") for size, part in frame.groupby("batch_size")}
     here = sizes[batch_size]
     values = [float(each["mobilenet"]) for each in sizes.values()]
-    return {
-        "measured": float(here["mobilenet"]),
-        "low": min(values),
-        "high": max(values),
-        "n": len(values),
-        "holds": {f"below {name}": bool(here["mobilenet"] < here[name]) for name in ("resnet50", *HEAVY)},
-        "provenance": "emulated",
-        "note": f"Slowest over fastest GPU at inference batch size {batch_size}: mobilenet {here['mobilenet']:.1f}x, "
-        f"mobilenetv2 {here['mobilenetv2']:.1f}x, resnet50 {here['resnet50']:.1f}x, bert_large "
-        f"{here['bert_large']:.1f}x. The paper does not say what is little. {_OVER_SIZES} "
-        f"{_unanchored(frame, ('mobilenet',))}",
-    }
+    said = ", ".join(f"{name} {here[name]:.1f}x" for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large"))
+    return _range(float(here["mobilenet"]), values).claim_arguments(
+        f"Slowest over fastest GPU at inference batch size {batch_size}: {said}. The paper does not say what is "
+        f"little. {_OVER_SIZES} {_unanchored(frame, ('mobilenet',))}",
+        holds={f"below {name}": bool(here["mobilenet"] < here[name]) for name in ("resnet50", *HEAVY)},
+    )
 
 
 def clock_effect(frame: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
@@ -109,16 +100,11 @@ def clock_effect(frame: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
     }
     ranges = [max(effect[s, g] for g in gpus) - min(effect[s, g] for g in gpus) for s in sizes]
     said = "; ".join(f"{size}: " + ", ".join(f"{g} {effect[size, g]:.2f}" for g in gpus) for size in sizes)
-    return {
-        "measured": float(np.mean(ranges)),
-        "low": min(ranges),
-        "high": max(ranges),
-        "n": len(ranges),
-        "holds": holds,
-        "provenance": "emulated",
-        "note": f"Elasticity of time over the upper half of the clocks that can be asked for, by inference batch size: "
+    return _range(float(np.mean(ranges)), ranges).claim_arguments(
+        f"Elasticity of time over the upper half of the clocks that can be asked for, by inference batch size: "
         f"{said}. Measured: its range over GPUs; interval: the range over sizes. The T4's power limit holds its clock.",
-    }
+        holds=holds,
+    )
 
 
 def _elasticity(part: pd.DataFrame) -> float:
@@ -139,13 +125,13 @@ def pair_degradation(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str,
         f"Mean slowdown of the pairs: {said}. Measured: T4 less A100 in percentage points, median over pairs, "
         "bootstrap interval."
     )
-    return {**gap.claim_arguments(note), "holds": holds}
+    return gap.claim_arguments(note, holds=holds)
 
 
 def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[str, Any]:
     """P1 to P3: a technique's error in Table V by row, time and power together; `frame` as from `table5`.
 
-    The claim is priced on the emulated profiles, the paper's setting; the note says what published times give.
+    The claim is evaluated on the emulated profiles, the paper's setting; the note has the error on published times.
     """
     of_error = frame[frame["error"] == error]
     emulated = of_error[of_error["data"] == "emulated"]
@@ -157,29 +143,25 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
     means = chosen["mean_pct"].to_dict()
     honest = ", ".join(f"by {kind} {means[kind, technique]:.1f} %" for kind in ("workload", "gpu"))
     first = f"Best rival: {against:.2f} %." if technique == "RF" else f"The forest: {against:.2f} %."
-    return {
-        "measured": float(row["mean_pct"]),
-        "low": float(row["low_pct"]),
-        "high": float(row["high_pct"]),
-        "n": int(row["test_sets"]),
-        "against": against,
-        "provenance": "emulated",
-        "note": f"{first} Time {parts[technique, 'time']:.1f} %, power {parts[technique, 'power']:.1f} %. Rows held "
+    middle, low, high = (float(row[name]) for name in ("mean_pct", "low_pct", "high_pct"))
+    return ConfidenceInterval(middle, low, high, int(row["test_sets"])).claim_arguments(
+        f"{first} Time {parts[technique, 'time']:.1f} %, power {parts[technique, 'power']:.1f} %. Rows held "
         f"out at random, the paper's way; held out {honest}.{_on_published(of_error, technique)} Every technique is "
         "tuned by cross-validation inside the training rows. The paper defines neither error; here MAE over mean, and "
         "MAPE.",
-    }
+        against=against,
+    )
 
 
 def _on_published(frame: pd.DataFrame, technique: str) -> str:
-    """What the same technique does on published times, as a sentence; empty where there are none."""
+    """Return, as a sentence, the technique's errors on published times; empty where there are none."""
     rows = frame[(frame["data"] == "published") & (frame["technique"] == technique)]
     found = ", ".join(f"by {row.split} {row.mean_pct:.2f} %" for row in rows.itertuples())
     return f" On the published V100 MPS times (not priced, time only): {found}." if found else ""
 
 
 def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Median and 95 % bootstrap interval of each policy and metric; `runs` as from `compare`.
+    """Return the median and 95 % bootstrap interval of each policy and metric; `runs` as from `heshare.compare`.
 
     Returns:
         Columns title, metric, unit, median, low, high, n, provenance.
@@ -190,7 +172,7 @@ def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def paired(runs: pd.DataFrame, metric: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Change of every policy against every other, seed by seed, %: ours, theirs, metric, change_pct, interval, n."""
+    """Return the change of every policy against every other, seed by seed, %, with 95 % bootstrap intervals."""
     rows = []
     for ours, theirs in permutations(dict.fromkeys(runs["title"]), 2):
         change = paired_change(runs, ours, theirs, metric, rng).columns("change_pct", "low_pct", "high_pct")
@@ -218,15 +200,13 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = ""
     """H5: Random is poorest in both objectives, Sched-only best in neither; `why` ends the note."""
     metrics = {"energy": "energy_active_j", "JCT": "avg_jct_s"}
     middle = {word: runs.groupby("title", sort=False)[name].median() for word, name in metrics.items()}
-    holds = {f"Random poorest in {word}": bool(values.idxmax() == "Random") for word, values in middle.items()}
-    holds |= {
-        f"Sched-only not best in {word}": bool(values.idxmin() != "Sched-only") for word, values in middle.items()
-    }
+    ends = {word: (str(values.idxmin()), str(values.idxmax())) for word, values in middle.items()}
+    holds = {f"Random poorest in {word}": poorest == "Random" for word, (_, poorest) in ends.items()}
+    holds |= {f"Sched-only not best in {word}": best != "Sched-only" for word, (best, _) in ends.items()}
     found = paired_change(runs, "Random", "Sched-only", "avg_jct_s", rng)
-    best = ", ".join(f"{values.idxmin()} in {word}" for word, values in middle.items())
-    poorest = ", ".join(f"{values.idxmax()} in {word}" for word, values in middle.items())
+    best, poorest = (", ".join(f"{end[at]} in {word}" for word, end in ends.items()) for at in (0, 1))
     note = (
         f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against "
         f"Sched-only, %, paired by seed. {why}"
     )
-    return {**found.claim_arguments(note.strip()), "holds": holds}
+    return found.claim_arguments(note.strip(), holds=holds)

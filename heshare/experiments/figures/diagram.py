@@ -1,12 +1,10 @@
-"""Fig. 5: the system, drawn from the package: each box is a function or class that exists, in its own words."""
+"""Fig. 5: the system; each box names a function or class of the package and its docstring's first line."""
 
 import textwrap
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
@@ -20,67 +18,48 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A step of the paper's Fig. 5, the code that does it, and what it hands on."""
-
-    mark: str
-    title: str
-    code: str
-    gives: str
-
-
 _STEPS = (
-    _Step("1", "Task set arrives", "world.task_set:task_set", "tasks T, GPUs G"),
-    _Step("2", "Multi-objective prediction", "prediction.forest:ForestPredictor", "time, power"),
-    _Step("3", "Energy-aware task scheduling", "scheduling.genetic:search", "schemes: Pareto set PS"),
-    _Step("4", "GPU sharing optimisation", "scheduling.configuration:configure", "plans: Pareto set PS'"),
-    _Step("5", "Execution", "running.run:run", "start, MPS %, SM clock"),
-    _Step("6", "GPUs", "devices.device:Device", "progress, power"),
+    ("Task set arrives", "world.task_set:task_set", "tasks T, GPUs G"),
+    ("Multi-objective prediction", "prediction.forest:ForestPredictor", "time, power"),
+    ("Energy-aware task scheduling", "scheduling.genetic:search", "schemes: Pareto set PS"),
+    ("GPU sharing optimisation", "scheduling.configuration:configure", "plans: Pareto set PS'"),
+    ("Execution", "running.run:run", "start, MPS %, SM clock"),
+    ("GPUs", "devices.device:Device", "progress, power"),
 )
+"""The steps of the paper's Fig. 5: title, the code that does it, what it gives to the next."""
 
 
 def steps() -> pd.DataFrame:
-    """The system's steps, one row each: step, title, stage, code, does (first line of its docstring), gives.
+    """Return the system's steps, one row each: step, title, stage, code, does (first line of its docstring), gives.
 
     Raises:
         AttributeError: the package no longer has that function or class, so the figure would be wrong.
     """
     rows = []
-    for step in _STEPS:
-        module, name = step.code.split(":")
+    for number, (title, code, gives) in enumerate(_STEPS, start=1):
+        module, name = code.split(":")
         found = getattr(import_module(f"heshare.{module}"), name)
-        line = (found.__doc__ or "").strip().splitlines()[0]
-        rows.append(
-            {
-                "step": step.mark,
-                "title": step.title,
-                "stage": module.split(".")[0],
-                "code": f"heshare.{module}.{name}",
-                "does": line.rstrip("."),
-                "gives": step.gives,
-            }
-        )
+        does = (found.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        about = {"step": str(number), "title": title, "stage": module.split(".")[0]}
+        rows.append({**about, "code": f"heshare.{module}.{name}", "does": does, "gives": gives})
     return pd.DataFrame(rows)
 
 
-def system(ax: Axes, frame: pd.DataFrame) -> list[Artist]:
-    """Draw the steps from top to bottom with what each hands to the next; `frame` as from `steps`."""
-    drawn: list[Artist] = []
+def system(ax: Axes, frame: pd.DataFrame) -> None:
+    """Draw the steps from top to bottom with what each gives to the next; `frame` as from `steps`."""
     last = len(frame) - 1
     for index, row in enumerate(frame.itertuples(index=False)):
         top = -index * (_HIGH + _GAP)
-        drawn += _box(ax, top, row)
+        _box(ax, top, row)
         if index < last:
-            drawn += _arrow(ax, 3.0, top - _HIGH, top - _HIGH - _GAP, str(row.gives), "left")
+            _arrow(ax, 3.0, top - _HIGH, top - _HIGH - _GAP, str(row.gives), "left")
     end = -last * (_HIGH + _GAP)
-    drawn += _arrow(ax, 8.6, end, end + _GAP, str(frame["gives"].iloc[-1]), "right")
+    _arrow(ax, 8.6, end, end + _GAP, str(frame["gives"].iloc[-1]), "right")
     ax.set(xlim=(-0.05, 10.05), ylim=(end - _HIGH - 0.08, 0.08))
     ax.axis("off")
-    return drawn
 
 
-def _box(ax: Axes, top: float, row: Any) -> list[Artist]:
+def _box(ax: Axes, top: float, row: Any) -> None:
     bottom = top - _HIGH
     patch = FancyBboxPatch(
         (0.1, bottom), 9.8, _HIGH, boxstyle="round,pad=0,rounding_size=0.12",
@@ -99,13 +78,11 @@ def _box(ax: Axes, top: float, row: Any) -> list[Artist]:
         text.set(verticalalignment="center")
         # Else the layout makes room for the text beside the axes, not within them.
         text.set_in_layout(False)
-    return [patch, *texts]
 
 
-def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> list[Artist]:
+def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> None:
     arrow = FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=7, linewidth=0.8, color="#333333")
     ax.add_patch(arrow)
     shift, align = (0.2, "left") if side == "left" else (-0.2, "right")
     text = ax.text(x + shift, (start + end) / 2, label, fontsize=5.8, va="center", ha=align, style="italic")
     text.set_in_layout(False)
-    return [arrow, text]

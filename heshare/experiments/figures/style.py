@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -58,19 +59,19 @@ _RC: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyle:
-    """How one series is drawn: colour, hatch of its bars, marker and dash of its line.
+    """How one series is drawn, in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
 
-    Attributes:
-        colour: of the palette of Okabe and Ito, which the colour-blind can tell apart.
-        hatch: matplotlib hatch of bars, so that a grey print still tells.
-        marker: matplotlib marker.
-        line: matplotlib line style.
+    Colours are of the palette of Okabe and Ito, which the colour-blind can tell apart; the hatch serves grey prints.
     """
 
     colour: str
     hatch: str
     marker: str
     line: str
+
+    def line_arguments(self, **changes: Any) -> dict[str, Any]:
+        """Return colour, marker and dash as arguments of `Axes.plot`, with changes."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line, **changes}
 
 
 _LOOKS = (
@@ -105,11 +106,11 @@ _FIXED = {
 
 
 MEASURED = " (measured)"
-"""What marks a recorded GPU's name in a figure."""
+"""The suffix of a recorded GPU's name in a figure."""
 
 
 def series_style(name: str, index: int = 0) -> SeriesStyle:
-    """The look of a GPU or policy, the same in every figure; `index` chooses one for any other name.
+    """Return the look of a GPU or policy, the same in every figure; `index` chooses one for any other name.
 
     A measured GPU has the colour and dash of the emulated one, but its own hatch and marker.
     """

@@ -1,6 +1,6 @@
-"""Which of the paper's claims a live comparison on given GPUs can speak to, and which it leaves untested.
+"""Results of a live comparison: measured beside simulated values as tables and files, with a manifest.
 
-A live comparison as tables and files: what was measured beside what the simulator said, with a manifest.
+Also which of the paper's claims a live comparison on given GPUs tests, and which it leaves untested.
 """
 
 import json
@@ -32,40 +32,37 @@ PAPER = frozenset({"T4", "V100", "A100"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a claim needs to be tested for real.
+    """What a test of a claim on real GPUs needs.
 
     Attributes:
-        gpus: all of these.
-        policies: that are run, by the names of the registry.
+        policies: to run, by the names of the registry; without any, the recorded profiles of the GPUs test the claim.
+        gpus: the GPUs; none for a claim that no GPU can test.
         clocks: the right to set SM clocks.
-        by: `runs` (policies run for real), `record` (the profiles of the GPUs) or `nothing` that a GPU could tell.
     """
 
-    gpus: frozenset[str] = PAPER
     policies: tuple[str, ...] = ()
-    clocks: bool = False
-    by: str = "runs"
+    gpus: frozenset[str] = PAPER
+    clocks: bool = True
 
 
 _KNEE, _EN, _JCT = "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt"
 _RIVALS = ("morak", "mu-serve")
 NEEDS: dict[str, Need] = {
-    **{id: Need(by="record") for id in ("M1", "M2", "M3", "M4", "M6")},
-    "M5": Need(clocks=True, by="record"),
-    **{id: Need(clocks=True, by="record") for id in ("P1", "P2", "P3")},
-    "H1": Need(policies=(_KNEE, "morak"), clocks=True),
-    "H2": Need(policies=(_KNEE, "mu-serve"), clocks=True),
-    "H3": Need(policies=(_EN, "random", _JCT), clocks=True),
-    "H4": Need(policies=(_JCT, "random", _EN), clocks=True),
-    "H5": Need(policies=("random", "sched-only", _KNEE, _EN, _JCT, *_RIVALS), clocks=True),
-    "S1": Need(frozenset(), by="nothing"),
-    "G1": Need(policies=(_KNEE, *_RIVALS), clocks=True),
-    "G2": Need(policies=(_KNEE, *_RIVALS), clocks=True),
-    "G3": Need(policies=(_KNEE, _EN, _JCT), clocks=True),
-    "O1": Need(frozenset({"T4"}), (_JCT, *_RIVALS), clocks=True),
-    "O2": Need(frozenset({"V100", "A100"}), (_KNEE, *_RIVALS), clocks=True),
-    "O3": Need(policies=(_EN, "morak"), clocks=True),
-    "O4": Need(policies=(_KNEE, "morak"), clocks=True),
+    **dict.fromkeys(("M1", "M2", "M3", "M4", "M6"), Need(clocks=False)),
+    **dict.fromkeys(("M5", "P1", "P2", "P3"), Need()),
+    "H1": Need((_KNEE, "morak")),
+    "H2": Need((_KNEE, "mu-serve")),
+    "H3": Need((_EN, "random", _JCT)),
+    "H4": Need((_JCT, "random", _EN)),
+    "H5": Need(("random", "sched-only", _KNEE, _EN, _JCT, *_RIVALS)),
+    "S1": Need(gpus=frozenset()),
+    "G1": Need((_KNEE, *_RIVALS)),
+    "G2": Need((_KNEE, *_RIVALS)),
+    "G3": Need((_KNEE, _EN, _JCT)),
+    "O1": Need((_JCT, *_RIVALS), frozenset({"T4"})),
+    "O2": Need((_KNEE, *_RIVALS), frozenset({"V100", "A100"})),
+    "O3": Need((_EN, "morak")),
+    "O4": Need((_KNEE, "morak")),
 }
 """By claim; those of other papers, about other systems, are not here."""
 
@@ -73,10 +70,10 @@ YES, ELSEWHERE, NO = "yes", "on other GPUs than the paper's", "no"
 
 
 def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, emulated: bool) -> pd.DataFrame:
-    """What a live comparison says of each claim.
+    """Return which claims a live comparison tests.
 
     Args:
-        gpus: the types of GPU that were there.
+        gpus: the types of GPU.
         policies: that were run.
         clocks: whether clocks could be set.
         emulated: whether the GPUs were emulated stand-ins.
@@ -84,20 +81,16 @@ def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, 
     Returns:
         One row a claim: id, where, statement (of its first part), tested (`YES`, `ELSEWHERE`, `NO`), why.
     """
-    first = {claim.id: claim for claim in reversed(paper_claims().values())}
-    rows = []
-    for id in dict.fromkeys(claim.id for claim in paper_claims().values()):
-        tested, why = _judge(NEEDS.get(id), set(gpus), set(policies), clocks, emulated)
-        rows.append(
-            {"id": id, "where": first[id].where, "statement": first[id].statement, "tested": tested, "why": why}
-        )
-    return pd.DataFrame(rows)
+    claims = pd.DataFrame(list(paper_claims().values()))[["id", "where", "statement"]]
+    claims = claims.drop_duplicates("id", ignore_index=True)
+    tested = [_judge(NEEDS.get(id), set(gpus), set(policies), clocks, emulated) for id in claims["id"]]
+    return claims.assign(tested=[verdict for verdict, _ in tested], why=[why for _, why in tested])
 
 
 def _judge(need: Need | None, gpus: set[str], policies: set[str], clocks: bool, emulated: bool) -> tuple[str, str]:
     if need is None:
         return NO, "about another system, which a live comparison does not run"
-    if need.by == "nothing":
+    if not need.gpus:
         return NO, "about a search, which no GPU could confirm"
     if emulated:
         return NO, "a stand-in played the GPUs"
@@ -108,21 +101,19 @@ def _judge(need: Need | None, gpus: set[str], policies: set[str], clocks: bool, 
         return NO, "clocks stay as they are on this machine"
     lacking = sorted(need.gpus - gpus)
     if not lacking:
-        return YES, "on this machine's own counts of them" if need.by == "runs" else "by the record"
-    if need.by == "runs":
-        return ELSEWHERE, f"no {', '.join(lacking)} here"
-    return NO, f"no {', '.join(lacking)} here"
+        return YES, "on this machine's own counts of them" if need.policies else "by the record"
+    return ELSEWHERE if need.policies else NO, f"no {', '.join(lacking)} here"
 
 
 def untested_for_clocks(found: pd.DataFrame) -> list[str]:
-    """The ids of claims that are left untested because clocks stay as they are."""
+    """Return the ids of claims that are left untested because clocks cannot be set."""
     return list(found[found["why"].str.startswith("clocks stay")]["id"])
 
 
 MANIFEST = "manifest.json"
 TABLES = ("comparison", "runs", "jobs", "claims")
 AIM_PCT = 10.0
-"""How near simulated and measured should be, %."""
+"""The largest acceptable difference between simulated and measured, %."""
 _QUANTITIES = {
     "average JCT (s)": "avg_jct_s",
     "makespan (s)": "makespan_s",
@@ -133,13 +124,7 @@ _QUANTITIES = {
 
 @dataclass(frozen=True)
 class Results:
-    """A live comparison as it was written.
-
-    Attributes:
-        folder: where.
-        tables: by name (`TABLES`).
-        manifest: how it came to be.
-    """
+    """A live comparison as it was written: its folder, its tables by name (`TABLES`), and its manifest."""
 
     folder: Path
     tables: dict[str, pd.DataFrame]
@@ -147,28 +132,27 @@ class Results:
 
     @property
     def kind(self) -> str:
-        """The provenance of its rows: `measured`, or `emulated` where a stand-in played the GPUs."""
+        """The provenance of its rows: `measured`, or `emulated` for emulated stand-ins."""
         return "emulated" if self.manifest["stand_in"] else "measured"
 
     @property
     def rows(self) -> dict[str, int]:
-        """In how many rows of the comparison there are values of which provenance: each has one run and simulations."""
-        count = len(self.tables["comparison"])
-        return dict.fromkeys(("emulated", self.kind), count)
+        """The number of rows with values of each provenance: each row has one run and simulations."""
+        return dict.fromkeys(("emulated", self.kind), len(self.tables["comparison"]))
 
     @property
     def label(self) -> str:
-        """What it is called in captions."""
-        played = "stand-ins for the NVML library and the GPU, real processes" if self.manifest["stand_in"] else "real"
-        return f"{self.manifest['cluster']} ({played})"
+        """The name in captions."""
+        gpus = "stand-ins for the NVML library and the GPU, real processes" if self.manifest["stand_in"] else "real"
+        return f"{self.manifest['cluster']} ({gpus})"
 
 
 def comparison(trial: LiveComparison) -> pd.DataFrame:
-    """Measured beside simulated, one row a policy and quantity.
+    """Return measured beside simulated values, one row a policy and quantity.
 
     Returns:
-        Columns policy, title, quantity, measured, then for each device model its value and its error, % of what was
-        measured, such as fitted and fitted_error_pct.
+        Columns policy, title, quantity, measured, then for each device model its value and its error, % of the
+        measured one, such as fitted and fitted_error_pct.
     """
     rows = []
     for policy, seen in trial.measured.items():
@@ -176,14 +160,14 @@ def comparison(trial: LiveComparison) -> pd.DataFrame:
             row: dict[str, object] = {"policy": policy, "title": title(policy), "quantity": quantity}
             row["measured"] = found = float(getattr(seen, name))
             for model in DEVICE_MODELS:
-                said = float(getattr(trial.simulated[model][policy], name))
-                row |= {model: said, f"{model}_error_pct": 100.0 * (said / found - 1.0)}
+                simulated = float(getattr(trial.simulated[model][policy], name))
+                row |= {model: simulated, f"{model}_error_pct": 100.0 * (simulated / found - 1.0)}
             rows.append(row)
     return pd.DataFrame(rows)
 
 
 def runs(trial: LiveComparison) -> pd.DataFrame:
-    """What else is to be known of each policy's run: planning, loading, attempts, clocks."""
+    """Return planning, loading, attempts and clocks of each policy's run."""
     rows = []
     for policy, seen in trial.measured.items():
         fitted = trial.simulated["fitted"][policy]
@@ -206,7 +190,7 @@ def runs(trial: LiveComparison) -> pd.DataFrame:
 
 
 def jobs(trial: LiveComparison) -> pd.DataFrame:
-    """JCT of every job, measured and simulated: one row a policy and job."""
+    """Return the JCT of every job, measured and simulated: one row a policy and job."""
     parts = []
     for policy, seen in trial.measured.items():
         measured = seen.jobs.assign(task=seen.jobs["job"].str.removeprefix(JOB_PREFIX).astype(int)).sort_values("task")
@@ -231,18 +215,14 @@ def jobs(trial: LiveComparison) -> pd.DataFrame:
 
 
 def label(trial: LiveComparison) -> str:
-    """The name of the results' folder: the cluster, and whether stand-ins played it."""
+    """Return the name of the results' folder: the cluster, and whether its GPUs were stand-ins."""
     return ("stand-in-" if trial.emulated else "") + str(cluster_of(trial.gpus)).replace(",", "-")
 
 
 def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Results:
     """Write a comparison into `out/<label>`, all tables and the manifest that holds their checksums.
 
-    Args:
-        trial: what was measured and simulated.
-        out: the folder of live results.
-        record: the folder with the profiles that were recorded for it.
-        command: what was asked for.
+    `record` is the folder with the profiles that were recorded for it, `command` the command line for the manifest.
     """
     folder = out / label(trial)
     shutil.rmtree(folder, ignore_errors=True)
@@ -258,7 +238,7 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
         files.write_text(folder / f"{name}.csv", tables.to_csv(table))
     files.write_text(folder / JOBS, job_file_text(trial.tasks))
     if not trial.emulated:
-        # What a stand-in told must never be found among the records of GPUs.
+        # The profile of a stand-in must never be found among the records of GPUs.
         for path in sorted(record.glob(f"*/{RECORD_MANIFEST}")):
             for one in (path, path.with_name("profile.csv")):
                 files.write_text(folder / "profiles" / path.parent.name / one.name, one.read_text(encoding="utf-8"))
@@ -272,7 +252,7 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
 
 
 def read(where: str | Path) -> Results:
-    """Results by the name of their folder below `data/live`, or by a path.
+    """Read results by the name of their folder below `data/live`, or by a path.
 
     Raises:
         InputError: there are none, or a file was changed after it was written.
@@ -301,7 +281,7 @@ def read(where: str | Path) -> Results:
 
 
 def worst(found: pd.DataFrame, model: str, quantity: str) -> float:
-    """The largest |error| of a device model over the policies, %."""
+    """Return the largest |error| of a device model over the policies, %."""
     return float(found[found["quantity"].str.startswith(quantity)][f"{model}_error_pct"].abs().max())
 
 
@@ -325,9 +305,9 @@ def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
 
 
 def _facts(card: LiveGpu) -> dict[str, Any]:
-    """A card by what it tells; how jobs shared it is the runs' to say, for it was looked at without any."""
-    told = {name: value for name, value in card.facts.items() if not name.startswith("sharing")}
-    return {"gpu": card.gpu.name, "clocks_set": card.clocks, **told}
+    """Return a card's properties but those of sharing, which the runs record."""
+    facts = {name: value for name, value in card.facts.items() if not name.startswith("sharing")}
+    return {"gpu": card.gpu.name, "clocks_set": card.clocks, **facts}
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Section II's observations: what the workloads cost on each GPU, under each clock, and in pairs (Figs. 1 to 4)."""
+"""Section II's observations: time and energy of workloads on each GPU, at each clock, and in pairs (Figs. 1 to 4)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -14,54 +14,57 @@ from heshare.world.catalogue import memory_mib, models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
+CLOCK_COLUMNS = (
+    "workload", "batch_size", "gpu", "requested_mhz", "sm_mhz", "time_s", "power_w", "energy_j", "throttled",
+    "provenance", "relative_time",
+)  # fmt: skip
+_SOLO = (
+    "workload", "title", "load", "batch_size", "gpu", "time_s", "time_low_s", "time_high_s", "power_w", "energy_j",
+    "energy_low_j", "energy_high_j", "sm_mhz", "anchored", "uncertainty", "provenance",
+)  # fmt: skip
 
 
 def solo(
     gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int], constants: Constants | None = None
 ) -> pd.DataFrame:
-    """Every workload alone on every GPU, the card left to itself (Figs. 1 and 2).
+    """Return every workload alone on every GPU at its default clock (Figs. 1 and 2): the columns of `solo_columns`.
 
-    Args:
-        gpus: names of GPUs.
-        batch_sizes: inference batch sizes.
-        constants: of the device model; the calibrated ones unless given.
-
-    Returns:
-        One row a (workload, inference batch size, GPU): workload, title, load, batch_size, gpu, time_s (per iteration),
-        time_low_s and time_high_s (the model's own uncertainty, two standard deviations), power_w, energy_j (per
-        iteration, energy_low_j and energy_high_j by the time's uncertainty), sm_mhz (reached), anchored, provenance.
+    The uncertainty is that of the device model, with `constants` or its calibrated ones.
     """
     rows = []
     for model, batch_size, name in product(models().values(), batch_sizes, gpus):
         found = co_run(card(name), (Resident(Workload(model.name, batch_size)),), constants=constants)
         task = found.tasks[0]
-        # The factor is symmetric in the logarithm: a time cannot be negative.
-        factor = float(np.exp(2 * task.uncertainty))
-        rows.append(
-            {
-                "workload": model.name,
-                "title": model.title,
-                "load": model.load,
-                "batch_size": batch_size,
-                "gpu": name,
-                "time_s": task.time_s,
-                "time_low_s": task.time_s / factor,
-                "time_high_s": task.time_s * factor,
-                "power_w": found.power_w,
-                "energy_j": found.power_w * task.time_s,
-                "energy_low_j": found.power_w * task.time_s / factor,
-                "energy_high_j": found.power_w * task.time_s * factor,
-                "sm_mhz": found.sm_mhz,
-                "anchored": task.anchored,
-                "uncertainty": task.uncertainty,
-                "provenance": "emulated",
-            }
-        )
-    return pd.DataFrame(rows)
+        row = {"workload": model.name, "batch_size": batch_size, "gpu": name, "time_s": task.time_s}
+        row |= {"power_w": found.power_w, "energy_j": found.power_w * task.time_s, "sm_mhz": found.sm_mhz}
+        rows.append({**row, "anchored": task.anchored, "uncertainty": task.uncertainty, "provenance": "emulated"})
+    return solo_columns(pd.DataFrame(rows))
+
+
+def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return workloads alone with their titles, loads and intervals (two standard deviations, `uncertainty`).
+
+    Returns:
+        One row a workload, inference batch size and GPU: workload, title, load, batch_size, gpu, time_s (of an
+        iteration), time_low_s, time_high_s, power_w, energy_j (of an iteration), energy_low_j, energy_high_j, sm_mhz
+        (reached), anchored (whether a measurement went into the time), uncertainty, provenance.
+    """
+    of = [models()[name] for name in frame["workload"]]
+    # The factor is symmetric in the logarithm: a time cannot be negative.
+    factor = np.exp(2 * frame["uncertainty"])
+    found = frame.assign(
+        title=[model.title for model in of],
+        load=[model.load for model in of],
+        time_low_s=frame["time_s"] / factor,
+        time_high_s=frame["time_s"] * factor,
+        energy_low_j=frame["energy_j"] / factor,
+        energy_high_j=frame["energy_j"] * factor,
+    )
+    return found[list(_SOLO)]
 
 
 def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
-    """One workload alone against the SM clock, over each GPU's own grid thinned to `points` (Fig. 3).
+    """Return one workload alone at the SM clocks of each GPU's own grid, thinned to `points` (Fig. 3).
 
     Returns:
         Columns workload, batch_size, gpu, requested_mhz, sm_mhz (reached), time_s, power_w, energy_j, throttled,
@@ -74,21 +77,9 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
         for mhz in chosen:
             found = co_run(card(name), (Resident(Workload(model, batch_size)),), mhz)
             time_s = found.tasks[0].time_s
-            rows.append(
-                {
-                    "workload": model,
-                    "batch_size": batch_size,
-                    "gpu": name,
-                    "requested_mhz": mhz,
-                    "sm_mhz": found.sm_mhz,
-                    "time_s": time_s,
-                    "power_w": found.power_w,
-                    "energy_j": found.power_w * time_s,
-                    "throttled": found.sm_mhz < mhz - 1e-6,
-                    "provenance": "emulated",
-                }
-            )
-    frame = pd.DataFrame(rows)
+            measures = (found.sm_mhz, time_s, found.power_w, found.power_w * time_s, found.sm_mhz < mhz - 1e-6)
+            rows.append((model, batch_size, name, mhz, *measures, "emulated"))
+    frame = pd.DataFrame(rows, columns=CLOCK_COLUMNS[:-1])
     slowest = frame.groupby(["batch_size", "gpu"])["time_s"].transform("max")
     return frame.assign(relative_time=frame["time_s"] / slowest)
 
@@ -96,7 +87,7 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
 def pairs(
     chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, mps_pct: int = 100, gpus: Sequence[str] = PAPER_GPUS
 ) -> pd.DataFrame:
-    """Pairs of workloads alone and together on each GPU (Fig. 4); a pair that a GPU's memory cannot hold is left out.
+    """Return pairs of workloads alone and together on each GPU (Fig. 4), but those that do not fit a GPU's memory.
 
     Returns:
         Columns gpu, pair, alone_s and together_s (mean time per iteration of the two), degradation_pct (mean over the
@@ -123,13 +114,13 @@ def pairs(
 
 
 def spread(frame: pd.DataFrame, value: str) -> pd.Series:
-    """Largest over smallest `value` between GPUs, by workload: 1 where all GPUs are alike."""
+    """Return the largest over the smallest `value` between GPUs, by workload: 1 where all GPUs are alike."""
     grouped = frame.groupby("workload", sort=False)[value]
     return grouped.max() / grouped.min()
 
 
 def ratio(frame: pd.DataFrame, workload: str, over: str = "T4", under: str = "A100") -> tuple[float, float, float]:
-    """A workload's time on one GPU over that on another, with the interval of the model's uncertainty (95 %)."""
+    """Return a workload's time on one GPU over that on another, with the 95 % interval of the model's uncertainty."""
     rows = frame[frame["workload"] == workload].set_index("gpu").loc[[over, under]]
     slow_s, fast_s = rows["time_s"].to_numpy(float)
     middle = float(slow_s / fast_s)

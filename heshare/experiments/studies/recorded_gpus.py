@@ -1,12 +1,14 @@
-"""Recorded GPUs beside the emulated ones: what a record holds of Figs. 1 to 4, Tables II and V, and no more."""
+"""Recorded GPUs beside the emulated ones: the parts of Figs. 1 to 4 and Tables II and V that a record contains."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from heshare.experiments.studies.motivation import CLOCK_COLUMNS, solo_columns
 from heshare.gpu.recording.budget_plan import PAIRS
 from heshare.gpu.recording.recordings import COMMAND, Recording
 from heshare.prediction.features import FEATURE_NAMES, ReferenceFeatures, is_reference, profile_features
@@ -22,89 +24,52 @@ ENOUGH, ENOUGH_WORKLOADS = 50, 5
 
 
 def labelled(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataFrame:
-    """A frame to draw: in its column `gpu`, measured GPUs are marked, such as `H100 (measured)`.
+    """Return a frame to draw: measured GPUs are marked in its column `gpu`, such as `H100 (measured)`.
 
-    Args:
-        frame: columns gpu and provenance, among others.
-        all_of_them: mark the others too, such as `A100 (emulated)`.
+    With `all_of_them` the others are marked too, such as `A100 (emulated)`.
     """
     kinds = zip(frame["gpu"], frame["provenance"], strict=True)
     return frame.assign(gpu=[f"{gpu} ({kind})" if all_of_them or kind == "measured" else gpu for gpu, kind in kinds])
 
 
 def beside(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Measured rows after the emulated ones; the emulated ones alone where nothing was measured."""
+    """Return the measured rows after the emulated ones; the emulated ones alone where nothing was measured."""
     return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
 
 
 def counts(frame: pd.DataFrame, column: str = "provenance") -> dict[str, int]:
-    """How many rows there are of each provenance."""
+    """Return the number of rows of each provenance."""
     return {str(kind): int(count) for kind, count in frame[column].value_counts().items()}
 
 
 def solo(records: Sequence[Recording], *, batch_sizes: Iterable[int]) -> pd.DataFrame:
-    """Figs. 1 and 2: recorded workloads alone, at 100 % and the top clock; columns as `motivation.solo`.
+    """Return Figs. 1 and 2 for recorded workloads alone, at 100 % and the top clock; columns as `motivation.solo`.
 
     The interval is two standard deviations of the repeats, NaN where there was no repeat.
     """
-    wanted, rows = set(batch_sizes), []
-    for one in records:
-        for row in _tuples(_plain(one.table[is_reference(one.table)])):
-            if row.batch_size not in wanted:
-                continue
-            spread = row.time_std_s / row.time_s if row.repeats > 1 else np.nan
-            factor = float(np.exp(2 * spread))
-            rows.append(
-                {
-                    "workload": row.workload,
-                    "title": model(row.workload).title,
-                    "load": model(row.workload).load,
-                    "batch_size": row.batch_size,
-                    "gpu": one.gpu,
-                    "time_s": row.time_s,
-                    "time_low_s": row.time_s / factor,
-                    "time_high_s": row.time_s * factor,
-                    "power_w": row.power_w,
-                    "energy_j": row.energy_j,
-                    "energy_low_j": row.energy_j / factor,
-                    "energy_high_j": row.energy_j * factor,
-                    "sm_mhz": row.sm_mhz_reached,
-                    "anchored": True,
-                    "uncertainty": spread,
-                    "provenance": "measured",
-                }
-            )
-    return pd.DataFrame(rows)
+    if not records:
+        return pd.DataFrame()
+    tables = [_plain(one.table[is_reference(one.table)]).assign(gpu=one.gpu) for one in records]
+    table = pd.concat(tables, ignore_index=True)
+    spread = (table["time_std_s"] / table["time_s"]).where(table["repeats"] > 1)
+    about = table.assign(sm_mhz=table["sm_mhz_reached"], anchored=True, uncertainty=spread, provenance="measured")
+    return solo_columns(about[about["batch_size"].isin(list(batch_sizes))]).reset_index(drop=True)
 
 
 def clocks(records: Sequence[Recording], workload: str, *, batch_sizes: Iterable[int]) -> pd.DataFrame:
-    """Fig. 3: one recorded workload alone at the clocks that were recorded; columns as `motivation.clocks`.
+    """Return Fig. 3 for one recorded workload alone at the clocks that were recorded; columns as `motivation.clocks`.
 
-    The relative time is NaN where one clock was recorded only.
+    The relative time is NaN where only one clock was recorded.
     """
-    rows = []
-    for size in batch_sizes:
-        for one in records:
-            found = _plain(one.table)
-            found = found[(found["workload"] == workload) & (found["batch_size"] == size)]
-            found = found[(found["co_runners"] == "") & (found["mps_pct"] == 100)].sort_values("sm_mhz")
-            slowest = found["time_s"].max() if len(found) > 1 else np.nan
-            rows += [
-                {
-                    "workload": workload,
-                    "batch_size": size,
-                    "gpu": one.gpu,
-                    "requested_mhz": row.sm_mhz,
-                    "sm_mhz": row.sm_mhz_reached,
-                    "time_s": row.time_s,
-                    "power_w": row.power_w,
-                    "energy_j": row.energy_j,
-                    "throttled": row.throttled,
-                    "provenance": "measured",
-                    "relative_time": row.time_s / slowest,
-                }
-                for row in _tuples(found)
-            ]
+    rows: list[dict[Hashable, Any]] = []
+    for size, one in product(batch_sizes, records):
+        found = _plain(one.table)
+        found = found[(found["workload"] == workload) & (found["batch_size"] == size)]
+        found = found[(found["co_runners"] == "") & (found["mps_pct"] == 100)].sort_values("sm_mhz")
+        slowest = found["time_s"].max() if len(found) > 1 else np.nan
+        clocked = found.assign(requested_mhz=found["sm_mhz"], sm_mhz=found["sm_mhz_reached"])
+        about = clocked.assign(gpu=one.gpu, provenance="measured", relative_time=found["time_s"] / slowest)
+        rows += about[list(CLOCK_COLUMNS)].to_dict("records")
     return pd.DataFrame(rows)
 
 
@@ -115,7 +80,7 @@ def pairs(
     batch_size: int,
     mps_pct: int = 100,
 ) -> pd.DataFrame:
-    """Fig. 4: recorded pairs beside each of the two alone; columns as `motivation.pairs`."""
+    """Return Fig. 4 for recorded pairs and each of the two alone; columns as `motivation.pairs`."""
     rows = []
     for one in records:
         table = _plain(one.table)
@@ -141,13 +106,13 @@ def pairs(
 
 
 def said(records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: str, shared: bool = False) -> str:
-    """What a caption adds for the recorded GPUs: how much of a figure each record holds; empty without records.
+    """Return the end of a caption: how much of a figure each record contains; empty without records.
 
     Args:
         records: the recorded GPUs.
         frame: the figure's rows.
-        of: how many rows a GPU would have.
-        what: what they are, such as `workloads`.
+        of: number of rows of a complete GPU.
+        what: a word for the rows, such as `workloads`.
         shared: whether tasks share the GPU in the figure.
     """
     parts = []
@@ -160,9 +125,10 @@ def said(records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: st
 
 
 def covered(one: Recording) -> tuple[pd.DataFrame, str]:
-    """The rows of a record whose tasks were all recorded alone too, and a sentence on what is left out.
+    """Return the rows of a record whose tasks were all recorded alone too, and a sentence on what is left out.
 
-    A predictor knows a task by what it does alone. A record that is too small to train on gives no rows.
+    A predictor's features of a task are measured while it runs alone. A record that is too small to train on gives no
+    rows.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelledUtilisationWarning)
@@ -179,7 +145,7 @@ def covered(one: Recording) -> tuple[pd.DataFrame, str]:
 
 
 def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
-    """What predictors learn from the records: all recorded GPUs as one set, every `thin`-th row; none without."""
+    """Return the training samples of the records: all recorded GPUs as one set, every `thin`-th row; none without."""
     if not tables:
         return []
     with warnings.catch_warnings():
@@ -188,7 +154,7 @@ def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
 
 
 def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Table II with the range of each feature over the samples of each profile table, by the table's name."""
+    """Return Table II with the range of each feature over the samples of each profile table, by the table's name."""
     shown = features
     for name, table in tables.items():
         with warnings.catch_warnings():
@@ -202,7 +168,7 @@ def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> p
 
 
 def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """What is there to hold the device model against: one row a table, and one that says so if no GPU was recorded.
+    """Return the contents of profile tables: one row a table, and one that says so if no GPU was recorded.
 
     Returns:
         Columns gpu, provenance, rows, workloads, alone, shares, clocks, pairs, larger_sets, repeated (settings), note.
@@ -236,9 +202,5 @@ def _contents(table: pd.DataFrame) -> dict[str, object]:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows as the figures' workloads run: FP32 in eager execution."""
+    """Return the rows in FP32 and eager execution, as in the figures."""
     return table[(table["precision"] == "fp32") & (table["engine"] == "eager") & table["workload"].isin(list(models()))]
-
-
-def _tuples(table: pd.DataFrame) -> list[Any]:
-    return list(table.itertuples(index=False))

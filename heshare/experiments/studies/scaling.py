@@ -1,7 +1,4 @@
-"""Figures 8 to 11: average JCT and energy over GPU mixes and loads, and over numbers of tasks on one kind of GPU.
-
-How the cost of planning grows with the number of tasks at a fixed number of tasks for each GPU.
-"""
+"""Figs. 8 to 11: average JCT and energy over GPU mixes, loads and numbers of tasks; and the growth of planning time."""
 
 from collections.abc import Iterable, Sequence
 from time import perf_counter
@@ -9,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
@@ -30,12 +26,12 @@ DRAWN_NOT = ("HeShare+ JCT-opt", "HeShare+ En-opt")
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Median and 95 % bootstrap interval of average JCT and energy (both accounts) of each policy in each world.
+    """Return medians with 95 % bootstrap intervals of average JCT and energy (both accounts) of each policy and world.
 
     Args:
         runs: one row a world, repetition and policy.
-        by: the columns that tell worlds apart.
-        rng: of the bootstrap.
+        by: the columns that name a world.
+        rng: random numbers of the bootstrap.
 
     Returns:
         The columns of `by`, then title, metric, median, low, high, n, provenance.
@@ -43,36 +39,26 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
     return median_intervals(runs, [*by, "title"], variants.METRICS, rng)
 
 
-def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str, group: str) -> list[Artist]:
-    """Bars of one metric: a panel for each value of `panel`, a group for each of `group`, a bar for each policy.
+def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str, group: str) -> None:
+    """Draw bars of one metric: a panel for each value of `panel`, a group for each of `group`, a bar for each policy.
 
-    Args:
-        axes: one for each panel.
-        frame: as from `medians`; `DRAWN_NOT` are left out.
-        metric: `avg_jct_s` or `energy_active_j`.
-        panel: column of the panels.
-        group: column of the groups.
+    `frame` is as from `medians`; the titles `DRAWN_NOT` are left out. `metric` is `avg_jct_s` or `energy_active_j`.
     """
     unit, label = _UNITS[metric]
     part = frame[(frame["metric"] == metric) & ~frame["title"].isin(DRAWN_NOT)]
     part = part.assign(**{name: part[name] / unit for name in ("median", "low", "high")})
-    drawn: list[Artist] = []
     shown = list(axes)
     for ax, (title, rows) in zip(shown, part.groupby(panel, sort=False), strict=True):
-        for bar in plots.bars(ax, rows, group=group, series="title", value="median", low="low", high="high"):
-            drawn += bar
+        plots.bars(ax, rows, group=group, series="title", value="median", low="low", high="high")
         ax.set_title(str(title), fontsize=7, loc="left", pad=2)
         ax.set_ylabel(label)
-    figure = shown[0].get_figure()
-    if figure is not None:
-        figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return drawn
+    shown[0].figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
 def planning(runs: pd.DataFrame) -> pd.DataFrame:
-    """What planning adds to average JCT: nothing starts before the plan is there, so every task waits for it.
+    """Return what planning adds to average JCT: nothing starts before the plan exists, so every task waits for it.
 
-    For a controller, which decides between other events all along, it is an upper bound.
+    For an online controller, which also decides while tasks run, it is an upper bound.
 
     Args:
         runs: one row a world, repetition and policy, with `planning_s`; tasks arrive at once.
@@ -93,15 +79,9 @@ def planning(runs: pd.DataFrame) -> pd.DataFrame:
 def between(
     runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator, why: str
 ) -> dict[str, Any]:
-    """Arguments of a claim on two of HeShare's own plans: paired by world and seed.
+    """Return the arguments of a claim on two of HeShare's own plans, by title, paired by world and seed.
 
-    Args:
-        runs: one row a world, repetition and policy, with a column `world`.
-        ours: the title of the one.
-        theirs: the title of the other.
-        metric: `avg_jct_s` or `energy_active_j`.
-        rng: of the bootstrap.
-        why: what the note says besides.
+    `runs` is as in `variants.between`; `why` ends the note.
     """
     other = variants.ENERGY if metric == variants.JCT else variants.JCT
     found, beside = (variants.between(runs, ours, theirs, name, rng) for name in (metric, other))
@@ -113,14 +93,14 @@ def between(
 
 
 def front_width(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """How far HeShare's two ends are apart: the most that any plan between them could gain, as a sentence."""
+    """Return, as a sentence, how far HeShare's two ends are apart: the most that any plan between them could gain."""
     energy = variants.between(runs, "En-opt", "JCT-opt", variants.ENERGY, rng).value
     jct = variants.between(runs, "JCT-opt", "En-opt", variants.JCT, rng).value
     return f"The whole front, end to end, is {energy:+.0f} % in energy and {jct:+.0f} % in average JCT when run."
 
 
 def both_rivals(table: pd.DataFrame, ours: str, metric: str) -> dict[str, Any]:
-    """Arguments of a claim on Morak and mu-Serve at once: the rival against which we gain least counts."""
+    """Return the arguments of a claim on Morak and mu-Serve at once: the rival with the smaller gain counts."""
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
@@ -134,7 +114,7 @@ TASKS = 60
 
 
 def cluster_for(tasks: int) -> Cluster:
-    """GPUs in the proportions of `UNITS` for a number of tasks; 10,000 tasks get 1,000 GPUs."""
+    """Return GPUs in the proportions of `UNITS` for a number of tasks; 10,000 tasks get 1,000 GPUs."""
     units = 125 if tasks == 10_000 else max(1, tasks // TASKS)
     return Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNITS.items()))
 
@@ -152,14 +132,14 @@ def study(
 
     Args:
         sizes: numbers of tasks.
-        predictor: what is believed; its tables are filled before the search and timed apart.
+        predictor: its tables are filled before the search and timed apart.
         seed: of the task sets and the search.
-        effort: how hard to search.
+        effort: settings of the search.
         timed: whether to report times, which differ from run to run.
         warm: whether to search once before, unreported, so that compiling is in no row.
 
     Returns:
-        One row a size: `tasks`, `gpus`, `points` of the front, `predictor_rows` asked for the tables and, if timed,
+        One row a size: `tasks`, `gpus`, `points` of the front, `predictor_rows` of the tables and, if timed,
         `tables_s` and `search_s`.
     """
     rows = []
@@ -179,20 +159,19 @@ def study(
 
 
 def exponent(frame: pd.DataFrame) -> float:
-    """The exponent of the search's time against the number of tasks, by least squares of logarithms."""
+    """Return the exponent of the search's time against the number of tasks, by least squares of logarithms."""
     return float(np.polyfit(np.log(frame["tasks"]), np.log(frame["search_s"]), 1)[0])
 
 
-def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
-    """Seconds of search, or GPUs where no time was taken, and plans on the front, against tasks."""
-    drawn: list[Artist] = []
+def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+    """Draw seconds of search, or GPUs where no time was taken, and plans on the front, against tasks."""
     tasks = frame["tasks"].to_numpy(float)
     shown = ("search_s", "Search (s)") if "search_s" in frame else ("gpus", "GPUs")
     for ax, (column, label) in zip(axes, (shown, ("points", "Plans on the front")), strict=True):
         values = frame[column].to_numpy(float)
-        drawn += ax.plot(tasks, values, color="#0072B2", marker="o")
+        ax.plot(tasks, values, color="#0072B2", marker="o")
         if column == "search_s":
-            drawn += ax.plot(tasks, values[0] * tasks / tasks[0], color="#999999", ls="--", lw=0.8)
+            ax.plot(tasks, values[0] * tasks / tasks[0], color="#999999", ls="--", lw=0.8)
             ax.set_yscale("log")
         else:
             ax.set_ylim(0, None)
@@ -201,4 +180,3 @@ def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> list[Artist]:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="Tasks", ylabel=label)
-    return drawn

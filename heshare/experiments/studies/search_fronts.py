@@ -1,8 +1,7 @@
-"""Searches side by side: what each finds in the same task sets, how good that is, and how it got there (Fig. 7)."""
+"""Comparison of searches on the same task sets: their fronts, hypervolume, IGD+ and convergence (Fig. 7)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray
 from heshare.experiments.figures import plots, style
-from heshare.experiments.statistics import change_pct, median_interval
+from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.studies import pymoo_searches
 from heshare.experiments.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
 from heshare.experiments.studies.pymoo_searches import SearchCheckpoint
@@ -65,7 +64,7 @@ class Study:
 
 
 def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, Runner]:
-    """HeShare, and for each mutation rate some of its rivals (keys of `rivals.TITLES`), by their titles in figures."""
+    """Return HeShare and, for each mutation rate, some pymoo searches (keys of `TITLES`), by title in figures."""
     total = settings.population * settings.generations
     checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
     found: dict[str, Runner] = {
@@ -75,15 +74,12 @@ def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str
     for rate, those in names.items():
         for name in those:
             title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}"
-            run = partial(pymoo_searches.search_checkpoints, name, settings=fair, checkpoints=checkpoints, rate=rate)
-            found[title] = partial(_run, run)
+            found[title] = _pymoo(name, fair, checkpoints, rate)
     return found
 
 
-def _run(
-    run: Callable[..., list[SearchCheckpoint]], world: Instance, rng: np.random.Generator
-) -> list[SearchCheckpoint]:
-    return run(instance=world, rng=rng)
+def _pymoo(name: str, settings: Settings, checkpoints: Sequence[int], rate: pymoo_searches.Rate) -> Runner:
+    return lambda world, rng: pymoo_searches.search_checkpoints(name, world, settings, rng, checkpoints, rate=rate)
 
 
 def compare(
@@ -95,15 +91,15 @@ def compare(
     settings: Settings,
     improved: SearchSettings | None = DEFAULT_SETTINGS,
 ) -> Study:
-    """Let every system search the same task sets, and take what each finds through the same second stage.
+    """Search the same task sets with every system, and configure the schemes of each with the same second stage.
 
     Args:
-        sets: task sets by seed; the seed is the searches' too.
+        sets: task sets by seed, which is also the seed of the searches.
         cluster: the GPUs.
-        predictor: what is believed, by all alike.
+        predictor: the one that all systems use.
         runners: the systems, as from `systems`.
         settings: of the second stage.
-        improved: how hard HeShare+ searches the task sets too; None leaves it out.
+        improved: settings of HeShare+'s search; None leaves it out.
     """
     final, curves = [], []
     fronts: dict[str, list[FloatArray]] = {}
@@ -125,7 +121,7 @@ def compare(
 def ablation(
     sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
 ) -> pd.DataFrame:
-    """What each part is worth: `base` with one part replaced at a time, and all of the paper's words literally.
+    """Search and configure with one part of `base` replaced at a time, and with all of the paper's words literally.
 
     Returns:
         One row a seed and `system`: `hypervolume` and `igd_plus` of the final plans.
@@ -148,13 +144,13 @@ def _rng(seed: int, stream: int) -> np.random.Generator:
 
 
 def _measured(found: Mapping[str, FloatArray], level: FloatArray, seed: int) -> list[dict[str, object]]:
-    stick = FrontIndicators.of(list(found.values()), level)
+    indicators = FrontIndicators.of(list(found.values()), level)
     return [
         {
             "system": title,
             "seed": seed,
-            "hypervolume": stick.hypervolume(front),
-            "igd_plus": stick.igd_plus(front),
+            "hypervolume": indicators.hypervolume(front),
+            "igd_plus": indicators.igd_plus(front),
             "points": len(front),
         }
         for title, front in found.items()
@@ -162,13 +158,13 @@ def _measured(found: Mapping[str, FloatArray], level: FloatArray, seed: int) -> 
 
 
 def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, seed: int) -> list[dict[str, object]]:
-    stick = FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
+    indicators = FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
     return [
         {
             "system": title,
             "seed": seed,
             "evaluations": stage.schemes.evaluations,
-            "hypervolume": stick.hypervolume(stage.schemes.objectives),
+            "hypervolume": indicators.hypervolume(stage.schemes.objectives),
             "seconds": stage.seconds,
         }
         for title, own in stages.items()
@@ -177,7 +173,7 @@ def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, see
 
 
 def summary(final: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Each system's hypervolume and IGD+, and how `against` compares with it, seed by seed.
+    """Return each system's hypervolume and IGD+, and the change of `against` over it, paired by seed.
 
     Returns:
         Columns system, hypervolume, low, high (median, 95 % bootstrap interval), igd_plus (median), change_pct,
@@ -187,18 +183,17 @@ def summary(final: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.D
     igd_plus = final.groupby("system")["igd_plus"].median()
     rows = []
     for title in dict.fromkeys(final["system"]):
-        middle = median_interval(table[title], rng)
+        row: dict[str, Any] = {"system": title, **median_interval(table[title], rng).columns("hypervolume")}
         change = change_pct(table[against], table[title], rng)
-        row = {"system": title, "hypervolume": middle.value, "low": middle.low, "high": middle.high}
-        row |= {"igd_plus": igd_plus[title], "change_pct": change.value}
-        row |= {"change_low_pct": change.low, "change_high_pct": change.high}
-        row |= {"p_value": wilcoxon(table[against].tolist(), table[title].tolist()), "n": middle.n}
-        rows.append({**row, "provenance": "emulated"})
-    return pd.DataFrame(rows)
+        row |= {"igd_plus": igd_plus[title], **change.columns("change_pct", "change_low_pct", "change_high_pct")}
+        rows.append({**row, "p_value": wilcoxon(table[against].tolist(), table[title].tolist())})
+    found = pd.DataFrame(rows)
+    n = found.pop("n")
+    return found.assign(n=n, provenance="emulated")
 
 
 def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
-    """Median attainment surfaces over the seeds: `system`, `energy`, `jct`, each over the best that any found (1)."""
+    """Return median attainment surfaces over the seeds: `system`, `energy`, `jct`, each over the best found."""
     rows = []
     for title in titles:
         scaled = [
@@ -211,32 +206,28 @@ def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
 
 def covers_more(final: pd.DataFrame, rng: np.random.Generator, rate: str = "0.1") -> dict[str, Any]:
     """S1: the order of the hypervolumes at the paper's mutation rate; the note has the other rate too."""
-    table = summary(final, OURS, rng).set_index("system")
+    table: Any = summary(final, OURS, rng).set_index("system")
     theirs = [title for title in table.index if title.endswith(f" at {rate}")]
     holds = {title: bool(table["change_low_pct"][title] > 0) for title in theirs}
     nearest = min(theirs, key=lambda title: float(table["change_pct"][title]))
+    value, low, high = (float(table[name][nearest]) for name in ("change_pct", "change_low_pct", "change_high_pct"))
     said = ", ".join(
         f"{row.Index} {row.change_pct:+.2f} % (p = {row.p_value:.3g})"
         for row in table.itertuples()
         if str(row.Index) not in (OURS, IMPROVED)
     )
-    return {
-        "measured": float(table["change_pct"][nearest]),
-        "low": float(table["change_low_pct"][nearest]),
-        "high": float(table["change_high_pct"][nearest]),
-        "n": int(table["n"][nearest]),
-        "holds": holds,
-        "provenance": "emulated",
-        "note": f"Hypervolume of HeShare's final plans over each rival's, paired by seed: {said}. Measured: over the "
+    return ConfidenceInterval(value, low, high, int(table["n"][nearest])).claim_arguments(
+        f"Hypervolume of HeShare's final plans over each rival's, paired by seed: {said}. Measured: over the "
         f"nearest at rate {rate}, {nearest}. All have the same encoding, evaluator, evaluations and second stage.",
-    }
+        holds=holds,
+    )
 
 
 def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
-    """Fig. 7: the fronts of one seed, and the median attainment surfaces of all, at the paper's mutation rate.
+    """Draw Fig. 7: the fronts of one seed, and the median attainment surfaces of all, at the paper's mutation rate.
 
     Returns:
-        What is drawn: `panel`, `system`, `energy`, `jct`, over the best that any system found.
+        What is drawn: `panel`, `system`, `energy`, `jct`, over the best found by any system.
     """
     titles = [title for title in study.fronts if not title.endswith("1/n")]
     one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
@@ -252,7 +243,7 @@ def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
 
 
 def convergence(ax: Axes, curves: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Median hypervolume of the first stage's fronts against `evaluations` or `seconds`; returns what is drawn."""
+    """Draw the median hypervolume of stage 1's fronts against `evaluations` or `seconds`; return what is drawn."""
     drawn = curves.groupby(["system", "evaluations"], sort=False)[["hypervolume", "seconds"]].median().reset_index()
     if against == "evaluations":
         drawn = drawn.drop(columns="seconds")
@@ -264,22 +255,14 @@ def convergence(ax: Axes, curves: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 def ablation_bars(ax: Axes, table: pd.DataFrame) -> None:
-    """Median hypervolume of every ablation with its interval; `table` as from `summary`."""
+    """Draw the median hypervolume of every ablation with its interval; `table` as from `summary`."""
     place = np.arange(len(table))[::-1]
     value = table["hypervolume"].to_numpy(float)
-    spread = np.stack((value - table["low"], table["high"] - value))
+    spread = plots.interval_lengths(table, "hypervolume", "low", "high")
     literal = table["system"].str.contains("literal").to_numpy(bool)
     for chosen, index, label in ((~literal, 1, "replaced"), (literal, 0, "the paper's words literally")):
-        how = style.series_style("", index)
-        ax.errorbar(
-            value[chosen],
-            place[chosen],
-            xerr=spread[:, chosen],
-            ls="",
-            marker=how.marker,
-            color=how.colour,
-            label=label,
-        )
+        how = style.series_style("", index).line_arguments(linestyle="")
+        ax.errorbar(value[chosen], place[chosen], xerr=spread[:, chosen], label=label, **how)
     ax.axvline(value[0], color="#999999", lw=0.8)
     ax.set_yticks(place, table["system"])
     ax.set(xlabel="Relative hypervolume")

@@ -1,7 +1,8 @@
-"""Which claims survive where: each comparison with the rivals again, in worlds that differ in one thing.
+"""Sensitivity of the claims: each comparison with the rivals again, in worlds that differ in one thing.
 
-A `Condition` changes one thing for everyone (the GPUs, the tasks) or the rivals' power cap or latency limit. A `MeasuredPlace`
-is where some of the claims are measured: Fig. 6's mix, Figs. 8 and 9's loads, Figs. 10 and 11's single kinds of GPU.
+A `Condition` changes one thing for all systems (the GPUs, the tasks) or the rivals' power cap or latency limit. A
+`MeasuredPlace` is where some of the claims are measured: the mix of Fig. 6, the loads of Figs. 8 and 9, the single
+kinds of GPU of Figs. 10 and 11.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ PLUS, BETTER = "HeShare+", "better rival"
 PLANS = {"Trade-off": "heshare:trade-off", "En-opt": "heshare:en-opt", "JCT-opt": "heshare:jct-opt"}
 BASE = "as calibrated"
 ROUNDS = 1
-"""How long HeShare+ searches, see `heshare.plus.heshare_plus_policy`."""
+"""Rounds of HeShare+'s search, see `heshare.plus.heshare_plus_policy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ CONDITIONS: Sequence[Condition] = (
     Condition("tasks", "half", scale=0.5),
     Condition("tasks", "double", scale=2.0),
 )
-"""The reference and, one thing at a time, what differs from it."""
+"""The reference, and the conditions that differ from it in one thing each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ class MeasuredPlace:
     Attributes:
         name: of the place.
         cluster: the GPUs.
-        tasks: how many tasks.
+        tasks: number of tasks.
         loads: load classes; claims are over all of them.
         plans: titles of ours that are measured there.
-        forms: of the rivals; where all GPUs are alike, placement is left as the paper has it.
+        forms: of the rivals; where all GPUs are alike, only the paper's placement.
     """
 
     name: str
@@ -104,14 +105,14 @@ class MeasuredPlace:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One claim's number: where it is measured, who, against whom, in what.
+    """One number of a claim: the place, the two sides of the comparison, and the metric.
 
     Attributes:
-        id: of the claim; `+` for HeShare+ against the better rival, of which the paper knows nothing.
+        id: of the claim; `+` for HeShare+ against the better rival, which is not in the paper.
         part: which of the claim's numbers.
         place: name of the place.
         ours: the title of our policy.
-        rivals: of several, the one against which we gain least counts.
+        rivals: of several, the one with the smallest gain counts.
         metric: `energy_active_j` or `avg_jct_s`.
     """
 
@@ -124,7 +125,7 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """For a figure."""
+        """The label in a figure."""
         what = "energy" if self.metric == ENERGY else "JCT"
         against = " and ".join(rival.replace("mu-Serve", "μ-Serve") for rival in self.rivals)
         where = f" on {self.place}" if self.id.startswith("O") and self.id != "O4" else ""
@@ -155,10 +156,10 @@ MEASURES: Sequence[Measure] = (
 
 
 def conditions(axes: Sequence[str]) -> list[Condition]:
-    """The reference, and the conditions that differ from it in one of `axes`.
+    """Return the reference, and the conditions that differ from it in one of `axes`.
 
     Raises:
-        InputError: nothing differs in such a thing.
+        InputError: there is no such axis.
     """
     known = list(dict.fromkeys(each.axis for each in CONDITIONS if each.axis))
     for axis in axes:
@@ -168,7 +169,7 @@ def conditions(axes: Sequence[str]) -> list[Condition]:
 
 
 def places(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[MeasuredPlace, ...]:
-    """The places of all measures.
+    """Return the places of all measures.
 
     Args:
         cluster: the mix of GPUs.
@@ -176,16 +177,15 @@ def places(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple
         loads: load classes of G1 and G2.
         single: tasks on two GPUs of one kind.
     """
-    everybody = tuple(PLANS)
     return (
         MeasuredPlace(MIX, cluster, tasks, ("mixed",), ("Trade-off", PLUS)),
         MeasuredPlace(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
-        *(MeasuredPlace(kind, f"2x{kind}", single, ("mixed",), everybody, (PAPER,)) for kind in KINDS),
+        *(MeasuredPlace(kind, f"2x{kind}", single, ("mixed",), tuple(PLANS), (PAPER,)) for kind in KINDS),
     )
 
 
 def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict[tuple[str, str], str]:
-    """The policy of each rival in each of the forms under a condition, by (form, rival)."""
+    """Return the policy of each rival in each of the forms under a condition, by (form, rival)."""
     own = {MORAK: {"cap": condition.cap, "limit": condition.limit}, MU_SERVE: {"limit": condition.limit}}
     ends = {PAPER: "", PLACED: ":heshare-placement"}
     found = {}
@@ -204,26 +204,26 @@ def runs(
     interval_s: float,
     folder: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Everybody's runs at a place under a condition.
+    """Run all systems at a place under a condition.
 
     Args:
-        place: where.
-        condition: what differs.
+        place: the cluster, tasks and policies.
+        condition: what differs from the reference.
         seed: of all repetitions.
-        seeds: how many repetitions.
+        seeds: number of repetitions.
         interval_s: mean time between two arrivals, where tasks do not arrive at once, s.
-        folder: where finished runs are kept and looked for.
+        folder: for finished runs.
 
     Returns:
         One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Plans of ours
         have no form; `BETTER` has at each metric the better rival's value.
     """
     known = {**PLANS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
-    who = {("", title): known[title] for title in place.plans} | rivals(condition, place.forms)
+    policies = {("", title): known[title] for title in place.plans} | rivals(condition, place.forms)
     there = {gpu.name for gpu in Cluster.parse(place.cluster).kinds}
     changed = condition.world if condition.world and there & set(worlds.WORLDS[condition.world][0]) else ""
     grid = Grid(
-        policies=tuple(who.values()),
+        policies=tuple(policies.values()),
         clusters=(place.cluster,),
         tasks=(max(round(condition.scale * place.tasks), 1),),
         loads=place.loads,
@@ -236,12 +236,9 @@ def runs(
         seeds=seeds,
     )
     found = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
-    count = len(found) // len(who)
-    named = found.assign(
-        world=place.name + " " + found["load"],
-        form=[form for form, _ in who] * count,
-        title=[title for _, title in who] * count,
-    )
+    forms, titles = zip(*policies, strict=True)
+    count = len(found) // len(policies)
+    named = found.assign(world=place.name + " " + found["load"], form=forms * count, title=titles * count)
     kept = named[["world", "repetition", "form", "title", ENERGY, JCT]]
     theirs = kept[kept["form"] != ""]
     better = theirs.groupby(["world", "repetition", "form"], sort=False)[[ENERGY, JCT]].min().reset_index()
@@ -253,12 +250,12 @@ def _named(function: str, text: str) -> str:
 
 
 def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
-    """Every claim under one condition, with the rivals in both forms.
+    """Return the verdict on every claim under one condition, with the rivals in both forms.
 
     Args:
         found: the runs of each place, as from `runs`, by its name.
         condition: the condition.
-        rng: of the bootstrap.
+        rng: random numbers of the bootstrap.
 
     Returns:
         One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,

@@ -1,7 +1,7 @@
-"""Other worlds for the sensitivity study: devices, beliefs and task sets that differ from the calibrated ones.
+"""Other worlds for the sensitivity study: devices, predictors and task sets that differ from the calibrated ones.
 
-A world is named by text, as `heshare.experiments.sweeps.resolve` wants it. Where the GPUs differ, every policy believes a forest
-that was trained on a profile of those very GPUs, recorded as the shipped ones were, but with one visit to each setting.
+A world is named by text, as in `heshare.experiments.sweeps.resolve`. Where the GPUs differ, every policy uses a forest
+that was trained on a profile of those GPUs, recorded as the shipped ones were, but with one visit to each setting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,10 @@ HEAVY_SIGMA = 1.5
 
 
 def moved(model: str, sign: int) -> Constants:
-    """A model slower on T4 and V100 and faster on the A100 by each time's own standard uncertainty; -1: the reverse."""
+    """Return constants with a model slower on T4 and V100 and faster on the A100 by each time's standard uncertainty.
+
+    `sign` is 1, or -1 for the reverse.
+    """
     known = default()
     off = {gpu: 1 + known.timing[gpu, "eager", model].uncertainty for gpu in GPUS}
     factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
@@ -94,7 +97,7 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Callable[[], Constants]]] = {
 
 @cache
 def constants(world: str) -> Constants:
-    """The device constants of a world.
+    """Return the device constants of a world.
 
     Raises:
         InputError: no such world.
@@ -105,12 +108,12 @@ def constants(world: str) -> Constants:
 
 
 def devices(world: str, cluster: Cluster) -> Sequence[Device]:
-    """The GPUs of a cluster as they are in a world."""
+    """Return the emulated GPUs of a cluster in a world."""
     return [EmulatedDevice(gpu, constants=constants(world)) for gpu in cluster.gpus]
 
 
 def predictor(world: str) -> ForestPredictor:
-    """What policies believe in a world: the paper's forest, trained on a profile of it."""
+    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of it."""
     return ForestPredictor(*_trained(world))
 
 
@@ -123,7 +126,7 @@ def _trained(world: str) -> tuple[Forest, ReferenceFeatures]:
 
 
 def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
-    """A profile of a GPU with other constants: references and samples, one visit each.
+    """Record a profile of a GPU with other constants: references and samples, one visit each.
 
     Args:
         gpu: its name.
@@ -140,7 +143,7 @@ def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *
 
 
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
-    """A task set that differs from the recipe's of the same random state in one thing.
+    """Draw a task set that differs from the recipe's of the same random state in one thing.
 
     Args:
         kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
@@ -171,14 +174,13 @@ def _without_gpt2(kind: str, n: int, rng: np.random.Generator, how: Mapping[str,
 
 
 def durations_s(kind: str) -> FloatArray:
-    """As many durations as Helios' percentiles, and with their mean, s: all `alike`, or `heavy`-tailed."""
+    """Return as many durations as Helios' percentiles, with their mean, s: all `alike`, or `heavy`-tailed."""
     mean_s = helios_durations_s().mean()
     if kind == "alike":
         return np.full(PERCENTILES, mean_s)
     places = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
-    drawn: FloatArray = np.exp(HEAVY_SIGMA * np.asarray(ndtri(places), dtype=np.float64))
-    scaled: FloatArray = drawn * (mean_s / drawn.mean())
-    return scaled
+    drawn = np.exp(HEAVY_SIGMA * np.asarray(ndtri(places), dtype=np.float64))
+    return np.asarray(drawn * (mean_s / drawn.mean()))
 
 
 def _resized(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:

@@ -1,7 +1,8 @@
-"""Every system on common ground: the same single-GPU tasks, arriving as Venus' jobs do, on the same clusters."""
+"""Comparison of all systems in one shared setting: the same single-GPU tasks and clusters, arrivals as in Venus."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from heshare.world.workload import Resident, Workload
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "p99_jct_s", "utilisation")
 ARRIVE = "heshare.experiments.studies.together:as_in_venus"
-"""How a grid names `as_in_venus`."""
+"""The name of `as_in_venus` in a grid."""
 
 
 def as_in_venus(
@@ -40,10 +41,10 @@ def as_in_venus(
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
 ) -> tuple[Task, ...]:
-    """Tasks of the recipe that arrive in the bursts of a generated trace of Venus, `interval_s` apart on average.
+    """Draw tasks of the recipe that arrive in the bursts of a generated trace of Venus, `interval_s` apart on average.
 
     Args:
-        n: how many tasks.
+        n: number of tasks.
         rng: the source of randomness.
         load: see `heshare.world.task_set.task_set`.
         arrivals: has no effect: arrivals are those of the generated trace.
@@ -60,9 +61,10 @@ def as_in_venus(
 
 
 def interval_s(cluster: str, load: float) -> float:
-    """Mean time between arrivals at which a cluster is asked for such a share of what it can do, s.
+    """Return the mean time between arrivals at which a cluster has a load, as a share of its capacity, s.
 
-    It runs one task a GPU at a time; a GPU's speed is that against an A100, the mean over the models of Table IV.
+    Capacity is that of one task a GPU at a time. A GPU's speed is relative to an A100, the mean over the models of
+    Table IV.
     """
     workloads = [Workload(name, 8) for name in sorted(models())]
     speeds = [
@@ -87,50 +89,39 @@ def run_all(
     Args:
         policies: by title, as the registry names them.
         clusters: the mixes of GPUs.
-        loads: by name, as shares of what a cluster can do.
-        tasks: how many tasks a repetition has.
+        loads: by name, as shares of a cluster's capacity.
+        tasks: number of tasks of a repetition.
         seed: of all repetitions.
-        seeds: how many repetitions.
-        folder: where finished cells are kept.
+        seeds: number of repetitions.
+        folder: for finished cells.
 
     Returns:
         One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
     """
     named = {registry.canonical(text): title for title, text in policies.items()}
     parts = []
-    for cluster in clusters:
-        for name, load in loads.items():
-            grid = Grid(
-                policies=tuple(named),
-                clusters=(cluster,),
-                tasks=(tasks,),
-                draws=(ARRIVE,),
-                intervals_s=(round(interval_s(cluster, load), 3),),
-                seed=seed,
-                seeds=seeds,
-            )
-            rows = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
-            parts.append(rows.assign(title=rows["policy"].map(named), mix=cluster, load=name))
+    for cluster, (name, load) in product(clusters, loads.items()):
+        grid = Grid(
+            policies=tuple(named),
+            clusters=(cluster,),
+            tasks=(tasks,),
+            draws=(ARRIVE,),
+            intervals_s=(round(interval_s(cluster, load), 3),),
+            seed=seed,
+            seeds=seeds,
+        )
+        rows = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
+        parts.append(rows.assign(title=rows["policy"].map(named), mix=cluster, load=name))
     return pd.concat(parts, ignore_index=True)
 
 
-_OURS = "#000000"
-_BELOW: Any = {
-    "xycoords": ("data", "axes fraction"),
-    "textcoords": "offset points",
-    "ha": "center",
-    "va": "top",
-    "fontsize": 6.5,
-}
-
-
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Median and 95 % bootstrap interval of each measure of each system in each world.
+    """Return the median and 95 % bootstrap interval of each measure of each system in each world.
 
     Args:
         runs: one row a world, repetition and policy.
-        by: the columns that tell worlds apart.
-        rng: of the bootstrap.
+        by: the columns that name a world.
+        rng: random numbers of the bootstrap.
 
     Returns:
         The columns of `by`, title, then for each of `MEASURES` three columns (with `_low` and `_high`), `n`,
@@ -156,7 +147,7 @@ def _better(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) -> str:
 
 
 def products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Energy times average JCT of each system over the best system's, in each world: medians over repetitions.
+    """Return energy times average JCT of each system over the best system's, in each world: medians over repetitions.
 
     Returns:
         One row a system, one column a world; 1 is the winner.
@@ -167,12 +158,9 @@ def products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
-    """Energy against average JCT, a mark for each system; the line joins those that nothing dominates.
+    """Draw energy against average JCT, a mark for each system; the line joins those that no other dominates.
 
-    Args:
-        ax: where to draw.
-        table: rows of `medians` of one world.
-        looks: colour and marker by title.
+    `table` has the rows of `medians` of one world, `looks` the colour and marker of each title.
     """
     for row in table.itertuples():
         x, y = getattr(row, ENERGY) / 1e6, getattr(row, JCT) / 1e3
@@ -191,27 +179,26 @@ def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) 
 
 
 def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each system, no pair twice; ours are black, systems of the paper as in its figures."""
+    """Return a colour and a marker for each system, no pair twice; ours are black, others as in all figures."""
     markers = "osD^vP*XhdH8<>p"
-    colours = [
-        _OURS if "HeShare" in title else style.series_style(title, index).colour for index, title in enumerate(titles)
-    ]
+    colours = [style.series_style(title, index).colour for index, title in enumerate(titles)]
     return {
-        title: (colour, markers[at % len(markers)])
-        for at, (title, colour) in enumerate(zip(titles, colours, strict=True))
+        title: ("#000000" if "HeShare" in title else colour, marker)
+        for title, colour, marker in zip(titles, colours, cycle(markers), strict=False)
     }
 
 
 def heat(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
-    """A heat map of `products`: darker is worse, numbers in the cells, the winner of each world in bold."""
+    """Draw a heat map of `products`: darker is worse, numbers in the cells, the best of each world in bold."""
     values = table.to_numpy()
+    below: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
     ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
     worlds = [(str(each[0]), str(each[1])) for each in table.columns.to_flat_index()]
     ax.set_xticks(range(len(worlds)), [str(load) for _, load in worlds])
     for first, (mix, _) in enumerate(worlds):
         own = [place for place, (each, _) in enumerate(worlds) if each == mix]
         if first == own[0]:
-            ax.annotate(mix, (np.mean(own), 0), (0, -15), **_BELOW)
+            ax.annotate(mix, (np.mean(own), 0), (0, -15), fontsize=6.5, **below)
             ax.axvline(first - 0.5, color="white", linewidth=2)
     ax.set_yticks(range(table.shape[0]), list(table.index))
     for row, column in np.ndindex(*values.shape):

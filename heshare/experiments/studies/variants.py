@@ -1,8 +1,6 @@
-"""Rivals in three forms: as the paper has them, with HeShare's placement, and at their own best setting of a sweep.
+"""Comparison of variants: rivals in three forms, HeShare with one part removed, HeShare+ at equal energy or JCT.
 
-What each part of HeShare is worth when its plans are run: Trade-off with one part taken away, against Trade-off.
-
-HeShare+ against a rival at equal energy and at equal average JCT, by plans of its front that were run.
+A rival's forms are that of the paper, with HeShare's placement, and at its own best setting of a sweep.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from heshare.devices.task_sizes import draw
+from heshare.experiments.figures import plots
 from heshare.experiments.figures.style import series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
@@ -44,7 +42,7 @@ _CHANGE = ("change_pct", "low_pct", "high_pct")
 
 
 def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    """Every policy of the sweep: both rivals as they are and with HeShare's placement, at every setting.
+    """Return every policy of the sweep: both rivals as they are and with HeShare's placement, at every setting.
 
     Args:
         limits: latency limits of mu-Serve, multiples of the time alone.
@@ -52,7 +50,7 @@ def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[floa
         caps: power caps of Morak, shares of the TDP.
 
     Returns:
-        Names in the registry's one way to write them, the forms without a setting first.
+        Canonical names of the registry, the forms without a setting first.
     """
     ends = ("", ":heshare-placement")
     plain = [name + end for name in RIVALS.values() for end in ends]
@@ -62,16 +60,14 @@ def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[floa
 
 
 def other_seed(seed: int) -> int:
-    """A seed for choosing settings: no repetition of it shares a stream with one of `seed`, by `SeedSequence`."""
+    """Return a seed for choosing settings: no repetition of it shares a random stream with one of `seed`."""
     return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
 
 
 def best(runs: pd.DataFrame, rival: str) -> str:
-    """The policy of a rival with the least median over seeds of energy times average JCT; the first one of equals.
+    """Return the policy of a rival with the least median of energy times average JCT; the first one of equals.
 
-    Args:
-        runs: one row a repetition and policy, of other task sets than the rival is then judged on (`other_seed`).
-        rival: a name of `RIVALS`.
+    `runs` has one row a repetition and policy, of other task sets than those of the comparison (`other_seed`).
     """
     mine = runs[runs["policy"].str.match(rf"{RIVALS[rival]}(\W|$)")]
     product_js = mine[ENERGY] * mine[JCT]
@@ -79,12 +75,7 @@ def best(runs: pd.DataFrame, rival: str) -> str:
 
 
 def three(rival: str, at_best: str) -> dict[str, str]:
-    """The policy that stands for each form of a rival.
-
-    Args:
-        rival: a name of `RIVALS`.
-        at_best: the policy at its own best setting, as `best` finds it in a sweep.
-    """
+    """Return the policy of each form of a rival; `at_best` is the policy at its own best setting, as from `best`."""
     name = RIVALS[rival]
     return {PAPER: name, PLACED: f"{name}:heshare-placement", BEST: registry.canonical(at_best)}
 
@@ -92,13 +83,13 @@ def three(rival: str, at_best: str) -> dict[str, str]:
 def changes(
     runs: pd.DataFrame, forms: Mapping[str, Mapping[str, str]], ours: Sequence[str], rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Energy (both accounts) and average JCT of our policies against every form of every rival, by world and seed.
+    """Compare energy (both accounts) and average JCT of our policies with every form of every rival, paired by seed.
 
     Args:
-        runs: one row a world, repetition and policy; a column `world` tells the worlds apart where there are several.
+        runs: one row a world, repetition and policy; a column `world` names the world where there are several.
         forms: for each rival, the policy of each form, as from `three`.
         ours: titles of our policies.
-        rng: of the bootstrap.
+        rng: random numbers of the bootstrap.
 
     Returns:
         One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance.
@@ -114,10 +105,10 @@ def changes(
 
 
 def between(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator) -> ConfidenceInterval:
-    """By how many percent a metric of `ours` differs from that of `theirs`, both by title.
+    """Return by how many percent a metric of `ours` differs from that of `theirs`, both by title.
 
-    Paired by world and seed. A seed's value is the geometric mean over its worlds, and the interval is over seeds
-    alone: worlds of one seed share their task sets and are not independent.
+    Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
+    alone, because worlds of one seed share their task sets and are not independent.
     """
     index = [name for name in ("world", "repetition") if name in runs]
     table = runs.pivot_table(index=index, columns="title", values=metric)[[ours, theirs]].apply(np.log)
@@ -126,7 +117,7 @@ def between(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.ran
 
 
 def priced(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
-    """Arguments of a claim on a rival: priced in the paper's set-up, the other forms in the note.
+    """Return the arguments of a claim on a rival: its value in the paper's set-up, the other forms in the note.
 
     Args:
         table: as from `changes`.
@@ -141,20 +132,17 @@ def priced(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = 
     swept = f"at its best setting in the sweep of Fig. 6 ({_setting(rows, BEST)})"
     others = ((f"with {PLACED}", PLACED), (swept, BEST))
     said = "; ".join(f"{words} {_sized(rows, form, metric)}" for words, form in others)
-    return {
-        "measured": float(here["change_pct"]),
-        "low": float(here["low_pct"]),
-        "high": float(here["high_pct"]),
-        "n": int(here["n"]),
-        "provenance": "emulated",
-        "note": f"{rival} in the paper's set-up: random placement, {_defaults(rival)} (values of its authors or ours, "
+    value, low, high = (float(here[name]) for name in _CHANGE)
+    note = (
+        f"{rival} in the paper's set-up: random placement, {_defaults(rival)} (values of its authors or ours, "
         f"the paper states none); {_WORDS[other]} there {_sized(rows, PAPER, other)}. {rival} {said}. "
-        f"{_placement_share(rows, metric)}Paired by seed, active account. {more}".strip(),
-    }
+        f"{_placement_share(rows, metric)}Paired by seed, active account. {more}"
+    )
+    return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(note.strip())
 
 
 def _placement_share(rows: pd.DataFrame, metric: str) -> str:
-    """How many of the points HeShare's placement takes away when the rival gets it too."""
+    """Return, as a sentence, how much of a reduction is due to HeShare's placement, which the rival then has too."""
     alone, placed = (float(rows.loc[(form, metric), "change_pct"]) for form in (PAPER, PLACED))  # type: ignore[arg-type]
     if alone >= 0:
         return ""
@@ -179,12 +167,7 @@ def _defaults(rival: str) -> str:
 
 
 def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """How both rivals stand to Random as the paper has them and with HeShare's placement, as a sentence.
-
-    Args:
-        runs: a sweep with `random` and both placements of both rivals.
-        rng: of the bootstrap.
-    """
+    """Return, as a sentence, the change of both rivals, at either placement, against Random."""
     said = []
     for rival, policy in RIVALS.items():
         sizes = []
@@ -197,19 +180,15 @@ def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> str:
 
 WHOLE = "heshare:trade-off"
 POLICIES = tuple(f"{WHOLE}/{name}" for name in ABLATIONS)
-"""Trade-off with one part taken away each, by their names in the registry."""
+"""Trade-off with one part removed each, by their names in the registry."""
 
 
 def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Energy (both accounts) and average JCT of each ablation against the whole, seed by seed.
-
-    Args:
-        runs: one row a repetition and policy, with `WHOLE` and `POLICIES`.
-        rng: of the bootstrap.
+    """Compare energy (both accounts) and average JCT of each of `POLICIES` with `WHOLE`, seed by seed.
 
     Returns:
-        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. Above zero
-        the part that is missing was worth that much.
+        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. Above zero,
+        the removed part improves the metric by that much.
     """
     rows = []
     for metric in METRICS:
@@ -219,17 +198,14 @@ def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFra
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> list[Artist]:
-    """Change of energy (active account) and of average JCT, a row for each ablation; `table` as from `changes`."""
-    drawn: list[Artist] = []
+def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
+    """Draw the changes of energy (active account) and average JCT, a row for each part; see `ablation_changes`."""
     shown = ((ENERGY, "Energy (%)"), (JCT, "Average JCT (%)"))
     for index, (ax, (metric, label)) in enumerate(zip(axes, shown, strict=True)):
         part, how = table[table["metric"] == metric], series_style("", index)
         value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]
-        spread = np.maximum([value - part["low_pct"], part["high_pct"] - value], 0.0)
-        drawn += ax.errorbar(
-            value, place, xerr=spread, linestyle="", marker=how.marker, color=how.colour
-        ).get_children()
+        spread = plots.interval_lengths(part, *_CHANGE)
+        ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
         ax.axvline(0.0, color="#999999", linewidth=0.8)
         ax.set_yticks(place, list(part["part"]))
         # Linear up to 10 %: one part is worth ten times as much as any other.
@@ -239,19 +215,18 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> list[Artist]:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.set(xlabel=label, ylim=(-0.5, len(part) - 0.5), xlim=(-15, 300))
         ax.grid(axis="both")
-    return drawn
 
 
 KNEE, POINT = "HeShare+", "HeShare+, other plans"
 
 
 class FrontPoint(PlanReleasePolicy):
-    """A plan at a place along HeShare+'s front; those that share `known` plan the front once.
+    """A policy that runs one plan of HeShare+'s front; policies that share `known` plan the front once.
 
     Args:
         known: an empty list, into which the front is put.
         along: 0 is the least energy, 1 the least average JCT; None the knee.
-        effort: how hard to search.
+        effort: settings of the search.
     """
 
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
@@ -261,7 +236,7 @@ class FrontPoint(PlanReleasePolicy):
         self._known, self._along, self._effort = known, along, effort
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
-        """The batches of the plan."""
+        """Return the batches of the plan."""
         if not self._known:
             found = heshare_plus.optimise(tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort)
             self._known.append(found)
@@ -281,7 +256,7 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
         seed: of all repetitions.
         seeds: how many repetitions.
         points: how many plans besides the knee.
-        effort: how hard HeShare+ searches.
+        effort: settings of HeShare+'s search.
 
     Returns:
         One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
@@ -303,28 +278,28 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
 
 
 def at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str, rng: np.random.Generator) -> pd.DataFrame:
-    """What HeShare+ gains on a rival at equal energy, and at equal average JCT.
+    """Return the change of HeShare+ against a rival at equal energy, and at equal average JCT.
 
-    Nothing is interpolated: at equal energy it is the fastest of the plans that were run and took no more energy than
-    the rival did on the same task set; at equal JCT the one of least energy that was no slower. A seed in which no plan
-    is within the rival's value counts as no gain (0 %), and is counted.
+    Nothing is interpolated: at equal energy it is the fastest of the plans that, when run, used no more energy than
+    the rival on the same task set; at equal JCT the one of least energy that was no slower. A seed without such a plan
+    counts as no gain (0 %).
 
     Args:
         plus: as from `runs`.
         rival: one row a repetition.
-        name: what to call the rival.
-        rng: of the bootstrap.
+        name: of the rival, in the result.
+        rng: random numbers of the bootstrap.
 
     Returns:
         Two rows: rival, at, metric, change_pct, low_pct, high_pct, n, reached (seeds with a plan within), provenance.
     """
-    theirs = rival.set_index("repetition")
+    theirs: Any = rival.set_index("repetition").loc
     rows = []
     for at, metric, within in (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT)):
-        gains = []
-        for number, plans in plus.groupby("repetition"):
-            other: Any = theirs.loc[number]
-            gains.append(100 * (least_within(plans, metric, within, other[within]) / other[metric] - 1))
+        gains = [
+            100 * (least_within(plans, metric, within, theirs[number][within]) / theirs[number][metric] - 1)
+            for number, plans in plus.groupby("repetition")
+        ]
         change = median_interval(np.nan_to_num(gains, nan=0.0), rng).columns(*_CHANGE)
         reached = int(np.isfinite(gains).sum())
         rows.append({"rival": name, "at": at, "metric": metric, **change, "reached": reached})

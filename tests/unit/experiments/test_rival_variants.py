@@ -150,7 +150,7 @@ def test_a_missing_part_is_worth_what_it_costs() -> None:
         assert found[found["metric"] == metric]["change_pct"].to_numpy() == pytest.approx(size)
     assert len(found) == 3 * len(variants.POLICIES) == 15
     fig, axes = plt.subplots(1, 2)
-    assert variants.ablation_panels(axes, found)
+    variants.ablation_panels(axes, found)
     assert [label.get_text() for label in axes[0].get_yticklabels()] == list(found["part"][:5])
     plt.close(fig)
 

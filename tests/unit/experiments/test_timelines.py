@@ -46,9 +46,9 @@ def test_rows_lie_apart_and_clock_and_power_are_seen(done: Run) -> None:
     labels = done.cluster.labels
     with style.using():
         figure, ax = plt.subplots()
-        drawn = timelines.timeline_rows(ax, frame, gpus=labels, classes=CLASSES)
-        boxes = [art for art in drawn if isinstance(art, PolyCollection)]
-        strips = [art for art in drawn if isinstance(art, StepPatch)]
+        timelines.timeline_rows(ax, frame, gpus=labels, classes=CLASSES)
+        boxes = [art for art in ax.collections if isinstance(art, PolyCollection)]
+        strips = [art for art in ax.patches if isinstance(art, StepPatch)]
         assert len(boxes) == 9
         assert len(strips) == 2 * len(labels)
         for row, label in enumerate(labels):
@@ -74,6 +74,7 @@ def test_a_gpu_that_never_ran_has_its_idle_power(done: Run) -> None:
     assert idle["value"].iloc[0] > 0
     with style.using():
         figure, ax = plt.subplots()
-        assert timelines.timeline_rows(ax, frame, gpus=cluster.labels, classes=CLASSES)
+        timelines.timeline_rows(ax, frame, gpus=cluster.labels, classes=CLASSES)
+        assert len(ax.patches) == 2 * len(cluster.labels)
         plt.close(figure)
     assert isinstance(frame, pd.DataFrame)
