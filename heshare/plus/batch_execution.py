@@ -18,60 +18,45 @@ needed.
 Example: two tasks with 2 and 5 iterations, 1 s each alone at 100 W and 2 s each together at 150 W. The first ends after
 4 s, with 3 iterations of the second left: E_B = 4 s x 150 W + 3 s x 100 W, ends at 4 s and 7 s.
 
->>> time_s, power_w = np.array([[1.0, 1.0], [2.0, 2.0]]), np.array([100.0, 150.0])
+>>> time_s, power_w = np.array([[[1.0, 1.0]], [[2.0, 2.0]]]), np.array([[100.0], [150.0]])
 >>> states = np.array([[-1, 0, 0, 1]])  # of the subsets {}, {0}, {1}, {0, 1}
->>> [float(value[0]) for value in run_states(time_s, power_w, states, np.array([[2.0, 5.0]]))]
-[900.0, 11.0, 7.0]
-
-The numpy form (`run_states`) is the definition. The compiled form (`run_batch`) does the same operations in the same
-order for one batch, and the tests compare the two bit by bit.
+>>> run_batches(time_s, power_w, states, np.array([[2.0, 5.0]])).tolist()
+[[900.0, 11.0, 7.0]]
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.compiling import allocation_free
-from heshare.plus.multisets import multiset_number
+from heshare.compiling import allocation_free, compiled
 
+UNKNOWN = -1
+"""Marks a multiset that has not been predicted yet, and a state that does not exist."""
 TIED = 1 + 1e-12
 """Tasks whose ends differ by a smaller factor end in the same step, so that rounding makes no extra steps."""
 
 
-def run_states(
-    time_s: FloatArray, power_w: FloatArray, states: IntArray, iterations: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Run r batches through the states that they pass as their tasks end (the readable form).
+class RateTables(NamedTuple):
+    """Predicted times and powers as arrays for compiled code; `heshare.plus.rates` fills them.
 
-    Args:
-        time_s: seconds per iteration of the residents of each state, s, shape (states, w).
-        power_w: power of each state, W, shape (states,).
-        states: the state of every subset of each batch's members (bit i: member i runs), shape (r, 2**s).
-        iterations: work of each member, above zero, shape (r, s).
+    Numba compiles a named tuple of arrays without boxing, which a class would need.
 
-    Returns:
-        E_B in J, the sum of the members' execution times in s, and tau_B in s, each of shape (r,).
+    Attributes:
+        time_s: seconds per iteration of each resident of each state at each clock, s, shape (states, c, w).
+        power_w: the GPU's power, W, shape (states, c).
+        variant_begin: first variant of each multiset by number, `UNKNOWN` before it is predicted, shape (multisets,).
+        variant_count: the number of its variants, shape (multisets,).
+        states: the state of every subset of members of each variant (bit i: member i runs), shape (v, 2**w).
+        terms: what each member adds to the number of a multiset, from `multiset_terms`, shape (w, k).
     """
-    rows, size = iterations.shape
-    remaining, running = iterations.copy(), np.full(rows, 2**size - 1)
-    energy_j, sum_s, end_s = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    while (active := np.flatnonzero(running)).size:
-        present = running[active, None] >> np.arange(size) & 1
-        state = states[active, running[active]]
-        # Times of a state are listed for its residents only: the place of a member among those that still run.
-        place = np.maximum(np.cumsum(present, axis=1) - 1, 0)
-        iteration_s = time_s[state[:, None], place]
-        need_s = np.where(present == 1, remaining[active] * iteration_s, np.inf)
-        step_s = need_s.min(axis=1)
-        energy_j[active] += power_w[state] * step_s
-        end_s[active] += step_s
-        ended = need_s <= step_s[:, None] * TIED
-        # Member by member, as in the compiled form: another order of additions would give other last bits.
-        for member in range(size):
-            sum_s[active] += np.where(ended[:, member], end_s[active], 0.0)
-        after = remaining[active] - step_s[:, None] / iteration_s
-        remaining[active] = np.where((present == 1) & ~ended, after, remaining[active])
-        running[active] &= ~(ended << np.arange(size)).sum(axis=1)
-    return energy_j, sum_s, end_s
+
+    time_s: FloatArray
+    power_w: FloatArray
+    variant_begin: IntArray
+    variant_count: IntArray
+    states: IntArray
+    terms: IntArray
 
 
 @allocation_free
@@ -85,7 +70,7 @@ def run_batch(
     remaining: FloatArray,
     need_s: FloatArray,
 ) -> tuple[float, float, float]:
-    """Run one batch at one clock, as `run_states` does; `remaining` and `need_s` are scratch, shape (w,)."""
+    """Run one batch at one clock: E_B, sum of execution times, tau_B; `remaining` and `need_s` are scratch, (w,)."""
     for i in range(size):
         remaining[i] = iterations[i]
     running = (1 << size) - 1
@@ -113,45 +98,70 @@ def run_batch(
     return energy_j, sum_s, end_s
 
 
+@compiled
+def run_batches(time_s: FloatArray, power_w: FloatArray, states: IntArray, iterations: FloatArray) -> FloatArray:
+    """Return E_B in J, the sum of execution times in s, and tau_B in s of r batches at the first clock, shape (r, 3).
+
+    Args:
+        time_s: seconds per iteration of the residents of each state at each clock, s, shape (states, c, w).
+        power_w: power of each state, W, shape (states, c).
+        states: the state of every subset of each batch's members (bit i: member i runs), shape (r, 2**s).
+        iterations: work of each member, above zero, shape (r, s).
+    """
+    rows, size = iterations.shape
+    values, remaining, need_s = np.empty((rows, 3)), np.empty(size), np.empty(size)
+    for row in range(rows):
+        values[row, 0], values[row, 1], values[row, 2] = run_batch(
+            time_s, power_w, states[row], 0, iterations[row], size, remaining, need_s
+        )
+    return values
+
+
+class Scratch(NamedTuple):
+    """Arrays in which `batch_options` works and leaves its result.
+
+    Attributes:
+        values: out: E_B in J, sum of execution times in s, tau_B in s of each option, shape (most, 3).
+        sources: out: variant and clock of each option, shape (most, 2).
+        by_workload: out: the members' places sorted by workload, shape (w,).
+        steps: work of the members, work left, and time left, shape (3, w).
+    """
+
+    values: FloatArray
+    sources: IntArray
+    by_workload: IntArray
+    steps: FloatArray
+
+
+def scratch_for(rates: RateTables, width: int) -> Scratch:
+    """Return scratch for the options of sets of up to `width` tasks."""
+    most = int(rates.variant_count.max(initial=1)) * rates.time_s.shape[1]
+    by_workload = np.empty(width, dtype=np.int64)
+    return Scratch(np.empty((most, 3)), np.empty((most, 2), dtype=np.int64), by_workload, np.empty((3, width)))
+
+
 @allocation_free
 def batch_options(
+    rates: RateTables,
+    first: int,
     members: IntArray,
     size: int,
     workload: IntArray,
     iterations: FloatArray,
-    time_s: FloatArray,
-    power_w: FloatArray,
-    variant_begin: IntArray,
-    variant_count: IntArray,
-    states: IntArray,
-    multiset_begin: IntArray,
-    coefficients: IntArray,
-    values: FloatArray,
-    sources: IntArray,
-    by_workload: IntArray,
-    multiset: IntArray,
-    scratch: FloatArray,
+    scratch: Scratch,
 ) -> int:
-    """Fill `values`, `sources` and `by_workload` with the non-dominated options of one batch; return how many.
+    """Fill `scratch` with the non-dominated options of one batch; return how many, or `UNKNOWN` if not predicted yet.
 
     Args:
+        rates: the tables of one type of GPU, or of several, one after the other.
+        first: the place of the type's first multiset in them.
         members: the members' task indices, shape (w,), of which the first `size` count.
         size: the number of members.
         workload: the workload of every task, shape (n,).
         iterations: the iterations of every task, shape (n,).
-        time_s: as in `RateTables`, as the next four.
-        power_w: as in `RateTables`.
-        variant_begin: as in `RateTables`.
-        variant_count: as in `RateTables`.
-        states: as in `RateTables`.
-        multiset_begin: from `multiset_begins`.
-        coefficients: from `binomials`.
-        values: out: E_B in J, sum of execution times in s, tau_B in s, shape (o, 3).
-        sources: out: variant and clock, shape (o, 2).
-        by_workload: out: the members' places sorted by workload, shape (w,).
-        multiset: scratch, shape (w,).
-        scratch: scratch, shape (3, w).
+        scratch: filled.
     """
+    values, sources, by_workload, steps = scratch
     # Insertion sort: the sets have at most eight members, and the order of equal workloads has to stay.
     for i in range(size):
         place = i
@@ -159,45 +169,38 @@ def batch_options(
             by_workload[place] = by_workload[place - 1]
             place -= 1
         by_workload[place] = i
+    number = first
     for i in range(size):
         task = members[by_workload[i]]
-        multiset[i], scratch[0, i] = workload[task], iterations[task]
-    number = multiset_number(multiset, size, multiset_begin, coefficients)
+        number += rates.terms[i, workload[task]]
+        steps[0, i] = iterations[task]
+    if rates.variant_begin[number] == UNKNOWN:
+        return UNKNOWN
     count = 0
-    for variant in range(variant_begin[number], variant_begin[number] + variant_count[number]):
-        for clock in range(time_s.shape[1]):
-            energy_j, sum_s, end_s = run_batch(
-                time_s, power_w, states[variant], clock, scratch[0], size, scratch[1], scratch[2]
+    for variant in range(rates.variant_begin[number], rates.variant_begin[number] + rates.variant_count[number]):
+        for clock in range(rates.time_s.shape[1]):
+            values[count, 0], values[count, 1], values[count, 2] = run_batch(
+                rates.time_s, rates.power_w, rates.states[variant], clock, steps[0], size, steps[1], steps[2]
             )
-            count = _insert_option(values, sources, count, energy_j, sum_s, end_s, variant, clock)
+            sources[count, 0], sources[count, 1] = variant, clock
+            count = _without_dominated(values, sources, count)
     return count
 
 
 @allocation_free
-def _insert_option(
-    values: FloatArray,
-    sources: IntArray,
-    count: int,
-    energy_j: float,
-    sum_s: float,
-    end_s: float,
-    variant: int,
-    clock: int,
-) -> int:
-    """Append an option unless another one is as good in all three values; drop those that it dominates.
+def _without_dominated(values: FloatArray, sources: IntArray, last: int) -> int:
+    """Drop the last option if another one is as good in all values, else those that it dominates; return their number.
 
-    The options keep the order in which they were appended, so that ties are resolved alike in every process.
+    The options keep their order, so that ties are resolved alike in every process.
     """
-    for i in range(count):
-        if values[i, 0] <= energy_j and values[i, 1] <= sum_s and values[i, 2] <= end_s:
-            return count
+    for i in range(last):
+        if values[i, 0] <= values[last, 0] and values[i, 1] <= values[last, 1] and values[i, 2] <= values[last, 2]:
+            return last
     kept = 0
-    for i in range(count):
-        if not (energy_j <= values[i, 0] and sum_s <= values[i, 1] and end_s <= values[i, 2]):
-            if kept != i:
-                values[kept, 0], values[kept, 1], values[kept, 2] = values[i, 0], values[i, 1], values[i, 2]
-                sources[kept, 0], sources[kept, 1] = sources[i, 0], sources[i, 1]
+    for i in range(last + 1):
+        better = values[last, 0] <= values[i, 0] and values[last, 1] <= values[i, 1] and values[last, 2] <= values[i, 2]
+        if i == last or not better:
+            values[kept, 0], values[kept, 1], values[kept, 2] = values[i, 0], values[i, 1], values[i, 2]
+            sources[kept, 0], sources[kept, 1] = sources[i, 0], sources[i, 1]
             kept += 1
-    values[kept, 0], values[kept, 1], values[kept, 2] = energy_j, sum_s, end_s
-    sources[kept, 0], sources[kept, 1] = variant, clock
-    return kept + 1
+    return kept

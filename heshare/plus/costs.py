@@ -21,18 +21,10 @@ Both are sums over batches, so also over GPUs, and a batch needs nothing of the 
 Example: tasks with 2 and 5 iterations on the toy GPU, which take 1 s each alone and take turns together, at 110 W. The
 lower one of its two clocks is dominated. The first task alone costs 220 J; together the tasks end at 4 s and 7 s.
 
->>> from heshare.scheduling.objectives import make_instance
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.cluster import Cluster
->>> from heshare.world.task import Task
->>> from heshare.world.workload import Workload
->>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
->>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(),)), predictor), predictor)
->>> options = costs.options(0, np.array([[0, EMPTY], [0, 1]]))
->>> options.begin.tolist(), options.sm_mhz.tolist()
-([0, 1, 2], [1000, 1000])
->>> [np.round(values, 6).tolist() for values in (options.energy_j, options.sum_s, options.end_s)]
-[[220.0, 770.0], [2.0, 11.0], [2.0, 7.0]]
+>>> from heshare.testing.toy import toy_instance
+>>> options = BatchCosts(*toy_instance([2.0, 5.0])).options(0, np.array([[0, EMPTY], [0, 1]]))
+>>> options.begin.tolist(), options.sm_mhz.tolist(), options.values.round(6).tolist()
+([0, 1, 2], [1000, 1000], [[220.0, 2.0, 2.0], [770.0, 11.0, 7.0]])
 
 Source: the paper, Section III-C, Eqs. 11 to 15. SPT order minimises the sum of completion times of one machine without
 batches: Smith 1956, doi:10.1002/nav.3800030106. Batching on one machine: Potts and Kovalyov 2000,
@@ -49,8 +41,7 @@ import numpy as np
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled, lengthened
 from heshare.errors import InputError, require
-from heshare.plus.batch_execution import batch_options
-from heshare.plus.multisets import binomials, multiset_begins
+from heshare.plus.batch_execution import RateTables, Scratch, batch_options, scratch_for
 from heshare.plus.rates import Rates
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
@@ -104,19 +95,21 @@ class BatchOptions:
 
     Attributes:
         begin: set i has options `begin[i]` to `begin[i + 1]`, none if it does not fit, shape (m + 1,).
-        energy_j: E_B, J, shape (o,).
-        sum_s: sum of the members' execution times, s, shape (o,).
-        end_s: tau_B, s, shape (o,).
+        values: E_B in J, the sum of the members' execution times in s, and tau_B in s, shape (o, 3).
         sm_mhz: the clock, MHz, shape (o,).
         mps_pct: percentage of each member in the order of the question, 0 beyond the set's size, shape (o, w).
     """
 
     begin: IntArray
-    energy_j: FloatArray
-    sum_s: FloatArray
-    end_s: FloatArray
+    values: FloatArray
     sm_mhz: IntArray
     mps_pct: IntArray
+
+    def part(self, start: int, stop: int) -> BatchOptions:
+        """Return the options of some consecutive sets."""
+        begin = self.begin[start : stop + 1]
+        rows = slice(begin[0], begin[-1])
+        return BatchOptions(begin - begin[0], self.values[rows], self.sm_mhz[rows], self.mps_pct[rows])
 
 
 class BatchCosts:
@@ -140,8 +133,6 @@ class BatchCosts:
         memory_mib: memory of each type of GPU, MiB, shape (kinds,).
         clients: MPS clients of each type of GPU, shape (kinds,).
         rates: the tables of each type of GPU.
-        multiset_begin: from `multiset_begins`, of the task set's workloads.
-        coefficients: from `binomials`, of the task set's workloads.
     """
 
     def __init__(self, world: Instance, predictor: Predictor, choices: BatchChoices = DEFAULT_CHOICES) -> None:
@@ -150,8 +141,6 @@ class BatchCosts:
         workloads = tuple(sorted({task.workload for task in world.tasks}))
         index = {workload: number for number, workload in enumerate(workloads)}
         self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
-        self.multiset_begin = multiset_begins(len(workloads), choices.width)
-        self.coefficients = binomials(len(workloads), choices.width)
         clocks_mhz = clock_candidates(world, Settings(clocks=choices.clocks))
         self.rates = tuple(
             Rates(
@@ -226,58 +215,47 @@ class BatchCosts:
         fits = self.fit_together(kind, tasks)
         self.fill(kind, tasks[fits])
         sizes = np.where(fits, (tasks != EMPTY).sum(axis=1), 0)
-        table = self.rates[kind].tables
-        most = int(table.variant_count.max(initial=1)) * len(table.clocks_mhz)
+        rates = self.rates[kind]
         begin, values, clock, mps_pct = list_options(
-            np.ascontiguousarray(tasks, dtype=np.int64), sizes, self.workload, self.iterations, table.time_s,
-            table.power_w, table.variant_begin, table.variant_count, table.states, table.mps_pct, self.multiset_begin,
-            self.coefficients, most,
-        )  # fmt: skip
-        return BatchOptions(begin, values[:, 0], values[:, 1], values[:, 2], table.clocks_mhz[clock], mps_pct)
+            rates.tables,
+            rates.mps_pct,
+            scratch_for(rates.tables, tasks.shape[1]),
+            np.ascontiguousarray(tasks, dtype=np.int64),
+            sizes,
+            self.workload,
+            self.iterations,
+        )
+        return BatchOptions(begin, values, rates.clocks_mhz[clock], mps_pct)
 
 
 @compiled
 def list_options(
+    rates: RateTables,
+    variant_pct: IntArray,
+    scratch: Scratch,
     tasks: IntArray,
     sizes: IntArray,
     workload: IntArray,
     iterations: FloatArray,
-    time_s: FloatArray,
-    power_w: FloatArray,
-    variant_begin: IntArray,
-    variant_count: IntArray,
-    states: IntArray,
-    variant_pct: IntArray,
-    multiset_begin: IntArray,
-    coefficients: IntArray,
-    most: int,
 ) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
-    """Return the options of m sets, `most` each at most: begins, values (o, 3), clock indices, percentages (o, w)."""
+    """Return the options of m sets of `sizes` tasks: begins, values (o, 3), clock indices, percentages (o, w)."""
     m, width = tasks.shape
     begin = np.zeros(m + 1, dtype=np.int64)
     room = 64 + 8 * m
     values, clock = np.empty((room, 3)), np.empty(room, dtype=np.int64)
     mps_pct = np.zeros((room, width), dtype=np.int64)
-    set_values, sources = np.empty((most, 3)), np.empty((most, 2), dtype=np.int64)
-    by_workload, multiset = np.empty(width, dtype=np.int64), np.empty(width, dtype=np.int64)
-    scratch = np.empty((3, width))
     used = 0
     for row in range(m):
-        count = 0
-        if sizes[row] > 0:
-            count = batch_options(
-                tasks[row], sizes[row], workload, iterations, time_s, power_w, variant_begin, variant_count, states,
-                multiset_begin, coefficients, set_values, sources, by_workload, multiset, scratch,
-            )  # fmt: skip
+        count = batch_options(rates, 0, tasks[row], sizes[row], workload, iterations, scratch) if sizes[row] > 0 else 0
         if used + count > len(values):
             values, clock = lengthened(values, used + count), lengthened(clock, used + count)
             mps_pct = lengthened(mps_pct, used + count)
         for i in range(count):
-            values[used] = set_values[i]
-            clock[used] = sources[i, 1]
-            # Percentages are stored by workload; the result lists them in the order of the question.
+            values[used] = scratch.values[i]
+            clock[used] = scratch.sources[i, 1]
+            # Percentages are stored by workload; the result lists them in the order of the members.
             for member in range(sizes[row]):
-                mps_pct[used, by_workload[member]] = variant_pct[sources[i, 0], member]
+                mps_pct[used, scratch.by_workload[member]] = variant_pct[scratch.sources[i, 0], member]
             used += 1
         begin[row + 1] = used
     return begin, values[:used].copy(), clock[:used].copy(), mps_pct[:used].copy()

@@ -22,24 +22,25 @@ points that were kept.
 Example: two fronts of two points each. Of the four sums (4, 9), (7, 8), (5, 5) and (8, 4), the second is dominated by
 the third, which is the sum of point 1 of the first front and point 0 of the second.
 
->>> first, second = (np.array([1.0, 2.0]), np.array([6.0, 2.0])), (np.array([3.0, 6.0]), np.array([3.0, 2.0]))
+>>> first, second = np.array([[1.0, 6.0], [2.0, 2.0]]), np.array([[3.0, 3.0], [6.0, 2.0]])
 >>> [values.tolist() for values in sum_fronts([first, second], limit=10)]
-[[4.0, 5.0, 8.0], [9.0, 5.0, 4.0], [[0, 0], [1, 0], [1, 1]]]
+[[[4.0, 9.0], [5.0, 5.0], [8.0, 4.0]], [[0, 0], [1, 0], [1, 1]]]
 
 Sources: labels: Martins 1984, doi:10.1016/0377-2217(84)90077-8, and Ehrgott 2005, doi:10.1007/3-540-27659-9, Chapter 9.
 Minkowski sums of fronts: Karathanasis, Kontogiannis and Zaroliagis 2025, doi:10.4230/LIPIcs.ESA.2025.59.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.compiling import compiled
+from heshare.compiling import compiled, lengthened
 from heshare.plus.costs import BatchCosts, BatchOptions
 from heshare.plus.search_settings import SearchSettings
 from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import non_dominated, non_dominated_indices, thin
 from heshare.scheduling.plan import Batch, Plan
 
@@ -54,90 +55,133 @@ _NO_POINT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFront:
-    """The front of one queue, with the labels from which its batches are read.
+class FeasibleBatches:
+    """Batches that one type of GPU could run, and their options.
 
     Attributes:
-        energy_j: energy, J, ascending, shape (f,).
-        jct_s: sum of JCTs, s, shape (f,).
-        option: the option of each label's first batch, -1 at the end, shape (labels,).
-        size: tasks in that batch, 0 at the end, shape (labels,).
-        rest: the label of the tasks behind it, -1 at the end, shape (labels,).
-        first: the labels of the whole queue, shape (f,).
+        order: tasks in the type's SPT order, shape (n,); a task's place here is its position.
+        sets: positions of each batch's tasks, ascending, `EMPTY` beyond its size, shape (m, w).
+        options: the options of each; none for a set that the GPU cannot run.
     """
 
-    energy_j: FloatArray
-    jct_s: FloatArray
-    option: IntArray
-    size: IntArray
-    rest: IntArray
-    first: IntArray
+    order: IntArray
+    sets: IntArray
+    options: BatchOptions
 
-    def batches(self, point: int) -> list[tuple[int, int]]:
-        """Return size and option of each batch in order of execution, for one point of the front."""
-        label, result = int(self.first[point]), []
-        while self.size[label]:
-            result.append((int(self.size[label]), int(self.option[label])))
-            label = int(self.rest[label])
+    def batch(self, option: int, world: Instance) -> Batch:
+        """Return the batch of a plan that an option stands for."""
+        row = int(np.searchsorted(self.options.begin, option, side="right")) - 1
+        positions = self.sets[row][self.sets[row] != EMPTY]
+        ids = tuple(world.tasks[task].id for task in self.order[positions].tolist())
+        mps_pct = tuple(self.options.mps_pct[option, : len(ids)].tolist())
+        return Batch(ids, mps_pct, int(self.options.sm_mhz[option]))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFronts:
+    """The fronts of queues on one type of GPU: a point is an option of the first batch and a point of a shorter queue.
+
+    Attributes:
+        begin: queue q has the points `begin[q]` to `begin[q + 1]`, none if it cannot run, shape (q + 1,).
+        points: [energy in J, sum of JCTs in s], by energy in each queue, shape (l, 2).
+        option: the option of the queue's first batch, -1 for the empty queue, shape (l,).
+        rest: the point of the rest of the queue, -1 for the empty queue, shape (l,).
+    """
+
+    begin: IntArray
+    points: FloatArray
+    option: IntArray
+    rest: IntArray
+
+    def of(self, queue: int) -> FloatArray:
+        """Return the front of one queue, shape (m, 2)."""
+        return self.points[self.begin[queue] : self.begin[queue + 1]]
+
+    def options(self, point: int) -> list[int]:
+        """Return the options of a point's batches, in order of execution."""
+        result = []
+        while self.option[point] >= 0:
+            result.append(int(self.option[point]))
+            point = int(self.rest[point])
         return result
 
 
-def queue_front(
-    length: int, width: int, begin: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray, limit: int
-) -> QueueFront:
-    """Return the front of one queue over all ways to cut it into batches and to configure them.
+def suffix_fronts(length: int, width: int, options: BatchOptions, limit: int) -> QueueFronts:
+    """Return the front of each suffix of a queue, over all ways to cut it into batches and to configure them.
 
     Args:
-        length: tasks in the queue.
+        length: tasks in the queue; suffix i has its last i tasks.
         width: the largest number of tasks of a batch.
-        begin: the set of `size` tasks from position j has options from `begin[j * width + size - 1]` on.
-        energy_j: E_B of each option, J.
-        sum_s: sum of execution times of each option, s.
-        end_s: tau_B of each option, s.
-        limit: about how many labels a position keeps; a queue whose fronts are smaller has its exact front.
+        options: of the sets of 1, 2 .. width tasks from every position, as `suffix_sets` lists them.
+        limit: about how many points a suffix keeps; a queue whose fronts are smaller has its exact front.
     """
-    return QueueFront(*_label_queue(length, width, begin, energy_j, sum_s, end_s, limit))
+    suffix, taken = np.arange(length + 1)[:, None], np.arange(width)
+    row = np.where(taken < suffix, (length - suffix) * width + taken, -1)
+    return QueueFronts(
+        *label_queues(row, suffix - taken - 1, suffix[:, 0], options.begin, options.values, limit, _SAME)
+    )
+
+
+def suffix_sets(length: int, width: int) -> IntArray:
+    """Return the positions of 1, 2 .. width tasks from every position of a queue, shape (length * width, width).
+
+    A set that would reach beyond the end has fewer tasks; the labels never refer to it.
+    """
+    position = np.arange(length)[:, None, None] + np.arange(width)
+    within = np.arange(width) <= np.arange(width)[:, None]
+    return np.where(within & (position < length), position, EMPTY).reshape(-1, width)
 
 
 @compiled
-def _label_queue(
-    length: int, width: int, begin: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray, limit: int
-) -> tuple[FloatArray, FloatArray, IntArray, IntArray, IntArray, IntArray]:
-    total_j, total_s = np.zeros(1), np.zeros(1)
-    option, size, rest = np.full(1, -1), np.zeros(1, dtype=np.int64), np.full(1, -1)
-    spans = np.zeros((length + 1, 2), dtype=np.int64)
-    spans[length, 1] = 1
-    for j in range(length - 1, -1, -1):
+def label_queues(
+    row: IntArray, rest: IntArray, length: IntArray, begin: IntArray, values: FloatArray, limit: int, tolerance: float
+) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
+    """Return the arrays of `QueueFronts` of q queues, of which the first is the empty one.
+
+    Args:
+        row: the set of the first 1, 2 .. w tasks of each queue, -1 beyond its length, shape (q, w).
+        rest: the queue without them, which is listed before, shape (q, w).
+        length: tasks of each queue, shape (q,).
+        begin: the first option of each set, and the number of options, shape (m + 1,).
+        values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
+        limit: about how many points a queue keeps.
+        tolerance: a point must be better in JCT by more than this share of it.
+    """
+    spans = np.zeros(len(row) + 1, dtype=np.int64)
+    points, links = np.zeros((1024, 2)), np.full((1024, 2), -1)
+    spans[1] = used = 1
+    for queue in range(1, len(row)):
+        batches = min(row.shape[1], length[queue])
         count = 0
-        for taken in range(1, min(width, length - j) + 1):
-            options = begin[j * width + taken] - begin[j * width + taken - 1]
-            count += options * (spans[j + taken, 1] - spans[j + taken, 0])
-        new_j, new_s = np.empty(count), np.empty(count)
-        new_option, new_size = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        new_rest = np.empty(count, dtype=np.int64)
-        used = 0
-        for taken in range(1, min(width, length - j) + 1):
-            behind = length - j - taken
-            for first in range(begin[j * width + taken - 1], begin[j * width + taken]):
-                for label in range(spans[j + taken, 0], spans[j + taken, 1]):
-                    new_j[used] = energy_j[first] + total_j[label]
-                    new_s[used] = sum_s[first] + behind * end_s[first] + total_s[label]
-                    new_option[used], new_size[used], new_rest[used] = first, taken, label
-                    used += 1
-        kept = thinned_front(new_j, new_s, limit)
-        spans[j, 0] = len(total_j)
-        total_j, total_s = np.append(total_j, new_j[kept]), np.append(total_s, new_s[kept])
-        option, size = np.append(option, new_option[kept]), np.append(size, new_size[kept])
-        rest = np.append(rest, new_rest[kept])
-        spans[j, 1] = len(total_j)
-    whole = np.arange(spans[0, 0], spans[0, 1])
-    return total_j[whole], total_s[whole], option, size, rest, whole
+        for i in range(batches):
+            options = begin[row[queue, i] + 1] - begin[row[queue, i]]
+            count += options * (spans[rest[queue, i] + 1] - spans[rest[queue, i]])
+        energy_j, jct_s, link = np.empty(count), np.empty(count), np.empty((count, 2), dtype=np.int64)
+        filled = 0
+        for i in range(batches):
+            behind = rest[queue, i]
+            for option in range(begin[row[queue, i]], begin[row[queue, i] + 1]):
+                own_s = values[option, 1] + length[behind] * values[option, 2]
+                for label in range(spans[behind], spans[behind + 1]):
+                    energy_j[filled] = values[option, 0] + points[label, 0]
+                    jct_s[filled] = own_s + points[label, 1]
+                    link[filled, 0], link[filled, 1] = option, label
+                    filled += 1
+        kept = thinned_front(energy_j, jct_s, limit, tolerance)
+        if used + len(kept) > len(points):
+            points, links = lengthened(points, used + len(kept)), lengthened(links, used + len(kept))
+        for index in kept:
+            points[used, 0], points[used, 1] = energy_j[index], jct_s[index]
+            links[used] = link[index]
+            used += 1
+        spans[queue + 1] = used
+    return spans, points[:used].copy(), links[:used, 0].copy(), links[:used, 1].copy()
 
 
 @compiled
-def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int) -> IntArray:
+def thinned_front(energy_j: FloatArray, jct_s: FloatArray, limit: int, tolerance: float = _SAME) -> IntArray:
     """Return the indices of the non-dominated of m points by energy, at most about `limit` of them."""
-    front = non_dominated_indices(energy_j, jct_s, _SAME)
+    front = non_dominated_indices(energy_j, jct_s, tolerance)
     if len(front) <= limit:
         return front
     return _thinned(front, energy_j, jct_s, limit)
@@ -178,51 +222,41 @@ def _thinned(front: IntArray, energy_j: FloatArray, jct_s: FloatArray, limit: in
 
 
 @compiled
-def sum_two_fronts(
-    left_j: FloatArray, left_s: FloatArray, right_j: FloatArray, right_s: FloatArray, limit: int
-) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
-    """Return the front of all sums of a point of one front and a point of another.
-
-    Returns:
-        Energy and sum of JCTs of each sum that stays, and the index of either summand, each of shape (f,).
-    """
-    count = len(right_j)
-    all_j, all_s = np.empty(len(left_j) * count), np.empty(len(left_j) * count)
-    for i in range(len(left_j)):
+def _sum_of_two(left: FloatArray, right: FloatArray, limit: int) -> tuple[FloatArray, IntArray]:
+    """Return the front of all sums of a point of one front and a point of another, and the number of each sum."""
+    count = len(right)
+    energy_j, jct_s = np.empty(len(left) * count), np.empty(len(left) * count)
+    for i in range(len(left)):
         for j in range(count):
-            all_j[i * count + j] = left_j[i] + right_j[j]
-            all_s[i * count + j] = left_s[i] + right_s[j]
-    kept = thinned_front(all_j, all_s, limit)
-    return all_j[kept], all_s[kept], kept // count, kept % count
+            energy_j[i * count + j] = left[i, 0] + right[j, 0]
+            jct_s[i * count + j] = left[i, 1] + right[j, 1]
+    kept = thinned_front(energy_j, jct_s, limit)
+    return np.column_stack((energy_j[kept], jct_s[kept])), kept
 
 
-def sum_fronts(fronts: list[tuple[FloatArray, FloatArray]], limit: int) -> tuple[FloatArray, FloatArray, IntArray]:
+def sum_fronts(fronts: Sequence[FloatArray], limit: int) -> tuple[FloatArray, IntArray]:
     """Return the Minkowski sum of fronts, exact as long as partial sums stay within the limit.
 
     The halves are summed first, so that the work grows with the number of fronts and no faster.
 
+    Args:
+        fronts: [energy in J, sum of JCTs in s] by energy, shape (m, 2) each.
+        limit: about how many points a partial sum keeps.
+
     Returns:
-        Energy in J and sum of JCTs in s, each of shape (f,), and the chosen point of each front, shape (f, q).
+        The points of the sum, shape (f, 2), and the chosen point of each front, shape (f, q).
     """
     if not fronts:
-        return np.zeros(1), np.zeros(1), np.zeros((1, 0), dtype=np.int64)
+        return np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
     if len(fronts) == 1:
-        energy_j, jct_s = fronts[0]
+        energy_j, jct_s = fronts[0].T.copy()
         kept = thinned_front(energy_j, jct_s, limit)
-        return energy_j[kept], jct_s[kept], kept[:, None]
+        return fronts[0][kept], kept[:, None]
     half = len(fronts) // 2
-    left_j, left_s, left = sum_fronts(fronts[:half], limit)
-    right_j, right_s, right = sum_fronts(fronts[half:], limit)
-    energy_j, jct_s, left_point, right_point = sum_two_fronts(left_j, left_s, right_j, right_s, limit)
-    return energy_j, jct_s, np.concatenate((left[left_point], right[right_point]), axis=1)
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredQueue:
-    """The front of a queue, and the options that its labels name."""
-
-    front: QueueFront
-    options: BatchOptions
+    left, from_left = sum_fronts(fronts[:half], limit)
+    right, from_right = sum_fronts(fronts[half:], limit)
+    points, pair = _sum_of_two(left, right, limit)
+    return points, np.concatenate((from_left[pair // len(right)], from_right[pair % len(right)]), axis=1)
 
 
 class FrontArchive:
@@ -231,14 +265,17 @@ class FrontArchive:
     Args:
         costs: the options of batches.
         settings: the limits of labels, sums and the front.
+
+    Attributes:
+        points: [energy in J, sum of JCTs in s] of the front so far, by energy, shape (m, 2).
     """
 
     def __init__(self, costs: BatchCosts, settings: SearchSettings) -> None:
         self._costs, self._front_plans = costs, settings.front_plans
         self._labels, self._sum_points = settings.front_limits(costs.world.k)
-        self._stored: dict[Queue, _StoredQueue] = {}
+        self._stored: dict[Queue, tuple[QueueFronts, FeasibleBatches]] = {}
         self._seen: set[tuple[Queue, ...]] = set()
-        self._points = np.zeros((0, 2))
+        self.points = np.zeros((0, 2))
         self._sources: list[tuple[tuple[Queue, ...], IntArray]] = []
 
     def add(self, schemes: Iterable[IntArray]) -> None:
@@ -257,15 +294,11 @@ class FrontArchive:
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
-        return np.asarray(self._points / np.array([1.0, self._costs.world.n]))
-
-    def totals(self) -> tuple[FloatArray, FloatArray]:
-        """Return energy in J and sum of JCTs in s of the front so far, by energy, each of shape (m,)."""
-        return self._points[:, 0].copy(), self._points[:, 1].copy()
+        return np.asarray(self.points / np.array([1.0, self._costs.world.n]))
 
     def weight_range(self) -> tuple[float, float]:
         """Return the smallest and the largest slope of the front, which is a weight on the sum of JCTs, J / s."""
-        points = self._points
+        points = self.points
         if len(points) < 2:
             return 1.0, 1.0
         # Neighbours that almost coincide have extreme slopes; a few points spread over the front have not.
@@ -279,12 +312,8 @@ class FrontArchive:
         kept = np.flatnonzero(non_dominated(objectives))
         kept = kept[thin(objectives[kept], self._front_plans)]
         batches: QueueBatches = {}
-        plans, world = [], self._costs.world
-        for point in kept.tolist():
-            queues = self.queues(point, batches)
-            energy_j, jct_s = float(objectives[point, 0]), float(objectives[point, 1])
-            plans.append(Plan(world.cluster, world.tasks, queues, energy_j, jct_s))
-        return tuple(plans), objectives[kept]
+        queues = [self.queues(point, batches) for point in kept.tolist()]
+        return plans_of(self._costs.world, queues, objectives[kept]), objectives[kept]
 
     def queues(self, point: int, batches: QueueBatches) -> tuple[tuple[Batch, ...], ...]:
         """Return the batches of each GPU at one point; queues in `batches` are taken from there, new ones are added."""
@@ -303,67 +332,46 @@ class FrontArchive:
         """Compute the fronts of queues; the options of all queues of a type are computed at once."""
         width = self._costs.choices.width
         for kind in sorted({kind for kind, _ in queues}):
-            of_kind = [queue for queue in queues if queue[0] == kind]
-            options = self._costs.options(kind, np.concatenate([_intervals(tasks, width) for _, tasks in of_kind]))
-            row = 0
-            for queue in of_kind:
-                length = len(queue[1])
-                part = _part(options, row, row + length * width)
-                row += length * width
-                front = queue_front(length, width, part.begin, part.energy_j, part.sum_s, part.end_s, self._labels)
-                self._stored[queue] = _StoredQueue(front, part)
+            of_kind = [(np.array(tasks), suffix_sets(len(tasks), width)) for at, tasks in queues if at == kind]
+            tasks_of_sets = [np.where(sets == EMPTY, EMPTY, order[sets]) for order, sets in of_kind]
+            options, row = self._costs.options(kind, np.concatenate(tasks_of_sets)), 0
+            for order, sets in of_kind:
+                part = options.part(row, row + len(sets))
+                row += len(sets)
+                front = suffix_fronts(len(order), width, part, self._labels)
+                self._stored[kind, tuple(order.tolist())] = front, FeasibleBatches(order, sets, part)
 
     def _add_points(self, queues: tuple[Queue, ...]) -> None:
         """Add the front of an assignment to the points."""
         used = [gpu for gpu, queue in enumerate(queues) if queue[1]]
-        fronts = [self._stored[queues[gpu]].front for gpu in used]
-        energy_j, jct_s, chosen = sum_fronts([(front.energy_j, front.jct_s) for front in fronts], self._sum_points)
-        jct_s = jct_s + sum(float(self._costs.world.begin_s[gpu]) * len(queues[gpu][1]) for gpu in used)
-        points = np.full((len(energy_j), len(queues)), _NO_POINT)
+        fronts = [self._stored[queues[gpu]][0].of(len(queues[gpu][1])) for gpu in used]
+        sums, chosen = sum_fronts(fronts, self._sum_points)
+        sums[:, 1] += sum(float(self._costs.world.begin_s[gpu]) * len(queues[gpu][1]) for gpu in used)
+        points = np.full((len(sums), len(queues)), _NO_POINT)
         points[:, used] = chosen
-        joined = np.concatenate((self._points, np.stack((energy_j, jct_s), axis=1)))
+        joined = np.concatenate((self.points, sums))
         # No limit here: the archive keeps every non-dominated point.
         kept = thinned_front(joined[:, 0].copy(), joined[:, 1].copy(), len(joined))
-        old = len(self._points)
+        old = len(self.points)
         self._sources = [self._sources[at] if at < old else (queues, points[at - old]) for at in kept.tolist()]
-        self._points = joined[kept]
+        self.points = joined[kept]
 
     def _batches(self, queue: Queue, point: int, batches: QueueBatches) -> tuple[Batch, ...]:
         """Return the batches of one point of a queue's front."""
         if point == _NO_POINT:
             return ()
         if (queue, point) not in batches:
-            stored, position, result = self._stored[queue], 0, []
-            for size, option in stored.front.batches(point):
-                ids = tuple(self._costs.world.tasks[task].id for task in queue[1][position : position + size])
-                mps_pct = tuple(stored.options.mps_pct[option, :size].tolist())
-                result.append(Batch(ids, mps_pct, int(stored.options.sm_mhz[option])))
-                position += size
-            batches[queue, point] = tuple(result)
+            fronts, feasible = self._stored[queue]
+            options = fronts.options(int(fronts.begin[-2]) + point)
+            batches[queue, point] = tuple(feasible.batch(option, self._costs.world) for option in options)
         return batches[queue, point]
 
 
-def _intervals(tasks: tuple[int, ...], width: int) -> IntArray:
-    """Return the sets of 1, 2 .. width tasks from every position of a queue, shape (m * width, width).
-
-    A set that would reach beyond the end has fewer tasks; the labels never refer to it.
-    """
-    padded = np.array([*tasks, *[EMPTY] * width])
-    position = np.arange(len(tasks))[:, None] + np.arange(width)
-    within = np.arange(width)[None, None] <= np.arange(width)[None, :, None]
-    rows: IntArray = np.where(within, padded[position][:, None], EMPTY)
-    return rows.reshape(-1, width)
-
-
-def _part(options: BatchOptions, start: int, stop: int) -> BatchOptions:
-    """Return the options of some consecutive sets."""
-    begin = options.begin[start : stop + 1]
-    rows = slice(begin[0], begin[-1])
-    return BatchOptions(
-        begin - begin[0],
-        options.energy_j[rows],
-        options.sum_s[rows],
-        options.end_s[rows],
-        options.sm_mhz[rows],
-        options.mps_pct[rows],
+def plans_of(
+    world: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray
+) -> tuple[Plan, ...]:
+    """Return plans with given batches for each GPU and objectives, energy in J and average JCT in s, shape (m, 2)."""
+    return tuple(
+        Plan(world.cluster, world.tasks, of_gpus, energy_j, jct_s)
+        for of_gpus, (energy_j, jct_s) in zip(queues, objectives.tolist(), strict=True)
     )

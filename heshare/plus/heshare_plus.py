@@ -36,7 +36,7 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.plus.costs import BatchCosts
-from heshare.plus.fronts import QueueBatches, sum_fronts
+from heshare.plus.fronts import QueueBatches, plans_of, sum_fronts
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.plus.weighted_search import Progress, RoundSearch, WeightedSearch
 from heshare.prediction.predictor import Predictor
@@ -137,30 +137,28 @@ class DecomposedSearch(RoundSearch):
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
-        energy_j, jct_s, _ = self._sum()
-        return np.stack((energy_j, jct_s / self._world.n), axis=1)
+        return self._sum()[0]
 
     def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
         """Return the plans of the front by energy, at most `settings.front_plans`, and their objectives, (m, 2)."""
-        energy_j, jct_s, chosen = self._sum()
-        objectives = np.stack((energy_j, jct_s / self._world.n), axis=1)
+        objectives, chosen = self._sum()
         kept = thin(objectives, self._settings.front_plans)
         batches: list[QueueBatches] = [{} for _ in self._searches]
         plans = []
         for point in kept.tolist():
             queues: list[tuple[Batch, ...]] = [()] * self._world.k
-            for search, gpus, block_point, known in zip(
-                self._searches, self._gpus, chosen[point], batches, strict=True
+            for search, gpus, block_point, cache in zip(
+                self._searches, self._gpus, chosen[point].tolist(), batches, strict=True
             ):
-                for gpu, queue in zip(gpus.tolist(), search.archive.queues(int(block_point), known), strict=True):
+                for gpu, queue in zip(gpus.tolist(), search.archive.queues(block_point, cache), strict=True):
                     queues[gpu] = queue
-            energy, jct = float(objectives[point, 0]), float(objectives[point, 1])
-            plans.append(Plan(self._world.cluster, self._world.tasks, tuple(queues), energy, jct))
-        return tuple(plans), objectives[kept]
+            plans.append(tuple(queues))
+        return plans_of(self._world, plans, objectives[kept]), objectives[kept]
 
-    def _sum(self) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Return the sum of the blocks' fronts, as `sum_fronts` does."""
-        return sum_fronts([search.archive.totals() for search in self._searches], self._settings.sum_points)
+    def _sum(self) -> tuple[FloatArray, IntArray]:
+        """Return the objectives of the sum of the blocks' fronts, and the point of each block, shape (m, blocks)."""
+        points, chosen = sum_fronts([search.archive.points for search in self._searches], self._settings.sum_points)
+        return points / np.array([1.0, self._world.n]), chosen
 
 
 def gpu_blocks(kind_of: IntArray, blocks: int) -> IntArray:

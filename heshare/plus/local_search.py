@@ -22,13 +22,8 @@ one GPU they cost 770 J + 10 (2 + 7) s = 860; on two GPUs 770 J + 10 (2 + 5) s =
 
 >>> from heshare.plus.costs import BatchCosts
 >>> from heshare.plus.option_tables import option_table
->>> from heshare.scheduling.objectives import make_instance
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.cluster import Cluster
->>> from heshare.world.task import Task
->>> from heshare.world.workload import Workload
->>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
->>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(), toy_gpu())), predictor), predictor)
+>>> from heshare.testing.toy import toy_instance
+>>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
 >>> costs.fill_tables()
 >>> table, queues = option_table(costs), empty_assignment(costs.world.kind_of, n=2, width=3)
 >>> round(assign(table, queues, np.array([0, 0]), 10.0), 6)
@@ -204,7 +199,7 @@ def evaluate_change(
     elif inserted != EMPTY:
         length = _start_window(table, queues, queues.head[gpu] if task == EMPTY else queues.successor[task])
     else:
-        return queues.suffix_cost[queues.head[gpu]] if queues.head[gpu] != EMPTY else 0.0
+        return queue_cost(queues, gpu)
     cost = queues.window_cost[0] if length else 0.0
     pending = inserted != EMPTY
     while task != EMPTY or pending:
@@ -239,12 +234,6 @@ def assign(table: OptionTable, queues: Assignment, scheme: IntArray, weight: flo
     """Fill empty queues with a scheme, GPU of each task, shape (n,); return what the queues cost."""
     for task in range(len(scheme)):
         insert(table, queues, scheme[task], task)
-    return evaluate_all(table, queues, weight)
-
-
-@allocation_free
-def evaluate_all(table: OptionTable, queues: Assignment, weight: float) -> float:
-    """Compute and store the costs of all queues; return their sum."""
     total = 0.0
     for gpu in range(len(queues.kind_of)):
         total += evaluate_queue(table, queues, gpu, weight)
@@ -254,7 +243,7 @@ def evaluate_all(table: OptionTable, queues: Assignment, weight: float) -> float
 @compiled
 def construct(
     table: OptionTable, queues: Assignment, longest: IntArray, fits: BoolArray, groups: IntArray, weight: float
-) -> float:
+) -> None:
     """Assign tasks one by one to the GPU where the cost rises least; of each type, the one with the fewest is tried.
 
     Args:
@@ -264,9 +253,6 @@ def construct(
         fits: whether a task fits a type, shape (n, kinds).
         groups: GPUs of each type, `NO_GPU` beyond, shape (kinds, most).
         weight: weight of the sum of JCTs against energy, J / s.
-
-    Returns:
-        What the queues cost.
     """
     lengths = queues.head * 0
     for task in longest:
@@ -288,7 +274,6 @@ def construct(
         insert(table, queues, target, task)
         evaluate_queue(table, queues, target, weight)
         lengths[target] += 1
-    return evaluate_all(table, queues, weight)
 
 
 @compiled

@@ -15,13 +15,8 @@ is noted in `missing`; `with_missing` predicts all that were noted, and the sear
 
 Example: the pair of tasks of the example in `heshare.plus.costs` is missing first, and has one option then.
 
->>> from heshare.scheduling.objectives import make_instance
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.cluster import Cluster
->>> from heshare.world.task import Task
->>> from heshare.world.workload import Workload
->>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
->>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(),)), predictor), predictor)
+>>> from heshare.testing.toy import toy_instance
+>>> costs = BatchCosts(*toy_instance([2.0, 5.0]))
 >>> table = option_table(costs)
 >>> table.members[:2] = [0, 1]
 >>> find_options(table, 0, 2, 1 * 3 + 2), int(table.counts[2])
@@ -41,10 +36,8 @@ import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import allocation_free, inlined
-from heshare.plus.batch_execution import batch_options
+from heshare.plus.batch_execution import UNKNOWN, RateTables, Scratch, batch_options, scratch_for
 from heshare.plus.costs import BatchCosts
-from heshare.plus.multisets import multiset_number
-from heshare.plus.rates import UNKNOWN
 from heshare.scheduling.batch_model import EMPTY
 
 MAX_OPTIONS = 1 << 20
@@ -60,93 +53,73 @@ _FREE = -1
 class OptionTable(NamedTuple):
     """The options of sets of tasks on all types of GPU, as arrays for compiled code.
 
-    Numba compiles a named tuple of arrays without boxing, which a class would need.
-
     Attributes:
+        rates: times and powers of all types of GPU, one type after the other.
+        scratch: where the options of a set are computed.
         workload: workload of each task, shape (n,).
         iterations: iterations of each task, shape (n,).
         rank: SPT position of each task on each type, shape (kinds, n).
         needs_mib: memory of each task, MiB, shape (n,).
         memory_mib: memory of each type, MiB, shape (kinds,).
         clients: MPS clients of each type, shape (kinds,).
-        time_s: times of states, s, shape (states, c, w).
-        power_w: powers of states, W, shape (states, c).
-        variant_begin: first variant of each multiset on each type, shape (kinds, multisets).
-        variant_count: the number of variants of each multiset, shape (kinds, multisets).
-        states: states of each variant, shape (v, 2**w).
-        multiset_begin: from `multiset_begins`.
-        coefficients: from `binomials`.
         slots: the key of the set in each slot, -1 for a free one, and its place, shape (h, 2).
         values: E_B in J, sum of execution times in s, tau_B in s of each option, shape (o, 3).
         counts: slots used, options used, sets missing, shape (3,).
         missing: type and members of the sets that are not predicted, shape (a, 1 + w).
         members: in: the set to look up, shape (w,).
-        set_values: scratch for the options of a set, shape (most, 3).
-        sources: scratch for their variants and clocks, shape (most, 2).
-        by_workload: scratch for the order of members, shape (w,).
-        multiset: scratch for the workloads of members, shape (w,).
-        scratch: scratch for the work of members, shape (3, w).
     """
 
+    rates: RateTables
+    scratch: Scratch
     workload: IntArray
     iterations: FloatArray
     rank: IntArray
     needs_mib: FloatArray
     memory_mib: FloatArray
     clients: IntArray
-    time_s: FloatArray
-    power_w: FloatArray
-    variant_begin: IntArray
-    variant_count: IntArray
-    states: IntArray
-    multiset_begin: IntArray
-    coefficients: IntArray
     slots: IntArray
     values: FloatArray
     counts: IntArray
     missing: IntArray
     members: IntArray
-    set_values: FloatArray
-    sources: IntArray
-    by_workload: IntArray
-    multiset: IntArray
-    scratch: FloatArray
 
 
 def option_table(costs: BatchCosts) -> OptionTable:
     """Return an empty table for a task set, with the predictions that there are now."""
-    tables = [rates.tables for rates in costs.rates]
-    width, n = costs.choices.width, costs.world.n
-    clocks = max(len(table.clocks_mhz) for table in tables)
-    first_state = np.cumsum([0, *(len(table.power_w) for table in tables)]).tolist()
-    first_variant = np.cumsum([0, *(len(table.states) for table in tables)]).tolist()
-    sets = sum(float(n) ** size / np.prod(np.arange(1.0, size + 1)) for size in range(1, width + 1)) * len(tables)
+    rates = _joined([rates.tables for rates in costs.rates])
+    width, n, kinds = costs.choices.width, costs.world.n, len(costs.rates)
+    sets = sum(float(n) ** size / np.prod(np.arange(1.0, size + 1)) for size in range(1, width + 1)) * kinds
     slots = 1 << int(np.ceil(np.log2(min(_MAX_SLOTS, max(64.0, 2 * sets)))))
-    most = max(int(table.variant_count.max(initial=1)) for table in tables) * clocks
+    scratch = scratch_for(rates, width)
     return OptionTable(
+        rates=rates,
+        scratch=scratch,
         workload=costs.workload,
         iterations=costs.iterations,
         rank=costs.rank,
         needs_mib=np.asarray(costs.world.needs_mib, dtype=np.float64),
         memory_mib=costs.memory_mib,
         clients=costs.clients,
-        time_s=np.concatenate([_padded(table.time_s, clocks) for table in tables]),
-        power_w=np.concatenate([_padded(table.power_w, clocks) for table in tables]),
-        variant_begin=np.stack([_shifted(t.variant_begin, by) for t, by in zip(tables, first_variant, strict=False)]),
-        variant_count=np.stack([table.variant_count for table in tables]),
-        states=np.concatenate([_shifted(table.states, by) for table, by in zip(tables, first_state, strict=False)]),
-        multiset_begin=costs.multiset_begin,
-        coefficients=costs.coefficients,
         slots=np.full((slots, 2), _FREE),
-        values=np.empty((max(_OPTIONS_PER_SLOT * slots, 2 * most), 3)),
+        values=np.empty((max(_OPTIONS_PER_SLOT * slots, 2 * len(scratch.values)), 3)),
         counts=np.zeros(3, dtype=np.int64),
         missing=np.full((_MAX_MISSING, 1 + width), EMPTY),
         members=np.empty(width, dtype=np.int64),
-        set_values=np.empty((most, 3)),
-        sources=np.empty((most, 2), dtype=np.int64),
-        by_workload=np.empty(width, dtype=np.int64),
-        multiset=np.empty(width, dtype=np.int64),
-        scratch=np.empty((3, width)),
+    )
+
+
+def _joined(tables: list[RateTables]) -> RateTables:
+    """Return the tables of several types of GPU as one, the multisets, variants and states one type after the other."""
+    clocks = max(table.power_w.shape[1] for table in tables)
+    first_state = np.cumsum([0, *(len(table.power_w) for table in tables)]).tolist()
+    first_variant = np.cumsum([0, *(len(table.states) for table in tables)]).tolist()
+    return RateTables(
+        np.concatenate([_padded(table.time_s, clocks) for table in tables]),
+        np.concatenate([_padded(table.power_w, clocks) for table in tables]),
+        np.concatenate([_shifted(t.variant_begin, by) for t, by in zip(tables, first_variant, strict=False)]),
+        np.concatenate([table.variant_count for table in tables]),
+        np.concatenate([_shifted(table.states, by) for table, by in zip(tables, first_state, strict=False)]),
+        tables[0].terms,
     )
 
 
@@ -192,7 +165,7 @@ def find_options(table: OptionTable, kind: int, size: int, code: int) -> int:
 def _store_options(table: OptionTable, kind: int, size: int, key: int, slot: int) -> int:
     """Compute the options of the set in `table.members` and store them in a free slot; return their place."""
     # A table that is half full is emptied: probing stays short, and no result depends on what is stored.
-    if 2 * table.counts[0] > len(table.slots) or table.counts[1] + len(table.set_values) > len(table.values):
+    if 2 * table.counts[0] > len(table.slots) or table.counts[1] + len(table.scratch.values) > len(table.values):
         for i in range(len(table.slots)):
             table.slots[i, 0] = _FREE
         table.counts[0] = table.counts[1] = 0
@@ -201,7 +174,7 @@ def _store_options(table: OptionTable, kind: int, size: int, key: int, slot: int
     table.slots[slot, 0], table.slots[slot, 1] = key, place
     for i in range(count):
         for column in range(3):
-            table.values[table.counts[1] + i, column] = table.set_values[i, column]
+            table.values[table.counts[1] + i, column] = table.scratch.values[i, column]
     table.counts[0] += 1
     table.counts[1] += count
     return place
@@ -209,30 +182,20 @@ def _store_options(table: OptionTable, kind: int, size: int, key: int, slot: int
 
 @allocation_free
 def _compute_options(table: OptionTable, kind: int, size: int) -> int:
-    """Fill `table.set_values` with the options of the set; none if it does not fit or is not predicted yet."""
+    """Fill `table.scratch` with the options of the set, none if it does not fit or is not predicted; count them."""
     needs_mib = 0.0
     for i in range(size):
         needs_mib += table.needs_mib[table.members[i]]
     if needs_mib > table.memory_mib[kind] or size > table.clients[kind]:
         return 0
-    for i in range(size):
-        place = i
-        while place > 0 and table.multiset[place - 1] > table.workload[table.members[i]]:
-            table.multiset[place] = table.multiset[place - 1]
-            place -= 1
-        table.multiset[place] = table.workload[table.members[i]]
-    number = multiset_number(table.multiset, size, table.multiset_begin, table.coefficients)
-    if table.variant_begin[kind, number] == UNKNOWN:
-        # Beyond the room of `missing`, a set is noted when the search meets it again with the next table.
-        if table.counts[2] < len(table.missing):
-            table.missing[table.counts[2], 0] = kind
-            for i in range(table.members.shape[0]):
-                table.missing[table.counts[2], 1 + i] = table.members[i] if i < size else EMPTY
-            table.counts[2] += 1
-        return 0
-    count: int = batch_options(
-        table.members, size, table.workload, table.iterations, table.time_s, table.power_w, table.variant_begin[kind],
-        table.variant_count[kind], table.states, table.multiset_begin, table.coefficients, table.set_values,
-        table.sources, table.by_workload, table.multiset, table.scratch,
-    )  # fmt: skip
-    return count
+    first = kind * (len(table.rates.variant_begin) // len(table.clients))
+    count: int = batch_options(table.rates, first, table.members, size, table.workload, table.iterations, table.scratch)
+    if count != UNKNOWN:
+        return count
+    # Beyond the room of `missing`, a set is noted when the search meets it again with the next table.
+    if table.counts[2] < len(table.missing):
+        table.missing[table.counts[2], 0] = kind
+        for i in range(table.members.shape[0]):
+            table.missing[table.counts[2], 1 + i] = table.members[i] if i < size else EMPTY
+        table.counts[2] += 1
+    return 0

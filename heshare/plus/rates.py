@@ -8,70 +8,58 @@ The predictor distinguishes workloads, not tasks. So the tables of k workloads a
 
     sum over s = 1 .. w of C(k + s - 1, s) multisets,
 
-however many tasks there are. Each multiset is predicted once, in bulk with others, when it is first needed.
+however many tasks there are. Each one is predicted once, in bulk with others, when it is first needed. They are
+numbered without gaps, sorted by size. Adding i to the i-th of the ascending indices u_0 <= u_1 <= ... of a multiset
+makes them distinct, and a set of distinct numbers has the rank sum_i C(u_i + i, i + 1) among all sets of its size
+(combinatorial number system). Behind the sum over r = 1 .. s - 1 of C(k + r - 1, r) smaller multisets, this is
+
+    number(u_0 .. u_{s-1}) = sum over i of (C(u_i + i, i + 1) + [i > 0] C(k + i - 1, i))
 
 With p percentages a set of s tasks has p^s vectors, too many to try for every batch. So each multiset keeps the few
 vectors that are the best ones most often, at the top clock, over 2 s + 1 relative lengths (equal tasks, and each task
 in turn two and four times as long) and three goals (least energy, least sum of execution times, least sum of both
 relative to 100 % for each member).
 
-Example: two workloads on a GPU with two clocks. Batches of up to two have five multisets; only 100 % is allowed.
+Example: two workloads on a GPU with two clocks. Batches of up to two have the multisets {0}, {1}, {0, 0}, {0, 1} and
+{1, 1}, with the numbers 0 to 4; only 100 % is allowed.
 
 >>> from heshare.testing.toy import ToyPredictor, toy_gpu
 >>> workloads = (Workload("mobilenet", 4), Workload("resnet18", 4))
 >>> rates = Rates(toy_gpu(), workloads, ToyPredictor(), width=2, clocks_mhz=np.array([500, 1000]),
 ...               mps_pcts=(100,), coarse_mps_pcts=(100,), mps_variants=1, mps_width=1)
 >>> rates.fill_all()
+>>> rates.number(np.array([[0, 0], [0, 1], [1, 1]])).tolist()
+[2, 3, 4]
 >>> rates.tables.variant_count.tolist()
 [1, 1, 1, 1, 1]
 >>> state = rates.tables.states[rates.tables.variant_begin[3], 0b11]  # multiset 3 is {mobilenet, resnet18}
 >>> rates.tables.time_s[state].tolist(), rates.tables.power_w[state].tolist()
 ([[4.0, 4.0], [2.0, 2.0]], [60.0, 110.0])
 
-Source of the numbers of multisets: see `heshare.plus.multisets`.
+Source of the numbers: Buckles and Lybanon 1977, Generation of a vector from the lexicographical index,
+doi:10.1145/355732.355739.
 """
 
-from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, product
+from math import comb
 from typing import Any
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.plus.batch_execution import run_states
-from heshare.plus.multisets import binomials, multiset_begins, multiset_numbers
+from heshare.plus.batch_execution import UNKNOWN, RateTables, run_batches
 from heshare.prediction.predictor import Predictor
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
-
-UNKNOWN = -1
-"""Marks a multiset that has not been predicted yet, and a state that does not exist."""
 
 _CODES = 128
 """A resident is one number: workload times this, plus MPS percentage."""
 
 
-@dataclass(frozen=True, slots=True)
-class RateTables:
-    """The tables of one type of GPU, as arrays for compiled code.
-
-    Attributes:
-        time_s: seconds per iteration of each resident of each state at each clock, s, shape (states, c, w).
-        power_w: the GPU's power, W, shape (states, c).
-        clocks_mhz: the clocks, MHz, shape (c,).
-        variant_begin: first variant of each multiset by number, `UNKNOWN` before it is predicted, shape (multisets,).
-        variant_count: the number of its variants, shape (multisets,).
-        states: the state of every subset of members of each variant (bit i: member i runs), shape (v, 2**w).
-        mps_pct: the members' MPS percentages, shape (v, w).
-    """
-
-    time_s: FloatArray
-    power_w: FloatArray
-    clocks_mhz: IntArray
-    variant_begin: IntArray
-    variant_count: IntArray
-    states: IntArray
-    mps_pct: IntArray
+def multiset_terms(workloads: int, width: int) -> IntArray:
+    """Return what the i-th member adds to the number of a multiset if it is workload u, shape (width, workloads)."""
+    smaller = [0, *(comb(workloads + i - 1, i) for i in range(1, width))]
+    return np.array([[comb(u + i, i + 1) + smaller[i] for u in range(workloads)] for i in range(width)], dtype=np.int64)
 
 
 class Rates:
@@ -87,6 +75,13 @@ class Rates:
         coarse_mps_pcts: percentages of larger sets.
         mps_variants: the largest number of variants of a set, one of them 100 % for each member.
         mps_width: the largest number of members of a set with other variants.
+
+    Attributes:
+        gpu: the type of GPU.
+        width: the largest number of members of a set.
+        tables: times and powers, for compiled code.
+        clocks_mhz: the clocks, MHz, shape (c,).
+        mps_pct: the MPS percentages of each variant's members, shape (v, w).
     """
 
     def __init__(
@@ -102,30 +97,30 @@ class Rates:
         mps_variants: int,
         mps_width: int,
     ) -> None:
-        self.gpu, self.width = gpu, width
+        self.gpu, self.width, self.clocks_mhz = gpu, width, clocks_mhz
         self._workloads, self._predictor = workloads, predictor
         self._mps_pcts, self._coarse_mps_pcts = mps_pcts, coarse_mps_pcts
         self._mps_variants, self._mps_width = mps_variants, mps_width
-        self._multiset_begin = multiset_begins(len(workloads), width)
-        self._coefficients = binomials(len(workloads), width)
         self._state_of: dict[tuple[int, ...], int] = {}
         self._residents: dict[int, Resident] = {}
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
         self._chosen: dict[object, Any] = getattr(predictor, "derived", {})
-        multisets, clocks = int(self._multiset_begin[-1]), len(clocks_mhz)
+        terms = multiset_terms(len(workloads), width)
+        multisets, clocks = int(terms[:, -1].sum()) + 1, len(clocks_mhz)
         self.tables = RateTables(
             np.ones((0, clocks, width)),
             np.zeros((0, clocks)),
-            clocks_mhz,
             np.full(multisets, UNKNOWN),
             np.zeros(multisets, dtype=np.int64),
             np.zeros((0, 2**width), dtype=np.int64),
-            np.zeros((0, width), dtype=np.int64),
+            terms,
         )
+        self.mps_pct = np.zeros((0, width), dtype=np.int64)
 
     def number(self, multisets: IntArray) -> IntArray:
         """Return the number of each multiset of workload indices, each row ascending, shape (m, s) -> (m,)."""
-        return multiset_numbers(multisets, self._multiset_begin, self._coefficients)
+        numbers: IntArray = self.tables.terms[np.arange(multisets.shape[1]), multisets].sum(axis=1)
+        return numbers
 
     def fill_all(self) -> None:
         """Fill the tables for every multiset."""
@@ -148,14 +143,10 @@ class Rates:
         variant_begin, variant_count = tables.variant_begin.copy(), tables.variant_count.copy()
         variant_begin[numbers] = len(tables.states) + np.cumsum(counts) - counts
         variant_count[numbers] = counts
+        states = np.concatenate((tables.states, states))
+        self.tables = tables._replace(variant_begin=variant_begin, variant_count=variant_count, states=states)
         padded = np.pad(mps_pct, ((0, 0), (0, self.width - mps_pct.shape[1])))
-        self.tables = replace(
-            tables,
-            variant_begin=variant_begin,
-            variant_count=variant_count,
-            states=np.concatenate((tables.states, states)),
-            mps_pct=np.concatenate((tables.mps_pct, padded)),
-        )
+        self.mps_pct = np.concatenate((self.mps_pct, padded))
 
     def _states(self, codes: IntArray) -> IntArray:
         """Return the state of every subset of each row of resident codes, predicting new ones, (v, s) -> (v, 2**w)."""
@@ -163,11 +154,10 @@ class Rates:
         keys = _subset_keys(codes, range(2**size))
         new = sorted({key for row in keys for key in row if key and key not in self._state_of})
         if new:
-            time_s, power_w = self._predict(new, self.tables.clocks_mhz)
+            time_s, power_w = self._predict(new, self.clocks_mhz)
             first = len(self._state_of)
             self._state_of.update((key, first + index) for index, key in enumerate(new))
-            self.tables = replace(
-                self.tables,
+            self.tables = self.tables._replace(
                 time_s=np.concatenate((self.tables.time_s, time_s)),
                 power_w=np.concatenate((self.tables.power_w, power_w)),
             )
@@ -216,26 +206,22 @@ class Rates:
         m, size = multisets.shape
         count = len(candidates)
         codes = (multisets[:, None] * _CODES + candidates[None]).reshape(-1, size)
-        time_s, power_w, states = self._states_at_top_clock(_subset_keys(codes, range(1, 2**size)))
-        alone_s = time_s[states[::count][:, [2**i for i in range(size)]], 0]
+        keys = _subset_keys(codes, range(1, 2**size))
+        distinct = sorted({key for row in keys for key in row})
+        time_s, power_w = self._predict(distinct, self.clocks_mhz[-1:])
+        index = {key: state for state, key in enumerate(distinct)}
+        states = np.array([[UNKNOWN, *(index[key] for key in row)] for row in keys])
+        alone_s = time_s[states[::count][:, [2**i for i in range(size)]], 0, 0]
         wins = np.zeros((m, count), dtype=np.int64)
         for lengths in _relative_lengths(size):
             iterations = np.repeat(lengths / alone_s, count, axis=0)
-            energy_j, sum_s, _ = run_states(time_s, power_w, states, iterations)
-            energy, time = energy_j.reshape(m, count), sum_s.reshape(m, count)
+            energy, time, _ = run_batches(time_s, power_w, states, iterations).T.reshape(3, m, count)
             energy, time = energy / energy[:, :1], time / time[:, :1]
             for goal in (energy, time, energy + time):
                 # Values that differ by rounding alone are ties, which the first candidate wins.
                 best = (goal <= goal.min(axis=1, keepdims=True) * (1 + 1e-9)).argmax(axis=1)
                 wins[np.arange(m), best] += 1
         return wins
-
-    def _states_at_top_clock(self, keys: list[list[tuple[int, ...]]]) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Return times (m, w) and powers (m,) of the states at the top clock, and each row's states, (rows, 2**s)."""
-        distinct = sorted({key for row in keys for key in row})
-        time_s, power_w = self._predict(distinct, self.tables.clocks_mhz[-1:])
-        index = {key: state for state, key in enumerate(distinct)}
-        return time_s[:, 0], power_w[:, 0], np.array([[UNKNOWN, *(index[key] for key in row)] for row in keys])
 
 
 def _subset_keys(codes: IntArray, subsets: range) -> list[list[tuple[int, ...]]]:

@@ -9,9 +9,11 @@ from heshare.devices.device import Progress, Reading
 from heshare.errors import DeviceError
 from heshare.policies.policy import Action, Event, Traits, View
 from heshare.prediction.predictor import CoRuns, Predictor
+from heshare.scheduling.objectives import Instance, make_instance
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
+from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
 
@@ -168,6 +170,13 @@ class ToyPredictor:
             time_s[row, : len(residents)] = [reading.residents[task].time_s for task in range(len(residents))]
             power_w[row] = reading.power_w
         return CoRuns(time_s, power_w)
+
+
+def toy_instance(iterations: Sequence[float], gpus: int = 1) -> tuple[Instance, ToyPredictor]:
+    """Return an instance of tasks of one workload with these iterations on equal toy GPUs, and its predictor."""
+    tasks = [Task(number, Workload("resnet18", 4), work) for number, work in enumerate(iterations)]
+    predictor = ToyPredictor()
+    return make_instance(tasks, Cluster((toy_gpu(),) * gpus), predictor), predictor
 
 
 class ScriptedPolicy:

@@ -67,8 +67,9 @@ def test_objectives_of_divided_plans_are_the_sums_over_their_batches(front: Fron
                 options = costs.options(kind, np.array([[index[task] for task in batch.tasks]]))
                 same = (options.sm_mhz == batch.sm_mhz) & (options.mps_pct == batch.mps_pct).all(axis=1)
                 chosen = int(np.flatnonzero(same)[0])
-                energy_j += options.energy_j[chosen]
-                jct_s += options.sum_s[chosen] + behind * options.end_s[chosen]
+                batch_j, sum_s, end_s = options.values[chosen]
+                energy_j += batch_j
+                jct_s += sum_s + behind * end_s
         assert plan.energy_j == pytest.approx(energy_j, rel=1e-9)
         assert plan.jct_s == pytest.approx(jct_s / 300, rel=1e-9)
 

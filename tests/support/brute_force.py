@@ -1,4 +1,4 @@
-"""Small instances and brute force for the tests of HeShare+, exact fronts and bounds: every cut, option and assignment."""
+"""Brute force for the tests of HeShare+, exact fronts and bounds: every cut, option and assignment; numpy forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from itertools import pairwise, product
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.arrays import FloatArray
+from heshare.arrays import FloatArray, IntArray
+from heshare.plus.batch_execution import TIED
 from heshare.plus.costs import BatchChoices, BatchCosts
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
@@ -54,7 +55,7 @@ def every_queue(costs: BatchCosts, kind: int, tasks: tuple[int, ...]) -> FloatAr
         for row, part in enumerate(parts):
             behind -= len(part)
             own = slice(options.begin[row], options.begin[row + 1])
-            adds = np.stack((options.energy_j[own], options.sum_s[own] + behind * options.end_s[own]), axis=1)
+            adds = options.values[own, :2] + behind * options.values[own, 2:] * [0.0, 1.0]
             total = (total[:, None] + adds[None]).reshape(-1, 2)
         points.append(total)
     return np.concatenate(points) if points else np.zeros((0, 2))
@@ -94,3 +95,38 @@ def executed(plan: Plan, world: Instance, predictor: Predictor) -> tuple[float, 
             energy_j += run.energy_j[0]
             jct_s += run.jct_s(np.array([behind]))[0]
     return energy_j, jct_s / world.n
+
+
+def run_states(time_s: FloatArray, power_w: FloatArray, states: IntArray, iterations: FloatArray) -> FloatArray:
+    """Run r batches through the states that they pass as their tasks end: the numpy form of `run_batches`.
+
+    Args:
+        time_s: seconds per iteration of the residents of each state, s, shape (states, w).
+        power_w: power of each state, W, shape (states,).
+        states: the state of every subset of each batch's members (bit i: member i runs), shape (r, 2**s).
+        iterations: work of each member, above zero, shape (r, s).
+
+    Returns:
+        E_B in J, the sum of the members' execution times in s, and tau_B in s, shape (r, 3).
+    """
+    rows, size = iterations.shape
+    remaining, running = iterations.copy(), np.full(rows, 2**size - 1)
+    energy_j, sum_s, end_s = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+    while (active := np.flatnonzero(running)).size:
+        present = running[active, None] >> np.arange(size) & 1
+        state = states[active, running[active]]
+        # Times of a state are listed for its residents only: the place of a member among those that still run.
+        place = np.maximum(np.cumsum(present, axis=1) - 1, 0)
+        iteration_s = time_s[state[:, None], place]
+        need_s = np.where(present == 1, remaining[active] * iteration_s, np.inf)
+        step_s = need_s.min(axis=1)
+        energy_j[active] += power_w[state] * step_s
+        end_s[active] += step_s
+        ended = need_s <= step_s[:, None] * TIED
+        # Member by member, as in the compiled form: another order of additions would give other last bits.
+        for member in range(size):
+            sum_s[active] += np.where(ended[:, member], end_s[active], 0.0)
+        after = remaining[active] - step_s[:, None] / iteration_s
+        remaining[active] = np.where((present == 1) & ~ended, after, remaining[active])
+        running[active] &= ~(ended << np.arange(size)).sum(axis=1)
+    return np.stack((energy_j, sum_s, end_s), axis=1)

@@ -1,4 +1,4 @@
-"""A program that sweeps cheap cells and logs each when it begins: `python sweep_program.py FOLDER LOG CELLS PROCESSES`."""
+"""Sweep cheap cells and log each when it begins: `python sweep_program.py FOLDER LOG CELLS PROCESSES`."""
 
 from __future__ import annotations
 

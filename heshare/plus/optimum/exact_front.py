@@ -19,10 +19,8 @@ weight does. Remaining assignments are merged in the order of their bounds; sums
 Example: tasks of 2 and 5 s on two GPUs of 110 W. One task on each GPU is best in both objectives: 110 W x 7 s = 770 J
 and an average JCT of 7 / 2 s.
 
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.workload import Workload
->>> tasks = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0))
->>> np.round(exact_front(tasks, Cluster((toy_gpu(), toy_gpu())), ToyPredictor()).objectives, 6).tolist()
+>>> from heshare.testing.toy import toy_instance
+>>> front_of(BatchCosts(*toy_instance([2.0, 5.0], gpus=2))).objectives.round(6).tolist()
 [[770.0, 3.5]]
 
 Sources: subsets: Held and Karp 1962, doi:10.1137/0110015. Bound sets of fronts and weighted sums: Ehrgott 2005,
@@ -40,18 +38,18 @@ from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import compiled
 from heshare.errors import InputError
 from heshare.plus.costs import DEFAULT_CHOICES, BatchChoices, BatchCosts
+from heshare.plus.fronts import QueueFronts, plans_of
 from heshare.plus.optimum.task_subsets import (
-    SubsetFronts,
     completions,
     expand,
     feasible_batches,
+    least_costs,
     sets_by_task,
     subset_fronts,
 )
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated_indices
-from heshare.scheduling.plan import Plan
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -69,7 +67,7 @@ class FrontPoints:
 
     Attributes:
         points: [energy in J, sum of JCTs in s], by energy, shape (m, 2).
-        labels: the point of each GPU's own front, in its `SubsetFronts`, shape (m, k).
+        labels: the point of each GPU's own front, in its `QueueFronts`, shape (m, k).
     """
 
     points: FloatArray
@@ -118,18 +116,18 @@ def front_of(costs: BatchCosts) -> Front:
     front = front_over_assignments(fronts, [of_kind.order for of_kind in batches], world.kind_of[by_kind].tolist())
     labels = front.labels[:, np.argsort(by_kind)]
     objectives = front.points / np.array([1.0, world.n])
-    plans = []
-    for row, (energy_j, jct_s) in zip(labels.tolist(), objectives.tolist(), strict=True):
-        queues = tuple(
+    queues = [
+        tuple(
             tuple(batches[kind].batch(option, world) for option in fronts[kind].options(label))
             for kind, label in zip(kinds, row, strict=True)
         )
-        plans.append(Plan(world.cluster, world.tasks, queues, energy_j, jct_s))
-    return Front(tuple(plans), objectives)
+        for row in labels.tolist()
+    ]
+    return Front(plans_of(world, queues, objectives), objectives)
 
 
 def front_over_assignments(
-    fronts: Sequence[SubsetFronts], orders: Sequence[IntArray], kinds: Sequence[int]
+    fronts: Sequence[QueueFronts], orders: Sequence[IntArray], kinds: Sequence[int]
 ) -> FrontPoints:
     """Return the exact front over all assignments of tasks to GPUs.
 
@@ -155,7 +153,7 @@ def front_over_assignments(
 class _Assignments:
     """All assignments of n tasks to k GPUs, with the fronts of their queues; a set's bit i is task i."""
 
-    fronts: tuple[SubsetFronts, ...]
+    fronts: tuple[QueueFronts, ...]
     by_task: tuple[IntArray, ...]
     kinds: tuple[int, ...]
 
@@ -197,22 +195,18 @@ class _Assignments:
 
     def add(self, sets: Iterable[int], front: FrontPoints) -> FrontPoints:
         """Return a front with the points that an assignment adds to it: sums of one point of each GPU's own front."""
-        ranges = [self._labels(kind, tasks) for kind, tasks in zip(self.kinds, sets, strict=True)]
-        ideals = np.array([[*own.points[label].min(axis=0)] for own, label in ranges])
+        queues = [(self.fronts[kind], int(self.by_task[kind][own])) for kind, own in zip(self.kinds, sets, strict=True)]
+        ideals = np.array([fronts.of(queue).min(axis=0) for fronts, queue in queues])
         points, labels = np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
-        for gpu, (own, label) in enumerate(ranges):
+        for gpu, (fronts, queue) in enumerate(queues):
             remaining = ideals[gpu + 1 :].sum(axis=0)
-            points, left, right = _improving_sums(points, own.points[label], remaining, front.points)
-            labels = np.concatenate((labels[left], label[right][:, None]), axis=1)
+            points, left, right = _improving_sums(points, fronts.of(queue), remaining, front.points)
+            labels = np.concatenate((labels[left], (fronts.begin[queue] + right)[:, None]), axis=1)
         return front.merged(FrontPoints(points, labels)) if len(points) else front
-
-    def _labels(self, kind: int, tasks: int) -> tuple[SubsetFronts, IntArray]:
-        front, own = self.fronts[kind], int(self.by_task[kind][tasks])
-        return front, np.arange(front.begin[own], front.begin[own + 1])
 
     def _least_costs(self, weights: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
         """Return the least weighted cost of every set on each type of GPU, and by each GPU with those after it."""
-        least = [front.least_costs(weights)[sets] for front, sets in zip(self.fronts, self.by_task, strict=True)]
+        least = [least_costs(front, weights)[sets] for front, sets in zip(self.fronts, self.by_task, strict=True)]
         serve = [least[self.kinds[-1]]]
         for kind in self.kinds[-2::-1]:
             serve.insert(0, completions(least[kind], serve[0]))

@@ -31,13 +31,8 @@ is the least cost less prices of a queue with b tasks from position j on, and z_
 Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are 770 + 20 x 3.5
 = 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
 
->>> from heshare.scheduling.objectives import make_instance
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> from heshare.world.cluster import Cluster
->>> from heshare.world.task import Task
->>> from heshare.world.workload import Workload
->>> tasks, predictor = (Task(0, Workload("resnet18", 4), 2.0), Task(1, Workload("resnet18", 4), 5.0)), ToyPredictor()
->>> costs = BatchCosts(make_instance(tasks, Cluster((toy_gpu(), toy_gpu())), predictor), predictor)
+>>> from heshare.testing.toy import toy_instance
+>>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
 >>> bound = lower_bound(costs, np.array([[1.0, 20.0]]))
 >>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
 ([840.0], [2.38])
@@ -52,8 +47,9 @@ doi:10.1287/ijoc.2017.0784.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
@@ -61,7 +57,8 @@ from scipy.optimize import linprog
 from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import compiled
 from heshare.plus.costs import BatchCosts
-from heshare.plus.optimum.task_subsets import FeasibleBatches, feasible_batches
+from heshare.plus.fronts import FeasibleBatches
+from heshare.plus.optimum.task_subsets import feasible_batches
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.pareto import non_dominated
 
@@ -148,7 +145,8 @@ def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e
     """
     batches, world = feasible_batches(costs), costs.world
     gpus = np.bincount(world.kind_of, minlength=len(world.kinds)).astype(np.float64)
-    columns, results = empty_columns(world.n), []
+    none, results = np.zeros(0), []
+    columns = QueueColumns(np.zeros(0, dtype=np.int64), none, none, np.zeros((0, world.n)))
     for per_j, per_s in weights.tolist():
         master = _Master(batches, gpus, (per_j, per_s / world.n))
         # A queue is a column at every weight: the next one begins with those of the last one.
@@ -158,8 +156,7 @@ def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e
     return Bound(weights, least, limits, counts)
 
 
-@dataclass(frozen=True)
-class QueueColumns:
+class QueueColumns(NamedTuple):
     """Queues of one or more types of GPU, the columns of the linear program.
 
     Attributes:
@@ -167,32 +164,20 @@ class QueueColumns:
         energy_j: energy, J, shape (c,).
         jct_s: sum of JCTs, s, shape (c,).
         holds: whether a queue holds a task, shape (c, n).
-        options: the options of each queue's batches in order, -1 beyond, shape (c, n).
     """
 
     kind: IntArray
     energy_j: FloatArray
     jct_s: FloatArray
     holds: FloatArray
-    options: IntArray
-
-    def __len__(self) -> int:
-        return len(self.kind)
 
     def take(self, rows: IntArray) -> QueueColumns:
         """Return some of the columns."""
-        return QueueColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return QueueColumns._make(column[rows] for column in self)
 
     def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:
         """Return these columns and others behind them."""
-        parts = (self, *others)
-        return QueueColumns(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(self)))
-
-
-def empty_columns(n: int) -> QueueColumns:
-    """Return no columns, for n tasks."""
-    empty = np.zeros(0)
-    return QueueColumns(np.zeros(0, dtype=np.int64), empty, empty, np.zeros((0, n)), np.zeros((0, n), dtype=np.int64))
+        return QueueColumns._make(map(np.concatenate, zip(self, *others, strict=True)))
 
 
 class _Master:
@@ -262,7 +247,7 @@ class _Master:
             raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
         # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
         prices, kind_prices = -solved.ineqlin.marginals[: self._n], solved.ineqlin.marginals[self._n :]
-        if len(columns) > MAX_COLUMNS:
+        if len(columns.kind) > MAX_COLUMNS:
             reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
             columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: MAX_COLUMNS // 2]))
         return float(solved.fun or 0.0), prices, columns
@@ -286,9 +271,7 @@ class Pricer:
     def _tables(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, IntArray]:
         """The first batch at each position, the batches and their sizes, and their best options' costs and indices."""
         sets, options, n = self.batches.sets, self.batches.options, len(self.batches.order)
-        cost, option = _cheapest_options(
-            options.begin, options.energy_j, options.sum_s, options.end_s, *self.weights, n
-        )
+        cost, option = _cheapest_options(options.begin, options.values, *self.weights, n)
         return np.searchsorted(sets[:, 0], np.arange(n + 1)), sets, (sets != EMPTY).sum(axis=1), cost, option
 
     def single_costs(self) -> FloatArray:
@@ -314,23 +297,21 @@ class Pricer:
         lengths = np.flatnonzero(value < 0)
         n = len(order)
         energy_j, jct_s = np.zeros(len(lengths)), np.zeros(len(lengths))
-        holds, chosen_options = np.zeros((len(lengths), n)), np.full((len(lengths), n), -1)
+        holds = np.zeros((len(lengths), n))
         for index, length in enumerate(lengths.tolist()):
             rows = _trace_back(choice, length, sets, size)
             behind = length - np.cumsum(size[rows])
-            chosen = option[rows, behind]
-            energy_j[index] = options.energy_j[chosen].sum()
-            jct_s[index] = (options.sum_s[chosen] + behind * options.end_s[chosen]).sum()
+            own_j, own_s, end_s = options.values[option[rows, behind]].T
+            energy_j[index], jct_s[index] = own_j.sum(), (own_s + behind * end_s).sum()
             positions = sets[rows]
             holds[index, order[positions[positions != EMPTY]]] = 1.0
-            chosen_options[index, : len(chosen)] = chosen
         kinds = np.full(len(lengths), self.kind)
-        return float(value.min()), QueueColumns(kinds, energy_j, jct_s, holds, chosen_options)
+        return float(value.min()), QueueColumns(kinds, energy_j, jct_s, holds)
 
 
 @compiled
 def _cheapest_options(
-    begin: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray, per_j: float, per_s: float, n: int
+    begin: IntArray, values: FloatArray, per_j: float, per_s: float, n: int
 ) -> tuple[FloatArray, IntArray]:
     """Return the cost of the best option of every batch, for each number of tasks behind it, and the option, (m, n).
 
@@ -340,7 +321,8 @@ def _cheapest_options(
     cost, option = np.full((count, n), np.inf), np.full((count, n), -1)
     for row in range(count):
         for candidate in range(begin[row], begin[row + 1]):
-            own, slope = per_j * energy_j[candidate] + per_s * sum_s[candidate], per_s * end_s[candidate]
+            own = per_j * values[candidate, 0] + per_s * values[candidate, 1]
+            slope = per_s * values[candidate, 2]
             for behind in range(n):
                 value = own + behind * slope
                 if value < cost[row, behind]:

@@ -20,11 +20,11 @@ in 3^n steps for each GPU, since a set of size m has 2^m subsets. c_{g+1} bounds
 assignment can cost, and `expand` drops the partial assignments whose bounds at all weights exceed the known front.
 
 Example: two tasks, positions 0 and 1, batches {0}, {0, 1}, {1} with one option each. One after the other costs 3 J and
-1 +
-(1 + 2) s; together 2 J, but both take 3 s. Neither dominates the other.
+1 + (1 + 2) s; together 2 J, but both take 3 s. Neither dominates the other.
 
->>> energy_j, sum_s, end_s = np.array([[1.0, 2.0, 2.0], [1.0, 6.0, 2.0], [1.0, 3.0, 2.0]])
->>> options = BatchOptions(np.arange(4), energy_j, sum_s, end_s, np.full(3, 1000), np.full((3, 2), 100))
+>>> from heshare.plus.costs import BatchOptions
+>>> values = np.array([[1.0, 1.0, 1.0], [2.0, 6.0, 3.0], [2.0, 2.0, 2.0]])
+>>> options = BatchOptions(np.arange(4), values, np.full(3, 1000), np.full((3, 2), 100))
 >>> batches = FeasibleBatches(np.arange(2), subsets(2, 2), options)
 >>> fronts = subset_fronts(batches)
 >>> fronts.of(0b11).tolist()
@@ -33,7 +33,6 @@ Example: two tasks, positions 0 and 1, batches {0}, {0, 1}, {1} with one option 
 Source: dynamic programming over subsets: Held and Karp 1962, doi:10.1137/0110015.
 """
 
-from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
@@ -42,37 +41,12 @@ import numpy as np
 from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import compiled, lengthened
 from heshare.errors import InputError
-from heshare.plus.costs import BatchCosts, BatchOptions
+from heshare.plus.costs import BatchCosts
+from heshare.plus.fronts import FeasibleBatches, QueueFronts, label_queues
 from heshare.scheduling.batch_model import EMPTY
-from heshare.scheduling.objectives import Instance
-from heshare.scheduling.pareto import non_dominated_indices
-from heshare.scheduling.plan import Batch
 
 MAX_SETS = 1_000_000
 """The largest number of sets of tasks on one type of GPU that are listed."""
-
-
-@dataclass(frozen=True)
-class FeasibleBatches:
-    """All batches that one type of GPU could run, and their options.
-
-    Attributes:
-        order: the tasks in the type's SPT order, shape (n,); a task's place here is its position.
-        sets: positions of each batch's tasks, ascending, `EMPTY` beyond its size, sorted, shape (m, w).
-        options: the options of each; none for a set that the GPU cannot run.
-    """
-
-    order: IntArray
-    sets: IntArray
-    options: BatchOptions
-
-    def batch(self, option: int, world: Instance) -> Batch:
-        """Return the batch of a plan that an option stands for."""
-        row = int(np.searchsorted(self.options.begin, option, side="right")) - 1
-        positions = self.sets[row][self.sets[row] != EMPTY]
-        ids = tuple(world.tasks[task].id for task in self.order[positions].tolist())
-        mps_pct = tuple(self.options.mps_pct[option, : len(ids)].tolist())
-        return Batch(ids, mps_pct, int(self.options.sm_mhz[option]))
 
 
 def feasible_batches(costs: BatchCosts) -> tuple[FeasibleBatches, ...]:
@@ -121,90 +95,30 @@ def sets_by_task(order: IntArray) -> IntArray:
     return result
 
 
-@dataclass(frozen=True)
-class SubsetFronts:
-    """The exact front of every set of tasks queueing on one type of GPU. Bit i of a set is SPT position i.
-
-    Attributes:
-        begin: set s has the points `begin[s]` to `begin[s + 1]`, none if it cannot run, shape (2**n + 1,).
-        points: [energy in J, sum of JCTs in s], by energy, shape (l, 2).
-        option: the option of the queue's first batch, -1 for the empty queue, shape (l,).
-        rest: the point of the rest of the queue, -1 for the empty queue, shape (l,).
-    """
-
-    begin: IntArray
-    points: FloatArray
-    option: IntArray
-    rest: IntArray
-
-    def of(self, tasks: int) -> FloatArray:
-        """Return the front of one set, shape (m, 2)."""
-        return self.points[self.begin[tasks] : self.begin[tasks + 1]]
-
-    def options(self, point: int) -> list[int]:
-        """Return the options of a point's batches, in order of execution."""
-        result = []
-        while self.option[point] >= 0:
-            result.append(int(self.option[point]))
-            point = int(self.rest[point])
-        return result
-
-    def least_costs(self, weights: FloatArray) -> FloatArray:
-        """Return the least weighted cost of every set, infinite if it cannot run: weights (f, 2) -> (2**n, f)."""
-        result = np.full((len(self.begin) - 1, len(weights)), np.inf)
-        runnable = np.flatnonzero(np.diff(self.begin))
-        result[runnable] = np.minimum.reduceat(self.points @ weights.T, self.begin[runnable], axis=0)
-        return result
-
-
-def subset_fronts(batches: FeasibleBatches) -> SubsetFronts:
-    """Return the exact front of every set of tasks on one type of GPU."""
-    n, sets, options = len(batches.order), batches.sets, batches.options
-    row_of = np.full(1 << n, -1, dtype=np.int64)
+def subset_fronts(batches: FeasibleBatches) -> QueueFronts:
+    """Return the exact front of every set of tasks on one type of GPU; bit i of a set is SPT position i."""
+    sets, everything = batches.sets, np.arange(1 << len(batches.order))
+    row_of = np.full(len(everything), -1, dtype=np.int64)
     row_of[np.where(sets == EMPTY, 0, 1 << np.maximum(sets, 0)).sum(axis=1)] = np.arange(len(sets))
-    return SubsetFronts(
-        *_label_subsets(n, sets.shape[1], row_of, options.begin, options.energy_j, options.sum_s, options.end_s)
-    )
+    row, rest = np.empty((len(everything), sets.shape[1]), dtype=np.int64), everything
+    left = np.empty_like(row)
+    for taken in range(sets.shape[1]):
+        # Removes the lowest bit: the next task in SPT order joins the first batch.
+        without = rest & (rest - 1)
+        row[:, taken], left[:, taken] = np.where(rest > 0, row_of[everything ^ without], -1), without
+        rest = without
+    length = np.bitwise_count(everything).astype(np.int64)
+    unlimited = 1 << 62
+    options = batches.options
+    return QueueFronts(*label_queues(row, left, length, options.begin, options.values, unlimited, 0.0))
 
 
-@compiled
-def _label_subsets(
-    n: int, width: int, row_of: IntArray, first: IntArray, energy_j: FloatArray, sum_s: FloatArray, end_s: FloatArray
-) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
-    begin = np.zeros((1 << n) + 1, dtype=np.int64)
-    points, links = np.zeros((1024, 2)), np.full((1024, 2), -1)
-    begin[1] = used = 1
-    for tasks in range(1, 1 << n):
-        size, bits = 0, tasks
-        while bits:
-            bits &= bits - 1
-            size += 1
-        count, rest = 0, tasks
-        for _ in range(min(width, size)):
-            # Removes the lowest bit: the next task in SPT order joins the first batch.
-            rest &= rest - 1
-            row = row_of[tasks ^ rest]
-            count += (first[row + 1] - first[row]) * (begin[rest + 1] - begin[rest])
-        candidates, link = np.empty((count, 2)), np.empty((count, 2), dtype=np.int64)
-        filled, rest = 0, tasks
-        for taken in range(1, min(width, size) + 1):
-            rest &= rest - 1
-            row = row_of[tasks ^ rest]
-            for option in range(first[row], first[row + 1]):
-                own_s = sum_s[option] + (size - taken) * end_s[option]
-                for label in range(begin[rest], begin[rest + 1]):
-                    candidates[filled, 0] = energy_j[option] + points[label, 0]
-                    candidates[filled, 1] = own_s + points[label, 1]
-                    link[filled, 0], link[filled, 1] = option, label
-                    filled += 1
-        kept = non_dominated_indices(candidates[:, 0], candidates[:, 1])
-        if used + len(kept) > len(points):
-            points, links = lengthened(points, used + len(kept)), lengthened(links, used + len(kept))
-        for index in kept:
-            points[used], links[used] = candidates[index], link[index]
-            used += 1
-        begin[tasks + 1] = used
-    return begin, points[:used].copy(), links[:used, 0].copy(), links[:used, 1].copy()
+def least_costs(fronts: QueueFronts, weights: FloatArray) -> FloatArray:
+    """Return the least weighted cost of every queue, infinite if it cannot run: weights (f, 2) -> (queues, f)."""
+    result = np.full((len(fronts.begin) - 1, len(weights)), np.inf)
+    runnable = np.flatnonzero(np.diff(fronts.begin))
+    result[runnable] = np.minimum.reduceat(fronts.points @ weights.T, fronts.begin[runnable], axis=0)
+    return result
 
 
 @compiled

@@ -1,9 +1,9 @@
 """The physics predictor: a roofline model of sharing, and a learner for the ratio of the truth to it.
 
 For a set of tasks the roofline (`heshare.plus.physics.roofline`) gives a time and a power; extremely randomised trees
-(Geurts et al., 2006, doi:10.1007/s10994-006-6226-1) learn ln(true / roofline) of each. The learner's features are ratios
-only (roofline quantities, shares, clock ratios, the demand of co-runners) and identify neither workload nor GPU, so that
-what it learns on some applies to others.
+(Geurts et al., 2006, doi:10.1007/s10994-006-6226-1) learn ln(true / roofline) of each. The learner's features are
+ratios only (roofline quantities, shares, clock ratios, the demand of co-runners) and identify neither workload nor GPU,
+so that what it learns on some applies to others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from heshare.world.workload import Workload
 PREDICTOR_KINDS = ("paper", "physics")
 """Predictors that `load_predictor` returns; the first is the paper's, and the default."""
 LEARNERS = ("none", "boosting", "monotone", "trees")
-"""Learners of the residuals: none, gradient boosting, the same with monotone constraints, extremely randomised trees."""
+"""Learners of the residuals: none, gradient boosting, the same with monotone constraints, randomised trees."""
 LEARNER = "trees"
 """The best of the four on workloads left out (`heshare.plus.physics.few_shot.learner_errors` compares them); since it
 was chosen on them, its own error there is a little too low."""

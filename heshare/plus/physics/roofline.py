@@ -1,14 +1,15 @@
 """Roofline model of GPU sharing: times and power of sets of tasks, from reference rows and a few fitted constants.
 
-Derivation. As in the roofline model (Williams et al., 2009, doi:10.1145/1498765.1498785), the resource that an iteration
-occupies longest bounds its rate. Alone, an iteration has SM time w (SM utilisation x time, at the top clock), memory
-time m (GPU time that keeps no SM busy) and host time h (kernel launches). At clock c (over the top clock) and share s
+Derivation. As in the roofline model (Williams et al., 2009, doi:10.1145/1498765.1498785), the resource that an
+iteration occupies longest bounds its rate. Alone, an iteration has SM time w (SM utilisation x time, at the top clock),
+memory time m (GPU time that keeps no SM busy) and host time h (kernel launches). At clock c (over the top clock) and
+share s
 
     g = m mu(c) + w / (c min(1, s / f)^p),   mu(c) = max(1, k / c),   t = (h^n + g^n)^(1/n), n = 8,        (1)
 
 where f is the share beyond which a task gains nothing, and below clock k memory requests are issued too slowly. Let
-d_j = g_j / t_j be the part of its time for which task j occupies the GPU, u_j its use of memory bandwidth, l_j of the L2
-cache, and L = max(1, sum_j w_j / (c t_j)) the SM time that all tasks demand together. Beside others, task i takes
+d_j = g_j / t_j be the part of its time for which task j occupies the GPU, u_j its use of memory bandwidth, l_j of the
+L2 cache, and L = max(1, sum_j w_j / (c t_j)) the SM time that all tasks demand together. Beside others, task i takes
 
     t_i = (h_i^n + (x_i g_i)^n)^(1/n),   x_i = L^a (1 + sum_{j != i} (b1 u_j + b2 d_j + b3 l_j) / L^q).    (2)
 
@@ -19,8 +20,8 @@ t_j from (2), board power is
 
 V(c) being constant below a knee and a straight line above. Where P exceeds the power limit, c falls until it does not.
 Assumptions: a task's demand does not depend on the tasks beside it, and (1) errs by one factor for each workload, so
-that times are scaled to the recorded time alone. f, p, k, a, b1, b2, b3, q, y and the curve V are fitted to the training
-rows, nothing else is known of the GPU.
+that times are scaled to the recorded time alone. f, p, k, a, b1, b2, b3, q, y and the curve V are fitted to the
+training rows; nothing else of the GPU is given.
 
 Example: two tasks of 10 ms each, 8 ms of it on the SMs, which draw 100 W above idle alone. Without contention (b = 0)
 they demand L = 1.6, so each takes 16 ms; r = 0.5 each, so P = 50 + 100 x (0.5 + 0.5) / 0.8 = 175 W.

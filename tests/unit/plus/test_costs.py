@@ -1,4 +1,4 @@
-"""Options of batches: the compiled form against the readable one and against `BatchModel`, and what is left out."""
+"""Options of batches: the compiled form against the numpy form and against `BatchModel`, and what is left out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from support.brute_force import run_states
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
-from heshare.plus.batch_execution import run_states
 from heshare.plus.costs import BatchChoices, BatchCosts, BatchOptions
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance
@@ -45,30 +45,29 @@ def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
     run = BatchModel(costs.world, Toy(demand=DEMANDS)).execute(
         Batches(np.full(len(tasks), kind), tasks, pct, options.sm_mhz), piecewise=True
     )
-    np.testing.assert_allclose(options.energy_j, run.energy_j, rtol=1e-12)
-    np.testing.assert_allclose(options.sum_s, run.time_s.sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(options.end_s, run.end_s, rtol=1e-12)
+    expected = np.stack((run.energy_j, run.time_s.sum(axis=1), run.end_s), axis=1)
+    np.testing.assert_allclose(options.values, expected, rtol=1e-12)
     assert (options.mps_pct[tasks == EMPTY] == 0).all()
 
 
-def test_options_are_the_pareto_front_of_all_runs_of_the_readable_form() -> None:
+def test_options_are_the_pareto_front_of_all_runs_of_the_numpy_form() -> None:
     costs = costs_of(mixed_tasks(6, seed=3))
     sets = every_set(6, 3)[6:]
-    options, table = costs.options(0, sets), costs.rates[0].tables
+    options, rates = costs.options(0, sets), costs.rates[0]
+    table = rates.tables
     for row, tasks in enumerate(sets.tolist()):
         members = sorted((task for task in tasks if task != EMPTY), key=lambda task: costs.workload[task])
-        number = int(costs.rates[0].number(costs.workload[members][None])[0])
+        number = int(rates.number(costs.workload[members][None])[0])
         begin = table.variant_begin[number]
         variants = np.arange(begin, begin + table.variant_count[number])
         runs = []
-        for clock in range(len(table.clocks_mhz)):
+        for clock in range(len(rates.clocks_mhz)):
             work = np.tile(costs.iterations[members], (len(variants), 1))
             states = table.states[variants, : 2 ** len(members)]
-            runs.append(np.stack(run_states(table.time_s[:, clock], table.power_w[:, clock], states, work), axis=1))
+            runs.append(run_states(table.time_s[:, clock], table.power_w[:, clock], states, work))
         points = np.concatenate(runs)
         dominated = [((points <= point).all(axis=1) & (points < point).any(axis=1)).any() for point in points]
-        of_set = slice(options.begin[row], options.begin[row + 1])
-        values = np.stack((options.energy_j[of_set], options.sum_s[of_set], options.end_s[of_set]), axis=1)
+        values = options.values[options.begin[row] : options.begin[row + 1]]
         assert {tuple(value) for value in values} == {tuple(point) for point in points[~np.array(dominated)]}  # exactly
         assert len({tuple(value) for value in values}) == len(values)
 
@@ -79,7 +78,7 @@ def test_options_do_not_depend_on_when_tables_are_filled() -> None:
     sets = every_set(6, 3)
     rows = [late.options(1, sets[[row]]) for row in reversed(range(len(sets)))][::-1]
     together = early.options(1, sets)
-    for name in ("energy_j", "sum_s", "end_s", "sm_mhz", "mps_pct"):
+    for name in ("values", "sm_mhz", "mps_pct"):
         np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(row, name) for row in rows]))
 
 
@@ -102,12 +101,12 @@ def test_sets_that_do_not_fit_have_no_options() -> None:
     assert not has_options.all()
 
 
-def test_percentages_are_in_the_order_of_the_question() -> None:
+def test_options_list_percentages_in_the_order_of_the_members() -> None:
     """A task that needs little of the GPU can be limited, whatever its place in the set."""
     tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
     costs = costs_of(tasks, "1xA100")
     forward, backward = costs.options(0, np.array([[0, 1]])), costs.options(0, np.array([[1, 0]]))
-    np.testing.assert_array_equal(forward.energy_j, backward.energy_j)
+    np.testing.assert_array_equal(forward.values, backward.values)
     np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])
 
 

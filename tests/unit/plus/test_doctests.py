@@ -1,4 +1,4 @@
-"""The worked examples in docstrings of `heshare.plus`: every algorithm has one, and it gives the result that it prints."""
+"""The worked examples in docstrings of `heshare.plus`: every algorithm has one, and it prints the stated result."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def least_by_integer_program(costs: BatchCosts, weights: tuple[float, float]) ->
             for option in range(options.begin[row], options.begin[row + 1]):
                 for left in range(len(members), n + 1):
                     behind = left - len(members)
-                    jct_s = options.sum_s[option] + behind * options.end_s[option]
-                    cost = weights[0] * options.energy_j[option] + weights[1] * jct_s
+                    energy_j, sum_s, end_s = options.values[option]
+                    cost = weights[0] * energy_j + weights[1] * (sum_s + behind * end_s)
                     tail, head = (gpu, int(members[0]), left), (gpu, int(members[-1]) + 1, behind)
                     columns.append((cost, order[members].tolist(), tail, head))
     matrix = np.zeros((n + len(node) + len(kinds), len(columns)))
@@ -123,7 +123,7 @@ def test_subset_fronts_are_mutually_non_dominated_and_made_of_their_options() ->
         points = fronts.of(tasks)
         assert (np.diff(points[:, 0]) > 0).all()
         assert (np.diff(points[:, 1]) < 0).all()
-        energy_j = batches.options.energy_j[fronts.options(fronts.begin[tasks])].sum()
+        energy_j = batches.options.values[fronts.options(fronts.begin[tasks]), 0].sum()
         assert energy_j == pytest.approx(points[0, 0], rel=1e-12)
 
 

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 from support.brute_force import costs_of, every_queue
 
-from heshare.plus.costs import BatchChoices
-from heshare.plus.fronts import FrontArchive, queue_front, sum_fronts, thinned_front
+from heshare.plus.costs import BatchChoices, BatchOptions
+from heshare.plus.fronts import FrontArchive, suffix_fronts, sum_fronts, thinned_front
 from heshare.plus.search_settings import SearchSettings
 from heshare.scheduling.pareto import non_dominated
 
@@ -23,26 +23,27 @@ def test_the_front_of_a_queue_is_that_of_all_its_batchings() -> None:
     np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
 
 
-def test_queue_front_of_one_task_has_both_of_its_options() -> None:
-    front = queue_front(1, 2, np.array([0, 2, 2]), np.array([1.0, 2.0]), np.array([5.0, 3.0]), np.zeros(2), 8)
-    assert front.energy_j.tolist() == [1.0, 2.0]
-    assert [front.batches(point) for point in (0, 1)] == [[(1, 0)], [(1, 1)]]
+def test_suffix_fronts_of_one_task_have_both_of_its_options() -> None:
+    values = np.array([[1.0, 5.0, 0.0], [2.0, 3.0, 0.0]])
+    options = BatchOptions(np.array([0, 2, 2]), values, np.full(2, 1000), np.full((2, 2), 100))
+    fronts = suffix_fronts(1, 2, options, 8)
+    assert fronts.of(1).tolist() == [[1.0, 5.0], [2.0, 3.0]]
+    assert [fronts.options(point) for point in (1, 2)] == [[0], [1]]
 
 
 def test_sum_fronts_is_the_front_of_all_sums(rng: np.random.Generator) -> None:
-    fronts = [(np.sort(rng.random(6)), np.sort(rng.random(6))) for _ in range(3)]
-    fronts = [(energy_j, time_s[::-1].copy()) for energy_j, time_s in fronts]
-    sums = np.array([np.sum(points, axis=0) for points in product(*(np.stack(front, axis=1) for front in fronts))])
+    fronts = [np.stack((np.sort(rng.random(6)), np.sort(rng.random(6))[::-1]), axis=1) for _ in range(3)]
+    sums = np.array([np.sum(points, axis=0) for points in product(*fronts)])
     expected = sums[non_dominated(sums)]
-    energy_j, jct_s, chosen = sum_fronts(fronts, 1000)
-    np.testing.assert_allclose(np.stack((energy_j, jct_s), axis=1), expected[np.argsort(expected[:, 0])])
-    again = [sum(front[0][point] for front, point in zip(fronts, row, strict=True)) for row in chosen]
-    np.testing.assert_allclose(again, energy_j)
+    points, chosen = sum_fronts(fronts, 1000)
+    np.testing.assert_allclose(points, expected[np.argsort(expected[:, 0])])
+    again = [sum(front[point] for front, point in zip(fronts, row, strict=True)) for row in chosen]
+    np.testing.assert_allclose(again, points)
 
 
 def test_sum_fronts_of_no_fronts_is_one_point() -> None:
-    energy_j, jct_s, chosen = sum_fronts([], 10)
-    assert (energy_j.tolist(), jct_s.tolist(), chosen.shape) == ([0.0], [0.0], (1, 0))
+    points, chosen = sum_fronts([], 10)
+    assert (points.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
 
 
 def test_thinning_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
