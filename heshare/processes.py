@@ -38,27 +38,33 @@ def started_at(pid: int) -> int:
     return int(fields[19]) if fields else 0
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process with this id runs; a zombie does not."""
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
 def alive(pid: int, started: int) -> bool:
     """Return whether the process with this id and start runs; a zombie does not."""
     fields = _stat(pid)
     return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
 
 
+def processes_with(variable: str) -> set[int]:
+    """Return the processes that have `NAME=value` in their environment, as far as it can be read."""
+    pids = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                pids.add(int(folder.name))
+    return pids
+
+
 def marked(token: str) -> list[int]:
     """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
-    mark, pids = f"{MARK}={token}".encode(), set()
-    sessions: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        pid = int(folder.name)
-        fields = _stat(pid)
-        if pid == os.getpid() or not fields or fields[0] == "Z":
-            continue
-        sessions.setdefault(int(fields[3]), []).append(pid)
-        with contextlib.suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                pids.add(pid)
-    members = [pid for leader in pids & set(sessions) for pid in sessions[leader]]
-    return sorted(pids | {pid for pid in members if pid != os.getpid()})
+    stats = {int(folder.name): _stat(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")}
+    running = {pid: fields for pid, fields in stats.items() if fields and fields[0] != "Z" and pid != os.getpid()}
+    pids = processes_with(f"{MARK}={token}") & running.keys()
+    return [pid for pid, fields in sorted(running.items()) if pid in pids or int(fields[3]) in pids]
 
 
 def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:

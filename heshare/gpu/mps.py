@@ -1,4 +1,4 @@
-"""NVIDIA MPS for one GPU: a daemon of our own, with its own pipe and log directory, that never outlives us."""
+"""NVIDIA MPS for one GPU: a daemon with its own pipe and log directory, which ends with this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heshare.errors import DeviceError
-from heshare.processes import exit_text
+from heshare.processes import exit_text, is_running, processes_with, signal_process
 from heshare.signals import at_end
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -23,27 +23,26 @@ _PREFIX, _OWNER = "hs-mps-", "owner"
 
 
 class MpsSession:
-    """MPS for one GPU while a `with` lasts; without MPS on this machine, plain time-slicing, and `reason` says why.
+    """MPS for one GPU within a `with`; without MPS on this machine plain time-slicing, for the reason in `reason`.
 
-    The daemon gets a private directory, so that it meets no other daemon, and only this GPU. It is ended at the end of
-    the `with`, at the end of the process, and by SIGTERM and SIGHUP; what does not listen is killed.
+    The daemon gets a private directory, so that it conflicts with no other daemon, and only this GPU. It is ended at
+    the end of the `with`, at the end of the process, and by SIGTERM and SIGHUP; if it does not react it is killed.
 
     Args:
         gpu_uuid: the GPU.
-        required: raise where MPS cannot be had, instead of time-slicing.
+        required: raise where there is no MPS, instead of time-slicing.
         timeout_s: how long the daemon may take to start or to end, s.
 
     Attributes:
-        sharing: `mps` or `time-slice`: how processes share the GPU, recorded with what is measured.
+        sharing: how processes share the GPU, `mps` or `time-slice`; recorded with measurements.
         reason: why it is not MPS; empty when it is.
     """
 
     def __init__(self, gpu_uuid: str, *, required: bool = False, timeout_s: float = 10.0) -> None:
         self.gpu_uuid = gpu_uuid
         self.sharing = TIME_SLICE
-        self.reason = "the session has not begun"
-        self._required = required
-        self._timeout_s = timeout_s
+        self.reason = "no MPS session was asked for"
+        self._required, self._timeout_s = required, timeout_s
         self._folder: Path | None = None
         self._off: Callable[[], None] = lambda: None
 
@@ -63,14 +62,14 @@ class MpsSession:
         self._off = at_end(self.stop)
         found = self._launch(program)
         if found:
-            log = self._last_words()
+            log = self._last_log_line()
             self.stop()
             self._without(f"{CONTROL} -d {found}{log}")
             return
         self.sharing, self.reason = MPS, ""
 
     def _launch(self, program: str) -> str:
-        """Start the daemon and wait until it listens; what went wrong, or nothing."""
+        """Start the daemon and wait until it accepts clients; return what went wrong, or nothing."""
         for name in ("pipe", "log"):
             (self._root / name).mkdir(mode=0o700)
         try:
@@ -93,7 +92,7 @@ class MpsSession:
         return ""
 
     def stop(self) -> None:
-        """End the daemon and remove its directory; what does not end by itself is killed. May be repeated."""
+        """End the daemon, by a kill if it does not end by itself, and remove its directory. May be repeated."""
         self._off()
         if self._folder is None:
             return
@@ -101,24 +100,22 @@ class MpsSession:
         if pid is not None:
             self._quit()
             for number in (signal.SIGTERM, signal.SIGKILL):
-                if self._wait(lambda: not _alive(pid), self._timeout_s / 4):
+                if self._wait(lambda: not is_running(pid), self._timeout_s / 4):
                     break
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
+                signal_process(pid, number)
         for orphan in _of_session(self._root / "pipe"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(orphan, signal.SIGKILL)
+            signal_process(orphan, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
         if self.sharing == MPS:
             self.sharing, self.reason = TIME_SLICE, "the session has ended"
 
     def alive(self) -> bool:
-        """Whether what clients need is there: the daemon runs, or they share by time-slicing and need none."""
+        """Return whether clients can start: the daemon runs, or they share by time-slicing and need none."""
         return self.sharing != MPS or self._pid() is not None
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
-        """What a client's environment must hold before it has a CUDA context.
+        """Return the variables that a client needs in its environment before it has a CUDA context.
 
         Args:
             mps_pct: its share of the SMs, %.
@@ -126,17 +123,12 @@ class MpsSession:
         Raises:
             DeviceError: a share below 100 % without MPS, which nothing would enforce.
         """
-        if self.sharing != MPS:
-            self.check(mps_pct)
-            return {"CUDA_VISIBLE_DEVICES": self.gpu_uuid}
-        return {
-            **self._pipes(),
-            "CUDA_VISIBLE_DEVICES": self.gpu_uuid,
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct),
-        }
+        self.check(mps_pct)
+        share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)} if self.sharing == MPS else {}
+        return {**self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid, **share}
 
     def check(self, mps_pct: int) -> None:
-        """Refuse a share that nothing would enforce.
+        """Raise if nothing would enforce a share.
 
         Raises:
             DeviceError: a share below 100 % without MPS.
@@ -170,29 +162,28 @@ class MpsSession:
         return self._folder
 
     def _pipes(self) -> dict[str, str]:
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self._root / "pipe"),
-            "CUDA_MPS_LOG_DIRECTORY": str(self._root / "log"),
-        }
+        if self._folder is None:
+            return {}
+        folder = self._folder
+        return {"CUDA_MPS_PIPE_DIRECTORY": f"{folder / 'pipe'}", "CUDA_MPS_LOG_DIRECTORY": f"{folder / 'log'}"}
 
     def _daemon_environment(self) -> dict[str, str]:
         return {**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid}
 
     def _pid(self) -> int | None:
-        """The daemon's process, as it wrote it; None before it has and after its end."""
+        """Return the daemon's process, from its file; None before the file is written and after its end."""
         try:
             pid = int((self._root / "pipe" / f"{CONTROL}.pid").read_text())
         except (OSError, ValueError):
             return None
-        return pid if pid > 1 and _alive(pid) else None
+        return pid if pid > 1 and is_running(pid) else None
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         try:
-            lines = (self._root / "log" / "control.log").read_text(errors="replace").split("\n")
+            lines = (self._root / "log" / "control.log").read_text(errors="replace").strip().split("\n")
         except OSError:
             return ""
-        said = [line.strip() for line in lines if line.strip()]
-        return f" (its log ends: {said[-1][-200:]})" if said else ""
+        return f" (its log ends: {lines[-1].strip()[-200:]})" if lines[-1] else ""
 
     def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         until = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
@@ -211,46 +202,29 @@ class MpsSession:
 
 
 def sweep(*, timeout_s: float = 10.0) -> None:
-    """End the daemons of sessions whose process was killed before it could, and remove their directories."""
+    """End the daemons of sessions whose process was killed, and remove their directories."""
     for folder in sorted(_base().glob(f"{_PREFIX}*")):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
             owner = (folder / _OWNER).read_text().strip() or owner
-        # A directory without an owner's note belongs to whom its name says; it may be in the making.
-        if owner.isdecimal() and not _alive(int(owner)):
+        # A directory without an owner's file belongs to the process in its name, which may be about to write it.
+        if owner.isdecimal() and not is_running(int(owner)):
             left = MpsSession("", timeout_s=timeout_s)
             left._folder = folder
             left.stop()
 
 
 def _base() -> Path:
-    """Where sessions have their folders: a short path, since the pipes are sockets, whose paths have 107 characters."""
+    """Return the folder of the sessions: a short path, since a socket path has at most 107 characters."""
     usual = tempfile.gettempdir()
     return Path(usual if len(usual) < 60 else "/tmp")
 
 
 def _of_session(pipe: Path) -> list[int]:
-    """MPS processes that use these pipes: a server outlives a daemon that was killed."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            ours = f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in (process / "environ").read_bytes().split(b"\0")
-            if ours and (process / "comm").read_text().startswith("nvidia-cuda-mps"):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return True
+    """Return the MPS processes that use these pipes: a server outlives a daemon that was killed."""
+    pids = []
+    for pid in processes_with(f"CUDA_MPS_PIPE_DIRECTORY={pipe}"):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().startswith("nvidia-cuda-mps"):
+                pids.append(pid)
+    return pids

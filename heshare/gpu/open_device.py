@@ -1,8 +1,7 @@
-"""The device that a name on the command line stands for: `emulated:T4`, `nvml:0`, `nvml:GPU-<uuid>`, `replay:PATH`."""
+"""Devices by their names on the command line: `emulated:T4`, `nvml:0`, `nvml:GPU-<uuid>`, `replay:PATH`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 
@@ -10,23 +9,28 @@ from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
 from heshare.errors import InputError
+from heshare.gpu.mps import MpsSession
+from heshare.gpu.nvml.binding import Nvml
+from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.profiles.replay_device import open_replay
 from heshare.world.catalogue import gpu as find_gpu
 
 SPARES = 7
 """Workers on stand-by: as many as a recording starts at once."""
 
 MIB_OF_KEPT = 8192.0
-"""A worker is kept warm for so much memory of the card, MiB: its context takes about a sixteenth of that."""
+"""Memory of the GPU for each worker that is kept warm, MiB: its context takes about a sixteenth of that."""
 
 
 def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> EmulatedDevice:
-    """An emulated GPU whose readings repeat as badly as real ones do.
+    """Return an emulated GPU whose readings have the repeat noise of real ones.
 
     Args:
         gpu: a name of the catalogue.
         seed: of the noise.
-        time_cv: its size, of a time over the time; by default the public record's.
-        power_cv: its size, of a power over the power.
+        time_cv: its standard deviation relative to a time; by default the public record's.
+        power_cv: its standard deviation relative to a power.
 
     Raises:
         InputError: no such GPU.
@@ -36,18 +40,7 @@ def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: flo
     return EmulatedDevice(card, noise=NoiseModel(rng=rng, time_cv=time_cv, power_cv=power_cv))
 
 
-def _replay(path: str) -> Device:
-    # The table is read by a later stage, so it is named, not imported, here.
-    device: Device = import_module("heshare.profiles.replay_device").open_replay(path)
-    return device
-
-
 def _nvml(name: str, clocks: bool) -> Device:
-    from heshare.gpu.mps import MpsSession
-    from heshare.gpu.nvml.binding import Nvml
-    from heshare.gpu.nvml.nvml_device import NvmlDevice
-    from heshare.gpu.workers.worker_pool import ProcessLauncher
-
     which: int | str = int(name) if name.isdecimal() else name
     with Nvml() as nvml:
         card = nvml.card(which)
@@ -57,12 +50,12 @@ def _nvml(name: str, clocks: bool) -> Device:
 
 
 def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
-    """The device that `text` names; close a live one with `close()`, or use `opened`.
+    """Return the device that `text` names; close a live one with `close()`, or use `opened`.
 
     Args:
         text: the kind of device and which: `emulated:GPU`, `nvml:INDEX`, `nvml:UUID` or `replay:PATH`.
         seed: of an emulated device's repeat noise.
-        clocks: whether a live device may set clocks, if the machine lets it; the others always may.
+        clocks: whether a live device may set clocks, if the machine allows it; the others always may.
 
     Raises:
         InputError: another form, an unknown kind or an unknown GPU.
@@ -72,7 +65,7 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
     openers: dict[str, Callable[[], Device]] = {
         "emulated": lambda: emulated(name, seed=seed),
         "nvml": lambda: _nvml(name, clocks),
-        "replay": lambda: _replay(name),
+        "replay": lambda: open_replay(name),
     }
     if kind not in openers or not name:
         raise InputError(
@@ -86,7 +79,7 @@ def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
 
 @contextmanager
 def opened(text: str, *, seed: int = 0, clocks: bool = False) -> Iterator[Device]:
-    """`open_device` for a `with`: a live device's tasks, MPS daemon and clocks are put in order at its end.
+    """Open a device for a `with`, as `open_device`; at its end tasks and MPS end, and clocks are unlocked.
 
     Raises:
         InputError: as `open_device`.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heshare.gpu.recording.kernel_recorder import Tracer
-from heshare.gpu.workers.networks import names
+from heshare.gpu.workers.networks import RECIPES
 from heshare.gpu.workers.worker_pool import ProcessLauncher
 from heshare.gpu.workers.worker_process import ProcessWorker
 from heshare.world.workload import Workload
@@ -34,7 +34,7 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("model", names())
+@pytest.mark.parametrize("model", list(RECIPES))
 def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher, torch_uuid: str) -> None:
     worker = launcher.start(0, Workload(model, 4, precision), 100, None, gpu_uuid=torch_uuid)
     worker.go()

@@ -1,34 +1,22 @@
-"""What can go wrong with a real GPU: the errors of NVML, each as one of the package's own, with what to do.
+"""NVML: its errors as the package's own, the readings of a GPU in plain units, and GPM metrics (Hopper and later).
 
-NVML, translated: the only module that imports the binding (`nvidia-ml-py`, imported as `pynvml`).
-
-Every call goes through `ask`, which maps NVML's errors once, repeats what is only transient, and names the device and
-the call; every answer that cannot be a measurement, such as a power of zero, is an error and never a number.
-
-GPM metrics: how busy the SMs and the memory were between two readings, where the card tells (Hopper and later).
+The only module that imports the binding (`nvidia-ml-py`, imported as `pynvml`). Every call goes through `ask`, which
+maps NVML's errors, repeats what is only transient, and names the device and the call. An answer that cannot be a
+measurement, such as a power of zero, is an error and never a number.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from typing import Any
 
 from heshare.errors import DeviceError
 
 
 class NvmlError(DeviceError):
-    """NVML failed.
-
-    Attributes:
-        call: the function that failed.
-        code: NVML's return code, or None where the answer itself was no answer.
-    """
-
-    def __init__(self, message: str, *, call: str = "", code: int | None = None) -> None:
-        super().__init__(message)
-        self.call = call
-        self.code = code
+    """NVML failed."""
 
 
 class NoDriverError(NvmlError):
@@ -52,11 +40,11 @@ class GpuLostError(NvmlError):
 
 
 class BusyError(NvmlError):
-    """It failed for the moment, and did so again when it was asked again."""
+    """It failed for the moment, and again when it was repeated."""
 
 
 class NoReadingError(NvmlError):
-    """NVML answered, but with nothing that can be a measurement."""
+    """NVML answered, but not with a measurement."""
 
 
 _OURS = "This is a defect of HeShare or of the NVML binding: report the call, the code and the driver's version."
@@ -89,11 +77,7 @@ TABLE: dict[int, tuple[type[NvmlError], str, str]] = {
     22: (NotSupportedError, "not available with ECC memory and vGPU", "Do without it."),
     23: (BusyError, "a resource other than memory ran out", "End what uses the GPU, then try again."),
     24: (NotSupportedError, "the card does not offer this frequency", "Choose a clock of the card's grid."),
-    25: (
-        NotSupportedError,
-        "the driver expects another structure version",
-        "Use a newer driver or nvidia-ml-py.",
-    ),
+    25: (NotSupportedError, "the driver expects another structure version", "Use a newer driver or nvidia-ml-py."),
     26: (NotSupportedError, "the function is deprecated", "Use a newer release of HeShare."),
     27: (BusyError, "the system is not ready", "Try again in a moment."),
     28: (NoSuchGpuError, "no GPU was found", "`heshare doctor` lists the GPUs of this machine."),
@@ -103,29 +87,29 @@ TABLE: dict[int, tuple[type[NvmlError], str, str]] = {
 }
 
 TRANSIENT = frozenset({10, 19, 27})
-"""Codes that may not come again when the same is asked a moment later."""
+"""Codes that may not come again when the call is repeated a moment later."""
 
 
 def fault(device: str, call: str, code: int) -> NvmlError:
-    """The package's error for a return code of NVML.
+    """Return the package's error for a return code of NVML.
 
     Args:
-        device: how the user knows the GPU.
+        device: the GPU's name in messages.
         call: the NVML function.
-        code: its return code; one that the table does not know is an `NvmlError` that says so.
+        code: its return code; one that the table does not have is an `NvmlError` that says so.
     """
     kind, found, action = TABLE.get(code, (NvmlError, "a return code that this release does not know", _OURS))
-    return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}", call=call, code=code)
+    return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}")
 
 
 def no_reading(device: str, call: str, value: object, expected: str) -> NoReadingError:
-    """The error for an answer that is no measurement, such as a power of zero."""
+    """Return the error for an answer that is no measurement, such as a power of zero."""
     action = "Nothing is recorded from it; if it stays so, this card does not report it."
-    return NoReadingError(f"{device}: {call} answered {value}; expected {expected}. {action}", call=call)
+    return NoReadingError(f"{device}: {call} answered {value}; expected {expected}. {action}")
 
 
 WAITS_S = (0.01, 0.05)
-"""How long to wait before a transient failure is asked again, s; then it is final."""
+"""How long to wait before a call with a transient failure is repeated, s; then the failure is final."""
 
 _FUNCTION_NOT_FOUND = 13
 _LIMITS = {
@@ -143,17 +127,15 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 
 
 def binding() -> Any:
-    """The binding, once it is known to be NVIDIA's own.
+    """Return the binding, after a check that it is NVIDIA's own.
 
     Raises:
-        NoDriverError: it is not installed, or another package of the same name is in its place.
+        NoDriverError: it is not installed, or another package has its name.
     """
     try:
         import pynvml
     except ImportError as error:
-        raise NoDriverError(
-            "NVML: the package nvidia-ml-py is not installed. Install it: pip install nvidia-ml-py."
-        ) from error
+        raise NoDriverError("NVML: nvidia-ml-py is not installed. Install it: pip install nvidia-ml-py.") from error
     if not hasattr(pynvml, "_nvmlGetFunctionPointer"):
         raise NoDriverError(
             "NVML: the module pynvml is not NVIDIA's binding. Uninstall the package pynvml and install nvidia-ml-py."
@@ -162,10 +144,10 @@ def binding() -> Any:
 
 
 def ask(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
-    """Call a function of the binding; a transient failure is asked again after `WAITS_S`.
+    """Call a function of the binding; after a transient failure the call is repeated, see `WAITS_S`.
 
     Raises:
-        NvmlError: NVML's error as one of the package's own (`heshare.gpu.nvml.binding`).
+        NvmlError: NVML's error as one of the package's own.
     """
     function = getattr(nvml, call, None)
     if function is None:
@@ -195,15 +177,15 @@ class Nvml:
         self._open = True
 
     def driver(self) -> str:
-        """The driver's version."""
-        return _text(ask(self.binding, "NVML", "nvmlSystemGetDriverVersion"), "NVML", "nvmlSystemGetDriverVersion")
+        """Return the driver's version."""
+        return _ask_text(self.binding, "NVML", "nvmlSystemGetDriverVersion")
 
     def count(self) -> int:
-        """How many GPUs it sees."""
+        """Return the number of GPUs."""
         return int(ask(self.binding, "NVML", "nvmlDeviceGetCount"))
 
     def card(self, which: int | str) -> NvmlGpu:
-        """The GPU with an index or a UUID.
+        """Return the GPU with an index or a UUID.
 
         Raises:
             NvmlError: there is none, or it does not answer.
@@ -216,10 +198,8 @@ class Nvml:
         """End it; a failure of the end changes nothing any more. May be repeated."""
         if self._open:
             self._open = False
-            try:
+            with suppress(self.binding.NVMLError):
                 self.binding.nvmlShutdown()
-            except self.binding.NVMLError:
-                return
 
     def __enter__(self) -> Nvml:
         return self
@@ -229,14 +209,14 @@ class Nvml:
 
 
 class NvmlGpu:
-    """One GPU, asked in plain units.
+    """One GPU, read in plain units.
+
+    Every method raises `NvmlError` where NVML does not answer, or answers with what is no measurement.
 
     Args:
         nvml: the binding.
         handle: NVML's handle of it.
-        label: how messages name it.
-
-    Every method raises `NvmlError` where NVML does not answer or answers with what is no measurement.
+        label: its name in messages.
     """
 
     def __init__(self, nvml: Any, handle: Any, label: str) -> None:
@@ -249,28 +229,28 @@ class NvmlGpu:
         return ask(self.binding, self.label, call, self._handle, *arguments)
 
     def name(self) -> str:
-        """The vendor's name, such as `NVIDIA H100 80GB HBM3`."""
-        return _text(self.ask("nvmlDeviceGetName"), self.label, "nvmlDeviceGetName")
+        """Return the vendor's name, such as `NVIDIA H100 80GB HBM3`."""
+        return _ask_text(self.binding, self.label, "nvmlDeviceGetName", self._handle)
 
     def uuid(self) -> str:
-        """The UUID, such as `GPU-5a2c...`: what CUDA_VISIBLE_DEVICES takes, whatever the order of the cards."""
-        return _text(self.ask("nvmlDeviceGetUUID"), self.label, "nvmlDeviceGetUUID")
+        """Return the UUID, such as `GPU-5a2c...`: for CUDA_VISIBLE_DEVICES, whatever the order of the GPUs."""
+        return _ask_text(self.binding, self.label, "nvmlDeviceGetUUID", self._handle)
 
     def cores(self) -> int:
-        """FP32 lanes of the whole card."""
+        """Return the number of FP32 lanes."""
         return int(self._positive("nvmlDeviceGetNumGpuCores"))
 
     def offered_mhz(self) -> tuple[int, ...]:
-        """The SM clocks that can be set at the top memory clock, ascending, MHz."""
+        """Return the SM clocks that can be set at the top memory clock, ascending, MHz."""
         memory_mhz = self._list("nvmlDeviceGetSupportedMemoryClocks")
         return tuple(sorted(set(self._list("nvmlDeviceGetSupportedGraphicsClocks", max(memory_mhz)))))
 
     def sm_mhz(self) -> float:
-        """The SM clock at this moment, MHz."""
+        """Return the SM clock at this moment, MHz."""
         return self._positive("nvmlDeviceGetClockInfo", self.binding.NVML_CLOCK_SM)
 
     def limits(self) -> tuple[str, ...]:
-        """What holds the clock below the request at this moment; empty when nothing does."""
+        """Return the limits that hold the clock below the request at this moment."""
         try:
             bits = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
         except NotSupportedError:
@@ -278,7 +258,7 @@ class NvmlGpu:
         return tuple(name for bit, name in _LIMITS.items() if bits & bit)
 
     def instant_power_w(self) -> float:
-        """Board power at this moment, W, where the card gives it."""
+        """Return the board power at this moment, W, where the card reports it."""
         call = "nvmlDeviceGetFieldValues"
         field = self.ask(call, [self.binding.NVML_FI_DEV_POWER_INSTANT])[0]
         if field.nvmlReturn != self.binding.NVML_SUCCESS:
@@ -288,20 +268,20 @@ class NvmlGpu:
         return self._checked(getattr(field.value, _VALUE[field.valueType]), call) / 1e3
 
     def usage_power_w(self) -> float:
-        """Board power as `nvmlDeviceGetPowerUsage` gives it, W (see `usage_power_kind`)."""
+        """Return the board power of `nvmlDeviceGetPowerUsage`, W (see `usage_power_kind`)."""
         return self._positive("nvmlDeviceGetPowerUsage") / 1e3
 
     def usage_power_kind(self) -> str:
-        """`instant` up to and with the A100, whose `nvmlDeviceGetPowerUsage` is so; `average` (1 s) on later cards."""
+        """Return the kind of `usage_power_w`: `instant` up to the A100, `average` (over 1 s) on later cards."""
         major, minor = self.ask("nvmlDeviceGetCudaComputeCapability")
         return "instant" if (major, minor) <= (8, 0) else "average"
 
     def energy_j(self) -> float:
-        """Energy since the driver was loaded, J."""
+        """Return the energy since the driver was loaded, J."""
         return self._positive("nvmlDeviceGetTotalEnergyConsumption") / 1e3
 
     def temperature_c(self) -> float:
-        """Temperature of the chip, degrees Celsius."""
+        """Return the temperature of the chip, degrees Celsius."""
         sensor = self.binding.NVML_TEMPERATURE_GPU
         try:
             call, value = "nvmlDeviceGetTemperature", self.ask("nvmlDeviceGetTemperature", sensor)
@@ -312,7 +292,7 @@ class NvmlGpu:
         return float(value)
 
     def memory_mib(self) -> tuple[float, float]:
-        """Memory of the card and what is free of it, MiB."""
+        """Return the memory of the GPU and how much of it is free, MiB."""
         call = "nvmlDeviceGetMemoryInfo"
         info = self.ask(call)
         if not 0 <= info.free <= info.total or info.total == 0:
@@ -320,34 +300,34 @@ class NvmlGpu:
         return info.total / 2**20, info.free / 2**20
 
     def power_limit_w(self) -> float:
-        """The power limit in force, W."""
+        """Return the power limit in force, W."""
         return self._positive("nvmlDeviceGetPowerManagementLimit") / 1e3
 
     def persistent(self) -> bool:
-        """Whether the driver stays loaded when nobody uses the card."""
+        """Return whether the driver stays loaded when the GPU is not used."""
         return bool(self.ask("nvmlDeviceGetPersistenceMode"))
 
     def compute_mode(self) -> str:
-        """`default`, `exclusive process`, `prohibited` or `exclusive thread`."""
+        """Return `default`, `exclusive process`, `prohibited` or `exclusive thread`."""
         mode = self.ask("nvmlDeviceGetComputeMode")
         return _COMPUTE_MODES.get(mode, f"mode {mode}")
 
     def mig(self) -> bool:
-        """Whether it is cut into MIG slices; cards without MIG are not."""
+        """Return whether it is divided into MIG slices."""
         try:
             return bool(self.ask("nvmlDeviceGetMigMode")[0])
         except NotSupportedError:
             return False
 
     def has_gpm(self) -> bool:
-        """Whether it offers GPM metrics (Hopper and later)."""
+        """Return whether it offers GPM metrics (Hopper and later)."""
         try:
             return bool(self.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice)
         except NotSupportedError:
             return False
 
     def lock_clock(self, sm_mhz: int) -> None:
-        """Hold the SM clock at `sm_mhz`; needs root or CAP_SYS_ADMIN, and lasts until it is given up."""
+        """Lock the SM clock at `sm_mhz`; needs root or CAP_SYS_ADMIN, and lasts until `unlock_clock`."""
         self.ask("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
 
     def unlock_clock(self) -> None:
@@ -358,7 +338,7 @@ class NvmlGpu:
         return self._checked(self.ask(call, *arguments), call)
 
     def _checked(self, value: Any, call: str) -> float:
-        """`value` if it can be a measurement: zero and NVML's marks for "not available" cannot."""
+        """Return `value` if it can be a measurement: zero and NVML's marks for "not available" cannot."""
         marks = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
         if not math.isfinite(value) or value <= 0 or value in marks:
             raise no_reading(self.label, call, value, "a number above zero")
@@ -371,7 +351,8 @@ class NvmlGpu:
         return values
 
 
-def _text(value: Any, device: str, call: str) -> str:
+def _ask_text(nvml: Any, device: str, call: str, *arguments: Any) -> str:
+    value = ask(nvml, device, call, *arguments)
     if not value:
         raise no_reading(device, call, repr(value), "a text")
     return str(value)
@@ -396,7 +377,7 @@ class Gpm:
         self._values = (math.nan, math.nan)
 
     def read(self) -> tuple[float, float]:
-        """SM activity and DRAM bandwidth since the last reading that was at least `LEAST_S` ago, %; NaN before it."""
+        """Return SM activity and DRAM bandwidth since the last sample at least `LEAST_S` ago, %; NaN before it."""
         if time.monotonic() - self._last_s >= self.LEAST_S:
             now = self._sample()
             try:
@@ -407,7 +388,7 @@ class Gpm:
         return self._values
 
     def close(self) -> None:
-        """Give the sample's memory back. May be repeated."""
+        """Free the last sample. May be repeated."""
         if self._last is not None:
             self._free(self._last)
             self._last = None
@@ -445,7 +426,5 @@ class Gpm:
         return float(min(metric.value, 100.0))
 
     def _free(self, sample: Any) -> None:
-        try:
+        with suppress(self._nvml.NVMLError):
             self._nvml.nvmlGpmSampleFree(sample)
-        except self._nvml.NVMLError:
-            return

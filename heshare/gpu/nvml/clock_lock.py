@@ -1,4 +1,4 @@
-"""Clock settings of GPUs that outlive a process: noted before they are made, so that they can be taken back."""
+"""Locks of SM clocks, each noted in a file before it is made, so that a lock of a killed process can be undone."""
 
 import json
 import os
@@ -17,20 +17,20 @@ _READ_BACK_S = 1.0
 
 
 def state_folder() -> Path:
-    """Where notes of changed GPUs are kept (`$XDG_STATE_HOME/heshare`)."""
+    """Return the folder of the notes of changed GPUs (`$XDG_STATE_HOME/heshare`)."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "heshare"
 
 
 def notes() -> list[Path]:
-    """The notes of GPUs whose clocks were changed and not given back."""
+    """Return the notes of GPUs whose clocks are locked."""
     return sorted(state_folder().glob("gpu-*.json"))
 
 
 class ClockLock:
-    """The SM clock of one GPU, locked by this process alone and given back at its end, whatever the end.
+    """The SM clock of one GPU, locked by this process alone and unlocked at its end, whatever the end.
 
-    NVML cannot say which clocks were locked before, so giving back means leaving the clock to the card.
+    NVML does not report which clocks were locked before, so the end leaves the clock to the card.
 
     Args:
         card: the GPU.
@@ -44,10 +44,10 @@ class ClockLock:
         self._off: Callable[[], None] = lambda: None
 
     def lock(self, sm_mhz: int) -> None:
-        """Hold the clock at `sm_mhz`.
+        """Lock the clock at `sm_mhz`.
 
         Raises:
-            DeviceError: another process holds it, or one that was killed left it so.
+            DeviceError: another process has locked it, or one that was killed left it locked.
             NvmlError: the card or its driver refuses, for instance without permission; then nothing is changed.
         """
         first = not self._held
@@ -74,15 +74,15 @@ class ClockLock:
 
     def _claim(self, sm_mhz: int) -> None:
         pid = os.getpid()
-        said = {"uuid": self._uuid, "pid": pid, "started": started_at(pid), "sm_mhz": sm_mhz, "restore": "unlocked"}
+        note = {"uuid": self._uuid, "pid": pid, "started": started_at(pid), "sm_mhz": sm_mhz, "restore": "unlocked"}
         part = self._note.with_suffix(f".{pid}.part")
         try:
             self._note.parent.mkdir(parents=True, exist_ok=True)
             with part.open("w", encoding="utf-8") as stream:
-                json.dump({**said, "before": settings(self._card)}, stream)
+                json.dump({**note, "before": settings(self._card)}, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
-            # A link is made whole or not at all, and never over another one's note.
+            # A link is made whole or not at all, and never replaces another note.
             os.link(part, self._note)
         except FileExistsError:
             raise DeviceError(
@@ -104,7 +104,7 @@ class ClockLock:
 
 
 def settings(card: NvmlGpu) -> dict[str, Any]:
-    """What a card is set to at this moment, as far as it tells."""
+    """Return the settings of a card at this moment; None for those that it does not report."""
     found: dict[str, Any] = {}
     for name in ("sm_mhz", "power_limit_w", "persistent", "compute_mode"):
         try:
@@ -115,59 +115,58 @@ def settings(card: NvmlGpu) -> dict[str, Any]:
 
 
 def restore(*, of_pid: int | None = None) -> list[str]:
-    """Leave to the cards the clocks that runs which were killed left locked, and read back that it is so.
+    """Unlock the clocks that killed runs left locked, and check that they are unlocked.
 
     Args:
         of_pid: only those that this process locked.
 
     Returns:
-        The UUIDs of the GPUs put back.
+        The UUIDs of the GPUs that were unlocked.
 
     Raises:
         DeviceError: a note is damaged, the process that wrote one still runs, a card refuses, or it still runs at
             exactly the locked clock; the note stays.
     """
     done: list[str] = []
-    for note in notes():
-        said = _read(note)
-        if of_pid is not None and said["pid"] != of_pid:
+    for path in notes():
+        note = _read(path)
+        if of_pid is not None and note["pid"] != of_pid:
             continue
-        uuid = str(said["uuid"])
+        uuid = str(note["uuid"])
         with Nvml() as nvml:
             card = nvml.card(uuid)
             card.unlock_clock()
-            _read_back(card, uuid, said)
-        note.unlink()
+            _read_back(card, uuid, note)
+        path.unlink()
         done.append(uuid)
     return done
 
 
-def _read_back(card: NvmlGpu, uuid: str, said: dict[str, Any]) -> None:
-    """Check that the card is as it was before the note was written."""
-    before = said.get("before") or {}
+def _read_back(card: NvmlGpu, uuid: str, note: dict[str, Any]) -> None:
+    """Check that the card is as it was before the note was written; its clock may need a moment."""
+    before = note.get("before") or {}
     until = time.monotonic() + _READ_BACK_S
-    now = settings(card)
-    while now["sm_mhz"] == said.get("sm_mhz") != before.get("sm_mhz") and time.monotonic() < until:
-        time.sleep(0.05)
+    while True:
         now = settings(card)
-    wrong = [
-        name for name in ("power_limit_w", "persistent", "compute_mode") if before.get(name, now[name]) != now[name]
-    ]
-    if now["sm_mhz"] == said.get("sm_mhz") != before.get("sm_mhz"):
-        wrong.append("sm_mhz")
+        locked = now["sm_mhz"] == note.get("sm_mhz") != before.get("sm_mhz")
+        if not locked or time.monotonic() >= until:
+            break
+        time.sleep(0.05)
+    wrong = [name for name, value in now.items() if name != "sm_mhz" and before.get(name, value) != value]
+    wrong += ["sm_mhz"] if locked else []
     if wrong:
         found = ", ".join(f"{name} {now[name]} (before: {before.get(name)})" for name in wrong)
-        raise DeviceError(f"GPU {uuid}: its clock was given back, but it reads {found}. See `nvidia-smi -q -d CLOCK`.")
+        raise DeviceError(f"GPU {uuid}: its clock was unlocked, but it reads {found}. See `nvidia-smi -q -d CLOCK`.")
 
 
-def _read(note: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        said: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-        uuid, pid, started = str(said["uuid"]), int(said["pid"]), int(said.get("started", 0))
+        note: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        uuid, pid, started = str(note["uuid"]), int(note["pid"]), int(note.get("started", 0))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DeviceError(
-            f"{note}: not a note of a changed GPU ({error!r}). Reset its clocks, then delete it."
+            f"{path}: not a note of a changed GPU ({error!r}). Reset its clocks, then delete it."
         ) from error
     if alive(pid, started or started_at(pid)):
-        raise DeviceError(f"GPU {uuid}: process {pid} still holds its clock. End it first, or delete {note}.")
-    return said
+        raise DeviceError(f"GPU {uuid}: process {pid} still holds its clock. End it first, or delete {path}.")
+    return note

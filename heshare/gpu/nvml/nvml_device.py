@@ -1,4 +1,4 @@
-"""A real GPU behind the `Device` protocol: NVML tells what it does, worker processes run on it, in wall time."""
+"""A real GPU as a `Device`: readings from NVML, worker processes as tasks, in wall time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from heshare.devices.device import Reading
 from heshare.errors import DeviceError
-from heshare.gpu.mps import TIME_SLICE, MpsSession
+from heshare.gpu.mps import MpsSession
 from heshare.gpu.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlGpu
 from heshare.gpu.nvml.clock_lock import ClockLock
 from heshare.gpu.nvml.probe import match
@@ -28,15 +28,15 @@ class NvmlDevice:
 
     Args:
         which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
-        launcher: what starts workers; it is closed with the device, if it can be.
+        launcher: starts the workers; it is closed with the device.
         mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
         allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
-        mps_clients: hold fewer tasks at once than the card would.
+        mps_clients: most tasks at once, where that is fewer than the GPU allows.
         start_timeout_s: how long a worker may take until its first iteration, s.
 
     Attributes:
         uuid: of the GPU.
-        power_kind: `instant` or `average` (over 1 s): what the card's power readings are.
+        power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
 
     Raises:
         InputError: a card that the catalogue does not describe.
@@ -55,7 +55,7 @@ class NvmlDevice:
         mps_clients: int | None = None,
         start_timeout_s: float = 180.0,
     ) -> None:
-        self._mps, self._allow_clocks, self._launcher = mps, allow_clocks, launcher
+        self._allow_clocks, self._launcher = allow_clocks, launcher
         self._requested_mhz: int | None = None
         with ExitStack() as ends:
             nvml = ends.enter_context(Nvml())
@@ -63,7 +63,8 @@ class NvmlDevice:
             self._card = nvml.card(which)
             self.uuid = self._card.uuid()
             self._gpu = _describe(self._card, mps_clients)
-            self._refuse_modes()
+            self._mps = mps or MpsSession(self.uuid)
+            self._refuse_modes(shared=mps is not None)
             self._tasks = LiveTasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
             self._instant, first_w = self._choose_power()
             self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
@@ -75,7 +76,7 @@ class NvmlDevice:
             if mps is not None:
                 ends.callback(mps.stop)
                 mps.start()
-            ends.callback(getattr(launcher, "close", _nothing))
+            ends.callback(launcher.close)
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
             self._began_j = self._card.energy_j()
@@ -85,24 +86,24 @@ class NvmlDevice:
 
     @property
     def gpu(self) -> Gpu:
-        """What it is: the catalogue's GPU with the memory, clocks and power limit of this very card."""
+        """The catalogue's GPU with the memory, clocks and power limit of this card."""
         return self._gpu
 
     @property
     def sharing(self) -> str:
-        """`mps` or `time-slice`: how tasks share it."""
-        return TIME_SLICE if self._mps is None else self._mps.sharing
+        """How tasks share it: `mps` or `time-slice`."""
+        return self._mps.sharing
 
     def facts(self) -> dict[str, str | int | float | bool | None]:
-        """What a manifest keeps: card, driver, what power readings are, how tasks share it, and its settings."""
+        """Return the facts for a manifest: card, driver, kind of power readings, sharing and settings."""
         return dict(self._facts)
 
     def limits(self) -> tuple[str, ...]:
-        """What holds its clock down at this moment."""
+        """Return the limits that hold its clock down at this moment."""
         return self._card.limits()
 
     def free_mib(self) -> float:
-        """Memory that no process holds, MiB."""
+        """Return the memory that no process holds, MiB."""
         return self._card.memory_mib()[1]
 
     def set_clock(self, sm_mhz: int | None) -> None:
@@ -117,7 +118,7 @@ class NvmlDevice:
         else:
             self._gpu.check_clock(sm_mhz)
             if not self._allow_clocks:
-                raise self._refusal(f"{sm_mhz} MHz asked for, but setting clocks was not allowed", "Ask with --clocks.")
+                raise self._refusal(f"{sm_mhz} MHz requested, but setting clocks was not allowed", "Use --clocks.")
             self._hold.lock(sm_mhz)
             self._settle(sm_mhz)
         self._requested_mhz = sm_mhz
@@ -127,17 +128,17 @@ class NvmlDevice:
 
         Raises:
             DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
-                nothing would enforce, or the worker did not come up.
+                nothing would enforce, or the worker did not get ready.
         """
         self._start({task_id: Resident(workload, mps_pct)}, iterations)
 
     def stand_by(self) -> None:
-        """Have worker processes import what they need before the first task is started, where the launcher can.
+        """Have worker processes import what they need before the first task is started.
 
         Raises:
             DeviceError: a process does not start.
         """
-        getattr(self._launcher, "stand_by", _nothing)()
+        self._launcher.stand_by()
 
     def start_together(self, tasks: Mapping[int, Resident]) -> None:
         """Start tasks that run until stopped, all of them or none, and wait until they work; they begin together.
@@ -156,7 +157,7 @@ class NvmlDevice:
         return self._tasks.stop(task_id)
 
     def read(self) -> Reading:
-        """What it does at this moment.
+        """Return its readings at this moment.
 
         Raises:
             DeviceError: a task has failed, or NVML does not answer with a measurement.
@@ -177,19 +178,19 @@ class NvmlDevice:
         )
 
     def next_event_s(self) -> float:
-        """When to look again, s: at the completion that comes next or a moment later; `inf` if nothing runs."""
+        """Return when to read again, s: at the next completion or a moment later; `inf` if nothing runs."""
         left_s = self._tasks.remaining_s()
         shortest_s, longest_s = _LOOK_S
         return self._now_s() + max(shortest_s, min(longest_s, left_s)) if self._tasks else math.inf
 
     def advance(self, to_s: float) -> list[int]:
-        """Wait until time `to_s`; returns the ids of tasks that completed by then, in order of completion.
+        """Wait until time `to_s`; return the ids of tasks that completed by then, in order of completion.
 
         Raises:
-            DeviceError: `to_s` will never come, or a task has failed.
+            DeviceError: `to_s` is not finite, or a task has failed.
         """
         if not math.isfinite(to_s):
-            raise self._refusal(f"time {to_s} s asked for", "Wait for a time that comes.")
+            raise self._refusal(f"time {to_s} s requested", "Wait for a finite time.")
         completed: list[int] = []
         while True:
             completed += self._tasks.take_finished()
@@ -199,7 +200,7 @@ class NvmlDevice:
             time.sleep(min(left_s, _LOOK_S[0]))
 
     def close(self) -> None:
-        """End the workers and MPS, give the clock back, end NVML. May be repeated."""
+        """End the workers and MPS, unlock the clock, end NVML. May be repeated."""
         self._off()
         self._ends.close()
 
@@ -211,10 +212,7 @@ class NvmlDevice:
 
     def _start(self, tasks: Mapping[int, Resident], iterations: float | None) -> None:
         for one in tasks.values():
-            if self._mps is not None:
-                self._mps.check(one.mps_pct)
-            elif one.mps_pct != 100:
-                raise self._refusal(f"{one.mps_pct} % of the SMs asked for without MPS", "Ask for 100 %.")
+            self._mps.check(one.mps_pct)
         self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def _now_s(self) -> float:
@@ -224,17 +222,17 @@ class NvmlDevice:
         return self._card.instant_power_w() if self._instant else self._card.usage_power_w()
 
     def _choose_power(self) -> tuple[bool, float]:
-        """Whether the card gives instant power, and a first reading."""
+        """Return whether the card reports instant power, and a first reading."""
         try:
             return True, self._card.instant_power_w()
         except (NotSupportedError, NoReadingError):
             return False, self._card.usage_power_w()
 
-    def _refuse_modes(self) -> None:
+    def _refuse_modes(self, *, shared: bool) -> None:
         if self._card.mig():
-            raise self._refusal("the GPU is cut into MIG slices", "Turn MIG off, or measure on another GPU.")
+            raise self._refusal("the GPU is divided into MIG slices", "Turn MIG off, or measure on another GPU.")
         mode = self._card.compute_mode()
-        if mode == "prohibited" or (mode != "default" and self._mps is None):
+        if mode == "prohibited" or (mode != "default" and not shared):
             raise self._refusal(f"its compute mode is {mode}", "Set it to default: nvidia-smi -c DEFAULT.")
 
     def _describe_facts(self, first_w: float) -> dict[str, str | int | float | bool | None]:
@@ -251,7 +249,7 @@ class NvmlDevice:
             "sm_mhz_min": self._gpu.clocks_mhz[0],
             "sm_mhz_max": self._gpu.max_mhz,
             "sharing": self.sharing,
-            "sharing_reason": "no MPS session was asked for" if self._mps is None else self._mps.reason,
+            "sharing_reason": self._mps.reason,
             "gpm": self._gpm is not None,
             "persistence": card.persistent(),
             "compute_mode": card.compute_mode(),
@@ -259,17 +257,13 @@ class NvmlDevice:
         }
 
     def _settle(self, sm_mhz: int) -> None:
-        """Wait up to a second until the card runs no faster than it was told to."""
+        """Wait up to a second until the card runs no faster than requested."""
         until = time.monotonic() + 1.0
         while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
             time.sleep(0.01)
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
-
-
-def _nothing() -> None:
-    """The end of a launcher that keeps nothing."""
 
 
 def _describe(card: NvmlGpu, mps_clients: int | None) -> Gpu:

@@ -1,7 +1,4 @@
-"""Which GPU of the catalogue a real card is, from what NVML says of it.
-
-What this machine can do for live measurements, and what follows: the facts behind `heshare doctor`.
-"""
+"""Detection of this machine's GPUs and of what can be measured on them: the facts behind `heshare doctor`."""
 
 import os
 import re
@@ -20,7 +17,7 @@ from heshare.world.catalogue import gpus
 from heshare.world.gpu import Gpu
 
 MEMORY_RTOL = 0.1
-"""How far a card's memory may lie from the catalogue's: ECC takes a few per cent, variants differ by more."""
+"""Largest deviation of a card's memory from the catalogue's: ECC takes a few per cent, variants differ by more."""
 
 
 def match(
@@ -31,7 +28,7 @@ def match(
     cores: int | None = None,
     tdp_w: float | None = None,
 ) -> Gpu:
-    """The GPU of `data/gpus.csv` that a card is, with the memory, clocks and power limit that the card itself tells.
+    """Return the GPU of `data/gpus.csv` that a card is, with the memory, clocks and power limit that the card reports.
 
     A name of the catalogue fits when each of its parts (`V100`, `SXM2`) is a word of the card's name; the name with
     most parts wins. Memory and cores must agree, so that a variant is not taken for another.
@@ -40,11 +37,11 @@ def match(
         name: the vendor's name, such as `Tesla V100-SXM2-16GB`.
         memory_mib: the card's memory, MiB.
         clocks_mhz: the SM clocks that it offers, ascending, MHz.
-        cores: its FP32 lanes, where the driver tells.
-        tdp_w: its power limit, W, where the driver tells.
+        cores: its FP32 lanes, where the driver reports them.
+        tdp_w: its power limit, W, where the driver reports it.
 
     Raises:
-        InputError: an unknown card, or a variant that the catalogue does not describe; it says what to add.
+        InputError: an unknown card, or a variant that the catalogue does not describe; the message says what to add.
     """
     words = set(re.findall(r"[A-Z0-9]+", name.upper()))
     fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
@@ -64,10 +61,8 @@ def _unknown(found: str, expected: str, example: str) -> InputError:
     return InputError(
         found,
         expected,
-        (
-            f"Describe this card in data/gpus.csv: a row for each field, under a name made of words of the card's "
-            f"name, such as {example}."
-        ),
+        "Describe this card in data/gpus.csv: a row for each field, under a name made of words of the card's name, "
+        f"such as {example}.",
         file="data/gpus.csv",
         column="gpu",
     )
@@ -87,13 +82,13 @@ _LIVE = ("torch", "torchvision", "transformers")
 
 
 def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
-    """Whether this process may change GPU settings: CAP_SYS_ADMIN among its effective capabilities.
+    """Return whether this process may change GPU settings: CAP_SYS_ADMIN among its effective capabilities.
 
     Args:
-        status: the kernel's account of a process.
+        status: the kernel's description of a process.
 
     Returns:
-        None where the kernel does not tell; then being root decides.
+        None where the kernel does not report it; then it depends on being root.
     """
     try:
         lines = Path(status).read_text(encoding="utf-8").splitlines()
@@ -104,7 +99,7 @@ def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
 
 
 def probe() -> dict[str, Any]:
-    """Everything that decides what can be measured here; what is missing is a fact, not an error.
+    """Return everything that decides what can be measured here; what is missing is a fact, not an error.
 
     Returns:
         `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control`, `mps_control`
@@ -116,7 +111,7 @@ def probe() -> dict[str, Any]:
         "nvml": "present",
         "driver": None,
         "gpus": [],
-        "clock_control": _is_root() if admin is None else admin,
+        "clock_control": os.geteuid() == 0 if admin is None else admin,
         "mps_control": shutil.which(mps.CONTROL),
         "mps_server": shutil.which("nvidia-cuda-mps-server"),
         "libraries": {name: find_spec(name) is not None for name in _LIVE},
@@ -133,53 +128,54 @@ def probe() -> dict[str, Any]:
 
 
 def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
-    """What one card tells of itself; what it does not tell is None, with the reason under `refused`."""
+    """Return the facts of one card; one that it does not report is None, with the reason under `refused`."""
     refused: dict[str, str] = {}
 
-    def tell(name: str, question: Callable[[], Any]) -> Any:
+    def read(name: str, reading: Callable[[], Any]) -> Any:
         try:
-            return question()
+            return reading()
         except (NvmlError, InputError) as error:
             refused[name] = str(error)
             return None
 
-    memory = tell("memory_mib", card.memory_mib)
-    clocks = tell("clocks_mhz", card.offered_mhz)
-    name = tell("name", card.name)
-    cores = tell("cores", card.cores)
-    instant = tell("power_instant", card.instant_power_w)
+    memory = read("memory_mib", card.memory_mib)
+    clocks = read("clocks_mhz", card.offered_mhz)
+    name = read("name", card.name)
+    cores = read("cores", card.cores)
+    instant = read("power_instant", card.instant_power_w)
     facts = {
         "index": index,
         "name": name,
-        "uuid": tell("uuid", card.uuid),
+        "uuid": read("uuid", card.uuid),
         "memory_mib": None if memory is None else memory[0],
         "free_mib": None if memory is None else memory[1],
         "clocks_mhz": None if clocks is None else [clocks[0], clocks[-1], len(clocks)],
-        "power_kind": "instant" if instant is not None else tell("power_kind", card.usage_power_kind),
-        "power_w": instant if instant is not None else tell("power_w", card.usage_power_w),
-        "power_limit_w": tell("power_limit_w", card.power_limit_w),
-        "energy_counter": tell("energy_counter", card.energy_j) is not None,
-        "temperature_c": tell("temperature_c", card.temperature_c),
-        "throttled_by": tell("throttled_by", card.limits),
-        "gpm": tell("gpm", card.has_gpm),
-        "persistence": tell("persistence", card.persistent),
-        "compute_mode": tell("compute_mode", card.compute_mode),
-        "mig": tell("mig", card.mig),
+        "power_kind": "instant" if instant is not None else read("power_kind", card.usage_power_kind),
+        "power_w": instant if instant is not None else read("power_w", card.usage_power_w),
+        "power_limit_w": read("power_limit_w", card.power_limit_w),
+        "energy_counter": read("energy_counter", card.energy_j) is not None,
+        "temperature_c": read("temperature_c", card.temperature_c),
+        "throttled_by": read("throttled_by", card.limits),
+        "gpm": read("gpm", card.has_gpm),
+        "persistence": read("persistence", card.persistent),
+        "compute_mode": read("compute_mode", card.compute_mode),
+        "mig": read("mig", card.mig),
         "catalogue": None,
     }
     if name is not None and memory is not None and clocks is not None:
-        known = tell("catalogue", lambda: match(name, memory_mib=memory[0], clocks_mhz=clocks, cores=cores))
+        known = read("catalogue", lambda: match(name, memory_mib=memory[0], clocks_mhz=clocks, cores=cores))
         facts["catalogue"] = None if known is None else known.name
     return {**facts, "refused": refused}
 
 
 def follows(found: dict[str, Any]) -> list[str]:
-    """What the facts of `probe` mean for the user, in sentences."""
+    """Return what the facts of `probe` mean for the user, in sentences."""
     lines = ["`make figures`, `make test`, plan, run and compare work here: they use emulated GPUs."]
     if found["locked"]:
         lines.append("A run that was killed left clocks locked: run `heshare restore`.")
     if not found["gpus"]:
-        return [*lines, f"No GPU can be measured on this machine: {_why_none(found)}"]
+        reason = "NVML sees no GPU." if found["nvml"] == "present" else found["nvml"]
+        return [*lines, f"No GPU can be measured on this machine: {reason}"]
     lacking = [name for name, there in found["libraries"].items() if not there]
     if lacking:
         lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. pip install 'heshare[live]'.")
@@ -190,12 +186,8 @@ def follows(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _why_none(found: dict[str, Any]) -> str:
-    return "NVML sees no GPU." if found["nvml"] == "present" else str(found["nvml"])
-
-
 def _of_gpu(gpu: dict[str, Any]) -> list[str]:
-    # A refusal of what has a substitute or may be missing is no obstacle.
+    # What has a substitute or may be missing is no obstacle.
     obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores")]
     if gpu["mig"]:
         obstacles.append("it is cut into MIG slices, whose power cannot be told apart: turn MIG off to measure.")
@@ -212,7 +204,3 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     if gpu["persistence"] is False:
         lines.append("its persistence mode is off: the driver may unload between runs and forget settings.")
     return lines
-
-
-def _is_root() -> bool:
-    return hasattr(os, "geteuid") and os.geteuid() == 0

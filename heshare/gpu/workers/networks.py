@@ -1,7 +1,7 @@
 """The 15 models of Table IV in PyTorch: random weights, fixed inputs, nothing downloaded.
 
-What a forward pass costs does not depend on what the weights know, so they are drawn from a seed. PyTorch and its
-model libraries are an extra of the package (`pip install 'heshare[live]'`) and are imported when a network is built.
+The cost of a forward pass does not depend on the weights, so they are drawn from a seed. PyTorch and its model
+libraries are an extra of the package (`pip install 'heshare[live]'`) and are imported when a network is built.
 """
 
 import sys
@@ -24,7 +24,7 @@ CLASSES = 1000
 """Classes of an image network."""
 
 BEAM = 4
-"""Hypotheses that the Transformer carries on for each sample."""
+"""Hypotheses of the Transformer for each sample."""
 
 SOURCE_TOKENS = 4
 """The Transformer's encoder share of one output position, tokens; an iteration has about 0.6 GFLOP, as catalogued."""
@@ -38,26 +38,19 @@ class Network:
     """A network that is ready to run, with its input.
 
     Attributes:
-        name: a name of Table IV, such as `resnet50`.
         module: the `torch.nn.Module`, in evaluation mode, on its device.
         inputs: the tensors of one iteration.
-        output: what of the module's answer is the result, a tensor with one entry a sample in its first dimension
+        output: selects the result from the module's output, a tensor with one entry a sample in its first dimension
             (for the Transformer one a hypothesis, `BEAM` a sample).
     """
 
-    name: str
     module: Any
     inputs: tuple[Any, ...]
     output: Callable[[Any], Any]
 
     def __call__(self) -> Any:
-        """One iteration: a forward pass over the whole inference batch; returns the result's tensor."""
+        """Run one iteration, a forward pass over the whole inference batch; return the result's tensor."""
         return self.output(self.module(*self.inputs))
-
-    @property
-    def params_m(self) -> float:
-        """Parameters, millions; shared ones once."""
-        return float(sum(one.numel() for one in self.module.parameters())) / 1e6
 
 
 def library(name: str) -> ModuleType:
@@ -91,17 +84,18 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
         InputError: no such model.
         DeviceError: PyTorch or a model library is missing.
     """
-    if name not in _RECIPES:
+    if name not in RECIPES:
         raise InputError(
             repr(name),
-            "one of " + ", ".join(_RECIPES),
-            "Choose one, or add its constructor to heshare/devices/networks.py.",
+            "one of " + ", ".join(RECIPES),
+            "Choose one, or add its constructor to heshare/gpu/workers/networks.py.",
             column="workload",
         )
-    recipe = _RECIPES[name]
+    recipe = RECIPES[name]
     torch = library("torch")
     torch.manual_seed(seed)
-    allow_tf32(torch)
+    for backend in (torch.backends, torch.backends.cuda.matmul, torch.backends.cudnn):
+        backend.fp32_precision = "tf32"
     with torch.device(device):
         module = recipe.make().requires_grad_(False)
         inputs = recipe.inputs(torch, batch_size)
@@ -113,11 +107,11 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
     if precision == "fp16":
         module = module.half()
         inputs = tuple(one.half() if one.is_floating_point() else one for one in inputs)
-    return Network(name, module, inputs, recipe.output)
+    return Network(module, inputs, recipe.output)
 
 
 def preload() -> None:
-    """Import what building any network imports, without a CUDA context; what is missing is told when it is needed."""
+    """Import what building any network imports, without a CUDA context; what is missing is an error in `build`."""
     for name in ("torch", "torchvision.models", "transformers.models.bert", "transformers.models.gpt2"):
         with suppress(DeviceError):
             library(name)
@@ -126,23 +120,11 @@ def preload() -> None:
         getattr(transformers, name, None)
 
 
-def names() -> tuple[str, ...]:
-    """The models that can be built, in the order of Table IV."""
-    return tuple(_RECIPES)
-
-
-def allow_tf32(torch: Any) -> None:
-    """Let matrix products and convolutions in FP32 use TF32 where the card has it."""
-    torch.backends.fp32_precision = "tf32"
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    torch.backends.cudnn.fp32_precision = "tf32"
-
-
 def _settle_norms(torch: Any, module: Any, inputs: tuple[Any, ...]) -> None:
     """Take batch-norm statistics from the input.
 
-    With the ones of a fresh network (mean 0, variance 1) activations grow from block to block and overflow in FP16;
-    and a card that adds infinities draws less power than one that works.
+    With the ones of a fresh network (mean 0, variance 1) activations grow from block to block and overflow in FP16,
+    and a GPU that adds infinities draws less power than one that adds numbers.
     """
     norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
     if not norms:
@@ -220,14 +202,14 @@ def _translation(torch: Any, batch_size: int) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How a network and its input are made, and where in its answer the result is."""
+    """How a network and its input are made, and how its result is selected."""
 
     make: Callable[[], Any]
     inputs: Callable[[Any, int], tuple[Any, ...]] = _images
     output: Callable[[Any], Any] = lambda answer: answer
 
 
-_RECIPES: dict[str, _Recipe] = {
+RECIPES: dict[str, _Recipe] = {
     **{name: _Recipe(_vision(name)) for name in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")},
     **{name: _Recipe(_vision(name)) for name in ("densenet121", "densenet161", "densenet201", "vgg16", "vgg19")},
     "mobilenet": _Recipe(_mobilenet),
