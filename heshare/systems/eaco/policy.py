@@ -10,7 +10,7 @@ From the publication (Algorithms 1 and 2):
    history of sets of jobs that begins with EaCO's own measurements.
 3. The allocation is on trial until every job there has completed an epoch since. Then the observed times go into the
    history. If a deadline would now break, the job leaves at the end of its epoch and tries the next candidate.
-4. Nodes that stay empty may sleep (`heshare.systems.shared.metrics.node_energy_j`).
+4. Nodes that stay empty may sleep (`heshare.systems.shared.cluster_nodes.node_energy_j`).
 
 Assumed, each a parameter of `Eaco`: both thresholds and the number of jobs on a GPU (the publication gives no numbers),
 epochs and deadlines of tasks that have none, sets within one node only, and that a job without candidates lets those
@@ -19,8 +19,9 @@ times on each type, and of equally utilised sets the one on which the job runs f
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -28,9 +29,8 @@ from heshare.errors import require
 from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.systems.shared.cluster_nodes import local_sets, nodes
-from heshare.systems.shared.co_location import TIME_SLICE, CoLocationHistory
-from heshare.systems.shared.gpu_bookings import GpuBookings
+from heshare.systems.shared.cluster_nodes import nodes
+from heshare.systems.shared.co_location import TIME_SLICE, BookedJob, CoLocationHistory, GpuBookings
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -56,6 +56,35 @@ class TrialPlacement:
     check_s: float
     requested_s: float = math.nan
     leaves: bool = False
+
+
+def local_sets(eligible: Sequence[Sequence[int]], signature: Sequence[object], size: int) -> list[tuple[int, ...]]:
+    """Return the sets of `size` GPUs within one node, one for each class of interchangeable sets.
+
+    Args:
+        eligible: GPUs of each node that may be taken, in order.
+        signature: of each GPU; GPUs of a node with equal signatures are interchangeable.
+        size: number of GPUs of a set.
+
+    Returns:
+        For each way to divide `size` over a node's groups of equal GPUs, the first GPUs of each group.
+    """
+    sets: list[tuple[int, ...]] = []
+    for node in eligible:
+        if len(node) < size:
+            continue
+        groups: dict[object, list[int]] = {}
+        for gpu in node:
+            groups.setdefault(signature[gpu], []).append(gpu)
+        if size == 1:
+            sets += [(group[0],) for group in groups.values()]
+            continue
+        choices = [range(min(size, len(group)) + 1) for group in groups.values()]
+        for counts in product(*choices):
+            if sum(counts) == size:
+                chosen = [gpu for group, count in zip(groups.values(), counts, strict=True) for gpu in group[:count]]
+                sets.append(tuple(sorted(chosen)))
+    return sets
 
 
 @register("eaco", title="EaCO")
@@ -112,22 +141,20 @@ class Eaco:
         """Check the trials that are due, then find GPUs for the waiting jobs (Algorithm 1)."""
         if not len(view.waiting) and all(trial.check_s > view.now_s for trial in self._trials.values()):
             return
-        bookings = GpuBookings(view)
-        left = {task.id: view.remaining[task.id] for task in view.waiting}
-        leaving = list(self._end_trials(bookings))
-        for task in leaving:
-            left[task.id] = bookings.left[task.id]
-            bookings.remove(task.id)
-            yield Pause(task.id)
-        queue = sorted([*view.waiting, *leaving], key=lambda task: (task.priority, task.arrival_s, task.id))
+        bookings = GpuBookings(view, self.history)
+        queue = [(task, view.remaining[task.id]) for task in view.waiting]
+        for number in list(self._end_trials(bookings)):
+            job = bookings.remove(number)
+            queue.append((job.task, job.left))
+            yield Pause(number)
         failed: set[tuple[object, ...]] = set()
-        for task in queue:
+        for task, left in sorted(queue, key=lambda item: (item[0].priority, item[0].arrival_s, item[0].id)):
             # A job for which no set was found at this moment stands for all jobs like it.
             alike = task.workload, task.gpus, task.deadline_s, task.id in self._undone and task.id
-            gpus = None if alike in failed else self._find(task, left[task.id], bookings)
-            if gpus is not None:
-                self._allocate(task, left[task.id], gpus, bookings)
-                yield Start(task.id, gpus[0], also=gpus[1:], sharing=TIME_SLICE)
+            found = None if alike in failed else self._find(task, left, bookings)
+            if found is not None:
+                self._allocate(found, bookings)
+                yield Start(task.id, found.gpus[0], also=found.gpus[1:], sharing=TIME_SLICE)
                 continue
             failed.add(alike)
             if self._strict:
@@ -168,13 +195,13 @@ class Eaco:
             ranks[key] = min(ranks.get(key, rank), rank)
         return [gpus for *_, gpus in sorted(ranks.values())]
 
-    def _find(self, task: Task, left: float, bookings: GpuBookings) -> tuple[int, ...] | None:
-        """Return the candidate of highest utilisation on which every deadline is predicted to hold."""
+    def _find(self, task: Task, left: float, bookings: GpuBookings) -> BookedJob | None:
+        """Return a task on the candidate of highest utilisation on which every deadline is predicted to hold."""
         undone = self._undone.get(task.id, ())
         for gpus in self.candidates(task, bookings):
-            others = frozenset(job for gpu in gpus for job in bookings.on[gpu])
-            if (gpus, others) not in undone and self._deadlines_hold(task, left, gpus, bookings):
-                return gpus
+            job = BookedJob(task, left, gpus)
+            if (gpus, _jobs_on(gpus, bookings)) not in undone and self._deadlines_hold(job, bookings):
+                return job
         return None
 
     def _whole_nodes(self, size: int, eligible: list[list[int]], bookings: GpuBookings) -> list[tuple[int, ...]]:
@@ -197,88 +224,93 @@ class Eaco:
     def _utilisation(self, gpu: int, bookings: GpuBookings) -> float:
         return self.history.utilisation(bookings.gpus[gpu], bookings.workloads(gpu)) if bookings.on[gpu] else 0.0
 
-    def _deadlines_hold(self, task: Task, left: float, gpus: tuple[int, ...], bookings: GpuBookings) -> bool:
-        """Return whether every deadline that holds without the task still holds if it joins.
+    def _deadlines_hold(self, job: BookedJob, bookings: GpuBookings) -> bool:
+        """Return whether every deadline that holds without a job still holds if it joins.
 
-        The task's own deadline counts if it would hold with the task alone on these GPUs. A deadline that is lost
-        either way holds up no job.
+        The job's own deadline counts if it would hold with the job alone on its GPUs. A deadline that is lost either
+        way holds up no job.
         """
-        others = {job for gpu in gpus for job in bookings.on[gpu]}
-        alone_s = bookings.now_s + left * max(self.history.alone_s(bookings.gpus[gpu], task.workload) for gpu in gpus)
-        before_s = {task.id: alone_s} | {job: bookings.done_s(self.history, job) for job in others}
-        bookings.book(task, left, gpus)
+        task = job.task
+        alone_s = max(self.history.alone_s(bookings.gpus[gpu], task.workload) for gpu in job.gpus)
+        before_s = {other: bookings.done_s(other) for other in _jobs_on(job.gpus, bookings)}
+        before_s[task.id] = bookings.now_s + job.left * alone_s
+        bookings.book(job)
         broken = any(
-            before_s[job] <= _rounded_up(self.deadline_s(bookings.tasks[job])) < bookings.done_s(self.history, job)
-            for job in before_s
+            done_s <= _rounded_up(self.deadline_s(bookings.jobs[other].task)) < bookings.done_s(other)
+            for other, done_s in before_s.items()
         )
         bookings.remove(task.id)
         return not broken
 
-    def _allocate(self, task: Task, left: float, gpus: tuple[int, ...], bookings: GpuBookings) -> None:
-        """Book a task; if it shares GPUs, its trial begins."""
-        bookings.book(task, left, gpus)
-        jobs = {job for gpu in gpus for job in bookings.on[gpu]}
+    def _allocate(self, job: BookedJob, bookings: GpuBookings) -> None:
+        """Book a job; if it shares GPUs, its trial begins."""
+        bookings.book(job)
+        jobs = {number: bookings.jobs[number] for number in _jobs_on(job.gpus, bookings)}
         if len(jobs) > 1:
             longest_epoch_s = max(
-                self._epoch_of(bookings.tasks[job]) * bookings.predicted_s(self.history, job) for job in jobs
+                self._epoch_of(each.task) * bookings.predicted_s(number) for number, each in jobs.items()
             )
-            left_then = {job: bookings.left[job] for job in jobs}
-            self._trials[task.id] = TrialPlacement(gpus, left_then, bookings.now_s + longest_epoch_s)
+            left_then = {number: each.left for number, each in jobs.items()}
+            self._trials[job.task.id] = TrialPlacement(job.gpus, left_then, bookings.now_s + longest_epoch_s)
 
-    def _end_trials(self, bookings: GpuBookings) -> Iterator[Task]:
+    def _end_trials(self, bookings: GpuBookings) -> Iterator[int]:
         """End the trials that are due; yield the jobs whose allocation is undone now."""
-        for job, trial in list(self._trials.items()):
-            if job not in bookings.tasks:
-                del self._trials[job]
-            elif trial.check_s <= bookings.now_s:
-                task = bookings.tasks[job]
-                if not trial.leaves and not self._epochs_passed(trial, bookings):
-                    continue
-                others = frozenset(other for gpu in trial.gpus for other in bookings.on[gpu]) - {job}
-                if not trial.leaves and self._confirmed(task, trial, others, bookings):
-                    del self._trials[job]
-                    continue
-                rest = _to_epoch_end(task.iterations - bookings.left[job], self._epoch_of(task))
-                trial.leaves = True
-                trial.check_s = _later(bookings.now_s, rest * bookings.time_s[job])
-                if rest <= _EPOCH_TOLERANCE * self._epoch_of(task):
-                    del self._trials[job]
-                    self._undone.setdefault(job, set()).add((trial.gpus, others))
-                    yield task
+        for number, trial in list(self._trials.items()):
+            job = bookings.jobs.get(number)
+            if job is None:
+                del self._trials[number]
+                continue
+            if trial.check_s > bookings.now_s or not (trial.leaves or self._epochs_passed(trial, bookings)):
+                continue
+            others = _jobs_on(trial.gpus, bookings) - {number}
+            if not trial.leaves and self._confirmed(job, others, bookings):
+                del self._trials[number]
+                continue
+            epoch = self._epoch_of(job.task)
+            rest = _to_epoch_end(job.task.iterations - job.left, epoch)
+            trial.leaves = True
+            trial.check_s = _later(bookings.now_s, rest * job.time_s)
+            if rest <= _EPOCH_TOLERANCE * epoch:
+                del self._trials[number]
+                self._undone.setdefault(number, set()).add((trial.gpus, others))
+                yield number
 
     def _epochs_passed(self, trial: TrialPlacement, bookings: GpuBookings) -> bool:
         """Return whether every job that is still there has completed an epoch since; if not, set the next check."""
         lacking_s = 0.0
-        for job in (job for job in trial.left if job in bookings.tasks):
-            epoch = self._epoch_of(bookings.tasks[job])
-            lacking = epoch - (trial.left[job] - bookings.left[job])
+        for number in trial.left.keys() & bookings.jobs.keys():
+            job = bookings.jobs[number]
+            epoch = self._epoch_of(job.task)
+            lacking = epoch - (trial.left[number] - job.left)
             if lacking > _EPOCH_TOLERANCE * epoch:
-                time_s = bookings.time_s[job]
-                loads = time_s == math.inf
-                lacking_s = max(lacking_s, lacking * (bookings.predicted_s(self.history, job) if loads else time_s))
+                time_s = bookings.predicted_s(number) if job.time_s == math.inf else job.time_s
+                lacking_s = max(lacking_s, lacking * time_s)
         trial.check_s = _later(bookings.now_s, lacking_s)
         return not lacking_s
 
-    def _confirmed(self, task: Task, trial: TrialPlacement, others: frozenset[int], bookings: GpuBookings) -> bool:
-        """Record what was observed; return whether every deadline that holds without the task holds with it."""
-        for gpu in trial.gpus:
-            members = bookings.on[gpu]
+    def _confirmed(self, job: BookedJob, others: frozenset[int], bookings: GpuBookings) -> bool:
+        """Record what was observed; return whether every deadline that holds without a job holds with it."""
+        for gpu in job.gpus:
+            members = [bookings.jobs[number] for number in bookings.on[gpu]]
             # A gang's time is that of its slowest GPU: it is the time of this set if all its GPUs hold the same set.
-            sets = {tuple(sorted(bookings.workloads(other))) for job in members for other in bookings.gpus_of[job]}
+            sets = {tuple(sorted(bookings.workloads(other))) for member in members for other in member.gpus}
             if len(sets) == 1:
-                times_s = [(bookings.tasks[job].workload, bookings.time_s[job]) for job in members]
-                self.history.record(bookings.gpus[gpu], times_s)
+                self.history.record(bookings.gpus[gpu], [(member.task.workload, member.time_s) for member in members])
         if not others:
             return True
-        left = bookings.left[task.id]
-        bookings.remove(task.id)
-        holds = self._deadlines_hold(task, left, trial.gpus, bookings)
-        bookings.book(task, left, trial.gpus)
+        bookings.remove(job.task.id)
+        holds = self._deadlines_hold(job, bookings)
+        bookings.book(job)
         return holds
 
     def _epoch_of(self, task: Task) -> float:
         """Return the iterations of an epoch."""
         return task.iterations / task.epochs if task.epochs else self._epoch * task.iterations
+
+
+def _jobs_on(gpus: Sequence[int], bookings: GpuBookings) -> frozenset[int]:
+    """Return the jobs on any of some GPUs."""
+    return frozenset(job for gpu in gpus for job in bookings.on[gpu])
 
 
 def _rounded_up(deadline_s: float) -> float:

@@ -8,7 +8,7 @@ import pandas as pd
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import Repetition
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
-from heshare.systems.shared.training import MeasuredSet, measured_sets, step
+from heshare.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
@@ -38,7 +38,6 @@ def run_sets(seed: int, seeds: int, spread: float = 0.25) -> pd.DataFrame:
             **_measures(entry, length.tolist()),
         }
         for entry in measured_sets()
-        if len(entry.workloads) > 1
         for number, length in enumerate(lengths)
     ]
     return pd.DataFrame(rows).assign(provenance="emulated")
@@ -57,16 +56,14 @@ def _measures(entry: MeasuredSet, length: list[float]) -> dict[str, float]:
     ]
     rng = np.random.default_rng(0)
     apart, together = (run_on_nodes(tasks, 1, SYSTEMS[title](), rng) for title in (FIFO, EACO))
-    alone = {single.workloads[0]: single for single in measured_sets() if len(single.workloads) == 1}
-    measured_kwh = sum(alone[workload].energy_kwh for workload in entry.workloads)
-    measured_h = float(np.mean([alone[workload].runtime_h for workload in entry.workloads]))
+    alone_kwh = sum(measured_alone()[workload].energy_kwh for workload in entry.workloads)
     return {
         "saving_pct": 100 * (nodes_energy_j(together) / nodes_energy_j(apart) - 1),
         "gpus_pct": 100 * (together.energy_cluster_j / apart.energy_cluster_j - 1),
         "slowdown_pct": 100 * (float(np.mean(together.execution_s / apart.execution_s)) - 1),
         "utilisation_pct": 100 * utilisation(together),
-        "measured_pct": 100 * (entry.energy_kwh / measured_kwh - 1),
-        "measured_slowdown_pct": 100 * (entry.runtime_h / measured_h - 1),
+        "measured_pct": 100 * (entry.energy_kwh / alone_kwh - 1),
+        "measured_slowdown_pct": 100 * (measured_slowdown(entry) - 1),
     }
 
 
@@ -124,7 +121,7 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on GPU utilisation: whether sets raise it, and how far."""
     equal = frame[frame["repetition"] < 0]
     most: Any = equal.sort_values("utilisation_pct").iloc[-1]
-    alone = max(step(entry.workloads[0]).busy for entry in measured_sets() if len(entry.workloads) == 1)
+    alone = max(step(workload).busy for workload in measured_alone())
     return {
         "holds": {
             "together GPUs are used more than by any of the jobs alone": bool(most["utilisation_pct"] > 100 * alone),

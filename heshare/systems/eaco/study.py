@@ -28,9 +28,10 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run, jct_summary
 from heshare.running.run import run
 from heshare.systems.eaco.policy import Eaco
-from heshare.systems.shared import metrics, training
+from heshare.systems.shared import training
+from heshare.systems.shared.cluster_nodes import average_active, node_energy_j
 from heshare.systems.shared.trace_jobs import venus_trainings
-from heshare.systems.shared.training import measured_sets
+from heshare.systems.shared.training import measured_alone
 from heshare.systems.shared.training_step import busy_alone
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -38,8 +39,10 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident
 
-NODE = 8
-"""GPUs of a node in EaCO's measurements."""
+NODE = training.NODE_GPUS
+"""GPUs of a node, as in EaCO's measurements."""
+EPOCHS = 20
+"""Epochs of each job of the trace; assumed."""
 SLEEP_W = 50.0
 """Power of a whole node that sleeps, W; assumed."""
 FIFO, PACKED, GANDIVA, EACO = "FIFO", "FIFO_packed", "Gandiva", "EaCO"
@@ -72,36 +75,21 @@ class StudySetting:
     Attributes:
         jobs: jobs to draw; those of other durations, or for more than a node, are left out.
         load: the offered load of the largest cluster; assumed.
-        shortest_s: the shortest duration, s; assumed.
-        longest_s: the longest duration, s; assumed, since a small cluster would wait for a single job of weeks.
         deadline: over the time alone, from the arrival; assumed.
-        epochs: of each job; assumed.
         whole_nodes: whether every job has a whole node, as in EaCO's measurements, and not the GPUs of the trace.
     """
 
     jobs: int = 300
     load: float = 0.45
-    shortest_s: float = 60.0
-    longest_s: float = 86_400.0
     deadline: float = 1.5
-    epochs: int = 20
     whole_nodes: bool = False
 
     def draw_tasks(self, nodes: int, rng: np.random.Generator) -> tuple[Task, ...]:
         """Return the tasks of one repetition, for clusters of at most `nodes` nodes."""
-        tasks = venus_trainings(
-            self.jobs,
-            rng=rng,
-            gpus=nodes * NODE,
-            most_gpus=NODE,
-            load=self.load,
-            shortest_s=self.shortest_s,
-            longest_s=self.longest_s,
-            record="eaco",
-            gpus_a_job=NODE if self.whole_nodes else None,
-        )
+        width = NODE if self.whole_nodes else None
+        tasks = venus_trainings(self.jobs, rng=rng, gpus=nodes * NODE, load=self.load, record="eaco", gpus_a_job=width)
         return tuple(
-            replace(task, epochs=self.epochs, deadline_s=task.arrival_s + self.deadline * training.alone_s(task))
+            replace(task, epochs=EPOCHS, deadline_s=task.arrival_s + self.deadline * training.alone_s(task))
             for task in tasks
         )
 
@@ -115,32 +103,33 @@ def v100() -> Gpu:
 @cache
 def host_w() -> float:
     """Return the power of a node apart from its GPUs, W: the median over EaCO's measurements of one workload alone."""
-    alone = [entry for entry in measured_sets() if len(entry.workloads) == 1]
-    gpus_w = [NODE * co_run(v100(), [Resident(entry.workloads[0])]).power_w for entry in alone]
-    return float(np.median([entry.node_w - power_w for entry, power_w in zip(alone, gpus_w, strict=True)]))
+    gpus_w = [NODE * co_run(v100(), [Resident(workload)]).power_w for workload in measured_alone()]
+    nodes_w = [entry.node_w for entry in measured_alone().values()]
+    return float(np.median(np.subtract(nodes_w, gpus_w)))
 
 
 def nodes_energy_j(result: Run, sleep_w: float | None = SLEEP_W) -> float:
     """Return the energy of all nodes until the makespan, J; with `sleep_w=None` none of them sleeps."""
-    energy_j = metrics.node_energy_j(
-        result.record.segments,
-        len(result.cluster),
-        result.makespan_s,
-        gpus_per_node=NODE,
-        host_w=host_w(),
-        sleep_w=sleep_w,
+    segments, gpus = result.record.segments, len(result.cluster)
+    return float(
+        node_energy_j(segments, gpus, result.makespan_s, gpus_per_node=NODE, host_w=host_w(), sleep_w=sleep_w).sum()
     )
-    return float(energy_j.sum())
 
 
 def utilisation(result: Run) -> float:
-    """Return the average GPU utilisation while GPUs run something, 0 to 1."""
+    """Return the average GPU utilisation while GPUs run something, weighted by time and at most 1 at every moment.
 
-    def busy(task: int, gpu: int, time_s: float) -> float:
-        workload = result.tasks[task].workload
-        return busy_alone(result.cluster.gpus[gpu], workload) * training.step(workload).step_s / time_s
-
-    return metrics.gpu_utilisation(result.record.segments, busy)
+    This is the driver's measure, the share of time in which some kernel runs, not the share of occupied SMs.
+    """
+    used_s = active_s = 0.0
+    for at, start_s, end_s, _, _, _, residents in result.record.segments:
+        if residents:
+            workloads = [(result.tasks[task].workload, time_s) for task, _, time_s in residents]
+            card = result.cluster.gpus[at]
+            busy = sum(busy_alone(card, work) * training.step(work).step_s / time_s for work, time_s in workloads)
+            used_s += min(1.0, busy) * (end_s - start_s)
+            active_s += end_s - start_s
+    return used_s / active_s
 
 
 def run_on_nodes(tasks: Iterable[Task], nodes: int, policy: Policy, rng: np.random.Generator) -> Run:
@@ -182,18 +171,22 @@ def run_systems(
 
 def _measures(result: Run) -> dict[str, float]:
     alone_s = np.array([training.alone_s(task) for task in result.tasks])
-    active_nodes = metrics.average_active(result.record.segments, result.makespan_s, gpus_per_node=NODE)
+    active_nodes = average_active(result.record.segments, result.makespan_s, gpus_per_node=NODE)
+    stretch = result.execution_s / alone_s
+    # Completion times are rounded sums of intervals: they may pass a deadline that is met exactly.
+    deadline_s = np.array([task.deadline_s for task in result.tasks]) * (1 + 1e-9)
+    limited = np.isfinite(deadline_s)
     return {
         "tasks": len(result.tasks),
         "energy_j": nodes_energy_j(result),
         "energy_awake_j": nodes_energy_j(result, None),
         "energy_gpus_j": result.energy_cluster_j,
         "node_hours": active_nodes * result.makespan_s / 3600,
-        "runtime_pct": 100 * (float(np.mean(result.execution_s / alone_s)) - 1),
-        "worst_runtime_pct": 100 * (float(np.max(result.execution_s / alone_s)) - 1),
+        "runtime_pct": 100 * (float(np.mean(stretch)) - 1),
+        "worst_runtime_pct": 100 * (float(np.max(stretch)) - 1),
         **jct_summary(result.jct_s),
-        "slowdown": float(np.mean(metrics.slowdown(result.jct_s, alone_s))),
-        "deadlines_met": metrics.deadlines_met(result.completion_s, result.tasks),
+        "slowdown": float(np.mean(result.jct_s / alone_s)),
+        "deadlines_met": float(np.mean((result.completion_s <= deadline_s)[limited])) if limited.any() else np.nan,
         "utilisation_pct": 100 * utilisation(result),
     }
 

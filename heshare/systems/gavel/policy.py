@@ -21,8 +21,7 @@ from heshare.errors import require
 from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.systems.shared.co_location import TIME_SLICE, CoLocationHistory
-from heshare.systems.shared.gpu_bookings import GpuBookings
+from heshare.systems.shared.co_location import TIME_SLICE, BookedJob, CoLocationHistory, GpuBookings
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -52,43 +51,27 @@ class PackingPolicy(ABC):
         self._nodes = [range(at, min(at + self._per_node, k)) for at in range(0, k, self._per_node)]
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Start the jobs that can run."""
+        if len(view.waiting):
+            yield from self.start_tasks(view, GpuBookings(view, self.history))
+
+    def start_tasks(self, view: View, bookings: GpuBookings) -> Iterator[Start]:
         """Start jobs from the head of the queue; a job that must wait blocks those behind it."""
-        if not len(view.waiting) and not self.has_due_pairs(view.now_s):
-            return
-        bookings = GpuBookings(view)
-        yield from self.split_pairs(bookings)
         for task in view.waiting:
-            gpus = self._free_gpus(task, bookings)
-            if gpus is None:
-                gpus = self._shared_gpus(task, bookings)
+            gpus = self._free_gpus(task, bookings) or self._shared_gpus(task, bookings)
             if gpus is None:
                 break
-            packed = any(bookings.on[gpu] for gpu in gpus)
-            bookings.book(task, view.remaining[task.id], gpus)
+            bookings.book(BookedJob(task, view.remaining[task.id], gpus))
             yield Start(task.id, gpus[0], also=gpus[1:], sharing=TIME_SLICE)
-            if packed:
-                yield from self.on_pair(task, bookings)
 
     @abstractmethod
     def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
         """Return the running job beside which a task is packed, one of `hosts` (by number), or None."""
 
-    def has_due_pairs(self, now_s: float) -> bool:
-        """Return whether there are pairs to check now; by default none."""
-        return False
-
-    def split_pairs(self, bookings: GpuBookings) -> Iterator[Action]:
-        """Yield the actions that split pairs; by default none."""
-        yield from ()
-
-    def on_pair(self, task: Task, bookings: GpuBookings) -> Iterator[Action]:
-        """Yield the actions that follow the packing of a task beside another; by default none."""
-        yield from ()
-
     def pair_throughput(self, task: Task, host: int, bookings: GpuBookings) -> float:
         """Return the sum of the speeds of a task and its host, each over its speed alone, on the host's GPUs."""
-        workloads = bookings.tasks[host].workload, task.workload
-        return min(self.history.throughput(bookings.gpus[gpu], workloads) for gpu in bookings.gpus_of[host])
+        workloads = bookings.jobs[host].task.workload, task.workload
+        return min(self.history.throughput(bookings.gpus[gpu], workloads) for gpu in bookings.jobs[host].gpus)
 
     def _free_gpus(self, task: Task, bookings: GpuBookings) -> tuple[int, ...] | None:
         """Return free GPUs of the node with the fewest free ones that suffice; whole nodes for a larger task."""
@@ -108,12 +91,12 @@ class PackingPolicy(ABC):
         need_mib = memory_mib(task.workload)
         hosts = [
             host
-            for host, gpus in sorted(bookings.gpus_of.items())
-            if len(gpus) == task.gpus
-            and all(len(bookings.on[gpu]) == 1 and bookings.free_mib[gpu] >= need_mib for gpu in gpus)
+            for host, job in sorted(bookings.jobs.items())
+            if len(job.gpus) == task.gpus
+            and all(len(bookings.on[gpu]) == 1 and bookings.free_mib[gpu] >= need_mib for gpu in job.gpus)
         ]
         host = self.partner(task, hosts, bookings) if hosts else None
-        return None if host is None else bookings.gpus_of[host]
+        return None if host is None else bookings.jobs[host].gpus
 
 
 @register("fifo-packed", title="FIFO_packed")
@@ -122,7 +105,7 @@ class FifoPacked(PackingPolicy):
 
     Args:
         threshold: the sum of both speeds, each over its speed alone, above which a pair is made (1.5 in Gavel).
-        gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
+        gpus_per_node: as in `PackingPolicy`.
 
     Raises:
         InputError: a parameter is out of its range.
@@ -148,7 +131,7 @@ class Gandiva(PackingPolicy):
     Args:
         least: the sum of both speeds, each over its speed alone, below which a pair is split (1 in Gavel).
         look_s: how long a pair runs before it is checked, s; assumed to be a round of Gavel, 360 s.
-        gpus_per_node: consecutive GPUs that make a node; a larger job has whole nodes (assumed).
+        gpus_per_node: as in `PackingPolicy`.
 
     Raises:
         InputError: a parameter is out of its range.
@@ -173,32 +156,29 @@ class Gandiva(PackingPolicy):
         untried = [host for host in hosts if frozenset((task.id, host)) not in self._split]
         return untried[int(self.rng.integers(len(untried)))] if untried else None
 
-    def on_pair(self, task: Task, bookings: GpuBookings) -> Iterator[Action]:
-        """Request a tick at which the pair is checked."""
-        self._due_s[task.id] = bookings.now_s + self._look_s
-        yield Wait(self._due_s[task.id])
-
-    def has_due_pairs(self, now_s: float) -> bool:
-        """Return whether there are pairs to check now."""
-        return any(due_s <= now_s for due_s in self._due_s.values())
-
-    def split_pairs(self, bookings: GpuBookings) -> Iterator[Action]:
-        """Check the pairs that are due: split those whose measured sum of speeds is too low."""
-        for job, due_s in list(self._due_s.items()):
-            if job in bookings.tasks and due_s > bookings.now_s:
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Split the pairs that are due and too slow, then start jobs; every new pair is due later."""
+        if not len(view.waiting) and all(due_s > view.now_s for due_s in self._due_s.values()):
+            return
+        bookings = GpuBookings(view, self.history)
+        for task, due_s in list(self._due_s.items()):
+            job = bookings.jobs.get(task)
+            if job is not None and due_s > view.now_s:
                 continue
-            del self._due_s[job]
-            if job not in bookings.tasks:
-                continue
-            members = {member for gpu in bookings.gpus_of[job] for member in bookings.on[gpu]}
-            throughput = sum(self._speed(member, bookings) for member in members)
+            del self._due_s[task]
+            members = {member for gpu in job.gpus for member in bookings.on[gpu]} if job else {task}
             # A pair that still loads has speed 0: it is not slow.
-            if len(members) > 1 and 0 < throughput < self._least:
+            if len(members) > 1 and 0 < sum(self._speed(member, bookings) for member in members) < self._least:
                 self._split.add(frozenset(members))
-                bookings.remove(job)
-                yield Pause(job)
+                bookings.remove(task)
+                yield Pause(task)
+        for start in self.start_tasks(view, bookings):
+            yield start
+            if len(bookings.on[start.gpu]) > 1:
+                self._due_s[start.task] = bookings.now_s + self._look_s
+                yield Wait(self._due_s[start.task])
 
-    def _speed(self, job: int, bookings: GpuBookings) -> float:
+    def _speed(self, task: int, bookings: GpuBookings) -> float:
         """Return the measured speed of a job over its speed alone."""
-        gpu = bookings.gpus[bookings.gpus_of[job][0]]
-        return self.history.alone_s(gpu, bookings.tasks[job].workload) / bookings.time_s[job]
+        job = bookings.jobs[task]
+        return self.history.alone_s(bookings.gpus[job.gpus[0]], job.task.workload) / job.time_s

@@ -27,7 +27,8 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run, jct_summary
 from heshare.running.run import run
 from heshare.systems.power_flow.policy import PowerFlow
-from heshare.systems.shared import metrics, training
+from heshare.systems.shared import training
+from heshare.systems.shared.cluster_nodes import average_active, node_energy_j
 from heshare.systems.shared.exclusive import Exclusive
 from heshare.systems.shared.trace_jobs import venus_trainings
 from heshare.world.catalogue import gpu
@@ -35,6 +36,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 WIDTHS = (1, 2, 4, 8)
+START_S = 10.0
+"""Time that a start, or a change of GPUs, takes, s; assumed."""
 FIFO, SJF, SRTF, POWER_FLOW = "FIFO", "SJF", "SRTF", "PowerFlow"
 SLOWER = "SRTF, lower clocks"
 COMPARATORS: Mapping[str, Callable[[], Policy]] = {
@@ -62,34 +65,19 @@ class StudySetting:
         jobs: jobs to draw; those of other durations, or for more than a node, are left out.
         gpus: GPUs of the cluster.
         load: the offered load of the cluster; assumed.
-        shortest_s: the shortest duration, s; assumed.
-        longest_s: the longest duration, s; assumed, since a small cluster would wait for a single job of weeks.
         gpu: their type; assumed.
         record: the record of the trainings (`gavel`, `miso`, `eaco`); assumed.
-        start_s: time that a start, or a change of GPUs, takes, s; assumed.
     """
 
     jobs: int = 120
     gpus: int = 32
     load: float = 1.0
-    shortest_s: float = 60.0
-    longest_s: float = 86_400.0
     gpu: str = "V100"
     record: str = "gavel"
-    start_s: float = 10.0
 
     def draw_tasks(self, rng: np.random.Generator) -> tuple[Task, ...]:
         """Return the tasks of one repetition."""
-        tasks = venus_trainings(
-            self.jobs,
-            rng=rng,
-            gpus=self.gpus,
-            most_gpus=WIDTHS[-1],
-            load=self.load,
-            shortest_s=self.shortest_s,
-            longest_s=self.longest_s,
-            record=self.record,
-        )
+        tasks = venus_trainings(self.jobs, rng=rng, gpus=self.gpus, load=self.load, record=self.record)
         # Without epochs, a job that is stopped loses no work.
         return tuple(replace(task, epochs=None, widths=WIDTHS) for task in tasks)
 
@@ -116,7 +104,7 @@ def run_systems(
         tasks = setting.draw_tasks(repetition.rng())
         for (title, parameter), make in systems.items():
             rng = np.random.default_rng(0)
-            result = run(tasks, cluster, make(), predictor=DevicePredictor(), rng=rng, start_cost_s=setting.start_s)
+            result = run(tasks, cluster, make(), predictor=DevicePredictor(), rng=rng, start_cost_s=START_S)
             yield {"title": title, "setting": parameter, **_measures(result)}
 
     frame = repeat(run_one, seed=seed, seeds=seeds).assign(provenance="emulated")
@@ -131,12 +119,12 @@ def _measures(result: Run) -> dict[str, float]:
     alone_s = np.array([training.alone_s(task) for task in result.tasks])
     return {
         "tasks": len(result.tasks),
-        "energy_j": float(metrics.node_energy_j(segments, k, result.makespan_s, sleep_w=0.0).sum()),
+        "energy_j": float(node_energy_j(segments, k, result.makespan_s, sleep_w=0.0).sum()),
         "energy_cluster_j": result.energy_cluster_j,
         **jct_summary(result.jct_s),
-        "slowdown": float(np.median(metrics.slowdown(result.jct_s, alone_s))),
+        "slowdown": float(np.median(result.jct_s / alone_s)),
         "starts": len({(interval.task, interval.start_s) for interval in result.record.intervals}),
-        "active_gpus": metrics.average_active(segments, result.makespan_s),
+        "active_gpus": average_active(segments, result.makespan_s),
     }
 
 

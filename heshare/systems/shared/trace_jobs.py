@@ -1,7 +1,7 @@
 """Conversion of the jobs of a trace into tasks: selection for a cluster, scaling to a load, and workloads."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,46 +10,33 @@ import numpy as np
 from heshare.devices.task_sizes import time_alone_s
 from heshare.errors import InputError
 from heshare.systems.shared import training
-from heshare.systems.shared.training import workloads
 from heshare.systems.shared.venus import generate_trace
-from heshare.world.helios_trace import ON_BAD, JobTrace, TraceJob, read_trace
+from heshare.world.helios_trace import JobTrace, TraceJob, read_trace
 from heshare.world.task import Task
 from heshare.world.task_set import models_of
 from heshare.world.workload import Workload
 
+DURATIONS_S = (60.0, 86_400.0)
+"""The shortest and longest duration of `venus_trainings`, s; assumed. A small cluster would wait for a job of weeks."""
 
-def usable_jobs(trace: JobTrace, *, most_gpus: int | None = None, on_bad: str = "skip") -> JobTrace:
-    """Return the jobs that can be tasks, from time 0 on: at least one GPU, at most `most_gpus`, a duration above zero.
 
-    Args:
-        trace: the trace.
-        most_gpus: number of GPUs of the cluster.
-        on_bad: `skip` leaves out and counts jobs for more GPUs, `raise` refuses them. Jobs without a GPU or without
-            a duration are always left out and counted.
+def usable_jobs(trace: JobTrace, *, most_gpus: int) -> JobTrace:
+    """Return the jobs that can be tasks, from time 0 on; the others are left out and counted.
+
+    A task has at least one GPU, at most `most_gpus`, and a duration above zero.
 
     Raises:
-        InputError: no job is left, or there is a job for too many GPUs and `on_bad` is `raise`.
+        InputError: no job is left.
     """
     skipped = Counter(trace.skipped)
     kept: list[TraceJob] = []
     for job in trace.jobs:
-        large = most_gpus is not None and job.gpus > most_gpus
-        if large and on_bad == ON_BAD[0]:
-            raise InputError(
-                f"{job.gpus} for job {job.id}",
-                f"at most the {most_gpus} GPUs of the cluster",
-                "Take a larger cluster, or skip such jobs.",
-                file=trace.file,
-                column="gpu_num",
-            )
-        reason = (
-            "gpu_num: more GPUs than there are" if large
-            else "gpu_num: no GPU" if job.gpus < 1
-            else "duration: none" if job.duration_s <= 0
-            else ""
-        )  # fmt: skip
-        if reason:
-            skipped[reason] += 1
+        if job.gpus > most_gpus:
+            skipped["gpu_num: more GPUs than there are"] += 1
+        elif job.gpus < 1:
+            skipped["gpu_num: no GPU"] += 1
+        elif job.duration_s <= 0:
+            skipped["duration: none"] += 1
         else:
             kept.append(job)
     if not kept:
@@ -91,7 +78,6 @@ def tasks_of_trace(
     trace: JobTrace,
     *,
     rng: np.random.Generator,
-    time_alone_s: Callable[[Workload], float],
     training_pool: Sequence[Workload],
     inference_pool: Sequence[Workload] = (),
     inference: float = 0.0,
@@ -104,7 +90,6 @@ def tasks_of_trace(
     Args:
         trace: usable jobs, by submission.
         rng: the source of randomness.
-        time_alone_s: seconds per iteration of an inference workload alone on the GPU that durations refer to.
         training_pool: training workloads to draw from.
         inference_pool: inference workloads to draw from.
         inference: share of the jobs on one GPU that are inference tasks; the other jobs, and all gangs, train.
@@ -128,8 +113,7 @@ def tasks_of_trace(
     # Two numbers for each job, whether it needs both or not: so a job's draw does not depend on the jobs before it.
     drawn = rng.random((len(trace.jobs), 2))
     tasks = []
-    for index, job in enumerate(trace.jobs):
-        kind, place = drawn[index]
+    for index, (job, (kind, place)) in enumerate(zip(trace.jobs, drawn, strict=True)):
         if job.gpus == 1 and kind < inference:
             workload = inference_pool[int(place * len(inference_pool))]
             tasks.append(Task(index, workload, job.duration_s / time_alone_s(workload), job.submit_s))
@@ -148,7 +132,6 @@ def venus_tasks(
     gpus: int,
     load: float | None = None,
     inference: float = 0.0,
-    record: str = "gavel",
     file: str | Path | None = None,
     on_bad: str = "raise",
 ) -> tuple[tuple[Task, ...], JobTrace]:
@@ -159,8 +142,8 @@ def venus_tasks(
         rng: the source of randomness.
         gpus: number of GPUs of the cluster. A generated job for more is left out and counted.
         load: the offered load, see `offered_load`; None leaves arrivals as they were.
-        inference: share of the jobs on one GPU that are inference tasks of Table IV; the others train.
-        record: the record of the training workloads, as in `heshare.systems.shared.training.workloads`.
+        inference: share of the jobs on one GPU that are inference tasks of Table IV; the others train as in Gavel's
+            record.
         file: the published trace; without it, a trace is generated that meets its published figures.
         on_bad: `raise` refuses the first row of the file that is bad or requests more GPUs than there are, `skip`
             leaves out and counts such rows.
@@ -185,8 +168,7 @@ def venus_tasks(
     tasks = tasks_of_trace(
         trace,
         rng=rng,
-        time_alone_s=time_alone_s,
-        training_pool=workloads(record),
+        training_pool=training.workloads("gavel"),
         inference_pool=pool,
         inference=inference,
     )
@@ -194,37 +176,26 @@ def venus_tasks(
 
 
 def venus_trainings(
-    jobs: int,
-    *,
-    rng: np.random.Generator,
-    gpus: int,
-    most_gpus: int,
-    load: float,
-    shortest_s: float,
-    longest_s: float,
-    record: str,
-    gpus_a_job: int | None = None,
+    jobs: int, *, rng: np.random.Generator, gpus: int, load: float, record: str, gpus_a_job: int | None = None
 ) -> tuple[Task, ...]:
     """Return trainings that arrive as in a generated trace of Venus, for the studies of systems that train.
 
     Args:
-        jobs: number of jobs to draw; those outside the range of durations, or for too many GPUs, are left out.
+        jobs: number of jobs to draw; those outside `DURATIONS_S`, or for more than a node, are left out.
         rng: the source of randomness.
         gpus: number of GPUs of the cluster.
-        most_gpus: the most GPUs that a job may request.
         load: the offered load, see `offered_load`.
-        shortest_s: the shortest duration, s.
-        longest_s: the longest duration, s.
         record: the record of the training workloads.
         gpus_a_job: gives every job this number of GPUs, not that of the trace.
     """
-    trace = usable_jobs(generate_trace(jobs, rng=rng), most_gpus=most_gpus)
-    kept = [job for job in trace.jobs if shortest_s <= job.duration_s <= longest_s]
-    if gpus_a_job is not None:
-        kept = [replace(job, gpus=gpus_a_job) for job in kept]
+    trace = usable_jobs(generate_trace(jobs, rng=rng), most_gpus=training.NODE_GPUS)
+    kept = [
+        replace(job, gpus=gpus_a_job or job.gpus)
+        for job in trace.jobs
+        if DURATIONS_S[0] <= job.duration_s <= DURATIONS_S[1]
+    ]
     trace = scale_to_load(replace(trace, jobs=tuple(kept)), gpus, load)
-    pool = workloads(record)
-    return tasks_of_trace(trace, rng=rng, time_alone_s=time_alone_s, training_pool=pool)
+    return tasks_of_trace(trace, rng=rng, training_pool=training.workloads(record))
 
 
 def _epoch_s(workload: Workload) -> float:

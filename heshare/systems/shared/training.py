@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from heshare import files
 from heshare.errors import InputError
 from heshare.world.catalogue import Phase, register_phase
@@ -17,7 +19,7 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 NODE_GPUS = 8
-"""GPUs of one node in `scaling_efficiency`; assumed."""
+"""GPUs of one node; assumed."""
 NODE_GB_S, NETWORK_GB_S = 10.0, 5.0
 """Bandwidth of an all-reduce within a node and between nodes, GB/s; assumed."""
 HIDDEN = 0.5
@@ -59,14 +61,12 @@ class MeasuredSet:
 
     Attributes:
         workloads: the workloads; a single one is a measurement alone.
-        gpus: GPUs of the node.
         node_w: mean power of the node, W.
         energy_kwh: energy of the node, kWh.
         runtime_h: time until all of them completed, h.
     """
 
     workloads: tuple[Workload, ...]
-    gpus: int
     node_w: float
     energy_kwh: float
     runtime_h: float
@@ -140,28 +140,12 @@ def epoch_count(workload: Workload, iterations: float, gpus: int = 1) -> int:
     return max(1, round(iterations * workload.batch_size * gpus / step(workload).epoch_samples))
 
 
-def scaling_efficiency(
-    workload: Workload,
-    gpus: int,
-    *,
-    node_gpus: int = NODE_GPUS,
-    node_gb_s: float = NODE_GB_S,
-    network_gb_s: float = NETWORK_GB_S,
-    hidden: float = HIDDEN,
-) -> float:
+def scaling_efficiency(workload: Workload, gpus: int) -> float:
     """Return the throughput per GPU of data-parallel training on `gpus` GPUs over that on one, in (0, 1].
 
     An assumed model: after each step a ring all-reduce adds up the FP32 gradients, which moves `2 (n - 1) / n` times
     their size over the slowest link. A part of it overlaps with the backward pass. Tasks other than training exchange
     nothing and have efficiency 1.
-
-    Args:
-        workload: the workload.
-        gpus: number of GPUs, at least 1.
-        node_gpus: GPUs that exchange at `node_gb_s`; assumed.
-        node_gb_s: bandwidth within a node, GB/s; assumed.
-        network_gb_s: bandwidth between nodes, GB/s; assumed.
-        hidden: part of the exchange that adds no time; assumed.
 
     Raises:
         InputError: an unknown training workload.
@@ -170,8 +154,8 @@ def scaling_efficiency(
         return 1.0
     recorded = step(workload)
     gigabytes = 4e-3 * recorded.params_m * 2 * (gpus - 1) / gpus
-    exchange_s = gigabytes / (node_gb_s if gpus <= node_gpus else network_gb_s)
-    return recorded.step_s / (recorded.step_s + (1 - hidden) * exchange_s)
+    exchange_s = gigabytes / (NODE_GB_S if gpus <= NODE_GPUS else NETWORK_GB_S)
+    return recorded.step_s / (recorded.step_s + (1 - HIDDEN) * exchange_s)
 
 
 def alone_s(task: Task) -> float:
@@ -193,19 +177,33 @@ def mig_step_times_s() -> Mapping[tuple[Workload, int], float]:
 
 
 @cache
+def measured_alone() -> Mapping[Workload, MeasuredSet]:
+    """Return EaCO's measurement of each of its four workloads alone."""
+    return {entry.workloads[0]: entry for entry in _measurements() if len(entry.workloads) == 1}
+
+
+@cache
 def measured_sets() -> tuple[MeasuredSet, ...]:
-    """Return EaCO's measurements of its four workloads, alone and together."""
+    """Return EaCO's measurements of two to four of its workloads together."""
+    return tuple(entry for entry in _measurements() if len(entry.workloads) > 1)
+
+
+def measured_slowdown(entry: MeasuredSet) -> float:
+    """Return the run time of a measured set over the mean run time of its members alone."""
+    return entry.runtime_h / float(np.mean([measured_alone()[workload].runtime_h for workload in entry.workloads]))
+
+
+def _measurements() -> list[MeasuredSet]:
     sizes = dict(steps().keys())
-    return tuple(
+    return [
         MeasuredSet(
             tuple(Workload(model, sizes[model], phase="training") for model in row.text("models").split()),
-            row.whole("gpus", least=1),
             row.number_of("node_w"),
             row.number_of("energy_kwh"),
             row.number_of("runtime_h"),
         )
-        for row in _rows("sets.csv", ("models", "gpus", "node_w", "energy_kwh", "runtime_h"))
-    )
+        for row in _rows("sets.csv", ("models", "node_w", "energy_kwh", "runtime_h"))
+    ]
 
 
 @cache

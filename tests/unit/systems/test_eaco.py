@@ -10,8 +10,7 @@ from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
 from heshare.running.run import run
-from heshare.systems.eaco.policy import Eaco
-from heshare.systems.shared.cluster_nodes import local_sets
+from heshare.systems.eaco.policy import Eaco, local_sets
 from heshare.systems.shared.co_location import CoLocationHistory
 from heshare.systems.shared.training import workloads
 from heshare.systems.shared.training_step import busy_alone
@@ -27,7 +26,7 @@ BUSY = {ALEXNET: 0.0472, RESNET18: 0.1117, RESNET50: 0.3661, VGG16: 0.4801}
 
 
 class Hopeful(DevicePredictor):
-    """Believes that sharing costs nothing."""
+    """Predicts that sharing costs nothing."""
 
     def co_run(self, sets, gpu, sm_mhz):
         alone = [super(Hopeful, self).co_run([(one,) for one in each], gpu, [None] * len(each)) for each in sets]
@@ -62,7 +61,7 @@ def test_utilisation_alone_is_the_measured_one():
         assert busy_alone(V100, workload) == pytest.approx(busy, rel=1e-3)
 
 
-def test_the_history_begins_with_the_measured_sets_and_learns():
+def test_the_history_begins_with_the_measured_sets_and_records_others():
     history = CoLocationHistory(DevicePredictor())
     pair = [RESNET50, ALEXNET]
     # 36.63 h together, 34.76 and 36.01 h alone.
@@ -77,14 +76,14 @@ def test_the_history_begins_with_the_measured_sets_and_learns():
     assert history.times_s(V100, unseen) == [0.6, 0.5]
 
 
-def test_equal_gpus_of_a_node_are_one_choice():
+def test_local_sets_takes_one_of_equal_sets():
     # Node 0: two empty GPUs and two with job 7; node 1: one empty GPU.
     sets = local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 2)
     assert sorted(sets) == [(0, 1), (0, 2), (2, 3)]
     assert local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 1) == [(0,), (2,), (4,)]
 
 
-def test_the_most_utilised_gpu_is_chosen_and_trials_keep_others_away():
+def test_the_most_utilised_gpu_is_chosen_unless_it_is_on_trial():
     tasks = [
         job(0, ALEXNET, 20),
         job(1, RESNET50, 20, 10.0),  # GPU 0 has 5 %, GPU 1 nothing
@@ -132,14 +131,14 @@ def test_a_job_goes_where_every_deadline_is_predicted_to_hold():
     assert stays(go([job(0, ALEXNET, 20, deadline=1.03), job(1, RESNET18, 10)])) == [(0, 0, 0), (1, 1, 0)]
 
 
-def test_a_deadline_that_is_lost_anyway_holds_up_nobody():
+def test_a_deadline_that_is_lost_anyway_holds_up_no_job():
     tasks = [job(0, ALEXNET, 10, deadline=0.9), job(1, RESNET18, 10, deadline=0.9)]
     assert stays(go(tasks)) == [(0, 0, 0), (1, 0, 0)]
 
 
 def test_an_allocation_is_undone_at_the_end_of_the_epoch():
-    # Believed to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
-    # over after 1.035 h; the newcomer's second epoch ends at the same moment. It goes on on the other GPU, at once.
+    # Predicted to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
+    # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5)]
     result = go(tasks, predictor=Hopeful())
     assert stays(result) == [(0, 0, 0), (1, 0, 0), (1, 1, round(1.035 * 3600, 3))]
@@ -155,7 +154,7 @@ def test_a_job_stays_until_the_end_of_its_own_epoch():
     assert result.record.intervals[0].iterations == pytest.approx(result.tasks[1].iterations / 10)
 
 
-def test_what_was_undone_is_not_tried_again_with_the_same_jobs():
+def test_an_undone_allocation_is_not_tried_again_with_the_same_jobs():
     # One GPU: job 1 waits for job 0 after the undo, and job 2, of the same kind, is not even tried.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5), job(2, RESNET18, 1, 5_000.0)]
     result = go(tasks, gpus=1, predictor=Hopeful())
@@ -179,7 +178,7 @@ def test_a_gang_does_not_cross_nodes_and_a_larger_one_has_whole_nodes():
 
 
 def test_empty_gpus_are_taken_where_the_fewest_are():
-    # Nodes of two, and deadlines that nobody keeps who shares. Job 0 has node 0, job 1 a GPU of node 1.
+    # Nodes of two, and deadlines that no job keeps if it shares. Job 0 has node 0, job 1 a GPU of node 1.
     strict = {"deadline": 1.01}
     tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
     result = go(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
@@ -187,7 +186,7 @@ def test_empty_gpus_are_taken_where_the_fewest_are():
     assert stays(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
-def test_a_job_without_place_lets_others_pass_unless_told():
+def test_jobs_pass_one_without_candidates_unless_strict():
     # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1, or waits for its turn.
     tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
     started = {task: start_s for task, _, start_s in stays(go(tasks))}
@@ -207,6 +206,6 @@ def test_assumed_deadlines_for_tasks_without_one():
     ("name", "value"),
     [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("epoch", 0), ("limit", 0.9), ("gpus_per_node", 0)],
 )
-def test_parameters_out_of_range_are_refused(name, value):
+def test_parameters_out_of_range_raise(name, value):
     with pytest.raises(InputError, match="Correct the parameter"):
         Eaco(**{name: value})

@@ -1,4 +1,4 @@
-"""EaCO's study: what is drawn, what is compared with what, and what the notes state."""
+"""EaCO's study: the tasks, the measured sets, the comparisons and the variants."""
 
 import numpy as np
 import pandas as pd
@@ -9,29 +9,29 @@ from heshare.systems.eaco import set_study, study
 from heshare.systems.shared.training import measured_sets, step
 
 
-def test_a_node_has_what_its_gpus_leave_of_the_measured_power():
+def test_host_power_is_the_measured_power_less_that_of_the_gpus():
     # 712, 959, 1330 and 1533 W less eight times 56.4, 81.1, 133.7 and 159.1 W.
     assert study.host_w() == pytest.approx(260.5, abs=0.5)
 
 
-def test_eacos_jobs_have_deadlines_epochs_and_fit_a_node():
-    tasks = study.StudySetting(jobs=60, load=0.5, deadline=1.5, epochs=7).draw_tasks(2, np.random.default_rng(0))
+def test_draw_tasks_sets_deadlines_and_epochs_of_jobs_that_fit_a_node():
+    tasks = study.StudySetting(jobs=60, load=0.5, deadline=1.5).draw_tasks(2, np.random.default_rng(0))
     for task in tasks:
         alone_s = task.iterations * step(task.workload).step_s
         assert alone_s * (1 + 1e-9) >= 60
         assert alone_s <= 86_400 * (1 + 1e-9)
         assert task.deadline_s - task.arrival_s == pytest.approx(1.5 * alone_s)
-        assert task.epochs == 7
+        assert task.epochs == study.EPOCHS
         assert task.gpus <= study.NODE
     span_s = max(task.arrival_s for task in tasks)
-    asked_s = sum(task.gpus * task.iterations * step(task.workload).step_s for task in tasks)
-    assert asked_s / (span_s * 16) == pytest.approx(0.5, rel=1e-6)
+    requested_s = sum(task.gpus * task.iterations * step(task.workload).step_s for task in tasks)
+    assert requested_s / (span_s * 16) == pytest.approx(0.5, rel=1e-6)
     assert {
         task.gpus for task in study.StudySetting(jobs=60, whole_nodes=True).draw_tasks(2, np.random.default_rng(0))
     } == {8}
 
 
-def test_a_measured_set_comes_out_as_its_power_and_slowdown_say():
+def test_run_sets_follows_from_the_power_and_slowdown_of_a_set():
     frame = set_study.run_sets(0, 1)
     assert len(frame) == 2 * 6
     pair = frame[(frame["set"] == "alexnet+resnet50") & (frame["repetition"] < 0)].iloc[0]

@@ -1,10 +1,11 @@
-"""Jobs of a trace as tasks: which can be, at what load, and what they run."""
+"""Conversion of the jobs of a trace into tasks: selection, load and workloads."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from heshare.devices.task_sizes import time_alone_s
 from heshare.errors import InputError
 from heshare.systems.shared import training
 from heshare.systems.shared.trace_jobs import offered_load, scale_to_load, tasks_of_trace, usable_jobs
@@ -20,7 +21,7 @@ def trace(*jobs):
     return JobTrace(Path("x.csv"), rows, {})
 
 
-def test_jobs_that_cannot_be_tasks_are_left_out_and_counted():
+def test_usable_jobs_leaves_out_and_counts_the_others():
     found = usable_jobs(trace((5, 9, 0), (7, 9, 2), (8, 0, 1), (9, 4, 64), (11, 4, 1)), most_gpus=8)
     assert [(job.id, job.submit_s, job.gpus) for job in found.jobs] == [(1, 0, 2), (4, 4, 1)]
     assert found.report() == (
@@ -29,14 +30,12 @@ def test_jobs_that_cannot_be_tasks_are_left_out_and_counted():
     )
 
 
-def test_a_job_for_too_many_gpus_is_refused_if_asked():
-    with pytest.raises(InputError, match=r"x\.csv, column gpu_num: found 64 for job 0; expected at most the 8 GPUs"):
-        usable_jobs(trace((0, 9, 64)), most_gpus=8, on_bad="raise")
+def test_usable_jobs_raises_if_no_job_is_left():
     with pytest.raises(InputError, match="no job for a GPU"):
         usable_jobs(trace((0, 9, 64)), most_gpus=8)
 
 
-def test_a_row_for_too_many_gpus_is_refused_where_it_stands(tmp_path):
+def test_read_trace_raises_at_the_row_for_too_many_gpus(tmp_path):
     path = tmp_path / "trace.csv"
     rows = ["1,2020-09-01 00:00:00,10,8", "2,2020-09-01 00:00:01,10,9", "3,2020-09-01 00:00:02,10,1"]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
@@ -46,7 +45,7 @@ def test_a_row_for_too_many_gpus_is_refused_where_it_stands(tmp_path):
     assert ([job.id for job in left.jobs], left.skipped) == ([1, 3], {"gpu_num: more GPUs than there are": 1})
 
 
-def test_load_is_time_asked_for_over_time_there_is():
+def test_offered_load_and_scale_to_load():
     some = trace((0, 30, 2), (20, 40, 1))
     assert offered_load(some, 10) == 0.5
     slower = scale_to_load(some, 10, 0.25)
@@ -59,7 +58,7 @@ def test_load_is_time_asked_for_over_time_there_is():
 
 
 def drawn(some, **options):
-    return tasks_of_trace(some, rng=np.random.default_rng(0), time_alone_s=lambda workload: 0.5, **options)
+    return tasks_of_trace(some, rng=np.random.default_rng(0), **options)
 
 
 def test_a_task_takes_as_long_alone_as_its_job_did():
@@ -70,7 +69,7 @@ def test_a_task_takes_as_long_alone_as_its_job_did():
         assert task.iterations * training.step(task.workload).step_s == pytest.approx(duration_s)
 
 
-def test_a_job_gets_a_workload_of_which_it_can_do_an_epoch():
+def test_a_job_gets_a_workload_of_which_it_completes_an_epoch():
     jobs = trace(*[(0, duration_s, 1) for duration_s in (1.0, 30.0, 100.0, 5_000.0) for _ in range(40)])
     tasks = drawn(jobs, training_pool=POOL)
 
@@ -90,11 +89,13 @@ def test_some_jobs_on_one_gpu_can_be_inference():
     tasks = drawn(jobs, training_pool=POOL, inference_pool=TABLE_IV, inference=0.5)
     serving = [task for task in tasks if task.workload.phase == "inference"]
     assert 30 < len(serving) < 70
-    assert {(task.gpus, task.iterations, task.epochs) for task in serving} == {(1, 200.0, None)}
+    assert {(task.gpus, task.iterations * time_alone_s(task.workload), task.epochs) for task in serving} == {
+        (1, 100.0, None)
+    }
     assert all(task.workload.phase == "training" for task in tasks if task.gpus > 1)
 
 
 @pytest.mark.parametrize("inference", [-0.1, 1.1, 0.5])
-def test_a_share_without_workloads_is_refused(inference):
+def test_tasks_of_trace_raises_without_workloads_of_a_kind(inference):
     with pytest.raises(InputError, match="workloads of each kind"):
         drawn(trace((0, 1.0, 1)), training_pool=POOL, inference=inference)

@@ -22,7 +22,7 @@ def test_every_step_is_whole_and_fits_its_gpu(workload):
     assert resident(str(workload)).workload == workload
 
 
-def test_three_records_say_where_they_were_taken():
+def test_workloads_of_each_record():
     assert {str(one) for one in training.workloads("eaco")} == {
         "eaco_alexnet-train:32",
         "eaco_resnet18-train:32",
@@ -34,14 +34,14 @@ def test_three_records_say_where_they_were_taken():
     assert training.workloads("miso", gpu="V100") == ()
 
 
-def test_an_unknown_size_is_told_the_known_ones():
+def test_an_unknown_batch_size_raises_with_the_recorded_ones():
     with pytest.raises(InputError, match=r"\[64, 128, 256, 512\]"):
         memory_mib(Workload("miso_resnet", 7, phase="training"))
     with pytest.raises(InputError, match="eaco_alexnet, eaco_resnet18"):
         resident("resnet50-train:32")
 
 
-def test_the_record_gives_eacos_hours():
+def test_steps_give_the_published_hours_and_epochs():
     one = training.workloads("eaco")[2]
     steps = 90 * 1_281_167 / (8 * one.batch_size)
     assert training.step(one).step_s * steps / 3600 == pytest.approx(36.01, rel=1e-3)
@@ -49,7 +49,7 @@ def test_the_record_gives_eacos_hours():
     assert training.epoch_count(one, 1.0) == 1
 
 
-def test_efficiency_by_hand():
+def test_scaling_efficiency_by_hand():
     vgg = training.workloads("eaco")[3]
     one = training.step(vgg)
     # 138.36 M FP32 gradients, 2 x 7/8 times over 10 GB/s, half of it hidden.
@@ -60,24 +60,19 @@ def test_efficiency_by_hand():
 
 
 @pytest.mark.parametrize("workload", training.workloads()[::5], ids=str)
-def test_more_gpus_are_never_more_efficient_and_never_slower_together(workload):
+def test_scaling_efficiency_falls_but_never_below_one_gpu_in_all(workload):
     shares = [training.scaling_efficiency(workload, gpus) for gpus in (1, 2, 4, 8, 16, 32)]
     assert shares == sorted(shares, reverse=True)
     assert training.scaling_efficiency(workload, 8) * 8 > 1
 
 
-def test_eacos_true_slowdowns_are_those_of_the_published_hours():
-    alone_h = {one.workloads[0]: one.runtime_h for one in training.measured_sets() if len(one.workloads) == 1}
-    slowdowns = [
-        100 * (one.runtime_h / (sum(alone_h[each] for each in one.workloads) / len(one.workloads)) - 1)
-        for one in training.measured_sets()
-        if len(one.workloads) > 1
-    ]
+def test_measured_slowdowns_are_those_of_the_published_hours():
+    slowdowns = [100 * (training.measured_slowdown(one) - 1) for one in training.measured_sets()]
     assert [round(each, 1) for each in slowdowns] == [3.5, 3.0, 3.9, 8.4, 8.3, 24.5]
 
 
-def test_eacos_energy_is_power_times_time():
-    for one in training.measured_sets():
+def test_measured_energy_is_power_times_time():
+    for one in (*training.measured_alone().values(), *training.measured_sets()):
         assert one.energy_kwh == pytest.approx(one.node_w * one.runtime_h / 1e3, rel=0.1)
 
 

@@ -57,17 +57,15 @@ def test_other_gpus_are_slower_or_faster_as_the_like_network_is():
     assert vgg_s["T4"] > vgg_s["V100"] >= vgg_s["A100"]
 
 
-@pytest.mark.parametrize("measured", [one for one in training.measured_sets() if len(one.workloads) > 1], ids=str)
+@pytest.mark.parametrize("measured", training.measured_sets(), ids=str)
 def test_eacos_sets(measured):
     """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
-    alone_h = {one.workloads[0]: one.runtime_h for one in training.measured_sets() if len(one.workloads) == 1}
-    mean_h = sum(alone_h[one] for one in measured.workloads) / len(measured.workloads)
     found = co_run(SXM2, share("time-slice", *measured.workloads))
     slower = [
         task.time_s / training.step(one).step_s for task, one in zip(found.tasks, measured.workloads, strict=True)
     ]
     assert max(slower) == pytest.approx(min(slower))
-    assert slower[0] == pytest.approx(measured.runtime_h / mean_h, abs=0.009)
+    assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
     # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
     assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
 
