@@ -66,7 +66,7 @@ def idle(uuid, state):
         yield device
 
 
-def test_its_figures_are_those_of_a_gpu(idle):
+def test_readings_are_those_of_a_gpu(idle):
     reading = idle.read()
     assert idle.power_kind in ("instant", "average")
     assert 5 < reading.power_w <= 1.2 * idle.gpu.tdp_w
@@ -101,7 +101,7 @@ def test_clocks_are_refused_unless_allowed(idle):
         idle.set_clock(idle.gpu.clocks_mhz[0])
 
 
-def test_the_doctor_knows_it(uuid, state):
+def test_doctor_reports_the_gpu(uuid, state):
     found = probe()
     assert found["gpus"][0]["uuid"] == uuid
     assert found["gpus"][0]["catalogue"] is not None

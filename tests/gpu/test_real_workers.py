@@ -47,7 +47,7 @@ def test_every_model_runs(model: str, precision: str, launcher: ProcessLauncher,
     assert worker.failure is None
 
 
-def test_running_out_of_memory_is_said(launcher: ProcessLauncher, torch_uuid: str) -> None:
+def test_running_out_of_memory_is_reported(launcher: ProcessLauncher, torch_uuid: str) -> None:
     worker = launcher.start(0, Workload("vgg19", 1_000_000), 100, None, gpu_uuid=torch_uuid)
     with pytest.raises(AssertionError, match="out of GPU memory"):
         _until(worker, lambda: False)

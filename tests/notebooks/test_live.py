@@ -18,7 +18,7 @@ SOURCE = root() / "notebooks" / "live" / "90_live.ipynb"
 COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live_results.MANIFEST}"))
 
 
-def test_the_source_keeps_the_rules() -> None:
+def test_live_notebook_source_has_no_outputs_and_is_opt_in() -> None:
     book = nbformat.read(SOURCE, as_version=4)
     nbformat.validate(book)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells if cell.cell_type == "code")
@@ -28,7 +28,7 @@ def test_the_source_keeps_the_rules() -> None:
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_committed_results_are_whole(name: str) -> None:
+def test_committed_results_have_every_job_and_policy(name: str) -> None:
     found = live_results.read(name)
     asked = found.manifest["asked"]
     assert asked["tasks"] >= 20
@@ -50,7 +50,7 @@ def test_there_are_committed_results() -> None:
     assert "stand-in-1xH100" in COMMITTED
 
 
-def test_it_draws_committed_results(tmp_path: Path) -> None:
+def test_live_notebook_draws_committed_results(tmp_path: Path) -> None:
     run_notebooks.run([SOURCE], profile="paper", given={}, out=tmp_path, jobs=1, quiet=True)
     for name in notebook_parameters.read(SOURCE).outputs:
         for suffix in suffixes(name):

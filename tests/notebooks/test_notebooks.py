@@ -75,7 +75,7 @@ def test_there_are_notebooks() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_the_source_keeps_the_rules(path: Path) -> None:
+def test_notebook_source_has_parameters_and_no_outputs(path: Path) -> None:
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
     assert book.metadata["kernelspec"]["name"] == "python3"
@@ -117,7 +117,7 @@ def test_every_promised_file_is_there_with_its_provenance(results: Path, path: P
         assert str(root()) not in (results / f"{name}.json").read_text()
 
 
-def test_nothing_else_is_left_behind(results: Path) -> None:
+def test_a_run_of_notebooks_leaves_no_other_files(results: Path) -> None:
     assert [path.name for path in results.iterdir() if path.name.startswith(".")] == []
 
 
@@ -192,7 +192,7 @@ def test_the_emulated_gpus_match_what_was_left_out(results: Path) -> None:
     assert (bounded["mape_pct"] <= bounded["target_mape_pct"]).all()
 
 
-def test_the_forms_are_held_against_the_control_where_no_gpu_was_recorded(results: Path) -> None:
+def test_device_model_is_compared_with_the_control_where_no_gpu_was_recorded(results: Path) -> None:
     errors = table(results, "tableA13_forms")
     assert set(errors["form"]) == {"inference batch size", "MPS percentage", "clock", "pairs", "three and more"}
     control = errors[errors["provenance"] == "emulated"]
@@ -221,7 +221,7 @@ def test_activity_raises_power(results: Path) -> None:
     assert (frame["power_w"] > 0.8 * frame["idle_w"]).all()
 
 
-def test_a_recorded_gpu_stands_beside_the_emulated_ones(made_up_h100: Path, results: Path, tmp_path: Path) -> None:
+def test_a_recorded_gpu_is_shown_beside_emulated_ones(made_up_h100: Path, results: Path, tmp_path: Path) -> None:
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", f"source=recorded:{made_up_h100}"]
     environment = {**os.environ}
     command = [sys.executable, "-m", "heshare", *words, "--out", str(tmp_path)]
@@ -240,7 +240,7 @@ def test_a_recorded_gpu_stands_beside_the_emulated_ones(made_up_h100: Path, resu
     assert (tmp_path / "claims" / name).read_text() == (results / "claims" / name).read_text()
 
 
-def test_a_recording_that_is_not_there_ends_with_one_message(tmp_path: Path) -> None:
+def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", "source=recorded:H9000", "--out", str(tmp_path / "x")]
     environment = {**os.environ}
     command = [sys.executable, "-m", "heshare", *words]
@@ -263,7 +263,7 @@ def test_fig_6_agrees_with_its_runs(results: Path) -> None:
     assert runs["avg_jct_s"].to_numpy() == pytest.approx((runs["avg_waiting_s"] + runs["avg_execution_s"]).to_numpy())
 
 
-def test_each_rival_stands_in_three_forms(results: Path) -> None:
+def test_each_rival_has_three_forms(results: Path) -> None:
     frame = table(results, "tableA19_forms")
     assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best"}
     runs = table(results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
@@ -322,7 +322,7 @@ def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(resul
     assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
 
 
-def test_a_policy_of_ones_own_stands_beside_the_others_and_keeps_the_contract(results: Path) -> None:
+def test_own_policy_is_compared_with_others_and_keeps_the_contract(results: Path) -> None:
     frame = table(results, "figA51_own_policy")
     assert {"Duo", "Random", "SJF"} == set(frame["title"])
     assert (frame["median"] > 0).all()
@@ -342,7 +342,7 @@ def test_planning_counts_as_waiting(results: Path, name: str) -> None:
     assert len(set(planners["predictor_calls"])) == 1, "the three plans are of one front"
 
 
-def test_parts_are_priced_against_the_whole(results: Path) -> None:
+def test_ablations_are_compared_with_the_whole(results: Path) -> None:
     frame = table(results, "tableA23_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
     pd.testing.assert_frame_equal(frame, table(results, "figA23_parts"))
@@ -350,7 +350,7 @@ def test_parts_are_priced_against_the_whole(results: Path) -> None:
     assert (frame["change_pct"] <= frame["high_pct"]).all()
 
 
-def test_a_claim_that_fails_says_why(results: Path) -> None:
+def test_a_claim_that_fails_has_a_reason(results: Path) -> None:
     frame = table(results, "claims")
     failed = frame[
         frame["verdict"].isin(["direction", "not reproduced"]) & frame["id"].isin(["M1", "M4", "H5", "O3", "O4"])
@@ -399,7 +399,7 @@ def test_no_plan_is_better_than_the_exact_front_or_the_bound(results: Path) -> N
     assert set(points["series"]) == {"HeShare", "HeShare+", "proven bound"}
 
 
-def test_the_truth_is_planned_and_run_beside_the_predictions(results: Path) -> None:
+def test_plans_from_the_device_model_are_run_beside_those_from_predictions(results: Path) -> None:
     points = table(results, "figA10_truth")
     assert points["series"].nunique() == 3
     truth = points[points["series"] == "planned on the truth, run"].sort_values("energy_j")
@@ -413,7 +413,7 @@ def test_growth_has_a_row_a_size(results: Path) -> None:
     assert "search_s" not in frame
 
 
-def test_claims_are_priced_from_the_notebooks(results: Path) -> None:
+def test_claims_are_evaluated_from_the_notebooks(results: Path) -> None:
     frame = table(results, "claims")
     assert list(frame.columns) == list(claim_table.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
@@ -509,7 +509,7 @@ def test_power_flow_trades_energy_for_time(results: Path) -> None:
     assert set(table(results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
 
 
-def test_all_systems_on_common_ground(results: Path) -> None:
+def test_all_systems_in_the_shared_setting(results: Path) -> None:
     found = table(results, "tableA41_together")
     assert found.groupby("load")["title"].nunique().eq(18).all()
     front = found[found["dominated_by"].isna()]

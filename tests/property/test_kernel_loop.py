@@ -78,7 +78,7 @@ def test_one_kernel_at_a_time_and_nothing_is_lost(how: Sharing, traces: tuple[Ke
 
 
 @given(trace(), trace())
-def test_under_mps_nobody_is_faster_than_alone_and_two_that_fit_are_as_fast(
+def test_under_mps_no_client_is_faster_than_alone_and_two_that_fit_are_as_fast(
     one: KernelTrace, other: KernelTrace
 ) -> None:
     found = share([Client(one, 3), Client(other, 3)], MpsRule())

@@ -104,7 +104,7 @@ def test_morak_misses_no_limit_that_a_clock_within_the_cap_would_meet(drawn, nam
 
 @settings(max_examples=25, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.integers(1, 3), st.floats(0.5, 1.0), st.floats(1.0, 2.5))
-def test_morak_searching_with_the_truth_never_breaks_a_cap_it_could_keep(drawn, name, k, cap, limit):
+def test_morak_search_with_the_device_model_never_breaks_a_cap_it_could_keep(drawn, name, k, cap, limit):
     kind, result, segments = go(Morak(k=k, cap=cap, limit=limit, mode="search"), drawn, name)
     for segment in segments:
         if segment.residents and segment.power_w > cap * kind.tdp_w * CLOSE:
@@ -127,7 +127,7 @@ def test_mu_serve_misses_a_limit_once_a_task_and_for_a_period_at_most(drawn, nam
 
 @settings(max_examples=25, deadline=None)
 @given(TASKS, st.sampled_from(KINDS), st.floats(1.0, 2.5), st.sampled_from(("gpu", "task")))
-def test_mu_serve_predicting_with_the_truth_never_misses_a_limit(drawn, name, limit, scope):
+def test_mu_serve_with_the_device_model_never_misses_a_limit(drawn, name, limit, scope):
     kind, result, segments = go(MuServe(limit=limit, mode="oracle", scope=scope), drawn, name)
     for segment in segments:
         assert all(time_s <= limit_s(task, kind, limit, result) * CLOSE for task, _, time_s in segment.residents)

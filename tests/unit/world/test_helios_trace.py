@@ -162,7 +162,7 @@ def test_a_skipped_row_does_not_affect_the_rows_after_it(write) -> None:
     assert [(job.id, job.submit_s) for job in trace.jobs] == [(1, 0.0), (2, 9.0)]
 
 
-def test_it_streams(write) -> None:
+def test_stream_jobs_reads_rows_one_by_one(write) -> None:
     path = write(SAMPLE, GOOD, "2,2020-09-01 00:00:01,-1,1")
     assert [job.id for job in islice(stream_jobs(path), 1)] == [1]
 
