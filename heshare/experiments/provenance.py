@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heshare import __version__, files
 from heshare.errors import InputError
+from heshare.experiments.sweeps.hashes import data_files
 
 PROVENANCES = ("emulated", "measured", "published")
 _PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", "moocore")
@@ -32,9 +33,7 @@ def versions() -> dict[str, str]:
 @cache
 def input_hashes() -> dict[str, str]:
     """Return the SHA-256 of every file in the checkout's `data/`, by path: all that may have been read."""
-    top = files.root()
-    listed = sorted(path for path in (top / "data").rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(top).as_posix(): files.sha256(path) for path in listed}
+    return {path.relative_to(files.root()).as_posix(): files.sha256(path) for path in data_files()}
 
 
 @cache

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key
-from heshare.experiments.sweeps.run_cells import run_cells
-
-CODE = "of the test"
+from heshare.experiments.sweeps.hashes import code_hash
+from heshare.experiments.sweeps.sweep import run_cells
 
 
 def bundles(n: int) -> list[list[dict[str, int]]]:
@@ -25,7 +24,7 @@ def log_and_compute(cells: Sequence[Description]) -> Iterator[Row]:
     log = os.open(os.environ["SWEEP_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         for cell in cells:
-            os.write(log, f"{cell_key(cell, CODE)}\n".encode())
+            os.write(log, f"{cell_key(cell, code_hash())}\n".encode())
             draws = random.Random(cell["seed"] * cell["half"])
             yield {**cell, "mean": sum(draws.random() for _ in range(2000)) / 2000}
     finally:
@@ -34,15 +33,13 @@ def log_and_compute(cells: Sequence[Description]) -> Iterator[Row]:
 
 def sweep(folder: Path | None, n: int, n_jobs: int) -> str:
     """Return the rows of all cells as JSON lines."""
-    rows = run_cells(log_and_compute, bundles(n), folder=folder, n_jobs=n_jobs, code=CODE)
+    rows = run_cells(log_and_compute, bundles(n), folder=folder, n_jobs=n_jobs)
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def finished(folder: Path, n: int) -> set[str]:
     """Return the names of the cells that are finished and whole."""
-    store = CellStore(folder)
-    names = [cell_key(cell, CODE) for bundle in bundles(n) for cell in bundle]
-    return {name for name in names if store.read(name) is not None}
+    return set(CellStore(folder).read_all(cell_key(cell, code_hash()) for bundle in bundles(n) for cell in bundle))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def least_energy_j(n: int, cluster: str, *, seed: int, repetition: int) -> float
         seed: of a sweep.
         repetition: whose task set.
     """
-    # The stream of the tasks in `heshare.experiments.sweeps.repetition`.
+    # The stream of the tasks in `heshare.experiments.sweeps.sweep`.
     tasks, truth = draw(n, rng=Repetition(repetition, seed).rng(0)), DevicePredictor()
     costs = BatchCosts(make_instance(tasks, Cluster.parse(cluster), truth), truth)
     return float(lower_bound(costs, np.array([[1.0, 0.0]])).least[0])

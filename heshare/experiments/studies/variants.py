@@ -19,7 +19,7 @@ from heshare.experiments.figures.style import series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
 from heshare.experiments.sweeps import resolve
-from heshare.experiments.sweeps.repetition import repetition
+from heshare.experiments.sweeps.sweep import repetition
 from heshare.plugins import registry
 from heshare.plus import heshare_plus
 from heshare.plus.search_settings import SearchSettings

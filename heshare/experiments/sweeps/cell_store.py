@@ -8,7 +8,7 @@ that has ended, however it ended.
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +77,11 @@ class CellStore:
                 return row
         _LOG.warning("%s is damaged; its cell is computed again", path)
         return None
+
+    def read_all(self, names: Iterable[str]) -> dict[str, Row]:
+        """Return, by name, the rows of those cells that are finished."""
+        rows = {name: self.read(name) for name in names}
+        return {name: row for name, row in rows.items() if row is not None}
 
     def write(self, name: str, description: Description, row: Mapping[str, Any]) -> None:
         """Write a finished cell. The caller holds its lock."""

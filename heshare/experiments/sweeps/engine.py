@@ -38,7 +38,7 @@ def check_engine(engine: Any) -> None:
 
 def map_unordered(
     function: Callable[[Job], Result], jobs: Sequence[Job], *, engine: Any = LOCAL, n_jobs: int = 1
-) -> Iterator[tuple[int, Result]]:
+) -> Iterator[Result]:
     """Call a function on every job; yield results in the order in which the calls end.
 
     Args:
@@ -48,9 +48,6 @@ def map_unordered(
             `dask://host:port` for a scheduler; or a `distributed.Client` or Dask cluster, which is left running.
         n_jobs: processes of `joblib` and `dask`.
 
-    Yields:
-        The index of a job and what its call returned.
-
     Raises:
         InputError: no such engine.
     """
@@ -58,27 +55,21 @@ def map_unordered(
     if engine != LOCAL:
         yield from _map_by_dask(function, jobs, engine, n_jobs)
     elif n_jobs == 1 or len(jobs) == 1:
-        for index, job in enumerate(jobs):
-            yield index, function(job)
+        yield from map(function, jobs)
     else:
         # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
-        with closing(pool(delayed(_indexed)(function, index, job) for index, job in enumerate(jobs))) as results:
+        with closing(pool(delayed(function)(job) for job in jobs)) as results:
             yield from results
 
 
-def _indexed(function: Callable[[Job], Result], index: int, job: Job) -> tuple[int, Result]:
-    return index, function(job)
-
-
-def _map_by_dask(
-    function: Callable[[Job], Result], jobs: Sequence[Job], engine: Any, n_jobs: int
-) -> Iterator[tuple[int, Result]]:
+def _map_by_dask(function: Callable[[Job], Result], jobs: Sequence[Job], engine: Any, n_jobs: int) -> Iterator[Result]:
     with dask_client(engine, n_jobs) as client:
-        futures = {client.submit(function, job, pure=False): index for index, job in enumerate(jobs)}
+        futures = {client.submit(function, job, pure=False) for job in jobs}
         try:
             for future in _distributed().as_completed(list(futures)):
-                yield futures.pop(future), future.result()
+                futures.remove(future)
+                yield future.result()
                 future.release()
         finally:
             client.cancel(list(futures))

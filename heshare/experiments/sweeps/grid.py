@@ -94,47 +94,34 @@ class Grid:
     def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
         task_sets = [_task_set(source) for source in self.tasks]
-        axes = [getattr(self, name) for name in _SCENARIO[2:]]
+        axes = [getattr(self, name) for name in _LABELS]
         for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
-            load, arrivals, interval_s, predictor, devices, draw, trace, start_cost_s = rest
-            labels = {
-                "task_set": label,
-                "load": load,
-                "arrivals": arrivals,
-                "interval_s": float(interval_s),
-                "predictor": predictor,
-                "devices": devices,
-                "draw": draw,
-                "trace": trace,
-                "start_cost_s": float(start_cost_s),
-            }
+            labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
+            labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
             drawn = {name: labels[name] for name in ("load", "arrivals", "interval_s", "draw", "trace")}
             description = {
                 "cluster": resolve.cluster_to_json(_cluster(cluster)),
                 "tasks": tasks,
                 # A task set that is given does not depend on how others would be drawn.
                 "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
-                "predictor": predictor,
-                "devices": devices,
-                "start_cost_s": float(start_cost_s),
-                "sources": resolve.source_hashes([predictor, devices, draw, trace]),
+                **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
+                "sources": resolve.source_hashes(labels[name] for name in ("predictor", "devices", "draw", "trace")),
             }
             yield labels, description
 
 
-_SCENARIO = (
-    "clusters",
-    "tasks",
-    "loads",
-    "arrivals",
-    "intervals_s",
-    "predictors",
-    "devices",
-    "draws",
-    "traces",
-    "start_costs_s",
-)
-LISTS = ("policies", *_SCENARIO, "batch_sizes")
+_LABELS = {
+    "loads": "load",
+    "arrivals": "arrivals",
+    "intervals_s": "interval_s",
+    "predictors": "predictor",
+    "devices": "devices",
+    "draws": "draw",
+    "traces": "trace",
+    "start_costs_s": "start_cost_s",
+}
+"""Columns of a result by attribute."""
+LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
 """The attributes of a grid that are lists."""
 
 

@@ -78,6 +78,12 @@ def package_sources() -> list[Path]:
     return sorted(path for path in sources if path.name not in _NOT_COMPUTING)
 
 
+def data_files() -> list[Path]:
+    """Return the files of the checkout's `data/` without hidden ones, sorted."""
+    paths = (files.root() / "data").rglob("*")
+    return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
+
+
 def _file(module: str) -> Path | None:
     if module not in sys.modules:
         try:
@@ -91,16 +97,11 @@ def _file(module: str) -> Path | None:
 
 
 def _named_files() -> list[tuple[str, Path]]:
-    data = files.root() / "data"
     # Results of live comparisons lie in data/ but nothing is computed from them.
-    tables = (path for path in data.rglob("*") if not path.is_relative_to(data / "live"))
-    named = [(path.relative_to(files.PACKAGE).as_posix(), path) for path in package_sources()]
-    named += [
-        (path.relative_to(files.root()).as_posix(), path)
-        for path in tables
-        if path.is_file() and not path.name.startswith(".")
-    ]
-    return named
+    live = files.root() / "data" / "live"
+    tables = [path for path in data_files() if not path.is_relative_to(live)]
+    folders = ((files.PACKAGE, package_sources()), (files.root(), tables))
+    return [(path.relative_to(top).as_posix(), path) for top, paths in folders for path in paths]
 
 
 def _version(library: str) -> str:

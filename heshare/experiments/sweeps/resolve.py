@@ -5,21 +5,22 @@ form `module:function` is that function, imported where the cell runs; the modul
 `module:function:text` is the same function with a text as its first argument.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from heshare.devices.device import Device
 from heshare.devices.task_sizes import draw as recipe
 from heshare.errors import InputError
 from heshare.experiments.sweeps import hashes
-from heshare.experiments.sweeps.repetition import DrawTasks, MakeDevices, MakePredictor
 from heshare.plugins import registry
 from heshare.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
 from heshare.prediction.forest import Forest, ForestPredictor, load_forest_predictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
 from heshare.world import catalogue
 from heshare.world.cluster import Cluster
@@ -29,6 +30,9 @@ from heshare.world.workload import Workload
 
 PAPER, KEPT, TRUTH, PROFILE = "paper", "paper-kept", "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
+DrawTasks = Callable[..., Sequence[Task]]
+MakePredictor = Callable[[], Predictor]
+MakeDevices = Callable[[Cluster], Sequence[Device]]
 
 
 def predictor_maker(name: str) -> MakePredictor:

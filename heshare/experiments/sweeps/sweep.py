@@ -2,27 +2,38 @@
 
 A cell is one policy in one repetition of one scenario: a pure function of its description. Cells of one scenario and
 repetition are computed together, so that policies of one planner plan their front once. Finished cells are stored; a
-sweep that was stopped continues with the others.
+sweep that was stopped continues with the others, and no cell is computed twice.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
+from heshare.errors import InputError
 from heshare.experiments.sweeps import hashes, resolve
-from heshare.experiments.sweeps.cell_store import Description, Row
-from heshare.experiments.sweeps.engine import LOCAL
+from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
+from heshare.experiments.sweeps.engine import LOCAL, check_engine, map_unordered
 from heshare.experiments.sweeps.grid import Grid
-from heshare.experiments.sweeps.repetition import DrawTasks, repetition
-from heshare.experiments.sweeps.run_cells import run_cells
+from heshare.experiments.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.plugins import registry
+from heshare.policies.cached_planner import share_planners
+from heshare.policies.policy import Policy
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+ComputeCells = Callable[[Sequence[Description]], Iterator[Row]]
+"""Computes the cells of a bundle; yields their rows in order, each as soon as it is known."""
 WALL_TIME = ("planning_s",)
 """Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
 
@@ -89,9 +100,143 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         resolve.device_maker(scenario["devices"]),
         scenario["start_cost_s"],
     )
-    for name, run in zip(names, runs, strict=True):
-        row = {**run.summary(), "policy": name}
+    for name, result in zip(names, runs, strict=True):
+        row = {**result.summary(), "policy": name}
         yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
+
+
+def repetition(
+    seed: np.random.SeedSequence,
+    tasks: Sequence[Task] | DrawTasks,
+    cluster: Cluster,
+    make_policies: Sequence[Callable[[], Policy]],
+    make_predictor: MakePredictor,
+    make_devices: MakeDevices | None = None,
+    start_cost_s: float = 0.0,
+) -> Iterator[Run]:
+    """Run policies one after the other on the same tasks.
+
+    Policies that plan the same front plan it once, and each is charged for the planning.
+
+    Args:
+        seed: of the tasks, and of the stream that each policy gets from its beginning.
+        tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
+        cluster: the GPUs.
+        make_policies: return the policies.
+        make_predictor: returns a predictor; called for each run, so that no run profits from another one's memory.
+        make_devices: returns the devices of a run; by default emulated ones.
+        start_cost_s: see `run`.
+
+    Yields:
+        The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
+    """
+    # Children are made by their key: `spawn` would return other children when it is called again on the same object.
+    task_seed, policy_seed = (
+        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, child)) for child in (0, 1)
+    )
+    drawn = tasks(rng=np.random.default_rng(task_seed)) if callable(tasks) else tasks
+    policies = [make_policy() for make_policy in make_policies]
+    share_planners(policies)
+    for policy in policies:
+        yield run(
+            drawn,
+            cluster,
+            policy,
+            predictor=make_predictor(),
+            rng=np.random.default_rng(policy_seed),
+            devices=None if make_devices is None else make_devices(cluster),
+            start_cost_s=start_cost_s,
+        )
+
+
+def run_cells(
+    compute: ComputeCells,
+    bundles: Sequence[Sequence[Description]],
+    *,
+    folder: str | Path | None = None,
+    engine: Any = LOCAL,
+    n_jobs: int = 1,
+    progress: bool = False,
+    again: bool = False,
+) -> list[Row]:
+    """Return the rows of cells of any kind, in the order given; each has been through JSON, whether read or computed.
+
+    `compute` is a pure function of a module. One process computes the cells of a bundle; a cell's row must not depend
+    on which others of its bundle are computed. The other arguments are those of `sweep`.
+
+    Raises:
+        InputError: no such engine, or a worker runs another version of this package.
+    """
+    check_engine(engine)
+    store = None if folder is None else CellStore(Path(folder).resolve())
+    version = hashes.code_hash()
+    names = [[cell_key(cell, version) for cell in bundle] for bundle in bundles]
+    known = {} if store is None or again else store.read_all(chain.from_iterable(names))
+    local = engine == LOCAL
+    jobs: list[_Job] = []
+    planned: dict[str, Description] = {}
+    for bundle, bundle_names in zip(bundles, names, strict=True):
+        named = zip(bundle_names, bundle, strict=True)
+        missing = {name: cell for name, cell in named if name not in known and name not in planned}
+        if missing:
+            planned |= missing
+            # Other machines need not see the folder: what they compute is stored here.
+            jobs.append(_Job(compute, missing, store if local else None, again, os.getpid() if local else 0, version))
+    total = len(known) + len(planned)
+    with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
+        for rows in map_unordered(_run_job, jobs, engine=engine, n_jobs=n_jobs):
+            if store is not None and not local:
+                with store.claim(list(rows)):
+                    for name, row in rows.items():
+                        store.write(name, planned[name], row)
+            known |= rows
+            bar.update(len(rows))
+    return [known[name] for bundle in names for name in bundle]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The part of a sweep that one process computes.
+
+    Attributes:
+        compute: computes the cells.
+        cells: descriptions by name.
+        store: where to store them; None if the caller does.
+        again: whether stored cells are computed again.
+        parent: the process id of a caller on this machine; 0 if it may be another machine.
+        version: the caller's hash of its code.
+    """
+
+    compute: ComputeCells
+    cells: dict[str, Description]
+    store: CellStore | None
+    again: bool
+    parent: int
+    version: str
+
+
+def _run_job(job: _Job) -> dict[str, Row]:
+    """Compute the cells of a job that no other process has finished meanwhile; store each at once."""
+    if hashes.code_hash() != job.version:
+        raise InputError(
+            "a worker with other code, data or libraries than here",
+            "the same on every machine",
+            "Install the same version of heshare and of the lock on the workers.",
+            column="engine",
+        )
+    if job.parent not in (0, os.getpid(), os.getppid()):
+        # The caller was killed: no process reads the result, and a sweep that is started again must not wait for it.
+        os._exit(1)
+    if job.store is None:
+        return dict(zip(job.cells, map(plain_row, job.compute(list(job.cells.values()))), strict=True))
+    with job.store.claim(list(job.cells)):
+        rows = {} if job.again else job.store.read_all(job.cells)
+        missing = {name: cell for name, cell in job.cells.items() if name not in rows}
+        computed = job.compute(list(missing.values())) if missing else ()
+        for (name, cell), row in zip(missing.items(), computed, strict=True):
+            rows[name] = plain_row(row)
+            job.store.write(name, cell, rows[name])
+    return rows
 
 
 def _policy_source(policy: str) -> list[str]:

@@ -11,8 +11,7 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.experiments.sweeps.grid import Grid
-from heshare.experiments.sweeps.repetition import repetition
-from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
+from heshare.experiments.sweeps.sweep import WALL_TIME, repetition, sweep
 from heshare.plugins import registry
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare

@@ -83,7 +83,7 @@ def test_a_killed_sweep_continues_with_no_cell_lost_and_none_computed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, moments, begun, lost, groups = tmp_path / "cells", random.Random(), Counter[str](), 0, []
-    # One process; then two of which only the parent is killed; then two that are killed together; the last is not killed.
+    # One process; two of which only the parent is killed; two that are killed together; the last is not killed.
     plan = ((1, False), (2, False), (2, True), (1, False), (2, False), (2, False))
     for attempt, (jobs, group) in enumerate(plan):
         log = tmp_path / f"{attempt}.log"
@@ -279,7 +279,8 @@ def test_cell_key_does_not_depend_on_the_order_of_keys() -> None:
 def test_a_claimed_cell_is_waited_for(tmp_path: Path) -> None:
     name = cell_key({"a": 1}, "x")
     code = (
-        "import sys, pathlib\nfrom heshare.experiments.sweeps.cell_store import CellStore\nstore = CellStore(pathlib.Path(sys.argv[1]))\n"
+        "import sys, pathlib\nfrom heshare.experiments.sweeps.cell_store import CellStore\n"
+        "store = CellStore(pathlib.Path(sys.argv[1]))\n"
         "print('ready', flush=True)\nwith store.claim([sys.argv[2]]):\n    print('mine', flush=True)"
     )
     env = {**os.environ}

@@ -9,7 +9,7 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
-from heshare.experiments.sweeps.repetition import repetition
+from heshare.experiments.sweeps.sweep import repetition
 from heshare.plugins import make, policies
 from heshare.plus.heshare_plus import optimise
 from heshare.plus.search_settings import SearchSettings
