@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,8 @@ from heshare.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
 
     from heshare.running.result import Run
     from heshare.world.cluster import Cluster
@@ -86,37 +88,45 @@ def run(
     file). However the run ends, clocks, MPS and processes are restored, and --resume continues it.
     """
     if _needs_real_gpus(jobs, resume, devices, hosts):
-        run_jobs(
-            jobs,
-            resume,
-            devices=devices,
-            hosts=hosts,
-            policy=policy,
-            allow_clocks=allow_clocks,
-            profiles=profiles,
-            seed=seed,
-            out=out,
-            json=json,
-        )
-    elif jobs is not None:
-        run_jobs_emulated(jobs, cluster=cluster, policy=policy, profiles=profiles, seed=seed, out=out, json=json)
+        settings = {"policy": policy, "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
+        _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json)
+        return
+    from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.plugins import make
+    from heshare.world.cluster import Cluster
+
+    made, gpus, job_names = make(policy), Cluster.parse(cluster), None
+    from_venus = jobs is None and tasks.startswith(VENUS)
+    to_run: Sequence[Task]
+    if jobs is not None:
+        to_run, job_names = _read_job_tasks(jobs)
+    elif from_venus:
+        to_run = _venus_tasks(tasks, seed, gpus, trace, skip_bad)
     else:
-        run_task_set(
-            policy,
-            cluster,
-            tasks,
-            load=load,
-            arrivals=arrivals,
-            trace=trace,
-            profiles=profiles,
-            seed=seed,
-            out=out,
-            timeline=timeline,
+        to_run = task_set(tasks, seed, load, arrivals, trace)
+    try:
+        result = run_long(
+            to_run,
+            gpus,
+            made,
+            predictor=predictor_factory(profiles)(),
+            rng=generator(seed, 1),
+            # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
+            record=FULL if not from_venus or timeline else out or SUMMARY,
             checkpoint=checkpoint,
             progress=progress,
-            skip_bad=skip_bad,
-            json=json,
         )
+    except KeyboardInterrupt as interrupt:
+        typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
+        raise typer.Exit(130) from None
+    frame = result.to_frame()
+    if job_names is not None:
+        frame.insert(1, "job", job_names)
+    _write(result, frame, out, timeline)
+    if json:
+        print_frame(frame, True, **result.summary())
+    else:
+        print_values(result.summary())
 
 
 def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None) -> bool:
@@ -140,54 +150,13 @@ def _conflict(found: str, action: str) -> InputError:
     return InputError(found, "a file of jobs with --devices, or --resume FOLDER", action, column="heshare run")
 
 
-def run_task_set(
-    policy: str,
-    cluster: str,
-    tasks: str,
-    *,
-    load: str,
-    arrivals: str,
-    trace: Path | None,
-    profiles: Path | None,
-    seed: int,
-    out: Path | None,
-    timeline: Path | None,
-    checkpoint: Path | None,
-    progress: bool,
-    skip_bad: bool,
-    json: bool,
-) -> None:
-    """Run a task set on emulated GPUs; print times and both energy accounts, and write the timeline with --out."""
-    from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
-    from heshare.plugins import make
-    from heshare.world.cluster import Cluster
+def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
+    """Return the tasks of a file of jobs, and the name of each task's job."""
+    from heshare.gpu.executor.job_file import read_jobs
+    from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
 
-    made, gpus = make(policy), Cluster.parse(cluster)
-    from_venus = tasks.startswith(VENUS)
-    if from_venus:
-        to_run = _venus_tasks(tasks, seed, gpus, trace, skip_bad)
-    else:
-        to_run = task_set(tasks, seed, load, arrivals, trace)
-    try:
-        result = run_long(
-            to_run,
-            gpus,
-            made,
-            predictor=predictor_factory(profiles)(),
-            rng=generator(seed, 1),
-            # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
-            record=FULL if not from_venus or timeline else out or SUMMARY,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
-    except KeyboardInterrupt as interrupt:
-        typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
-        raise typer.Exit(130) from None
-    _write(result, out, timeline)
-    if json:
-        print_frame(result.to_frame(), True, **result.summary())
-    else:
-        print_values(result.summary())
+    tasks, assigned = remaining_tasks(assigned_jobs(read_jobs(path)), JobHistory())
+    return tasks, [assigned[task.id].key for task in tasks]
 
 
 def _venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, skip_bad: bool) -> Sequence[Task]:
@@ -210,12 +179,12 @@ def _venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, ski
     return tasks
 
 
-def _write(result: Run, out: Path | None, timeline: Path | None) -> None:
+def _write(result: Run, frame: pd.DataFrame, out: Path | None, timeline: Path | None) -> None:
     if out is not None:
         from heshare import files
         from heshare.experiments.tables import to_csv
 
-        files.write_text(out / "tasks.csv", to_csv(result.to_frame()))
+        files.write_text(out / "tasks.csv", to_csv(frame))
         if result.totals is None:
             files.write_text(out / "timeline.csv", to_csv(result.timeline))
     if timeline is not None:
@@ -224,43 +193,13 @@ def _write(result: Run, out: Path | None, timeline: Path | None) -> None:
         write_trace(result, timeline)
 
 
-def run_jobs_emulated(
-    jobs: Path, *, cluster: str, policy: str, profiles: Path | None, seed: int, out: Path | None, json: bool
-) -> None:
-    """Run the tasks of a file of jobs on emulated GPUs: the result that the plan predicts; no process is started."""
-    from heshare.gpu.executor.job_file import read_jobs
-    from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
-    from heshare.plugins import make
-    from heshare.running.run import run as run_tasks
-    from heshare.world.cluster import Cluster
-
-    tasks, assigned = remaining_tasks(assigned_jobs(read_jobs(jobs)), JobHistory())
-    gpus, predictor = Cluster.parse(cluster), predictor_factory(profiles)()
-    result = run_tasks(tasks, gpus, make(policy), predictor=predictor, rng=generator(seed, 1))
-    frame = result.to_frame()
-    frame.insert(1, "job", [assigned[task].key for task in frame["task"]])
-    if out is not None:
-        from heshare import files
-        from heshare.experiments.tables import to_csv
-
-        files.write_text(out / "tasks.csv", to_csv(frame))
-        files.write_text(out / "timeline.csv", to_csv(result.timeline))
-    if json:
-        print_frame(frame, True, **result.summary())
-    else:
-        print_values(result.summary())
-
-
-def run_jobs(
+def _run_jobs(
     jobs: Path | None,
     resume: Path | None,
+    settings: dict[str, Any],
     *,
-    devices: str,
     hosts: str | None,
-    policy: str,
-    allow_clocks: bool,
     profiles: Path | None,
-    seed: int,
     out: Path | None,
     json: bool,
 ) -> None:
@@ -278,17 +217,7 @@ def run_jobs(
         else:
             assert jobs is not None
             folder = out or Path(f"{jobs.stem}-run")
-            result = execute.execute(
-                jobs,
-                folder,
-                policy=policy,
-                devices=devices,
-                hosts=hosts,
-                predictor=predictor,
-                seed=seed,
-                allow_clocks=allow_clocks,
-                options=options,
-            )
+            result = execute.execute(jobs, folder, predictor=predictor, hosts=hosts, options=options, **settings)
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
         typer.echo(f"heshare: ended by {name}; continue with: heshare run --resume {folder}", err=True)
