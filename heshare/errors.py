@@ -1,5 +1,6 @@
 """Errors of the package: one small tree, with messages that name the fault, what is expected, and the remedy."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +39,14 @@ class InputError(HeShareError, ValueError):
         self.found = found
         self.expected = expected
         self.action = action
-        super().__init__(self._message())
+        place = (("", self.file), ("row ", row), ("column ", column))
+        where = ", ".join([f"{kind}{value}" for kind, value in place if value is not None])
+        super().__init__(f"{where}{': ' * bool(where)}found {found}; expected {expected}. {action}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain exceptions are pickled by their positional arguments; these have keywords.
-        return _unpickle, (type(self), {name: getattr(self, name) for name in _PARTS})
-
-    def _message(self) -> str:
-        place = (
-            self.file,
-            None if self.row is None else f"row {self.row}",
-            None if self.column is None else f"column {self.column}",
-        )
-        parts = [part for part in place if part is not None]
-        where = f"{', '.join(parts)}: " if parts else ""
-        return f"{where}found {self.found}; expected {self.expected}. {self.action}"
-
-
-_PARTS = ("found", "expected", "action", "file", "row", "column")
-
-
-def _unpickle(kind: type[InputError], parts: dict[str, Any]) -> InputError:
-    return kind(**parts)
+        names = ("found", "expected", "action", "file", "row", "column")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
 
 def require(column: str, value: object, good: bool, expected: str, action: str = "Correct the parameter.") -> None:

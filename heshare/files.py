@@ -1,10 +1,9 @@
-"""Paths of the checkout's files, and atomic writing: a file is there complete or not at all."""
+"""Paths of the checkout's files, and atomic writing: a file is complete, or it is not there."""
 
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from heshare.errors import InputError
@@ -42,29 +41,25 @@ def sha256(path: str | Path) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-@contextmanager
-def atomic_path(target: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target`; rename it over `target` on success, delete it on failure."""
+def write_atomic(target: str | Path, write: Callable[[Path], object]) -> Path:
+    """Call `write` with a temporary path beside `target`, rename that file to `target`, and return it.
+
+    If `write` raises, `target` stays as it was.
+    """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
+        write(temporary)
         temporary.chmod(0o644)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def write_atomic(target: str | Path, write: Callable[[Path], object]) -> Path:
-    """Call `write(temporary_path)`, rename the result to `target`, and return it."""
-    with atomic_path(target) as temporary:
-        write(temporary)
-    return Path(target)
+    return target
 
 
 def write_text(target: str | Path, text: str) -> Path:
-    """Write `text` to `target` in UTF-8 with Unix line ends, complete or not at all."""
+    """Write `text` to `target` in UTF-8 with Unix line ends, atomically."""
     return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))

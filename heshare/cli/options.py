@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.errors import InputError
+from heshare.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,13 +46,8 @@ def is_count(text: str) -> bool:
 
 def check_trace(trace: Path | None, counts: bool) -> None:
     """Raise `InputError` if a trace is given to tasks that are not drawn."""
-    if trace is not None and not counts:
-        raise InputError(
-            "a trace and a file of tasks",
-            "one of the two",
-            "Give --tasks a number to draw tasks from the trace.",
-            column="--trace",
-        )
+    action = "Give --tasks a number to draw tasks from the trace."
+    require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
 def task_set(text: str, seed: int, load: str, arrivals: str, trace: Path | None) -> Sequence[Task]:
@@ -90,8 +85,7 @@ def parse_duration_s(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text.strip())
     duration_s = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
-    if not duration_s > 0:
-        raise InputError(repr(text), "a time such as 90s, 15m or 2h", "Give a time.", column="budget")
+    require("budget", repr(text), duration_s > 0, "a time such as 90s, 15m or 2h", "Give a time.")
     return duration_s
 
 

@@ -23,7 +23,7 @@ from heshare.cli.options import (
     print_json,
     task_set,
 )
-from heshare.errors import InputError
+from heshare.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,13 +124,8 @@ def _front(
 
     if improved:
         return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s)
-    if budget_s is not None:
-        raise InputError(
-            "a budget without --improved",
-            "both",
-            "Add --improved: HeShare as published searches a fixed number of generations.",
-            column="--budget",
-        )
+    action = "Add --improved: HeShare as published searches a fixed number of generations."
+    require("--budget", "a budget without --improved", budget_s is None, "both", action)
     return plan_tasks(tasks, gpus, predictor, rng=rng)
 
 
@@ -140,13 +135,8 @@ def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Pre
     from heshare.plus.optimum.lower_bound import lower_bound, weights_along
     from heshare.scheduling.objectives import make_instance
 
-    if not improved:
-        raise InputError(
-            "--bound without --improved",
-            "both",
-            "Add --improved: the bound holds for the batches and clocks that it may choose.",
-            column="--bound",
-        )
+    action = "Add --improved: the bound holds for the batches and clocks that it may choose."
+    require("--bound", "--bound without --improved", improved, "both", action)
     costs = BatchCosts(make_instance(tasks, gpus, predictor), predictor)
     return lower_bound(costs, weights_along(front.objectives)).gap_pct(front.objectives)
 

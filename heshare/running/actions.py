@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from heshare.devices.device import TaskFailure
@@ -37,12 +37,13 @@ class Observer:
         return ()
 
 
+@dataclass(eq=False, repr=False)
 class ActionExecutor:
     """Starts, stops and clocks tasks and GPUs, and keeps their state, the timeline and the scheduled checks up to date.
 
     Only GPUs that an event changes are advanced, read and scheduled again.
 
-    Args:
+    Attributes:
         policy: the policy's name, for messages.
         tasks: of the run, task i with id i.
         gpus: of the run.
@@ -52,39 +53,34 @@ class ActionExecutor:
         observer: of the run.
         notify: reports an event to the policy and executes its answer.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
-
-    Attributes:
         waiting: the tasks that wait.
         remaining: iterations still to do, by the id of a waiting task.
         unfinished: number of tasks that have neither completed nor finally failed.
         unreported: ids of tasks that completed or failed and whose event the policy has not received yet.
     """
 
-    def __init__(
-        self,
-        policy: str,
-        tasks: list[TaskRun],
-        gpus: list[GpuState],
-        clock: Clock,
-        events: EventQueue,
-        recorder: RunRecorder,
-        observer: Observer,
-        notify: Callable[[Event], object],
-        start_cost_s: float,
-    ) -> None:
-        self.waiting = WaitingTasks()
-        self.remaining: dict[int, float] = {}
-        self.unfinished = len(tasks)
-        self.unreported: set[int] = set()
-        self._policy, self._tasks, self._gpus, self._clock = policy, tasks, gpus, clock
-        self._events, self._recorder, self._observer, self._notify = events, recorder, observer, notify
-        self._start_cost_s = start_cost_s
-        self._changed: list[GpuState] = []
-        self._checks_without_progress = 0
+    policy: str
+    tasks: list[TaskRun]
+    gpus: list[GpuState]
+    clock: Clock
+    events: EventQueue
+    recorder: RunRecorder
+    observer: Observer
+    notify: Callable[[Event], object]
+    start_cost_s: float
+    waiting: WaitingTasks = field(default_factory=WaitingTasks)
+    remaining: dict[int, float] = field(default_factory=dict)
+    unfinished: int = field(init=False)
+    unreported: set[int] = field(default_factory=set)
+    _changed: list[GpuState] = field(default_factory=list)
+    _checks_without_progress: int = 0
+
+    def __post_init__(self) -> None:
+        self.unfinished = len(self.tasks)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state between two events; the GPUs of each task by index, as `TaskRun.__getstate__` needs it."""
-        tasks = {task.id: task for gpu in self._gpus for task in gpu.tasks.values()}
+        tasks = {task.id: task for gpu in self.gpus for task in gpu.tasks.values()}
         placement = {task_id: [gpu.index for gpu in task.gpus] for task_id, task in tasks.items()}
         return {**self.__dict__, "placement": placement}
 
@@ -92,7 +88,7 @@ class ActionExecutor:
         placement = state.pop("placement")
         self.__dict__.update(state)
         for task_id, indices in placement.items():
-            self._tasks[task_id].gpus = tuple([self._gpus[index] for index in indices])
+            self.tasks[task_id].gpus = tuple([self.gpus[index] for index in indices])
 
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`.
@@ -114,7 +110,7 @@ class ActionExecutor:
 
     def refuse(self, action: Action, found: str, advice: str) -> NoReturn:
         """Raise the `PolicyError` of an impossible action."""
-        raise PolicyError(f"{self._policy}, at {self._clock.now_s():g} s, {action}: {found}. {advice}")
+        raise PolicyError(f"{self.policy}, at {self.clock.now_s():g} s, {action}: {found}. {advice}")
 
     def add_waiting(self, task: TaskRun) -> None:
         """Have a task wait."""
@@ -143,18 +139,18 @@ class ActionExecutor:
             if gpu.gangs and gpu.mirroring():
                 continue
             brief = gpu.read_brief()
-            self._recorder.observe(gpu.index, now_s, brief)
+            self.recorder.observe(gpu.index, now_s, brief)
             for gang in gpu.gangs.values():
                 if gang.mirrored and gang.ran_s == now_s:
                     gang.power_w = brief.power_w
-                    self._recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
+                    self.recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
             if brief.next_s < math.inf:
                 self.schedule_check(gpu, max(brief.next_s, now_s))
         self._changed.clear()
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
-        self._events.schedule(time_s, EventKind.COMPLETION.value, self._check, gpu, gpu.version)
+        self.events.schedule(time_s, EventKind.COMPLETION.value, self._check, gpu, gpu.version)
 
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
@@ -163,9 +159,9 @@ class ActionExecutor:
         failure = self._take_failures(gpu, now_s)
         if completed:
             self._checks_without_progress = 0
-            self._notify(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
+            self.notify(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
         if failure is not None:
-            self._notify(replace(failure, time_s=self._clock.now_s()))
+            self.notify(replace(failure, time_s=self.clock.now_s()))
         elif not completed:
             self._check_progress(gpu, now_s)
             self.record_changes(now_s)
@@ -181,11 +177,11 @@ class ActionExecutor:
     def _notify_next(self, event: Event) -> None:
         """Have the policy notified of completed or failed tasks once the present event has been processed."""
         self.unreported.update(event.tasks)
-        self._events.schedule(event.time_s, EventKind.COMPLETION.value, self._notify_now, event)
+        self.events.schedule(event.time_s, EventKind.COMPLETION.value, self._notify_now, event)
 
     def _notify_now(self, now_s: float, event: Event) -> None:
         self.unreported.difference_update(event.tasks)
-        self._notify(replace(event, time_s=now_s))
+        self.notify(replace(event, time_s=now_s))
 
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         """Advance a device to the present and return the ids of the tasks that completed."""
@@ -195,14 +191,14 @@ class ActionExecutor:
             gpu.listed = True
             self._changed.append(gpu)
         for task_id in completed:
-            self._complete(self._tasks[task_id], self._tasks[task_id].gpus[1:], now_s)
+            self._complete(self.tasks[task_id], self.tasks[task_id].gpus[1:], now_s)
         return completed
 
     def _complete(self, task: TaskRun, others: Sequence[GpuState], now_s: float) -> None:
         """Process the completion of a task that still runs on the devices of `others`."""
         if task.mirrored:
             task.end_mirroring(now_s)
-            self._recorder.observe_all([gpu.index for gpu in others], now_s, others[0].read_brief())
+            self.recorder.observe_all([gpu.index for gpu in others], now_s, others[0].read_brief())
         else:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
@@ -219,7 +215,7 @@ class ActionExecutor:
             return None
         gpu.loss_reported = gpu.loss_reported or lost
         for failure in failures:
-            self._fail(self._tasks[failure.task_id], gpu, now_s, failure)
+            self._fail(self.tasks[failure.task_id], gpu, now_s, failure)
         ids = tuple([failure.task_id for failure in failures])
         alone = tuple([failure.task_id for failure in failures if failure.alone])
         return Event(EventKind.FAILURE, now_s, ids, gpu.index, alone, lost)
@@ -229,7 +225,7 @@ class ActionExecutor:
         if task.state is TaskState.RUNNING:
             self._stop(task, [other for other in task.gpus if other is not gpu], now_s)
         self._vacate(task, now_s, 0.0, f"failed: {failure.kind}", failure)
-        if self._observer.should_retry(failure):
+        if self.observer.should_retry(failure):
             self.add_waiting(task)
         else:
             task.state = TaskState.FAILED
@@ -259,7 +255,7 @@ class ActionExecutor:
             try:
                 gpu.device.gpu.check_clock(action.sm_mhz)
             except InputError as error:
-                raise PolicyError(f"{self._policy}, {action}: {error}") from error
+                raise PolicyError(f"{self.policy}, {action}: {error}") from error
         self.advance(gpu, now_s)
         gpu.device.set_clock(action.sm_mhz)
 
@@ -277,10 +273,10 @@ class ActionExecutor:
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
         task.starts += 1
         task.occupy(gpus)
-        if self._start_cost_s > 0:
+        if self.start_cost_s > 0:
             task.state = TaskState.LOADING
-            ready_s = now_s + self._start_cost_s
-            self._events.schedule(ready_s, EventKind.COMPLETION.value, self._end_loading, task, task.starts)
+            ready_s = now_s + self.start_cost_s
+            self.events.schedule(ready_s, EventKind.COMPLETION.value, self._end_loading, task, task.starts)
         else:
             self._run(task, mirrored, now_s)
 
@@ -341,8 +337,8 @@ class ActionExecutor:
         part, size = done / len(gpus), task.workload.batch_size
         task.vacate()
         interval = Interval(task.id, gpus[0], task.started_s, now_s, task.mps_pct, size, part, outcome)
-        self._recorder.add_interval(interval, gpus)
-        self._observer.on_interval_end(interval, failure)
+        self.recorder.add_interval(interval, gpus)
+        self.observer.on_interval_end(interval, failure)
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
         """Raise `PolicyError` unless a task can run on a GPU beside those that are there."""
@@ -367,14 +363,14 @@ class ActionExecutor:
             )
 
     def _task_of(self, action: Start | Pause | Migrate) -> TaskRun:
-        if not 0 <= action.task < len(self._tasks):
-            self.refuse(action, f"no task {action.task}", f"Tasks are 0 to {len(self._tasks) - 1}.")
-        return self._tasks[action.task]
+        if not 0 <= action.task < len(self.tasks):
+            self.refuse(action, f"no task {action.task}", f"Tasks are 0 to {len(self.tasks) - 1}.")
+        return self.tasks[action.task]
 
     def _gpu_of(self, action: Action, index: int) -> GpuState:
-        if not 0 <= index < len(self._gpus):
-            self.refuse(action, f"no GPU {index}", f"GPUs are 0 to {len(self._gpus) - 1}.")
-        return self._gpus[index]
+        if not 0 <= index < len(self.gpus):
+            self.refuse(action, f"no GPU {index}", f"GPUs are 0 to {len(self.gpus) - 1}.")
+        return self.gpus[index]
 
     def _gpus_of(self, action: Start | Migrate) -> tuple[GpuState, ...]:
         """Return the GPUs of a start: one, or those of a gang."""

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from heshare.arrays import FloatArray
-from heshare.errors import InputError
+from heshare.errors import require
 from heshare.running import timeline
 from heshare.running.timeline import Timeline, Totals
 from heshare.world.cluster import Cluster
@@ -163,7 +163,6 @@ def jct_summary(jct_s: ArrayLike, /) -> dict[str, float]:
         InputError: no JCT.
     """
     sample: FloatArray = np.asarray(jct_s, dtype=np.float64)
-    if not sample.size:
-        raise InputError("no JCT", "at least one", "Summarise a run with at least one task.", column="jct_s")
+    require("jct_s", "no JCT", sample.size > 0, "at least one", "Summarise a run with at least one task.")
     median_s, p99_s = np.percentile(sample, [50, 99])
     return {"avg_jct_s": float(sample.mean()), "median_jct_s": float(median_s), "p99_jct_s": float(p99_s)}

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from heshare.arrays import FloatArray
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 from heshare.policies.policy import Policy, ReusesPlanning
 from heshare.prediction.predictor import Predictor
 from heshare.running.actions import Observer
@@ -236,23 +236,15 @@ def _abandon(loop: Loop) -> None:
 
 def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
     ordered = tuple(sorted(tasks, key=lambda task: task.id))
-    if not ordered or [task.id for task in ordered] != list(range(len(ordered))):
-        raise InputError(
-            f"{len(ordered)} tasks with ids {[task.id for task in ordered[:5]]} ...",
-            "at least one task, with ids 0 to n-1",
-            "Number the tasks from 0.",
-            column="tasks",
-        )
+    ids = [task.id for task in ordered]
+    good = bool(ids) and ids == list(range(len(ids)))
+    found = f"{len(ids)} tasks with ids {ids[:5]} ..."
+    require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
     return ordered
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:
     names = [device.gpu.name for device in devices]
     expected = [gpu.name for gpu in cluster.gpus]
-    if names != expected:
-        raise InputError(
-            ", ".join(names) or "no devices",
-            f"one for each GPU of the cluster: {', '.join(expected)}",
-            "Give the devices in the cluster's order.",
-            column="devices",
-        )
+    found, cards = ", ".join(names) or "no devices", f"one for each GPU of the cluster: {', '.join(expected)}"
+    require("devices", found, names == expected, cards, "Give the devices in the cluster's order.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
 
@@ -24,8 +24,7 @@ class Cluster:
     gpus: tuple[Gpu, ...]
 
     def __post_init__(self) -> None:
-        if not self.gpus:
-            raise InputError("a cluster of zero GPUs", "at least one GPU", _ACTION, column="cluster")
+        require("cluster", "a cluster of zero GPUs", bool(self.gpus), "at least one GPU", _ACTION)
 
     @classmethod
     def parse(cls, text: str) -> Cluster:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,10 @@ class Gpu:
     mps_clients: int = 48
 
     def __post_init__(self) -> None:
-        if not self.clocks_mhz or list(self.clocks_mhz) != sorted(set(self.clocks_mhz)):
-            raise InputError(
-                f"{len(self.clocks_mhz)} clocks for {self.name!r}, not strictly ascending",
-                "at least one clock, ascending, without repeats",
-                "Correct the clock grid of this GPU.",
-                column="clocks_mhz",
-            )
+        good = bool(self.clocks_mhz) and list(self.clocks_mhz) == sorted(set(self.clocks_mhz))
+        found = f"{len(self.clocks_mhz)} clocks for {self.name!r}, not strictly ascending"
+        expected = "at least one clock, ascending, without repeats"
+        require("clocks_mhz", found, good, expected, "Correct the clock grid of this GPU.")
 
     @property
     def max_mhz(self) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 from heshare.world.csv_table import Header, Row, RowError, read_rows
 
 ON_BAD = ("raise", "skip")
@@ -86,8 +86,7 @@ def stream_jobs(
             row: an empty cell, no date, a duration or a number of GPUs that is not a number or is negative, more than
             `most_gpus`, a submission before that of the row above, or an id seen before.
     """
-    if on_bad not in ON_BAD:
-        raise InputError(repr(on_bad), " or ".join(ON_BAD), "Choose one of the two.", column="on_bad")
+    require("on_bad", repr(on_bad), on_bad in ON_BAD, " or ".join(ON_BAD), "Choose one of the two.")
     rows = read_rows(path)
     header = cast(Header, next(rows))
     reader = _RowReader(_duration_column(header), most_gpus)

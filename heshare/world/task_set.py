@@ -39,13 +39,8 @@ def recipe_durations_s(jobs: Iterable[TraceJob]) -> FloatArray:
         InputError: there is no such job.
     """
     kept = array("d", (job.duration_s for job in jobs if job.gpus > 0 and SHORTEST_S < job.duration_s <= LONGEST_S))
-    if not kept:
-        raise InputError(
-            "no GPU job of that length",
-            f"GPU jobs that ran more than {SHORTEST_S:g} and at most {LONGEST_S:g} s",
-            "Give a longer trace.",
-            column="duration",
-        )
+    expected = f"GPU jobs that ran more than {SHORTEST_S:g} and at most {LONGEST_S:g} s"
+    require("duration", "no GPU job of that length", len(kept) > 0, expected, "Give a longer trace.")
     durations_s: FloatArray = np.percentile(np.asarray(kept), np.arange(PERCENTILES))
     return np.maximum(durations_s, FLOOR_S)
 
