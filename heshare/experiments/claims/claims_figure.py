@@ -3,12 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -55,10 +53,10 @@ _ORDERINGS = {
 
 
 def plotted(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the paper's own claims as they are plotted.
+    """Return the rows of the paper's own claims as they are plotted.
 
     Args:
-        table: as from `claims.write`.
+        table: as from `claim_table.write`.
 
     Returns:
         Columns id, kind, label, paper, value, low, high, n, verdict, provenance. The value of an ordering is the share
@@ -89,13 +87,13 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stated(claim: claim_table.Claim) -> float:
-    """The number that the paper prints, which for the poor predictors is not the one that decides."""
+    """Return the number that the paper prints, which is not the threshold of the verdict for the poor predictors."""
     found = re.search(r"-?\d+(\.\d+)?", claim.paper)
     return float(found.group()) if found else claim.value
 
 
 def _held(note: str) -> float:
-    """The share of an ordering's parts that hold, %, from its note; NaN where it was not measured."""
+    """Return the share of an ordering's parts that hold, %, from its note; NaN where it was not measured."""
     good, bad = len(re.findall(r"\bholds: ", note)), note.count("FAILS: ")
     return 100.0 * good / (good + bad) if good + bad else np.nan
 
@@ -107,30 +105,23 @@ def _label(claim: claim_table.Claim) -> str:
     return f"{claim.id} {text}"
 
 
-def panel(ax: Axes, frame: pd.DataFrame) -> list[Artist]:
-    """One row a claim: a bar at the paper's value, and ours with its interval in the colour of the verdict.
-
-    Args:
-        ax: where to draw.
-        frame: rows of one kind, as from `plotted`.
-    """
-    drawn: list[Artist] = []
+def panel(ax: Axes, frame: pd.DataFrame) -> None:
+    """Draw a row for each claim: a bar at the paper's value, and ours with its interval in the verdict's colour."""
     for at, row in enumerate(frame.to_dict("records")):
         colour, marker = LOOKS[str(row["verdict"])]
-        drawn += ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
+        ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
-            drawn += ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
-            drawn += ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
+            ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
+            ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
     ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=5.5)
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.grid(axis="x")
     ax.tick_params(axis="y", length=0)
     ax.set_title(_TITLES[str(frame["kind"].iloc[0])], fontsize=7, loc="left", pad=3)
-    return drawn
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """The whole figure: reductions on the left, the other kinds on the right."""
+    """Draw the whole figure: reductions on the left, the other kinds on the right."""
     kinds = [kind for kind in _TITLES if kind in set(frame["kind"])]
     sizes = [int((frame["kind"] == kind).sum()) for kind in kinds[1:]]
     figure = plt.figure(figsize=(style.PAGE_IN, 4.4), layout="constrained")
@@ -148,24 +139,19 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _handles(verdicts: Sequence[str]) -> list[Line2D]:
-    shown = [verdict for verdict in LOOKS if verdict in verdicts]
-    bar: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 7, "markeredgewidth": 1.4, "linestyle": ""}
     ours = [
         Line2D([], [], color=colour, marker=marker, markersize=4.2, linestyle="", label=f"here: {verdict}")
-        for verdict, (colour, marker) in ((verdict, LOOKS[verdict]) for verdict in shown)
+        for verdict, (colour, marker) in LOOKS.items()
+        if verdict in verdicts
     ]
-    return [Line2D([], [], label="the paper", **bar), *ours]
+    bar = Line2D([], [], color="black", marker="|", markersize=7, markeredgewidth=1.4, linestyle="", label="the paper")
+    return [bar, *ours]
 
 
 def write(folder: Path, table: pd.DataFrame) -> Path:
-    """Write the figure of the paper's claims into `folder` as PDF, PNG, CSV and JSON.
+    """Write the figure of the paper's claims into `folder` as PDF, PNG, CSV and JSON; return the PNG's path.
 
-    Args:
-        folder: where the claims table is.
-        table: as from `claims.write`.
-
-    Returns:
-        The PNG's path.
+    `table` is as from `claim_table.write` in the same folder.
     """
     frame = plotted(table)
     kinds = frame["provenance"].dropna()

@@ -1,9 +1,7 @@
-"""Why claims fail: each reason from an experiment whose numbers go into the claim's note.
+"""Reasons why claims fail, each from an experiment whose numbers go into the claim's note.
 
 Each study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance) and, for each claim,
-sentences made of them; `heshare.experiments.claims.claim_table.merge` puts them into the notes of claims that fail.
-
-Why claims on single workloads and on predictors fail: light models that nobody measured, and what is learned.
+sentences with these numbers; `heshare.experiments.claims.claim_table.merge` adds them to the notes of claims that fail.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,15 +39,14 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
-Key = tuple[str, str]
-Reasons = dict[Key, str]
+Reasons = dict[tuple[str, str], str]
 BOUND, TRUE = "proven bound", "En-opt, knowing the device"
 _ENERGY, _SWEPT = "energy against Morak, %", "En-opt's energy against it, %"
 _WORDS = {ENERGY: "energy", JCT: "average JCT"}
 
 
 def row(study: str, variant: str, measure: str, found: ConfidenceInterval) -> dict[str, object]:
-    """One number of a study."""
+    """Return one number of a study as a row."""
     return {"study": study, "variant": variant, "measure": measure, **found.columns("value"), "provenance": "emulated"}
 
 
@@ -58,13 +55,9 @@ def _said(found: ConfidenceInterval) -> str:
 
 
 def least_energy_j(n: int, cluster: str, *, seed: int, repetition: int) -> float:
-    """The least energy that any plan of HeShare+'s freedom could take on the device itself, J: a proven lower bound.
+    """Return a proven lower bound on the energy of any plan of HeShare+ on the device itself, J.
 
-    Args:
-        n: tasks.
-        cluster: the GPUs.
-        seed: of a sweep.
-        repetition: whose task set.
+    The task set is the one of a repetition of a sweep with this seed.
     """
     # The stream of the tasks in `heshare.experiments.sweeps.sweep`.
     tasks, truth = draw(n, rng=Repetition(repetition, seed).rng(0)), DevicePredictor()
@@ -73,7 +66,7 @@ def least_energy_j(n: int, cluster: str, *, seed: int, repetition: int) -> float
 
 
 def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    """Morak, placed at random, at every setting."""
+    """Return Morak, placed at random, at every setting."""
     return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
 
 
@@ -92,13 +85,13 @@ def one_kind(
 
     Args:
         kinds: of GPU.
-        n: tasks.
-        shares: tasks at once of Morak.
+        n: number of tasks.
+        shares: concurrent tasks of Morak.
         caps: power caps of Morak, shares of the TDP.
         seed: of all repetitions.
-        seeds: how many.
-        rng: of the bootstrap.
-        folder: where finished runs are kept.
+        seeds: number of repetitions.
+        rng: random numbers of the bootstrap.
+        folder: for finished runs.
     """
     ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", TRUE: "heshare:en-opt(belief=device)"}
     settings = _of_morak(shares, caps)
@@ -126,13 +119,9 @@ def one_kind(
 
 
 def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], caps: Sequence[float]) -> pd.DataFrame:
-    """O3 at every setting of Morak's, and beside it what is possible at all, as `verdicts.heat` draws it.
+    """Return O3 at every setting of Morak's and the least possible energy, as `verdict_plots.heat` draws it.
 
-    Args:
-        rows: as from `one_kind`.
-        kinds: of GPU.
-        shares: as in `one_kind`.
-        caps: as in `one_kind`.
+    `rows` is as from `one_kind`, which has the same `kinds`, `shares` and `caps`.
     """
     swept = [(f"cap {cap}", f"k {k}", f"morak(cap={cap},k={k})") for cap, k in product(caps, shares)]
     columns = [("possible", name, name, _ENERGY) for name in (BOUND, TRUE)]
@@ -153,20 +142,19 @@ def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], 
 def _against_morak(
     runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str, rng: np.random.Generator
 ) -> list[dict[str, object]]:
-    """Energy of ours against Morak as it is, and of En-opt against Morak at each setting."""
-    rows = []
-    for title in ours:
-        rows.append(row(study, title, _ENERGY, variants.between(runs, title, "Morak", ENERGY, rng)))
-    for title in map(registry.title, settings):
-        rows.append(row(study, title, _SWEPT, variants.between(runs, "En-opt", title, ENERGY, rng)))
-    return rows
+    """Return the energy of ours against Morak as it is, and of En-opt against Morak at each setting."""
+    pairs = [(title, _ENERGY, title, "Morak") for title in ours]
+    pairs += [(title, _SWEPT, "En-opt", title) for title in map(registry.title, settings)]
+    return [
+        row(study, title, measure, variants.between(runs, one, other, ENERGY, rng))
+        for title, measure, one, other in pairs
+    ]
 
 
 def _sizes(table: pd.DataFrame, measure: str) -> dict[str, ConfidenceInterval]:
-    """The numbers of one measure, by variant."""
-    part = table[table["measure"] == measure]
-    columns = [part[name].tolist() for name in ("variant", "value", "low", "high", "n")]
-    return {name: ConfidenceInterval(value, low, high, n) for name, value, low, high, n in zip(*columns, strict=True)}
+    """Return the numbers of one measure, by variant."""
+    part = table[table["measure"] == measure].set_index("variant")[["value", "low", "high", "n"]]
+    return {str(name): ConfidenceInterval(*numbers) for name, *numbers in part.itertuples()}
 
 
 def _why_o3(table: pd.DataFrame, paper: float, n: int) -> str:
@@ -184,7 +172,7 @@ def _why_o3(table: pd.DataFrame, paper: float, n: int) -> str:
 
 
 def _setting(title: str) -> str:
-    """What is in a title's parentheses."""
+    """Return the text in a title's parentheses."""
     return title.partition("(")[2].rstrip(")") or "its defaults"
 
 
@@ -211,19 +199,11 @@ def random_and_rivals(
     rng: np.random.Generator,
     folder: str | Path | None = None,
 ) -> tuple[pd.DataFrame, Reasons]:
-    """H5: whether any setting of Morak's beats Random, and what Random would be without sharing.
+    """H5: whether any setting of Morak's is better than Random, and Random without sharing.
 
-    Args:
-        cluster: the GPUs.
-        n: tasks.
-        shares: tasks at once of Morak.
-        caps: power caps of Morak, shares of the TDP.
-        seed: of all repetitions.
-        seeds: how many.
-        rng: of the bootstrap.
-        folder: where finished runs are kept.
+    The arguments are those of `one_kind`, on one cluster.
     """
-    # mu-Serve with no time to give away and no order of its own: one task at a time at the top clock, as placed.
+    # mu-Serve without slack or an order of its own: one task at a time at the top clock, as placed.
     alone = "mu-serve(limit=1.0,order=fifo)"
     settings = _of_morak(shares, caps)
     policies = tuple(dict.fromkeys(["random", alone, *settings]))
@@ -255,11 +235,7 @@ LIGHT, HEAVY = "mobilenet", "densenet201"
 
 
 def light_models(batch_size: int) -> tuple[pd.DataFrame, Reasons]:
-    """M1, M4: MobileNet's spread over GPUs against DenseNet-201's, within what is uncertain about MobileNet's times.
-
-    Args:
-        batch_size: the inference batch size.
-    """
+    """M1, M4: MobileNet's spread over GPUs against DenseNet-201's, within the uncertainty of MobileNet's times."""
     rows, said = [], {}
     variants = {"as calibrated": default(), "closer": worlds.moved(LIGHT, -1), "further apart": worlds.moved(LIGHT, 1)}
     for variant, known in variants.items():
@@ -286,10 +262,9 @@ def _one(value: float) -> ConfidenceInterval:
 
 
 def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """P1: the forest's error on simpler questions than those of the profiles.
+    """P1: the forest's error on simpler samples than those of the profiles.
 
-    Args:
-        seed: of the splits, of the forest and of the profiles recorded anew.
+    `seed` is that of the splits, of the forest and of the profiles recorded anew.
     """
     shipped = store.read(files.data("profiles", "emulated"))
     tables = {
@@ -316,7 +291,7 @@ def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
 
 
 def _pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
-    """Settings of the design with at most one co-runner."""
+    """Yield settings of the design with at most one co-runner."""
     while True:
         yield from (point for point in design.samples(card, worlds.PART, rng=rng) if len(point.co_runners) <= 1)
 
@@ -326,23 +301,22 @@ def _top_pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
 
 
 def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed: int) -> pd.DataFrame:
-    """A profile of T4, V100 and A100 of as many samples as the shipped one's, drawn by `draw`, none of them twice."""
+    """Return a profile of T4, V100 and A100 with as many samples as the shipped one, drawn by `draw`, each once."""
     tables = []
     for name in GPUS:
         card, rng = catalogue.gpu(name), np.random.default_rng(np.random.SeedSequence([seed, *name.encode(), 2]))
-        known, chosen = set(map(str, design.references(card))), list[Point]()
-        for point in draw(card, rng):
+        known, chosen = set(map(str, design.references(card))), dict[str, Point]()
+        points = draw(card, rng)
+        while len(chosen) < worlds.PART:
+            point = next(points)
             if str(point) not in known:
-                known.add(str(point))
-                chosen.append(point)
-            if len(chosen) == worlds.PART:
-                break
-        tables.append(worlds.profile(name, default(), chosen, seed=seed))
+                chosen.setdefault(str(point), point)
+        tables.append(worlds.profile(name, default(), list(chosen.values()), seed=seed))
     return pd.concat(tables, ignore_index=True)
 
 
 def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceInterval]:
-    """The forest's errors of time, power and both, %, as in Table V: mean and range over its splits by row."""
+    """Return the forest's errors of time, power and both, %, as in Table V: mean and range over its splits by row."""
     samples = profile_samples(table)
     x, truth = samples.features(), samples.truth
     found: dict[tuple[str, str], list[float]] = {}
@@ -360,11 +334,7 @@ def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceI
 
 
 def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """P2, P3: what the techniques' errors become when time and power are learned as they are.
-
-    Args:
-        seed: of the split and of the techniques.
-    """
+    """P2, P3: the techniques' errors when time and power are learned as they are, not over first guesses."""
     shipped = store.read(files.data("profiles", "emulated"))
     rows, sizes = [], {}
     for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):

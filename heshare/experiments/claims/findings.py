@@ -30,11 +30,13 @@ _OVER_SIZES = "Interval: the range over inference batch sizes."
 def energy_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
     """M1: energy of light models differs little between GPUs, of heavy ones much; `frame` as from `motivation.solo`."""
     by_size = {size: spread(part, "energy_j") for size, part in frame.groupby("batch_size")}
-    sizes = {size: _heavy_over_light(values) for size, values in by_size.items()}
+    heavy_over_light = {
+        size: float(values[list(HEAVY)].mean() / values[list(LIGHT)].mean()) for size, values in by_size.items()
+    }
     here = by_size[batch_size]
     holds = {f"{heavy} above {light}": bool(here[heavy] > here[light]) for heavy in HEAVY for light in LIGHT}
     said = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
-    return _range(sizes[batch_size], sizes.values()).claim_arguments(
+    return _range(heavy_over_light[batch_size], heavy_over_light.values()).claim_arguments(
         f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {said}. "
         f"Measured: mean spread of the heavy over that of the light. {_OVER_SIZES} {_unanchored(frame, LIGHT + HEAVY)}",
         holds=holds,
@@ -45,10 +47,6 @@ def _range(value: float, sizes: Iterable[float]) -> ConfidenceInterval:
     """Return a value with the range of some sizes as its interval."""
     ordered = sorted(sizes)
     return ConfidenceInterval(value, ordered[0], ordered[-1], len(ordered))
-
-
-def _heavy_over_light(values: pd.Series) -> float:
-    return float(values[list(HEAVY)].mean() / values[list(LIGHT)].mean())
 
 
 def _unanchored(frame: pd.DataFrame, names: tuple[str, ...]) -> str:

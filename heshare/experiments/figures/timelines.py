@@ -94,12 +94,6 @@ def _strip(ax: Axes, part: pd.DataFrame, row: int, where: tuple[float, float], *
     ax.stairs(level, edges, baseline=bottom if fill else None, fill=fill, color=color, linewidth=0.7)
 
 
-_SHOWN = (
-    ("average JCT (s)", 1.0, "Average JCT (s)"),
-    ("energy, active account (J)", 1e3, "Energy (kJ)"),
-)
-
-
 def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
     """Draw average JCT and energy of each policy: measured, and by each device model.
 
@@ -107,7 +101,8 @@ def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
         axes: two.
         found: as from `heshare.experiments.studies.live_results.comparison`.
     """
-    for ax, (quantity, unit, label) in zip(axes, _SHOWN, strict=True):
+    shown = (("average JCT (s)", 1.0, "Average JCT (s)"), ("energy, active account (J)", 1e3, "Energy (kJ)"))
+    for ax, (quantity, unit, label) in zip(axes, shown, strict=True):
         part = found[found["quantity"] == quantity]
         series = ["measured", *DEVICE_MODELS]
         long = part.melt(id_vars="title", value_vars=series, var_name="series", value_name="value")

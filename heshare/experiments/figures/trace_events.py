@@ -1,6 +1,6 @@
 """A run as Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-Each GPU is a process; its threads are slots, as many as tasks ran on it at once. A slice is a stretch of a task on a
+Each GPU is a process; its threads are slots, as many as tasks ran on it at once. A slice is an interval of a task on a
 GPU; counters are the GPU's SM clock and board power, and the cluster's power and numbers of tasks. Slices are in
 whole microseconds, so that neighbours in a slot meet and never overlap; their exact seconds are in their arguments.
 """
@@ -24,7 +24,7 @@ CLUSTER = 0
 
 
 def trace_events(run: Run) -> dict[str, Any]:
-    """The JSON object of a run: `traceEvents` in order of time after their metadata, and the run's summary.
+    """Return the JSON object of a run: `traceEvents` in order of time after their metadata, and the run's summary.
 
     Counters hold until their next event: power, integrated from counter to counter, is the run's energy by the
     cluster account.
@@ -41,7 +41,7 @@ def write_trace(run: Run, path: str | Path) -> Path:
 
 
 def slots(intervals: Sequence[Interval]) -> list[int]:
-    """The lowest slot of its GPU that is free when each stretch begins, in order of begin; shape (len(intervals),)."""
+    """Return, for each interval, the lowest slot of its GPU that is free at its begin, assigned in order of begin."""
     free_at: dict[int, list[float]] = defaultdict(list)
     chosen = [0] * len(intervals)
     order = sorted(range(len(intervals)), key=lambda i: (intervals[i].start_s, intervals[i].end_s, intervals[i].task))
@@ -55,9 +55,9 @@ def slots(intervals: Sequence[Interval]) -> list[int]:
 
 
 def shares_j(run: Run) -> list[float]:
-    """Each stretch's part of its GPU's energy, J: at every moment the residents share the board's power equally.
+    """Return each interval's part of its GPU's energy, J: at every moment the residents share the power equally.
 
-    The power of a time when no task runs is nobody's.
+    Power while no task runs is in no part.
     """
     stretches: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, each in enumerate(run.record.intervals):
@@ -67,11 +67,11 @@ def shares_j(run: Run) -> list[float]:
         for task, _, _ in segment.residents:
             part_j = segment.power_w * (segment.end_s - segment.start_s) / len(segment.residents)
             found[_of(stretches[segment.gpu, task], run.record.intervals, segment)] += part_j
-    return [float(value) for value in found]
+    return found.tolist()
 
 
 def _of(candidates: Sequence[int], intervals: Sequence[Interval], segment: Segment) -> int:
-    """Which stretch of a task on a GPU a segment belongs to."""
+    """Return the index of the interval of a task on a GPU that contains a segment."""
     return next(
         i for i in candidates if intervals[i].start_s <= segment.start_s and segment.end_s <= intervals[i].end_s
     )
@@ -110,7 +110,7 @@ def _slices(run: Run) -> list[dict[str, Any]]:
 
 
 def _gpu_counters(run: Run) -> list[dict[str, Any]]:
-    """Clock and power of each GPU, one event at every change, and zeros at the end."""
+    """Return clock and power of each GPU, one event at every change, and zeros at the end."""
     events = []
     for segment in run.record.segments:
         clock = {"reached": segment.sm_mhz}
@@ -150,7 +150,7 @@ def _counter(pid: int, time_s: float, name: str, values: dict[str, float]) -> di
 
 
 def _names(run: Run) -> list[dict[str, Any]]:
-    """Metadata: what processes and threads are called, and their order."""
+    """Return the metadata: names and order of processes and threads."""
     events: list[dict[str, Any]] = []
     for pid, name in enumerate((f"cluster {run.cluster}", *run.cluster.labels)):
         events.append(_meta(pid, "process_name", {"name": name}))

@@ -72,7 +72,7 @@ def device_front(front: Front, *, points: int, rng: np.random.Generator) -> pd.D
     """Run plans spread over a front on emulated GPUs.
 
     Returns:
-        One row a plan: `believed_j` and `believed_s` as predicted, `energy_j` (active account) and `jct_s` as run.
+        One row a plan: `predicted_j` and `predicted_s` as predicted, `energy_j` (active account) and `jct_s` as run.
     """
     some = np.unique(np.linspace(0, len(front) - 1, points).round().astype(int))
     rows = []
@@ -80,7 +80,7 @@ def device_front(front: Front, *, points: int, rng: np.random.Generator) -> pd.D
         plan = front.plans[index]
         done = run(plan.tasks, plan.cluster, FixedPlanPolicy(plan), predictor=DevicePredictor(), rng=rng)
         rows.append((plan.energy_j, plan.jct_s, done.energy_active_j, done.avg_jct_s))
-    return pd.DataFrame(rows, columns=["believed_j", "believed_s", "energy_j", "jct_s"])
+    return pd.DataFrame(rows, columns=["predicted_j", "predicted_s", "energy_j", "jct_s"])
 
 
 def front_panel(ax: Axes, frame: pd.DataFrame) -> None:

@@ -105,7 +105,7 @@ def both_rivals(table: pd.DataFrame, ours: str, metric: str) -> dict[str, Any]:
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
     size = float(sizes[other])
-    return variants.priced(table, ours, worst, metric, f"Against {other} in the paper's set-up: {size:+.0f} %.")
+    return variants.rival_claim(table, ours, worst, metric, f"Against {other} in the paper's set-up: {size:+.0f} %.")
 
 
 UNITS = {"T4": 4, "V100": 2, "A100": 2}

@@ -64,7 +64,7 @@ def other_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
 
 
-def best(runs: pd.DataFrame, rival: str) -> str:
+def best_setting(runs: pd.DataFrame, rival: str) -> str:
     """Return the policy of a rival with the least median of energy times average JCT; the first one of equals.
 
     `runs` has one row a repetition and policy, of other task sets than those of the comparison (`other_seed`).
@@ -74,8 +74,8 @@ def best(runs: pd.DataFrame, rival: str) -> str:
     return str(product_js.groupby(mine["policy"], sort=False).median().idxmin())
 
 
-def three(rival: str, at_best: str) -> dict[str, str]:
-    """Return the policy of each form of a rival; `at_best` is the policy at its own best setting, as from `best`."""
+def rival_forms(rival: str, at_best: str) -> dict[str, str]:
+    """Return the policy of each form of a rival; `at_best` is the one at its own best setting (`best_setting`)."""
     name = RIVALS[rival]
     return {PAPER: name, PLACED: f"{name}:heshare-placement", BEST: registry.canonical(at_best)}
 
@@ -87,7 +87,7 @@ def changes(
 
     Args:
         runs: one row a world, repetition and policy; a column `world` names the world where there are several.
-        forms: for each rival, the policy of each form, as from `three`.
+        forms: for each rival, the policy of each form, as from `rival_forms`.
         ours: titles of our policies.
         rng: random numbers of the bootstrap.
 
@@ -95,12 +95,11 @@ def changes(
         One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance.
     """
     rows = []
-    for metric in METRICS:
-        for title, (rival, each) in product(ours, forms.items()):
-            for form, policy in each.items():
-                theirs = registry.title(policy)
-                row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
-                rows.append({**row, **between(runs, title, theirs, metric, rng).columns(*_CHANGE)})
+    for metric, title, (rival, each) in product(METRICS, ours, forms.items()):
+        for form, policy in each.items():
+            theirs = registry.title(policy)
+            row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
+            rows.append({**row, **between(runs, title, theirs, metric, rng).columns(*_CHANGE)})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
@@ -116,7 +115,7 @@ def between(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.ran
     return change_pct(by_seed[ours], by_seed[theirs], rng)
 
 
-def priced(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
+def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
     """Return the arguments of a claim on a rival: its value in the paper's set-up, the other forms in the note.
 
     Args:
@@ -191,10 +190,9 @@ def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFra
         the removed part improves the metric by that much.
     """
     rows = []
-    for metric in METRICS:
-        for policy, (meaning, _) in zip(POLICIES, ABLATIONS.values(), strict=True):
-            change = between(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
-            rows.append({"part": meaning, "metric": metric, **change})
+    for metric, (policy, (meaning, _)) in product(METRICS, zip(POLICIES, ABLATIONS.values(), strict=True)):
+        change = between(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
+        rows.append({"part": meaning, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 

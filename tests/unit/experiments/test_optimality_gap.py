@@ -32,14 +32,14 @@ def test_a_search_is_held_against_every_plan() -> None:
     assert -1e-9 < row["gap_pct"] < 0.5
 
 
-def test_plans_on_the_truth_cost_on_the_device_what_was_believed() -> None:
+def test_plans_of_the_oracle_have_their_predicted_energy_and_jct_on_the_device() -> None:
     front = exact_front(
         mixed_tasks(4), Cluster.parse("1xT4,1xA100"), DevicePredictor(), choices=BatchChoices(2, 1, clocks=3)
     )
     ran = optimality_gap.device_front(front, points=3, rng=np.random.default_rng(0))
     assert len(ran) == min(3, len(front))
-    assert ran["energy_j"].to_numpy() == pytest.approx(ran["believed_j"].to_numpy(), rel=1e-6)
-    assert ran["jct_s"].to_numpy() == pytest.approx(ran["believed_s"].to_numpy(), rel=1e-6)
+    assert ran["energy_j"].to_numpy() == pytest.approx(ran["predicted_j"].to_numpy(), rel=1e-6)
+    assert ran["jct_s"].to_numpy() == pytest.approx(ran["predicted_s"].to_numpy(), rel=1e-6)
 
 
 def test_the_envelope_spans_the_front() -> None:

@@ -48,19 +48,19 @@ def test_every_setting_is_a_policy_of_the_registry_and_none_is_there_twice() -> 
 
 def test_the_best_setting_has_the_least_product_and_is_the_rivals_own() -> None:
     values = {"mu-serve": [(4.0, 4.0)] * 2, BEST: [(5.0, 2.0)] * 2, "morak": [(1.0, 1.0)] * 2}
-    assert variants.best(runs(values), "mu-Serve") == BEST
-    assert variants.best(runs(values), "Morak") == "morak"
+    assert variants.best_setting(runs(values), "mu-Serve") == BEST
+    assert variants.best_setting(runs(values), "Morak") == "morak"
 
 
-def test_a_claim_is_priced_in_the_papers_set_up_and_names_the_other_forms() -> None:
+def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_forms() -> None:
     values = {
         "heshare:trade-off": [(50.0, 10.0), (60.0, 12.0)],
         "mu-serve": [(100.0, 40.0), (100.0, 40.0)],
         "mu-serve:heshare-placement": [(75.0, 20.0), (100.0, 20.0)],
         BEST: [(60.0, 15.0), (60.0, 15.0)],
     }
-    table = variants.changes(runs(values), {"mu-Serve": variants.three("mu-Serve", BEST)}, ["Trade-off"], rng())
-    said = variants.priced(table, "Trade-off", "mu-Serve", variants.ENERGY)
+    table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"], rng())
+    said = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY)
     assert (said["measured"], said["low"], said["high"]) == pytest.approx((-45, -50, -40))
     assert said["n"] == 2
     assert "with HeShare's placement -37 % [-40, -33]" in said["note"]
@@ -76,8 +76,8 @@ def test_a_claim_is_priced_in_the_papers_set_up_and_names_the_other_forms() -> N
 
 def test_what_placement_does_not_explain_is_said() -> None:
     values = {"heshare:trade-off": [(5.0, 1.0)], "morak": [(10.0, 1.0)], "morak:heshare-placement": [(11.0, 1.0)]}
-    each = {"Morak": variants.three("Morak", "morak")}
-    said = variants.priced(
+    each = {"Morak": variants.rival_forms("Morak", "morak")}
+    said = variants.rival_claim(
         variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", "Morak", variants.ENERGY
     )
     assert "placement does not explain it" in said["note"]
@@ -94,7 +94,7 @@ def test_worlds_of_a_seed_count_as_one_value() -> None:
 def test_of_two_rivals_the_better_one_counts() -> None:
     values = {"heshare:trade-off": [(1.0, 3.0)], "morak": [(1.0, 4.0)], "mu-serve": [(1.0, 6.0)]}
     values |= {f"{name}:heshare-placement": values[name] for name in ("morak", "mu-serve")}
-    each = {rival: variants.three(rival, name) for rival, name in variants.RIVALS.items()}
+    each = {rival: variants.rival_forms(rival, name) for rival, name in variants.RIVALS.items()}
     said = scaling.both_rivals(variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", variants.JCT)
     assert said["measured"] == pytest.approx(-25)
     assert "Against mu-Serve in the paper's set-up: -50 %" in said["note"]
