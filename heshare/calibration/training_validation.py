@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
+from heshare import files
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
@@ -13,6 +15,7 @@ from heshare.systems.miso.mig import COMPUTE, inside
 from heshare.systems.shared import training
 from heshare.systems.shared.training_step import training_iteration
 from heshare.world.catalogue import gpu
+from heshare.world.csv_table import read_table
 from heshare.world.workload import Resident
 
 PAIRS_GPU, INSTANCES_GPU = "V100", "A100"
@@ -64,7 +67,7 @@ def power_limit_errors() -> pd.DataFrame:
         One row a network and limit: columns model, limit_w, fixed_w, measured and modelled (time over that without
         a limit), error.
     """
-    measured = training.power_limited_trainings()
+    measured = _power_limited_trainings()
     rows = []
     for model in dict.fromkeys(run.model for run in measured):
         others = [run for run in measured if run.model != model]
@@ -79,7 +82,25 @@ def power_limit_errors() -> pd.DataFrame:
     return _with_error(pd.DataFrame(rows, columns=["model", "limit_w", "fixed_w", "measured", "modelled"]))
 
 
-def _slowdown(run: training.PowerLimitedTraining, fixed_w: float) -> float:
+def _power_limited_trainings() -> list[Any]:
+    """Return Zeus' trainings on an A40 under power limits, of each network from the highest limit down.
+
+    Returns:
+        Rows of model, like, limit_w, slowdown (over the mean time at the two highest limits), and free_w (the higher
+        power of those two, W).
+    """
+    names, numbers = ("model", "like"), ("limit_w", "epoch_s", "power_w")
+    rows = [
+        [*map(row.text, names), *map(row.number_of, numbers)]
+        for row in read_table(files.data("training", "limits.csv"), (*names, *numbers))
+    ]
+    table = pd.DataFrame(rows, columns=[*names, *numbers])
+    free = table.groupby("model").head(2).groupby("model").agg({"epoch_s": "mean", "power_w": "max"})
+    slowdown = table["epoch_s"] / table["model"].map(free["epoch_s"])
+    return list(table.assign(slowdown=slowdown, free_w=table["model"].map(free["power_w"])).itertuples())
+
+
+def _slowdown(run: Any, fixed_w: float) -> float:
     """Modelled time under a power limit over that without, of a training that is always busy."""
     constants, card = default(), gpu(INSTANCES_GPU)
     curve, top = constants.power[card.name], float(card.max_mhz)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heshare.errors import require
-from heshare.policies.policy import Action, GpuView, Migrate, Start, Traits
+from heshare.policies.policy import Action, GpuView, Migrate, Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_clock
@@ -168,13 +168,9 @@ class BatchDvfs(QueuePolicy):
             self._states[gpu.index] = task.id, state
             yield from self._set_clock(gpu, state)
 
-    def start_action(self, task: Task, gpu: GpuView) -> Start:
-        """Return the action that starts a task, with the first inference batch size of its search."""
-        return Start(task.id, gpu.index, batch_size=self._size(task, 0))
-
-    def start_mib(self, task: Task, gpu: GpuView) -> float:
-        """Return the device memory that a task takes when it starts, MiB."""
-        return memory_mib(replace(task.workload, batch_size=self._size(task, 0)))
+    def batch_size(self, task: Task, gpu: GpuView) -> int:
+        """Return the first inference batch size of a task's search."""
+        return self._size(task, 0)
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
         """Yield the actions of one decision on one GPU; none while its task still loads."""

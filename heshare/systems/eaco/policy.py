@@ -235,8 +235,9 @@ class Eaco:
         before_s = {other: bookings.done_s(other) for other in _jobs_on(job.gpus, bookings)}
         before_s[task.id] = bookings.now_s + job.left * alone_s
         bookings.book(job)
+        # Deadlines have room for rounding.
         broken = any(
-            done_s <= _rounded_up(self.deadline_s(bookings.jobs[other].task)) < bookings.done_s(other)
+            done_s <= self.deadline_s(bookings.jobs[other].task) * (1 + 1e-9) < bookings.done_s(other)
             for other, done_s in before_s.items()
         )
         bookings.remove(task.id)
@@ -311,11 +312,6 @@ class Eaco:
 def _jobs_on(gpus: Sequence[int], bookings: GpuBookings) -> frozenset[int]:
     """Return the jobs on any of some GPUs."""
     return frozenset(job for gpu in gpus for job in bookings.on[gpu])
-
-
-def _rounded_up(deadline_s: float) -> float:
-    """Return a deadline with room for rounding."""
-    return deadline_s * (1 + 1e-9)
 
 
 def _later(now_s: float, after_s: float) -> float:

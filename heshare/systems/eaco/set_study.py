@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from heshare.arrays import FloatArray
 from heshare.experiments.statistics import median_interval
-from heshare.experiments.study_runs import Repetition
+from heshare.experiments.study_runs import Repetition, median_intervals
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
 from heshare.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
 from heshare.world.task import Task
@@ -14,31 +15,26 @@ from heshare.world.workload import Workload
 
 EPOCHS = 90
 """Epochs of EaCO's trainings of ImageNet."""
+SPREAD = 0.25
+"""By how much the numbers of epochs differ from that at most, either way, as a share; assumed."""
 
 
-def run_sets(seed: int, seeds: int, spread: float = 0.25) -> pd.DataFrame:
+def run_sets(seed: int, seeds: int) -> pd.DataFrame:
     """Run EaCO on each of its measured sets, on one node, against the same jobs one after the other.
 
     Args:
         seed: the seed of the study.
         seeds: number of repetitions with other numbers of epochs, after one (repetition -1) with 90 for every job.
-        spread: by how much the numbers of epochs differ from 90 at most, either way, as a share.
 
     Returns:
         One row a set and repetition: set, size, repetition, saving_pct (of the node), gpus_pct (of its GPUs alone),
         slowdown_pct (mean over jobs), utilisation_pct, measured_pct and measured_slowdown_pct (EaCO's), provenance.
     """
-    repetitions = [Repetition(number, seed) for number in range(seeds)]
-    lengths = [np.ones(4), *[1 + repetition.rng().uniform(-spread, spread, 4) for repetition in repetitions]]
+    drawn = {each: 1 + Repetition(each, seed).rng().uniform(-SPREAD, SPREAD, 4) for each in range(seeds)}
     rows = [
-        {
-            "set": set_name(entry),
-            "size": len(entry.workloads),
-            "repetition": number - 1,
-            **_measures(entry, length.tolist()),
-        }
+        {"set": set_name(entry), "size": len(entry.workloads), "repetition": number, **_measures(entry, length)}
         for entry in measured_sets()
-        for number, length in enumerate(lengths)
+        for number, length in {-1: np.ones(4), **drawn}.items()
     ]
     return pd.DataFrame(rows).assign(provenance="emulated")
 
@@ -48,10 +44,10 @@ def set_name(entry: MeasuredSet) -> str:
     return "+".join(workload.model.removeprefix("eaco_") for workload in entry.workloads)
 
 
-def _measures(entry: MeasuredSet, length: list[float]) -> dict[str, float]:
+def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
     """Return the columns of one run of a set whose jobs have these lengths, over 90 epochs."""
     tasks = [
-        Task(number, workload, EPOCHS * part * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
+        Task(number, workload, EPOCHS * float(part) * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
         for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
     ]
     rng = np.random.default_rng(0)
@@ -83,24 +79,11 @@ def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         Columns set, measured_pct, equal_pct, median_pct, low, high, n, gpus_pct, measured_slowdown_pct, slowdown_pct,
         utilisation_pct, provenance.
     """
-    rows = []
-    for name, part in frame.groupby("set", sort=False):
-        equal: Any = part[part["repetition"] < 0].iloc[0]
-        drawn = part[part["repetition"] >= 0]
-        rows.append(
-            {
-                "set": name,
-                "measured_pct": equal["measured_pct"],
-                "equal_pct": equal["saving_pct"],
-                **median_interval(drawn["saving_pct"], rng).columns("median_pct"),
-                "gpus_pct": equal["gpus_pct"],
-                "measured_slowdown_pct": equal["measured_slowdown_pct"],
-                "slowdown_pct": equal["slowdown_pct"],
-                "utilisation_pct": equal["utilisation_pct"],
-                "provenance": "emulated",
-            }
-        )
-    return pd.DataFrame(rows)
+    equal = frame[frame["repetition"] < 0].rename(columns={"saving_pct": "equal_pct"})
+    drawn = median_intervals(frame[frame["repetition"] >= 0], ["set"], ["saving_pct"], rng)
+    table = equal.merge(drawn.rename(columns={"median": "median_pct"}).drop(columns="provenance"), on="set")
+    columns = ["set", "measured_pct", "equal_pct", "median_pct", "low", "high", "n", "gpus_pct"]
+    return table[[*columns, "measured_slowdown_pct", "slowdown_pct", "utilisation_pct", "provenance"]]
 
 
 def evaluate_energy_per_job(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:

@@ -227,23 +227,17 @@ def sensitivity(setting: StudySetting, nodes: int, rng: np.random.Generator, *, 
         ours, theirs = (frame[frame["title"] == system].set_index("repetition") for system in (EACO, FIFO))
         energy = paired_change(frame, EACO, FIFO, "energy_j", rng)
         runtime = median_interval(ours["runtime_pct"], rng)
-        rows.append(
-            {
-                "variant": title,
-                "energy_pct": energy.value,
-                "low": energy.low,
-                "high": energy.high,
-                "alone_pct": change_pct(ours["energy_j"], theirs["energy_awake_j"], rng).value,
-                "awake_pct": paired_change(frame, EACO, FIFO, "energy_awake_j", rng).value,
-                "hours_pct": paired_change(frame, EACO, FIFO, "node_hours", rng).value,
-                "runtime_pct": runtime.value,
-                "runtime_low": runtime.low,
-                "runtime_high": runtime.high,
-                "n": energy.n,
-                "provenance": "emulated",
-            }
-        )
-    return pd.DataFrame(rows)
+        row = {
+            "variant": title,
+            **energy.columns("energy_pct"),
+            "alone_pct": change_pct(ours["energy_j"], theirs["energy_awake_j"], rng).value,
+            "awake_pct": paired_change(frame, EACO, FIFO, "energy_awake_j", rng).value,
+            "hours_pct": paired_change(frame, EACO, FIFO, "node_hours", rng).value,
+            **runtime.columns("runtime_pct", "runtime_low", "runtime_high"),
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    return table.assign(n=table.pop("n"), provenance="emulated")
 
 
 def evaluate_total_energy(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:

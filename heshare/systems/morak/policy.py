@@ -15,14 +15,14 @@ that keep caps and limits while the clock moves (see `Morak`) and the mode `sear
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from heshare.arrays import FloatArray
 from heshare.errors import require
-from heshare.policies.policy import Action, GpuView, Migrate, Start, Traits
+from heshare.policies.policy import Action, GpuView, Migrate, Traits
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_clock
@@ -177,6 +177,8 @@ class Morak(QueuePolicy):
         """Forget the bounds of the old mix of tasks; search for the clock of the new one, or keep the present clock."""
         state = self._states[gpu.index]
         state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), len(SIZES) - 1
+        if not gpu.running:
+            state.size = None
         if self._searches:
             state.clock = self._search(gpu.gpu, [task.workload for task in tasks])
         yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
@@ -205,21 +207,9 @@ class Morak(QueuePolicy):
             for resident in residents:
                 yield Migrate(resident.task.id, gpu.index, self.mps_pct, size)
 
-    def on_empty(self, gpu: GpuView) -> None:
-        """Let tasks that start on an empty GPU begin at their own inference batch sizes."""
-        self._states[gpu.index].size = None
-
-    def start_action(self, task: Task, gpu: GpuView) -> Start:
-        """Return the action that starts a task at its share and at the GPU's inference batch size."""
-        return Start(task.id, gpu.index, self.mps_pct, self._states[gpu.index].size)
-
-    def start_mib(self, task: Task, gpu: GpuView) -> float:
-        """Return the device memory of a task at the GPU's inference batch size, MiB."""
-        return memory_mib(self._resized(task.workload, gpu.index))
-
-    def _resized(self, workload: Workload, gpu: int) -> Workload:
-        size = self._states[gpu].size
-        return workload if size is None else Workload(workload.model, size, workload.precision, workload.engine)
+    def batch_size(self, task: Task, gpu: GpuView) -> int | None:
+        """Return the GPU's inference batch size; tasks that start on an empty GPU begin at their own."""
+        return self._states[gpu.index].size if gpu.running else None
 
     def _next_clock(self, move: Move, latency: float, gpu: GpuView, state: _ControlState) -> int:
         """Return the place in the grid to which the law leads, within the grid and the ceiling."""
@@ -233,9 +223,11 @@ class Morak(QueuePolicy):
 
     def _highest_within(self, gpu: GpuView, cap_w: float) -> int:
         """Return the highest clock up to which predicted power, scaled to the measured one, keeps the cap, or -1."""
+        size = self._states[gpu.index].size
         residents = tuple(
-            Resident(self._resized(running.task.workload, gpu.index), running.mps_pct)
+            Resident(replace(task.workload, batch_size=size or task.workload.batch_size), running.mps_pct)
             for running in gpu.running.values()
+            for task in [running.task]
         )
         _, power_w = self.predictions.at_clocks(residents, gpu.gpu)
         scaled_w = power_w * (gpu.power_w / power_w[self._states[gpu.index].clock])

@@ -22,7 +22,6 @@ from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_clock
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 
 
@@ -146,13 +145,8 @@ class MuServe(QueuePolicy):
                 return
             state = self._states[gpu.index]
             missed = running.time_s > self.predictions.limit_s(running.task.workload, gpu.gpu) * (1 + 1e-9)
-            state.clock = self._next(state, missed, gpu.gpu)
+            clocks_mhz = gpu.gpu.clocks_mhz
+            if missed and self._remember:
+                state.floor = max(state.floor, min(state.clock + 1, len(clocks_mhz) - 1))
+            state.clock = max(miad(state.clock, missed, clocks_mhz, self._factor, self._step), state.floor)
             yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
-
-    def _next(self, state: _ClockState, missed: bool, gpu: Gpu) -> int:
-        clock = miad(state.clock, missed, gpu.clocks_mhz, self._factor, self._step)
-        if not self._remember:
-            return clock
-        if missed:
-            state.floor = max(state.floor, min(state.clock + 1, len(gpu.clocks_mhz) - 1))
-        return max(clock, state.floor)

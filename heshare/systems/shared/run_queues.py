@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -88,16 +89,9 @@ class QueuePolicy(ABC):
         """Yield the actions of one control period on one GPU; called only if the GPU may have changed."""
         yield from ()
 
-    def on_empty(self, gpu: GpuView) -> None:  # noqa: B027
-        """Note that a GPU runs nothing and may be filled; by default nothing is done."""
-
-    def start_action(self, task: Task, gpu: GpuView) -> Start:
-        """Return the action that starts a task."""
-        return Start(task.id, gpu.index, self.mps_pct)
-
-    def start_mib(self, task: Task, gpu: GpuView) -> float:
-        """Return the device memory that a task takes when it starts, MiB."""
-        return memory_mib(task.workload)
+    def batch_size(self, task: Task, gpu: GpuView) -> int | None:
+        """Return the inference batch size at which a task starts; by default None, the task's own."""
+        return None
 
     def _place(self, waiting: Sequence[Task]) -> None:
         placed = self.placement.place(waiting)
@@ -111,10 +105,9 @@ class QueuePolicy(ABC):
         queue, free_mib = self._queues[gpu.index], gpu.free_mib
         tasks = [running.task for running in gpu.running.values()]
         before = len(tasks)
-        if not before:
-            self.on_empty(gpu)
         while queue and len(tasks) < min(self.slots, gpu.gpu.mps_clients):
-            need_mib = self.start_mib(queue[0], gpu)
+            workload, size = queue[0].workload, self.batch_size(queue[0], gpu)
+            need_mib = memory_mib(workload if size is None else replace(workload, batch_size=size))
             if need_mib > free_mib:
                 break
             free_mib -= need_mib
@@ -122,7 +115,7 @@ class QueuePolicy(ABC):
         if len(tasks):
             yield from self.on_start(gpu, tasks, queue)
         for task in tasks[before:]:
-            yield self.start_action(task, gpu)
+            yield Start(task.id, gpu.index, self.mps_pct, self.batch_size(task, gpu))
 
 
 def request_clock(gpu: GpuView, sm_mhz: int) -> Iterator[Action]:

@@ -72,25 +72,6 @@ class MeasuredSet:
     runtime_h: float
 
 
-@dataclass(frozen=True, slots=True)
-class PowerLimitedTraining:
-    """A training that was measured under a power limit.
-
-    Attributes:
-        model: its name in the record.
-        like: the network of Table IV that it resembles.
-        limit_w: the power limit, W.
-        slowdown: its time over the mean time at the two highest limits.
-        free_w: the higher power of those two, W.
-    """
-
-    model: str
-    like: str
-    limit_w: float
-    slowdown: float
-    free_w: float
-
-
 @cache
 def steps() -> Mapping[tuple[str, int], TrainingStep]:
     """Return every recorded step by (model, samples per step on one GPU), in the file's order."""
@@ -216,22 +197,6 @@ def measured_pairs() -> tuple[tuple[tuple[Workload, Workload], tuple[float, floa
         )
         for row in _rows("pairs.csv", ("first", "first_batch_size", "second", "second_batch_size"))
     )
-
-
-@cache
-def power_limited_trainings() -> tuple[PowerLimitedTraining, ...]:
-    """Return Zeus' trainings on an A40 under power limits, of each network from the highest limit down."""
-    rows = _rows("limits.csv", ("model", "like", "limit_w", "epoch_s", "power_w"))
-    trainings = []
-    for model in dict.fromkeys(row.text("model") for row in rows):
-        own = [row for row in rows if row.text("model") == model]
-        free_s = (own[0].number_of("epoch_s") + own[1].number_of("epoch_s")) / 2
-        free_w = max(row.number_of("power_w") for row in own[:2])
-        for row in own:
-            slowdown = row.number_of("epoch_s") / free_s
-            limit_w = row.number_of("limit_w")
-            trainings.append(PowerLimitedTraining(model, row.text("like"), limit_w, slowdown, free_w))
-    return tuple(trainings)
 
 
 def _rows(name: str, columns: tuple[str, ...]) -> list[Row]:

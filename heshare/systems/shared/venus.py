@@ -7,6 +7,7 @@ arrivals. The rest is assumed: beyond "one GPU or several", a job's duration dep
 on its time of arrival.
 """
 
+from calendar import monthrange
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -145,7 +146,7 @@ def _rates(span_s: float) -> FloatArray:
     """Return the rate of arrivals in each hour, 1 on average, for as many hours as hold `span_s` at the mean rate."""
     tables = published_figures().tables
     months = tables["month"]
-    days = {int(month): _days(int(month)) for month in months}
+    days = {int(month): monthrange(START.year, int(month))[1] for month in months}
     jobs_a_day = sum(months.values()) / sum(days.values())
     hours = np.array(list(tables["hour"].values())) * 24
     rates: list[FloatArray] = []
@@ -159,9 +160,3 @@ def _rates(span_s: float) -> FloatArray:
         reached_s += 24 * _HOUR_S * day_rate
         day += 1
     return np.concatenate(rates)
-
-
-def _days(month: int) -> int:
-    """Return the number of days of a month of the published year."""
-    first = START.replace(month=month)
-    return (START.replace(month=month + 1) - first).days
