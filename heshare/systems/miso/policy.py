@@ -1,9 +1,10 @@
-"""MISO (Li et al., SoCC 2022): MIG partitions of A100 GPUs, found by search once a task has been probed under MPS.
+"""MISO (Li et al., SoCC 2022): MIG partitions of A100 GPUs, found by search after a probe of the tasks under MPS.
 
-Its control law is known from its published code: strict FIFO; the feasible GPU with the fewest tasks; a task alone has
-the whole GPU; otherwise all tasks of the GPU are saved, run under MPS for a while (from which a network predicts their
-speeds in MIG instances), are saved again and go on in the instances of the best partition. When tasks leave and nobody
-waits, the GPU is partitioned anew. GPUs without MIG run one task at a time.
+Its control law is that of its published code. The queue is strictly first come, first served, and a task is placed on
+the feasible GPU with the fewest tasks. A task alone has the whole GPU. Otherwise all tasks of the GPU are saved, run
+under MPS for a while (from which a network predicts their speeds in MIG instances), are saved again, and continue in
+the instances of the best partition. When tasks have left and no task waits, the GPU is partitioned again. GPUs without
+MIG run one task at a time.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ from heshare.errors import require
 from heshare.policies.policy import Action, Event, EventKind, Pause, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.systems.miso.mig import has_mig, way
-from heshare.systems.miso.partition_search import OBJECTIVES, SLICES, InstancePredictions, best, choices
+from heshare.systems.miso.mig import COMPUTE, has_mig, sharing_of
+from heshare.systems.miso.partition_search import OBJECTIVES, InstancePredictions, best, choices
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -26,11 +27,11 @@ from heshare.world.workload import Workload
 
 @dataclass(slots=True)
 class _State:
-    """One GPU: its tasks in order of arrival there, and what it is doing until when.
+    """State of one GPU: its tasks in order of arrival there, its phase, and when that ends, s.
 
-    `steady` is running as it should; `starting` has just started its only task, `saving` has paused its tasks before a
-    probe, `probing` runs them under MPS, `changing` has paused them before a new partition. `hole` says that a task has
-    left since the last partition.
+    Phases: `steady` runs its tasks; `starting` has just started its only task; `saving` has paused its tasks before a
+    probe; `probing` runs them under MPS; `changing` has paused them before a new partition. `hole`: a task has left
+    since the last partition.
     """
 
     gpu: Gpu
@@ -88,37 +89,33 @@ class Miso:
         self._partitions = choices(partitions)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
-        self._beliefs = InstancePredictions(predictor, self._error, self._error_spread, rng)
+        """Forget every task."""
+        self._predictions = InstancePredictions(predictor, self._error, self._error_spread, rng)
         self._states = [_State(gpu) for gpu in cluster.gpus]
         self._placed: dict[int, _State] = {}
         self._found: dict[tuple[Gpu, tuple[Workload, ...]], tuple[int, ...] | None] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Note who has left, go on with what is due, place who waits, and close holes."""
+        """Remove tasks that have left, begin the phases that are due, place waiting tasks, and close holes."""
         if event.kind in (EventKind.COMPLETION, EventKind.FAILURE):
             for task_id in event.tasks:
-                self._leave(task_id)
+                if (left := self._placed.pop(task_id, None)) is not None:
+                    del left.tasks[task_id]
+                    left.hole = True
         waiting = {task.id for task in view.waiting}
         for index, state in enumerate(self._states):
             if state.phase != "steady" and state.until_s <= view.now_s:
                 yield from self._due(index, state, waiting, view.now_s)
         yield from self._place(view)
 
-    def _leave(self, task_id: int) -> None:
-        state = self._placed.pop(task_id, None)
-        if state is not None:
-            del state.tasks[task_id]
-            state.hole = True
-
     def _due(self, index: int, state: _State, waiting: set[int], now_s: float) -> Iterator[Action]:
-        """The time of a phase is over."""
+        """Begin the phase that follows one whose time is over."""
         if state.phase == "saving":
             yield from self._enter(state, "probing", now_s, self._probe_s)
             for task_id in state.tasks:
                 yield Start(task_id, index, self._probe_pct)
         elif state.phase == "probing" and state.tasks:
-            yield from self._stop(state, "changing", now_s, self._overhead_s)
+            yield from self._change(state, now_s)
         elif state.phase == "changing":
             yield from self._apply(index, state, waiting)
         else:
@@ -129,10 +126,10 @@ class Miso:
         state.phase, state.hole = "steady", False
         for task_id, slices in zip(state.tasks, self._instances(state), strict=True):
             if task_id in waiting:
-                yield Start(task_id, index, sharing=way(state.gpu, slices))
+                yield Start(task_id, index, sharing=sharing_of(state.gpu, slices))
 
     def _place(self, view: View) -> Iterator[Action]:
-        """Start waiting tasks in order of arrival until one finds no GPU; then give free slices to those that run."""
+        """Start waiting tasks in order of arrival until no GPU takes one; then give free slices to those that run."""
         for task in view.waiting:
             if task.id in self._placed:
                 continue
@@ -145,33 +142,34 @@ class Miso:
             if state.hole and state.phase == "steady":
                 state.hole = False
                 if state.tasks:
-                    yield from self._stop(state, "changing", view.now_s, self._overhead_s)
+                    yield from self._change(state, view.now_s)
 
     def _join(self, index: int, task: Task, now_s: float) -> Iterator[Action]:
         state = self._states[index]
         self._placed[task.id] = state
         if not state.tasks:
             state.tasks[task.id], state.hole = task, False
-            yield Start(task.id, index, sharing=way(state.gpu, SLICES[-1]))
+            yield Start(task.id, index, sharing=sharing_of(state.gpu, COMPUTE))
             yield from self._enter(state, "starting", now_s, self._settle_s)
             return
         if self._probe_s > 0:
-            yield from self._stop(state, "saving", now_s, self._settle_s)
+            yield from map(Pause, state.tasks)
+            yield from self._enter(state, "saving", now_s, self._settle_s)
         else:
-            yield from self._stop(state, "changing", now_s, self._overhead_s)
+            yield from self._change(state, now_s)
         state.tasks[task.id] = task
 
-    def _stop(self, state: _State, phase: str, now_s: float, for_s: float) -> Iterator[Action]:
-        for task_id in state.tasks:
-            yield Pause(task_id)
-        yield from self._enter(state, phase, now_s, for_s)
+    def _change(self, state: _State, now_s: float) -> Iterator[Action]:
+        """Pause the tasks of a GPU before a new partition."""
+        yield from map(Pause, state.tasks)
+        yield from self._enter(state, "changing", now_s, self._overhead_s)
 
     def _enter(self, state: _State, phase: str, now_s: float, for_s: float) -> Iterator[Action]:
         state.phase, state.until_s = phase, now_s + for_s
         yield Wait(state.until_s)
 
     def _takes(self, state: _State, task: Task) -> bool:
-        """Whether a GPU can take a further task: it is not in between, and a partition holds all of them."""
+        """Return whether a GPU can take a further task: its phase is steady, and a partition holds all tasks."""
         if state.phase != "steady":
             return False
         if not state.tasks:
@@ -179,15 +177,15 @@ class Miso:
         return has_mig(state.gpu) and self._search(state.gpu, [*state.tasks.values(), task]) is not None
 
     def _instances(self, state: _State) -> tuple[int, ...]:
-        """Compute slices for each task of a GPU under the best partition."""
+        """Return the compute slices of each task of a GPU under the best partition."""
         if not state.tasks:
             return ()
         found = self._search(state.gpu, list(state.tasks.values())) if has_mig(state.gpu) else None
-        return found or (SLICES[-1],)
+        return found or (COMPUTE,)
 
     def _search(self, gpu: Gpu, tasks: list[Task]) -> tuple[int, ...] | None:
         key = gpu, tuple([task.workload for task in tasks])
         if key not in self._found:
-            table = np.stack([self._beliefs.slowdowns(workload, gpu) for workload in key[1]])
-            self._found[key] = best(table, SLICES, self._partitions, self._objective)
+            table = np.stack([self._predictions.slowdowns(workload, gpu) for workload in key[1]])
+            self._found[key] = best(table, self._partitions, self._objective)
         return self._found[key]

@@ -1,4 +1,4 @@
-"""What MISO is compared with: a MIG partition that never changes, and a fixed number of equal shares under MPS."""
+"""The policies that MISO is compared with: a static MIG partition, and a fixed number of equal shares under MPS."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from heshare.errors import InputError, require
 from heshare.policies.policy import Action, Event, Migrate, Start, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
-from heshare.systems.miso.mig import COMPUTE, fits, has_mig, least, way
+from heshare.systems.miso.mig import COMPUTE, fits, has_mig, least, sharing_of
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -38,14 +38,13 @@ class _Instances:
 class StaticPartition:
     """Every GPU keeps one MIG partition; a task takes the largest free instance of the cluster if that holds it.
 
-    A GPU without MIG counts as one instance of all slices.
-
-    Once all that wait have been tried, tasks in small instances move to larger free ones of their GPU.
+    A GPU without MIG counts as one instance of all slices. Once all waiting tasks have been tried, tasks in small
+    instances move to larger free ones of their GPU.
 
     Args:
-        partition: compute slices of the instances; which is best depends on the tasks, so that the default is assumed.
+        partition: compute slices of the instances; which is best depends on the tasks, so the default is assumed.
         promote: whether tasks move to larger instances (as in MISO's code).
-        backfill: whether tasks pass one that finds no instance (MISO's code lets them, for this system alone).
+        backfill: whether tasks overtake one that no free instance holds (as in MISO's code, for this system alone).
 
     Raises:
         InputError: no such partition; on `decide`, a task that no instance holds.
@@ -54,7 +53,7 @@ class StaticPartition:
     name = "miso:static"
     gangs = False
     tick_s: float | None = None
-    # Whole GPUs without MIG and instances of those with it are not alike to it.
+    # It distinguishes whole GPUs without MIG from instances of those with it.
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
     def __init__(self, partition: tuple[int, ...] = (3, 2, 2), promote: bool = True, backfill: bool = True) -> None:
@@ -62,7 +61,7 @@ class StaticPartition:
         self._partition, self._promote, self._backfill = sorted(partition, reverse=True), promote, backfill
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Forget every task."""
         self._cluster = cluster
         self._gpus = [_Instances(self._partition[:] if has_mig(gpu) else [COMPUTE]) for gpu in cluster.gpus]
         self._where: dict[int, int] = {}
@@ -79,7 +78,7 @@ class StaticPartition:
                 slices = held.free[0]
                 held.enter(task, slices)
                 self._where[task.id] = index
-                yield Start(task.id, index, sharing=way(self._cluster.gpus[index], slices))
+                yield Start(task.id, index, sharing=sharing_of(self._cluster.gpus[index], slices))
             elif not self._backfill:
                 break
         if self._promote:
@@ -93,7 +92,7 @@ class StaticPartition:
                 break
             held.leave(task.id)
             held.enter(task, larger)
-            yield Migrate(task.id, index, sharing=way(self._cluster.gpus[index], larger))
+            yield Migrate(task.id, index, sharing=sharing_of(self._cluster.gpus[index], larger))
 
     def _holds(self, task: Task, index: int, slices: int) -> bool:
         if all(self._needed(task, one) > self._partition[0] for one in self._cluster.kinds):
@@ -106,7 +105,7 @@ class StaticPartition:
         return slices >= self._needed(task, self._cluster.gpus[index])
 
     def _needed(self, task: Task, gpu: Gpu) -> int:
-        """Compute slices of the least instance that holds a task; more than there are if none does."""
+        """Return the compute slices of the least instance that holds a task; more than there are if none does."""
         need_mib = memory_mib(task.workload)
         if has_mig(gpu):
             return least(gpu, need_mib) or COMPUTE + 1
@@ -134,7 +133,7 @@ class EqualShares:
         self._shares = shares
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Nothing to forget."""
+        """Do nothing: it keeps no state."""
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
         """Start from the head of the queue while a GPU has a share and the memory."""

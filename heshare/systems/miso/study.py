@@ -1,12 +1,18 @@
-"""MISO's home setting: its 100 training jobs on eight A100 of 40 GB, against whole GPUs, static partitions and MPS."""
+"""The study of MISO in the setting of its own paper: 100 training jobs on eight A100 of 40 GB.
+
+MISO is compared with whole GPUs, static partitions and equal MPS shares.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from heshare import files
+from heshare.errors import require
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import paired_change
 from heshare.experiments.sweeps import resolve
@@ -14,14 +20,21 @@ from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
 from heshare.plugins import title
 from heshare.policies.registry import split_description
-from heshare.systems.miso.miso_jobs import START_S, miso_tasks
 from heshare.systems.miso.partition_search import PUBLISHED
+from heshare.systems.shared import training
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
+from heshare.world.csv_table import read_table
 from heshare.world.task import Task
+from heshare.world.task_set import arrivals_s, helios_durations_s
+from heshare.world.workload import Workload
 
 MEMORY_MIB = 40_536.0
 """Memory of the 40 GB card, as the driver reports it, MiB; recalled."""
+START_S = 10.0
+"""Time to start a job, s; MISO subtracts it from a duration before it counts the steps."""
+LARGEST = 3
+"""Compute slices that MISO's largest job needs."""
 FREE = "miso(overhead_s=0.001,probe_s=0.0,settle_s=0.001)"
 """MISO if probing, saving and partitioning took no time."""
 WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
@@ -35,36 +48,63 @@ _TITLES = {
 
 
 def cluster(gpus: int) -> Cluster:
-    """So many A100 of 40 GB."""
+    """Return a cluster of so many A100 of 40 GB."""
     return Cluster((replace(gpu("A100"), memory_mib=MEMORY_MIB),) * gpus)
 
 
-def statics(*, largest: int = 3) -> tuple[str, ...]:
-    """Static partitions of MISO's code with an instance of at least `largest` slices, which its largest job needs."""
-    able = [one for one in PUBLISHED if largest <= one[0] < 7]
-    return tuple(f"{STATIC}(partition={'/'.join(map(str, one))})" for one in able)
+def statics() -> tuple[str, ...]:
+    """Return the static partitions of MISO's code, as policies, with an instance that holds its largest job."""
+    able = [partition for partition in PUBLISHED if LARGEST <= partition[0] < 7]
+    return tuple(f"{STATIC}(partition={'/'.join(map(str, partition))})" for partition in able)
+
+
+def draw_jobs(n: int, *, rng: np.random.Generator, interval_s: float = 60.0, **_: object) -> tuple[Task, ...]:
+    """Draw a task set as in MISO's experiments: its fixed pairs of duration and workload, in shuffled order.
+
+    Args:
+        n: number of tasks; up to 100 are drawn without replacement, beyond that all pairs are used in turn.
+        rng: the source of randomness.
+        interval_s: mean time between two arrivals, s; half of it for the first third.
+        **_: what a sweep passes for the paper's recipe has no effect.
+
+    Returns:
+        Tasks 0 to n-1 by arrival. A task's iterations are its duration less `START_S`, over its step alone on an A100.
+
+    Raises:
+        InputError: no tasks, or an interval that is not above zero.
+    """
+    require("tasks", n, n >= 1, "at least one task")
+    alone_s, workloads = helios_durations_s() - START_S, _workloads()
+    known = len(workloads)
+    order = rng.choice(known, n, replace=False) if n <= known else rng.permutation(np.arange(n) % known)
+    times_s = arrivals_s(n, rng=rng, arrivals="front_loaded", interval_s=interval_s)
+    return tuple(
+        Task(index, workloads[job], float(alone_s[job]) / training.step(workloads[job]).step_s, float(times_s[index]))
+        for index, job in enumerate(order.tolist())
+    )
+
+
+@cache
+def _workloads() -> tuple[Workload, ...]:
+    """Return the workload of each of MISO's 100 durations."""
+    return tuple(
+        Workload(row.text("model"), row.whole("batch_size", least=1), phase="training")
+        for row in read_table(files.data("training", "jobs.csv"), ("percentile", "model", "batch_size"))
+    )
 
 
 def home(
-    policies: Sequence[str],
-    *,
-    seed: int,
-    seeds: int,
-    tasks: int = 100,
-    gpus: int = 8,
-    interval_s: float = 60.0,
-    start_cost_s: float = START_S,
+    policies: Sequence[str], *, seed: int, seeds: int, tasks: int = 100, gpus: int = 8, interval_s: float = 60.0
 ) -> pd.DataFrame:
     """Run policies on MISO's jobs.
 
     Args:
         policies: as the registry writes them.
         seed: of all repetitions.
-        seeds: repetitions; each has its own order of jobs and its own arrivals.
-        tasks: jobs.
-        gpus: GPUs.
+        seeds: number of repetitions; each has its own order of jobs and its own arrivals.
+        tasks: number of jobs.
+        gpus: number of GPUs.
         interval_s: mean time between two arrivals, s; half of it for the first third.
-        start_cost_s: time to start a job, s, whenever it starts.
 
     Returns:
         One row a repetition and policy, as from `sweep`, without wall time; of the scenario only the column interval_s.
@@ -75,8 +115,8 @@ def home(
         tasks=(tasks,),
         intervals_s=(interval_s,),
         predictors=(resolve.TRUTH,),
-        draws=(f"{__name__}:draw_jobs",),
-        start_costs_s=(start_cost_s,),
+        draws=(f"{__name__}:{draw_jobs.__name__}",),
+        start_costs_s=(START_S,),
         seeds=seeds,
         seed=seed,
     )
@@ -84,64 +124,52 @@ def home(
     return runs.assign(interval_s=interval_s, title=runs["policy"].map(name_of))
 
 
-def draw_jobs(n: int, *, rng: np.random.Generator, interval_s: float, **_: object) -> tuple[Task, ...]:
-    """Draw MISO's jobs for a sweep; what only concerns the paper's recipe has no effect."""
-    return miso_tasks(n, rng=rng, interval_s=interval_s, start_s=START_S)
-
-
 def name_of(policy: str) -> str:
-    """What figures call a policy here."""
+    """Return the name of a policy in figures."""
     if policy.startswith(STATIC):
         return f"Static {partition_of(policy)}"
     return _TITLES.get(policy, title(policy))
 
 
 def partition_of(policy: str) -> str:
-    """The partition of a static one, such as `3/2/2`."""
-    _, given = split_description(policy)
-    return given.get("partition", "3/2/2")
+    """Return the partition of a static policy, such as `3/2/2`."""
+    return split_description(policy)[1].get("partition", "3/2/2")
 
 
 def best_static(runs: pd.DataFrame) -> str:
-    """The static partition with the least average JCT over all repetitions: chosen with hindsight, as MISO does."""
+    """Return the static partition with the least average JCT over all repetitions, with hindsight, as in MISO."""
     means = runs[runs["policy"].str.startswith(STATIC)].groupby("policy")[JCT].mean()
     return str(means.idxmin())
 
 
-def against(
-    runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator, metric: str = JCT
-) -> ConfidenceInterval:
-    """By how many percent a policy's metric differs from another's, seed by seed."""
-    return paired_change(runs, ours, theirs, metric, rng, by="policy")
+def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator) -> ConfidenceInterval:
+    """Return by how many percent a policy's average JCT differs from another's, paired by repetition."""
+    return paired_change(runs, ours, theirs, JCT, rng, by="policy")
 
 
 def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFrame:
-    """One row a policy: medians of its metrics, its average JCT against whole GPUs and a static partition, %."""
+    """Return a row for each policy: medians of its metrics, its average JCT against whole GPUs and `best`, %."""
     rows = []
     for policy, part in runs.groupby("policy", sort=False):
-        jct = median_interval(part[JCT], rng)
-        whole, static = (against(runs, str(policy), other, rng) for other in (WHOLE, best))
         rows.append(
             {
                 "policy": policy,
                 "title": part["title"].iloc[0],
-                "avg_jct_s": jct.value,
-                "low": jct.low,
-                "high": jct.high,
-                "against_whole_pct": whole.value,
-                "against_static_pct": static.value,
+                **median_interval(part[JCT], rng).columns(JCT),
+                "against_whole_pct": against(runs, str(policy), WHOLE, rng).value,
+                "against_static_pct": against(runs, str(policy), best, rng).value,
                 "waiting_s": part["avg_waiting_s"].median(),
                 "makespan_s": part["makespan_s"].median(),
                 "energy_mj": 1e-6 * part["energy_active_j"].median(),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).drop(columns="n")
 
 
 def by_interval(
     intervals_s: Sequence[float], rng: np.random.Generator, *, chosen: Sequence[str] = (), **sizes: Any
 ) -> pd.DataFrame:
-    """MISO, and MISO at no cost, against whole GPUs and the best static partition, as jobs arrive more seldom.
+    """Compare MISO, and MISO at no cost, with whole GPUs and the best static partition, by time between arrivals.
 
     Args:
         intervals_s: mean times between two arrivals, s.

@@ -1,4 +1,4 @@
-"""MISO's search by hand, its decisions step by step on one or two A100s, and its baselines."""
+"""MISO's search by hand, its decisions step by step on one or two A100s, its baselines, and its jobs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from heshare.plugins import make
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.systems.miso.mig import fits, placeable
-from heshare.systems.miso.miso_jobs import miso_tasks
-from heshare.systems.miso.partition_search import PUBLISHED, SLICES, InstancePredictions, best, choices
+from heshare.systems.miso.mig import SLICES, fits, placeable
+from heshare.systems.miso.partition_search import PUBLISHED, InstancePredictions, best, choices
 from heshare.systems.miso.policy import Miso
 from heshare.systems.miso.static_partitions import EqualShares, StaticPartition
+from heshare.systems.miso.study import draw_jobs
 from heshare.systems.shared import training
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
@@ -45,8 +45,8 @@ def job(number, workload, alone_s, arrival_s=0.0):
     return Task(number, workload, alone_s / STEP_S[workload][7], arrival_s)
 
 
-def told(policy):
-    """The policy, and the list that will hold (time, actions) of its answers, empty ones left out."""
+def logged(policy):
+    """Return the policy and the list that will hold (time, actions) of its decisions, empty ones left out."""
     log, decide = [], policy.decide
 
     def listen(event, view):
@@ -68,24 +68,24 @@ class TestSearch:
     def test_two_tasks_by_hand(self):
         #             1    2    3    4    7 slices
         slowdowns = [[INF, 3.0, 1.8, 1.6, 1.0], [1.2, 1.1, 1.0, 1.0, 1.0]]
-        assert best(slowdowns, SLICES, choices("published")) == (3, 3)
+        assert best(slowdowns, choices("published")) == (3, 3)
         # With (4, 3) allowed the mean falls from 1.4 to 1.3.
-        assert best(slowdowns, SLICES, choices("all")) == (4, 3)
+        assert best(slowdowns, choices("all")) == (4, 3)
 
     def test_three_tasks_by_hand(self):
         slowdowns = [[1.2, 1.1, 1.0, 1.0, 1.0], [6.0, 3.0, 2.0, 1.7, 1.0], [3.0, 1.5, 1.2, 1.1, 1.0]]
         # Means: (3, 2, 1) 1.2 + 2.0 + 1.5 = 4.7 thirds; (3, 2, 2) 4.6; (4, 2, 1) 1.2 + 1.7 + 1.5 = 4.4.
-        assert best(slowdowns, SLICES, choices("published")) == (1, 4, 2)
+        assert best(slowdowns, choices("published")) == (1, 4, 2)
 
     def test_speed_may_choose_otherwise_than_slowdown(self):
         slowdowns = [[8.0, 4.0, 2.0, 1.0, 1.0], [8.0, 4.0, 2.0, 2.0, 1.0]]
         # (3, 3): slowdowns 2 + 2, speeds 0.5 + 0.5; (4, 1): slowdowns 1 + 8, speeds 1 + 0.125.
-        assert best(slowdowns, SLICES, [(3, 3), (4, 1)]) == (3, 3)
-        assert best(slowdowns, SLICES, [(3, 3), (4, 1)], "throughput") == (4, 1)
+        assert best(slowdowns, [(3, 3), (4, 1)]) == (3, 3)
+        assert best(slowdowns, [(3, 3), (4, 1)], "throughput") == (4, 1)
 
-    def test_what_does_not_fit(self):
-        assert best([[INF, INF, 1.0, 1.0, 1.0]] * 3, SLICES, choices("all")) is None
-        assert best([[1.0] * 5] * 8, SLICES, choices("all")) is None
+    def test_best_is_none_if_tasks_do_not_fit(self):
+        assert best([[INF, INF, 1.0, 1.0, 1.0]] * 3, choices("all")) is None
+        assert best([[1.0] * 5] * 8, choices("all")) is None
 
     @settings(max_examples=100, deadline=None)
     @given(st.data(), st.sampled_from(["slowdown", "throughput"]))
@@ -105,7 +105,7 @@ class TestSearch:
             for order in permutations(partition)
             if all(np.isfinite(row[SLICES.index(slices)]) for row, slices in zip(table, order, strict=True))
         ]
-        found = best(table, SLICES, PUBLISHED, objective)
+        found = best(table, PUBLISHED, objective)
         if not able:
             assert found is None
         else:
@@ -117,28 +117,29 @@ class TestSearch:
         assert (4, 3) not in PUBLISHED
 
 
-class TestBeliefs:
+class TestInstancePredictions:
     def test_slowdowns_are_predicted_and_memory_decides_what_fits(self):
-        beliefs = InstancePredictions(DevicePredictor(), 0.0, 0.0, np.random.default_rng(0))
+        predictions = InstancePredictions(DevicePredictor(), 0.0, 0.0, np.random.default_rng(0))
         expected = [STEP_S[RESNET][one] / 0.0317 for one in SLICES]
-        assert beliefs.slowdowns(RESNET, A100).tolist() == pytest.approx(expected)
-        assert beliefs.slowdowns(LARGE, A100).tolist() == pytest.approx([INF, INF, 0.2571 / 0.1313, 0.2302 / 0.1313, 1])
-        assert beliefs.least(LARGE, A100) == 3
+        assert predictions.slowdowns(RESNET, A100).tolist() == pytest.approx(expected)
+        assert predictions.slowdowns(LARGE, A100).tolist() == pytest.approx(
+            [INF, INF, 0.2571 / 0.1313, 0.2302 / 0.1313, 1]
+        )
 
     def test_errors_are_of_the_published_size(self):
-        beliefs = InstancePredictions(DevicePredictor(), 0.016, 0.0032, np.random.default_rng(0))
+        predictions = InstancePredictions(DevicePredictor(), 0.016, 0.0032, np.random.default_rng(0))
         off = []
         for workload in training.workloads("miso"):
             true = np.array([training.mig_step_times_s().get((workload, one), INF) for one in SLICES])
-            fitting = np.isfinite(beliefs.slowdowns(workload, A100))[:-1]
-            off += list(np.abs(1 / beliefs.slowdowns(workload, A100) - true[-1] / true)[:-1][fitting])
+            fitting = np.isfinite(predictions.slowdowns(workload, A100))[:-1]
+            off += list(np.abs(1 / predictions.slowdowns(workload, A100) - true[-1] / true)[:-1][fitting])
         # Relative to the whole GPU, whose own speed is off as well.
         assert 0.008 < np.mean(off) < 0.03
 
 
 class TestDecisions:
     def test_step_by_step_on_one_gpu(self):
-        policy, log = told(Miso(error=0.0, error_spread=0.0))
+        policy, log = logged(Miso(error=0.0, error_spread=0.0))
         result = go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert log[:5] == [
             (0.0, [Start(0, 0, sharing="mig-7g"), Wait(3.0)]),
@@ -161,7 +162,7 @@ class TestDecisions:
         assert stays[2].iterations == pytest.approx((left_s - 153.0) / 0.0372)
 
     def test_without_a_probe_there_is_one_stop(self):
-        policy, log = told(Miso(probe_s=0.0))
+        policy, log = logged(Miso(probe_s=0.0))
         go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert [time for time, _ in log[:3]] == [0.0, 100.0, 120.0]
         assert log[2][1] == [Start(0, 0, sharing="mig-3g"), Start(1, 0, sharing="mig-3g")]
@@ -176,7 +177,7 @@ class TestDecisions:
         assert firsts[4][1] >= first_done_s
         assert firsts[5][1] >= firsts[4][1]
 
-    def test_nobody_is_repartitioned_while_somebody_waits(self):
+    def test_no_gpu_is_repartitioned_while_a_task_waits(self):
         tasks = [
             job(0, LARGE, 300.0),
             job(1, MOBILENET, 60.0, 10.0),
@@ -203,7 +204,7 @@ class TestDecisions:
 
 class TestBaselines:
     def test_static_instances_by_hand(self):
-        policy, log = told(StaticPartition((4, 2, 1)))
+        policy, log = logged(StaticPartition((4, 2, 1)))
         tasks = [
             job(0, LARGE, 500.0),
             job(1, LARGE, 50.0, 1.0),
@@ -246,9 +247,9 @@ class TestBaselines:
         assert make("miso(overhead_s=5.0)").name == "miso(overhead_s=5.0)"
 
 
-class TestTasks:
+class TestDrawJobs:
     def test_all_hundred_jobs_once(self):
-        tasks = miso_tasks(rng=np.random.default_rng(0))
+        tasks = draw_jobs(100, rng=np.random.default_rng(0))
         alone_s = sorted(10.0 + task.iterations * training.step(task.workload).step_s for task in tasks)
         assert alone_s == pytest.approx(sorted(helios_durations_s()))
         arrivals = np.diff([task.arrival_s for task in tasks])
@@ -257,13 +258,12 @@ class TestTasks:
         assert sum(task.workload.model == "miso_transformer" for task in tasks) == 26
 
     def test_a_pair_of_duration_and_workload_stays_together(self):
-        few, many = (miso_tasks(n, rng=np.random.default_rng(1), start_s=0.0) for n in (30, 200))
+        few, many = (draw_jobs(n, rng=np.random.default_rng(1)) for n in (30, 200))
         pairs = {(task.workload, round(task.iterations, 6)) for task in many}
         assert len(pairs) < 200
         assert {(task.workload, round(task.iterations, 6)) for task in few} <= pairs
 
-    def test_bad_arguments(self):
-        with pytest.raises(InputError):
-            miso_tasks(0, rng=np.random.default_rng(0))
-        with pytest.raises(InputError):
-            miso_tasks(rng=np.random.default_rng(0), start_s=120.0)
+    def test_draw_jobs_refuses_bad_arguments(self):
+        for bad in ({"n": 0}, {"n": 3, "interval_s": 0.0}):
+            with pytest.raises(InputError):
+                draw_jobs(rng=np.random.default_rng(0), **bad)

@@ -1,4 +1,4 @@
-"""MISO's home setting in small: what is compared, how the best partition is chosen, what is priced."""
+"""The study of MISO in small: the compared policies, the choice of the best partition, and the tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_static_partitions_can_hold_the_largest_job():
     assert study.name_of("miso:static") == "Static 3/2/2"
 
 
-def test_everybody_gets_the_same_jobs_and_the_same_seed_the_same_result(runs):
+def test_home_gives_every_policy_the_same_jobs_and_the_same_seed_the_same_result(runs):
     assert len(runs) == 12
     again = study.home([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
     pd.testing.assert_frame_equal(again, runs[runs["policy"].isin([study.WHOLE, study.MISO])].reset_index(drop=True))
