@@ -27,14 +27,13 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.workload import Workload
 
 LAWS = ("batch-dvfs", "batch", "dvfs", "clipper")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The state of the search; every number is a place in a list, 0 the least.
+    """State of the search; every number is a place in a list, 0 the least.
 
     Attributes:
         size: the present inference batch size.
@@ -95,9 +94,8 @@ def clipper_state(
 
     Arguments as for `next_state`. The inference batch size b counts from 1, so place 0 is b = 1.
     """
-    if power_w > cap_w:
-        return replace(state, size=max(int((state.size + 1) * factor) - 1, 0))
-    return replace(state, size=min(state.size + step, last))
+    size = max(int((state.size + 1) * factor) - 1, 0) if power_w > cap_w else min(state.size + step, last)
+    return replace(state, size=size)
 
 
 @register("batch-dvfs", title="BatchDVFS")
@@ -156,7 +154,7 @@ class BatchDvfs(QueuePolicy):
         self._levels, self._start, self._band = levels, start, band
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Forget every task."""
         super().reset(cluster, predictor, rng)
         self._states: dict[int, tuple[int, SearchState]] = {}
 
@@ -200,22 +198,18 @@ class BatchDvfs(QueuePolicy):
         return place + 1
 
     def _last_place(self, task: Task, gpu: Gpu) -> int:
-        """Return the place of the largest inference batch size that the card's memory holds."""
-        return _largest_size(task.workload, gpu, self._sizes) - 1
+        """Return the place of the largest inference batch size that the card's memory holds, 0 if it holds none.
+
+        A task that does not fit even with an inference batch size of 1 is refused when it starts.
+        """
+        fixed_mib, two_mib = (memory_mib(replace(task.workload, batch_size=size)) for size in (1, 2))
+        if two_mib > fixed_mib:
+            largest = 1 + int((gpu.memory_mib - fixed_mib) / (two_mib - fixed_mib))
+            return max(min(self._sizes, largest), 1) - 1
+        return self._sizes - 1
 
     def _set_clock(self, gpu: GpuView, state: SearchState) -> Iterator[Action]:
         if self.traits.frequency:
             grid = gpu.gpu.clocks_mhz
             place = 1.0 if self._levels == 1 else state.level / (self._levels - 1)
             yield from request_clock(gpu, grid[round(place * (len(grid) - 1))])
-
-
-def _largest_size(workload: Workload, gpu: Gpu, sizes: int) -> int:
-    """Return the largest inference batch size, up to `sizes`, that fits into memory, and at least 1.
-
-    A task that does not fit even with 1 is refused when it starts.
-    """
-    fixed_mib = memory_mib(replace(workload, batch_size=1))
-    sample_mib = memory_mib(replace(workload, batch_size=2)) - fixed_mib
-    largest = sizes if sample_mib <= 0 else 1 + int((gpu.memory_mib - fixed_mib) / sample_mib)
-    return max(min(sizes, largest), 1)

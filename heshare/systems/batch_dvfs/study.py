@@ -5,7 +5,7 @@ Here the networks are the convolutional ones of Table IV, the card is one of our
 limit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ IMAGES = (15_000, 20_000)
 """Numbers of images of a job, from the published code."""
 CAPS = (80 / 250, 246 / 250)
 """Lowest and highest cap as a share of the board power limit, from the published code."""
-RIVALS = {
+SYSTEMS: Mapping[str, str] = {
     "BatchDVFS": "batch-dvfs",
     "Clock alone, batch of 1": "batch-dvfs:dvfs-only,fixed=1",
     "Clock alone, batch of 32": "batch-dvfs:dvfs-only,fixed=32",
@@ -50,8 +50,8 @@ def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFr
         jobs: number of jobs of a draw.
 
     Returns:
-        One row a job and policy: repetition, job, title, network, cap_w, images_per_s, j_per_image, above_pct (share
-        of the time above the cap), longest_above_s.
+        One row a job and system: repetition, job, title, network, cap_w, images_per_s, j_per_image, above_pct (share
+        of the time above the cap).
     """
     cluster = Cluster.parse(gpu)
 
@@ -60,8 +60,8 @@ def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFr
         for job in range(jobs):
             network, images = str(rng.choice(networks())), int(rng.choice(IMAGES))
             cap = round(float(rng.uniform(*CAPS)), 3)
-            for title in RIVALS:
-                result = run_job(cluster, network, images, cap, RIVALS[title])
+            for title, system in SYSTEMS.items():
+                result = run_job(cluster, network, images, cap, system)
                 yield {"job": job, "title": title, "network": network, **_measures(result, images, cap)}
 
     return repeat(run_one, seed=seed, seeds=seeds)
@@ -75,7 +75,7 @@ def run_job(cluster: Cluster, network: str, images: int, cap: float, system: str
         network: a model of Table IV.
         images: number of images.
         cap: the power cap, as a share of the board power limit.
-        system: a value of `RIVALS`.
+        system: a value of `SYSTEMS`.
     """
     name, _, parameter = system.partition(",")
     parameters = ",".join(filter(None, (f"cap={cap}", parameter)))
@@ -86,19 +86,13 @@ def run_job(cluster: Cluster, network: str, images: int, cap: float, system: str
 
 def _measures(result: Run, images: int, cap: float) -> dict[str, float]:
     cap_w = cap * result.cluster.gpus[0].tdp_w
-    segments = result.record.segments
-    lengths_s = [(segment.end_s - segment.start_s, segment.power_w > cap_w * (1 + 1e-9)) for segment in segments]
-    longest_s = stretch_s = 0.0
-    for length_s, above in lengths_s:
-        stretch_s = stretch_s + length_s if above else 0.0
-        longest_s = max(longest_s, stretch_s)
-    above_s = sum(length_s for length_s, above in lengths_s if above)
+    above = [segment for segment in result.record.segments if segment.power_w > cap_w * (1 + 1e-9)]
+    above_s = sum(segment.end_s - segment.start_s for segment in above)
     return {
         "cap_w": cap_w,
         "images_per_s": images / result.makespan_s,
         "j_per_image": float(result.device_energy_j[0]) / images,
         "above_pct": 100 * above_s / result.makespan_s,
-        "longest_above_s": longest_s,
     }
 
 
@@ -115,28 +109,27 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """
     wide = runs.pivot_table(index=["repetition", "job"], columns="title", values="images_per_s")
     rows = []
-    for title in dict.fromkeys(runs["title"]):
+    for title, own in runs.groupby("title", sort=False):
         ratio = wide["BatchDVFS"] / wide[title]
         means = np.exp(np.log(ratio).groupby(level="repetition").mean())
-        own = runs[runs["title"] == title]
-        row = {
-            "title": title,
-            **median_interval(means, rng).columns("ratio"),
-            "least": ratio.min(),
-            "most": ratio.max(),
-        }
-        rows.append({**row, "above_pct": own["above_pct"].mean(), "j_per_image": own["j_per_image"].median()})
+        rows.append(
+            {
+                "title": title,
+                **median_interval(means, rng).columns("ratio"),
+                "least": ratio.min(),
+                "most": ratio.max(),
+                "above_pct": own["above_pct"].mean(),
+                "j_per_image": own["j_per_image"].median(),
+            }
+        )
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
 def job_steps(result: Run, cap: float) -> pd.DataFrame:
     """Return one job step by step: time_s, inference batch size, clock (MHz), power and cap (W)."""
-    cap_w = cap * result.cluster.gpus[0].tdp_w
-    sizes = {interval.start_s: interval.batch_size for interval in result.record.intervals}
-    rows = []
-    for segment in result.record.segments:
-        began_s = max(start_s for start_s in sizes if start_s <= segment.start_s)
-        rows.append((segment.start_s, sizes[began_s], segment.sm_mhz, segment.power_w, cap_w))
+    sizes = result.intervals[["start_s", "batch_size"]].sort_values("start_s")
+    steps = pd.merge_asof(result.timeline, sizes, on="start_s").rename(columns={"start_s": "time_s"})
     # The last values hold until the end.
-    rows.append((result.makespan_s, *rows[-1][1:]))
-    return pd.DataFrame(rows, columns=["time_s", "batch_size", "sm_mhz", "power_w", "cap_w"])
+    steps = pd.concat([steps, steps.tail(1).assign(time_s=result.makespan_s)], ignore_index=True)
+    steps["cap_w"] = cap * result.cluster.gpus[0].tdp_w
+    return steps[["time_s", "batch_size", "sm_mhz", "power_w", "cap_w"]]
