@@ -110,7 +110,7 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     wide = runs.pivot_table(index=["repetition", "job"], columns="title", values="images_per_s")
     rows = []
     for title, own in runs.groupby("title", sort=False):
-        ratio = wide["BatchDVFS"] / wide[title]
+        ratio = wide["BatchDVFS"] / wide[str(title)]
         means = np.exp(np.log(ratio).groupby(level="repetition").mean())
         rows.append(
             {
