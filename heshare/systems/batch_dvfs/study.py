@@ -6,6 +6,7 @@ limit.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,7 +111,7 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     wide = runs.pivot_table(index=["repetition", "job"], columns="title", values="images_per_s")
     rows = []
     for title, own in runs.groupby("title", sort=False):
-        ratio = wide["BatchDVFS"] / wide[str(title)]
+        ratio: Any = wide["BatchDVFS"] / wide[title]
         means = np.exp(np.log(ratio).groupby(level="repetition").mean())
         rows.append(
             {
