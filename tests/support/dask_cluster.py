@@ -18,7 +18,7 @@ from support import kill_drill
 from support.fakenvml import FakeNvml
 
 from heshare.gpu.executor import execute
-from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.outcome import RunOutcome
 from heshare.gpu.remote.host_offers import connect
 from heshare.testing.toy import ToyPredictor

@@ -23,8 +23,8 @@ from support import fake_mps
 from support.fakenvml import build
 
 from heshare.gpu.executor import execute, run_journal, watchdog
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.gpu.executor.gpu_readings import Timeouts
 from heshare.gpu.nvml import clock_lock
 from heshare.policies.policy import Action, Event, SetClock, Traits, View
 from heshare.policies.random_placement import Random

@@ -24,7 +24,7 @@ from support.fakenvml import SONAME, FakeNvml
 
 from heshare.cli.live_command import write_and_print
 from heshare.gpu.executor import execute
-from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.live.live_comparison import POLICIES, LiveComparisonConfig, LiveOptions, run_live_comparison
 from heshare.gpu.live.live_gpus import LiveGpu
 from heshare.gpu.mps import MpsSession

@@ -14,9 +14,9 @@ import numpy as np
 from heshare import __version__
 from heshare.errors import InputError, PolicyError
 from heshare.gpu.executor import job_tasks, run_journal
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
-from heshare.gpu.executor.gpu_readings import Timeouts
-from heshare.gpu.executor.gpu_set import ExecutorDevice, GpuSet
+from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.job_file import read_jobs
 from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_gpus
 from heshare.gpu.executor.outcome import RunOutcome, run_outcome
@@ -32,7 +32,6 @@ from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
 from heshare.signals import Interrupted
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ def execute(
     specs = read_jobs(file)
     make(policy)
     options = options or ExecutorOptions()
+    job_tasks.check_names(specs, file)
     if hosts is None:
-        job_tasks.check_names(specs, file)
         job_tasks.check_programs(specs, file)
         uuids = select_gpus(devices)
     else:
@@ -137,15 +136,33 @@ def _continue(
     tasks, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if tasks:
         clock = WallClock()
-        known = {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]}
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
-        gpus = _gpu_set(description, assigned, folder, clock, options, hosts, known)
-        with gpus:
+        with _gpu_set(description, sessions, assigned, folder, clock, options, hosts) as gpus:
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, options.progress)
             _begin_session(gpus, journal, clock)
-            policy = FaultTolerantPolicy(make(description["policy"]))
-            _run(tasks, gpus.devices, policy, predictor, rng, clock, observer, journal)
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            fit_mask(tasks, cluster)
+            policy, devices = FaultTolerantPolicy(make(description["policy"])), gpus.devices
+            try:
+                run(
+                    tasks,
+                    cluster,
+                    policy,
+                    predictor=predictor,
+                    rng=rng,
+                    devices=devices,
+                    clock=clock,
+                    observer=observer,
+                )
+            except PolicyError as error:
+                # The run ends with a note, since many jobs may have completed.
+                journal.append({"note": {"gpu": None, "text": str(error)}})
+            except Interrupted as signal:
+                journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
+                raise
+            finally:
+                observer.finish()
     outcome = run_outcome(run_journal.read(folder))
     outcome.write(folder)
     return outcome
@@ -153,67 +170,44 @@ def _continue(
 
 def _gpu_set(
     description: Mapping[str, Any],
+    sessions: Sequence[Mapping[str, Any]],
     assigned: Mapping[int, AssignedJob],
     folder: Path,
     clock: WallClock,
     options: ExecutorOptions,
     hosts: str | None,
-    known: Mapping[str, tuple[str, str]],
 ) -> GpuSet:
     """Return the GPUs of a run, not yet taken: this machine's, or those of several hosts.
 
     Raises:
         InputError: another scheduler is named for a run on this machine.
     """
-    uuids, there = description["devices"], description.get("hosts")
-    given: dict[str, Any] = {"allow_clocks": description["allow_clocks"], "timeouts": options.timeouts}
+    there = description.get("hosts")
+    given: dict[str, Any] = {
+        "uuids": description["devices"],
+        "jobs": assigned,
+        "now_s": clock.now_s,
+        "allow_clocks": description["allow_clocks"],
+        "timeouts": options.timeouts,
+        "known": {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]},
+    }
     if there is not None:
-        return HostPool(hosts or there["address"], uuids, assigned, there["name"], clock.now_s, known=known, **given)
+        return HostPool(address=hosts or there["address"], name=there["name"], **given)
     if hosts is not None:
         found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
         raise InputError(found, "no --hosts", action, column="--hosts")
-    names = {uuid: name for uuid, (name, _) in known.items()}
-    return LocalGpus(uuids, assigned, folder, clock.now_s, launcher=options.launcher, known=names, **given)
+    return LocalGpus(folder=folder, launcher=options.launcher, **given)
 
 
 def _begin_session(gpus: GpuSet, journal: RunJournal, clock: WallClock) -> None:
     """Journal the GPUs of a session before anything is started."""
-    rows = [
-        {
-            "uuid": device.uuid,
-            "name": device.gpu.name,
-            "planned_mhz": f"{device.gpu.clocks_mhz[0]}-{device.gpu.max_mhz}"
-            if len(device.gpu.clocks_mhz) > 1
-            else f"{device.gpu.max_mhz} (the card's own)",
-            "sharing": device.sharing,
-            **({"host": device.host} if device.host else {}),
-        }
-        for device in gpus.devices
-    ]
+    rows = []
+    for device in gpus.devices:
+        clocks_mhz = device.gpu.clocks_mhz
+        grid = f"{clocks_mhz[0]}-{clocks_mhz[-1]}" if len(clocks_mhz) > 1 else f"{clocks_mhz[-1]} (the card's own)"
+        rows.append({"uuid": device.uuid, "name": device.gpu.name, "planned_mhz": grid, "sharing": device.sharing})
+        if device.host:
+            rows[-1]["host"] = device.host
     at = time.time() - clock.now_s()
-    session = {"at": at, "pid": os.getpid(), "gpus": rows, "counters_j": gpus.counters_j(), "token": gpus.token}
+    session = {"at": at, "pid": os.getpid(), "gpus": rows, "counters_j": gpus.counters_j, "token": gpus.token}
     journal.append({"session": session})
-
-
-def _run(
-    tasks: Sequence[Task],
-    devices: Sequence[ExecutorDevice],
-    policy: FaultTolerantPolicy,
-    predictor: Predictor,
-    rng: np.random.Generator,
-    clock: WallClock,
-    observer: JournalingObserver,
-    journal: RunJournal,
-) -> None:
-    """Run the event loop; an error of the policy ends it with a note, since many jobs may have completed."""
-    cluster = Cluster(tuple(device.gpu for device in devices))
-    fit_mask(tasks, cluster)
-    try:
-        run(tasks, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer)
-    except PolicyError as error:
-        journal.append({"note": {"gpu": None, "text": str(error)}})
-    except Interrupted as signal:
-        journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
-        raise
-    finally:
-        observer.finish()

@@ -31,9 +31,6 @@ class FaultTolerantPolicy:
     fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost, the policy is reset to
     the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are hidden and
     remain unfinished.
-
-    Args:
-        policy: the policy.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -2,52 +2,53 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.local_device import LocalExecutorDevice
-from heshare.gpu.remote.remote_client import RemoteDevice
+from heshare.gpu.remote.remote_client import RemoteDevice, lost_device
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.signals import InterruptHandler, handling
 
-ExecutorDevice = LocalExecutorDevice | RemoteDevice
-"""A GPU that runs jobs, here or on another host: a `Device` with accounts of its jobs and its energy."""
+RunDevice = LocalExecutorDevice | RemoteDevice
 
 
+@dataclass(eq=False, kw_only=True)
 class GpuSet:
     """The GPUs of a run: those of this machine, or of several hosts.
 
-    Signals that would end the process raise `Interrupted` within the `with`, and are ignored while the GPUs are given back.
+    Signals that would end the process raise `Interrupted` within the `with`, and are ignored while the GPUs are given
+    back.
 
-    Args:
+    Attributes:
         uuids: the GPUs.
         jobs: the jobs by task id.
         now_s: the time of the run, which all devices share, s.
         allow_clocks: let policies lock clocks.
         timeouts: how long to wait.
-
-    Attributes:
+        known: of a run that is resumed, the name and the host of each GPU that it had; a GPU that is missing now is
+            lost.
         devices: one for each GPU, in order; there once the `with` has begun.
+        counters_j: each GPU's energy since its driver was loaded, when it was taken, J; None where that is unknown.
         token: the mark of the run's processes.
         attempts: the number of attempts at each job so far, on all of the GPUs.
     """
 
-    def __init__(
-        self,
-        uuids: Sequence[str],
-        jobs: Mapping[int, AssignedJob],
-        now_s: Callable[[], float],
-        *,
-        allow_clocks: bool,
-        timeouts: Timeouts,
-    ) -> None:
-        self.devices: list[ExecutorDevice] = []
+    uuids: Sequence[str]
+    jobs: Mapping[int, AssignedJob]
+    now_s: Callable[[], float]
+    allow_clocks: bool
+    timeouts: Timeouts
+    known: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.devices: list[RunDevice] = []
+        self.counters_j: list[float | None] = []
         self.token = uuid4().hex
-        self.attempts = {task: job.attempts for task, job in jobs.items()}
-        self._uuids, self._jobs, self._now_s = uuids, jobs, now_s
-        self._clocks, self._timeouts = allow_clocks, timeouts
+        self.attempts = {task: job.attempts for task, job in self.jobs.items()}
         self._interrupts = InterruptHandler()
         self._exits = ExitStack()
 
@@ -64,10 +65,12 @@ class GpuSet:
         self._interrupts.ignore()
         self._exits.__exit__(kind, error, trace)
 
-    def counters_j(self) -> list[float | None]:
-        """Return each GPU's energy since its driver was loaded, J; None where that is unknown."""
+    def _open(self, exits: ExitStack) -> None:
+        """Take the GPUs, fill `devices` and `counters_j`; give back what `exits` has if that fails."""
         raise NotImplementedError
 
-    def _open(self, exits: ExitStack) -> None:
-        """Take the GPUs and fill `devices`; give back what `exits` has if that fails."""
-        raise NotImplementedError
+    def _lost_device(self, uuid: str, reason: str, exits: ExitStack) -> RemoteDevice:
+        """Return the device of a GPU of the run that is missing now."""
+        device = lost_device(*self.known[uuid], uuid, reason, self.now_s)
+        exits.callback(device.close)
+        return device

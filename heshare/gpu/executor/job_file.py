@@ -114,8 +114,8 @@ def _job_spec(node: YamlNode) -> JobSpec:
         timeout_s=optional("timeout_s", lambda value: value.number(above=True, most=1e9), None),
         retries=optional("retries", lambda value: value.whole(least=0, most=1000), 0),
         memory_mib=optional("memory_mib", lambda value: _memory_mib(value, workload, need_mib), need_mib),
-        directory=optional("directory", lambda value: _directory(value, bool(command)), node.file.absolute().parent),
-        environment=optional("environment", lambda value: _environment(value, bool(command)), ()),
+        directory=optional("directory", _directory, node.file.absolute().parent),
+        environment=optional("environment", _environment, ()),
         arrival_s=optional("arrival_s", lambda value: value.number(most=1e9), 0.0),
         row=node.row,
     )
@@ -138,8 +138,9 @@ def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[
         node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
     precision = fields["precision"].one_of(PRECISIONS) if "precision" in fields else PRECISIONS[0]
     if "workload" in fields:
-        if "like" in fields:
-            fields["like"].refuse("`like` beside a workload", "it only beside a command", "Remove it.")
+        for field in ("like", "directory", "environment"):
+            if field in fields:
+                fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
         return (), _workload(fields["workload"], precision)
     if "like" not in fields:
         action = "Say what it resembles, such as `like: resnet50:8`, or its load, such as `like: medium`: without that "
@@ -180,9 +181,7 @@ def _memory_mib(node: YamlNode, workload: Workload, need_mib: float) -> float:
     return requested_mib
 
 
-def _directory(node: YamlNode, is_command: bool) -> Path:
-    if not is_command:
-        node.refuse("a directory for a workload", "one only for a command", "Remove it.")
+def _directory(node: YamlNode) -> Path:
     path = node.file.absolute().parent / node.text("a folder")
     try:
         exists = path.is_dir()
@@ -193,9 +192,7 @@ def _directory(node: YamlNode, is_command: bool) -> Path:
     return path
 
 
-def _environment(node: YamlNode, is_command: bool) -> tuple[tuple[str, str], ...]:
-    if not is_command:
-        node.refuse("an environment for a workload", "one only for a command", "Remove it.")
+def _environment(node: YamlNode) -> tuple[tuple[str, str], ...]:
     variables = []
     for name, value in node.mapping(None, "variables as `NAME: value`").items():
         if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED):

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,24 @@ class JobHistory:
     free: Counter[str] = field(default_factory=Counter)
     did: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Add an entry of the run's journal."""
+        for action in entry.get("decision", {}).get("actions", ()):
+            if action[0] in ("start", "migrate"):
+                self.attempts[action[1]] += 1
+        end = entry.get("end")
+        if end is None:
+            return
+        key = end["job"]
+        if end["outcome"] == "completed":
+            self.over[key] = "completed"
+            return
+        self.did[key] += end["iterations"]
+        if end["outcome"].startswith("failed"):
+            (self.charged if end["charged"] else self.free)[key] += 1
+            if not end["again"]:
+                self.over[key] = "failed"
+
 
 def assigned_jobs(specs: Sequence[JobSpec]) -> tuple[AssignedJob, ...]:
     """Return every copy of every entry, with its key."""
@@ -64,7 +82,7 @@ def remaining_tasks(
             task_id = len(tasks)
             iterations = max(iteration_count(job.spec) - history.did.get(job.key, 0.0), 1e-9)
             tasks.append(Task(task_id, job.spec.workload, iterations, max(0.0, job.spec.arrival_s - elapsed_s)))
-            assigned[task_id] = AssignedJob(job.key, job.spec, job.index, history.attempts[job.key])
+            assigned[task_id] = replace(job, attempts=history.attempts[job.key])
     return tuple(tasks), assigned
 
 
@@ -119,25 +137,8 @@ def job_history(entries: Sequence[Mapping[str, Any]]) -> JobHistory:
     """Return the history of the jobs in the entries of a journal."""
     history = JobHistory()
     for entry in entries:
-        for action in entry.get("decision", {}).get("actions", ()):
-            if action[0] in ("start", "migrate"):
-                history.attempts[action[1]] += 1
-        if "end" in entry:
-            _add_end(history, entry["end"])
+        history.add(entry)
     return history
-
-
-def _add_end(history: JobHistory, end: Mapping[str, Any]) -> None:
-    key = end["job"]
-    if end["outcome"] == "completed":
-        history.over[key] = "completed"
-        return
-    history.did[key] += end["iterations"]
-    if end["outcome"].startswith("failed"):
-        counts = history.charged if end["charged"] else history.free
-        counts[key] += 1
-        if not end["again"]:
-            history.over[key] = "failed"
 
 
 def specs_to_json(specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
@@ -145,12 +146,12 @@ def specs_to_json(specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
     return [{**asdict(spec), "directory": str(spec.directory)} for spec in specs]
 
 
-def specs_from_json(rows: Sequence[Mapping[str, Any]]) -> tuple[JobSpec, ...]:
+def specs_from_json(rows: Sequence[dict[str, Any]]) -> tuple[JobSpec, ...]:
     """Return the entries that `specs_to_json` wrote."""
     return tuple(
         JobSpec(
-            **{
-                **row,
+            **row
+            | {
                 "command": tuple(row["command"]),
                 "workload": Workload(**row["workload"]),
                 "directory": Path(row["directory"]),

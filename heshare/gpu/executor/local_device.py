@@ -1,44 +1,136 @@
 """A GPU of this machine that runs jobs: they start without waiting, and fail without ending the run."""
 
+import contextlib
 import math
+import os
+import re
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from heshare.devices.device import Reading, TaskFailure
+from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.errors import DeviceError
-from heshare.gpu.executor.gpu_readings import GpuReadings, Timeouts
-from heshare.gpu.executor.job_on_gpu import Attempt, JobOnGpu, release_together
+from heshare.gpu.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.gpu.mps import MPS, MpsSession
+from heshare.gpu.nvml.binding import GpuLostError, NvmlError
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
+from heshare.gpu.workers.launcher import Worker
 from heshare.world.workload import Resident, Workload
 
+_OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|MemoryError|ALLOC_FAILED", re.IGNORECASE)
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
-_SOON_S = 0.05
+_SOON_S, _FRESH_S = 0.05, 0.05
 
 
-class LocalExecutorDevice:
-    """The `ExecutorDevice` of a GPU of this machine, in wall time.
+@dataclass(slots=True)
+class JobOnGpu:
+    """A job on a GPU, waiting for memory or running.
+
+    Attributes:
+        resident: the workload that it was planned as, and its share.
+        iterations: how many it is to do.
+        requested_s: when its start was requested, s.
+        worker: its process, None as long as it waits for memory.
+        began_s, released_s, energy_j, number: as in `Attempt`.
+        failure: how it will have failed once its process has ended.
+        stopping: the thread that ends its process, None as long as it may run.
+        descriptor: readable as soon as its process has ended, or -1.
+        limits: what was seen to hold the clock down while it ran.
+    """
+
+    task_id: int
+    job: AssignedJob
+    resident: Resident
+    iterations: float
+    requested_s: float
+    began_s: float = math.nan
+    worker: Worker | None = None
+    energy_j: float = 0.0
+    number: int = 0
+    released_s: float = math.nan
+    failure: TaskFailure | None = None
+    stopping: threading.Thread | None = None
+    descriptor: int = -1
+    limits: set[str] = field(default_factory=set)
+
+    def set_worker(self, worker: Worker, now_s: float) -> None:
+        """Take over its process, which has just been started."""
+        self.worker, self.began_s = worker, now_s
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self.descriptor = os.pidfd_open(worker.pid)
+
+    @property
+    def loading(self) -> bool:
+        """Whether its process has started and not yet been allowed to begin."""
+        return self.worker is not None and math.isnan(self.released_s) and self.stopping is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its process has done all its iterations, and is not being ended for another reason."""
+        return self.worker is not None and self.worker.finished and self.stopping is None
+
+    def deadline_s(self) -> float:
+        """Return when its time limit ends, s; `inf` for never."""
+        limit_s = self.job.spec.timeout_s
+        return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
+
+    def begin_stop(self, failure: TaskFailure) -> None:
+        """Have its process ended, without waiting for that."""
+        if self.stopping is None and self.worker is not None:
+            self.failure = failure
+            self.close_descriptor()
+            self.stopping = threading.Thread(target=self.worker.stop, daemon=True)
+            self.stopping.start()
+
+    def ended_failure(self) -> TaskFailure | None:
+        """Return how it has failed, if it has and its process has ended."""
+        if self.worker is None:
+            return self.failure
+        if self.stopping is not None:
+            return None if self.stopping.is_alive() else self.failure
+        if self.worker.failure is None:
+            return None
+        reason = self.worker.failure
+        tail = getattr(self.worker, "tail", None)
+        memory = bool(_OUT_OF_MEMORY.search(reason + (tail() if tail is not None else "")))
+        return TaskFailure(self.task_id, "memory" if memory else "crash", reason, alone=memory)
+
+    def progress(self) -> Progress:
+        """Return how far it is; the time of an iteration is `inf` where it is unknown."""
+        time_s = math.nan if self.worker is None else self.worker.time_s
+        done = 0.0 if self.worker is None else min(self.iterations, self.worker.done)
+        return Progress(self.task_id, self.resident, done, time_s if time_s > 0 else math.inf)
+
+    def attempt(self, latest: Reading) -> Attempt:
+        """Return its record so far, with the latest reading of the GPU."""
+        log: Path | None = getattr(self.worker, "log", None)
+        code: int | None = getattr(self.worker, "exit_code", None)
+        times_s, limits = (self.began_s, self.released_s), tuple(sorted(self.limits))
+        return Attempt(
+            self.number, *times_s, self.energy_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j
+        )
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor of its process. May be repeated."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class LocalExecutorDevice(ExecutorDevice):
+    """A GPU of this machine in wall time; errors of NVML are survived until the GPU counts as lost.
 
     Args:
         card: the GPU, with no tasks of its own.
-        launcher: starts jobs.
+        launcher: starts the jobs, which are clients of `mps`.
         jobs: the jobs by task id.
         now_s: the time that all devices of the run share, s.
-        mps: the session whose clients the jobs are.
         clocks: whether clocks may be set; if not, the GPU's top clock is taken as the only one.
-        timeouts: how long to wait.
-
-    Attributes:
-        host: empty, for this machine.
-        ended: the records of attempts that have ended, by task, until they are taken out.
-        idle_j: energy while nothing ran, J.
-        notes: notes for the operator, in order.
     """
-
-    provenance = "measured"
-    host = ""
 
     def __init__(
         self,
@@ -51,43 +143,37 @@ class LocalExecutorDevice:
         clocks: bool,
         timeouts: Timeouts,
     ) -> None:
-        self.gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
-        self.uuid = card.uuid
-        self.ended: dict[int, Attempt] = {}
-        self.idle_j = 0.0
-        self._timeouts = timeouts
-        self._readings = GpuReadings(card, now_s, timeouts.nvml_s)
-        self.notes, self.note = self._readings.notes, self._readings.note
-        self._launcher, self._jobs, self._now_s, self._mps, self._clocks = launcher, jobs, now_s, mps, clocks
+        gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
+        super().__init__(gpu, card.uuid, "", now_s, card.read())
+        self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
+        self._clocks, self._timeouts = clocks, timeouts
         self._residents: dict[int, JobOnGpu] = {}
-        self._failed: list[TaskFailure] = []
+        # Apart from `latest`: an update in between must not hide energy from the jobs.
+        self._divided_j = self.latest.energy_j
+        self._limits: tuple[str, ...] = ()
+        self._failing_since_s = math.nan
+        self._next_read_s = -math.inf
         self._requested_mhz: int | None = None
         self._first_failure: tuple[float, int] = (-math.inf, -1)
         self._idle_since_s = -math.inf
-
-    @property
-    def latest(self) -> Reading:
-        """The latest reading of the GPU."""
-        return self._readings.latest
-
-    @property
-    def lost(self) -> str:
-        """The reason for which the GPU can no longer be used; empty as long as it can."""
-        return self._readings.lost
 
     @property
     def sharing(self) -> str:
         """The way in which jobs share it: `mps` or `time-slice`."""
         return self._mps.sharing
 
-    @property
-    def running(self) -> int:
-        """The number of jobs on it."""
-        return len(self._residents)
-
     def update(self, *, force: bool = False) -> None:
-        """Read the GPU, unless that was done a moment ago (or `force`)."""
-        self._readings.update(force=force)
+        """Read the GPU, unless that was done a moment ago (or `force`); while NVML fails, `latest` stays as it was."""
+        now_s = self._now_s()
+        if self.lost or (now_s < self._next_read_s and not force):
+            return
+        self._next_read_s = now_s + _FRESH_S
+        try:
+            self.latest = self._card.read()
+            self._limits = self._card.limits() if self.latest.throttled else ()
+            self._failing_since_s = math.nan
+        except NvmlError as error:
+            self._handle(error)
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Request a clock; one that cannot be set is noted, and the GPU keeps its own.
@@ -97,8 +183,16 @@ class LocalExecutorDevice:
         """
         if sm_mhz is not None:
             self.gpu.check_clock(sm_mhz)
-        if not self._clocks or self._readings.set_clock(sm_mhz):
-            self._requested_mhz = sm_mhz
+        if self._clocks:
+            if self.lost:
+                return
+            try:
+                self._card.set_clock(sm_mhz)
+            except DeviceError as error:
+                self.note(f"clock {sm_mhz} MHz not set: {error}")
+                return
+            self._next_read_s = -math.inf
+        self._requested_mhz = sm_mhz
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a job as soon as its memory is free; an error is a failure of the job, which `take_failures` returns.
@@ -121,13 +215,10 @@ class LocalExecutorDevice:
         Raises:
             DeviceError: no such job runs here.
         """
-        if task_id not in self._residents:
-            raise DeviceError(f"{self.gpu.name} ({self.uuid}): no job {task_id} on it. Stop only what runs.")
+        self._require_running(task_id)
         self._divide_energy()
         resident = self._residents[task_id]
-        done = 0.0 if resident.worker is None else resident.worker.stop()
-        self._remove(resident)
-        return min(done, resident.iterations)
+        return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
         """End every job, all at once."""
@@ -141,13 +232,9 @@ class LocalExecutorDevice:
 
     def read(self) -> Reading:
         """Return its state at this moment, by the latest readings of the GPU."""
-        residents = {task: resident.progress() for task, resident in self._residents.items()}
         self.update()
-        latest = replace(self.latest, time_s=self._now_s(), residents=residents)
-        if self.lost:
-            # Its power is unknown from here on; no value is invented for it.
-            return replace(latest, power_w=0.0)
-        return replace(latest, requested_mhz=self._requested_mhz)
+        reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
+        return reading if self.lost else replace(reading, requested_mhz=self._requested_mhz)
 
     def next_event_s(self) -> float:
         """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""
@@ -173,7 +260,9 @@ class LocalExecutorDevice:
                 self._try_start(resident)
             elif resident.stopping is None:
                 resident.worker.poll()
-        completed = self._take_completed()
+        completed = [resident for resident in self._residents.values() if resident.finished]
+        for resident in completed:
+            self._remove(resident)
         self._collect_failures()
         self._check_mps()
         now_s = self._now_s()
@@ -181,13 +270,8 @@ class LocalExecutorDevice:
             if resident.stopping is None and now_s >= resident.deadline_s():
                 reason = f"took longer than its {resident.job.spec.timeout_s:g} s"
                 resident.begin_stop(TaskFailure(resident.task_id, "timeout", reason))
-        release_together(self._residents.values(), now_s)
-        return completed
-
-    def take_failures(self) -> list[TaskFailure]:
-        """Return the attempts that failed since the last call."""
-        failed, self._failed = self._failed, []
-        return failed
+        self._release_loaded(now_s)
+        return [resident.task_id for resident in completed]
 
     def descriptors(self) -> list[int]:
         """Return the file descriptors that become readable when a job's process ends."""
@@ -195,12 +279,16 @@ class LocalExecutorDevice:
 
     def attempts(self) -> dict[int, Attempt]:
         """Return the records so far of the attempts on it, by task."""
-        return {task: self._attempt(resident) for task, resident in self._residents.items()}
+        return {task: resident.attempt(self.latest) for task, resident in self._residents.items()}
 
-    def shares_j(self) -> dict[int, float]:
-        """Return the energy so far of each job on it, and of those in `ended`, J."""
-        shares_j = {task: attempt.energy_j for task, attempt in self.ended.items()}
-        return shares_j | {task: resident.energy_j for task, resident in self._residents.items()}
+    def _handle(self, error: NvmlError) -> None:
+        """Wait for NVML for a while, unless it reports that the GPU is lost."""
+        if math.isnan(self._failing_since_s):
+            self._failing_since_s = self._now_s()
+            self.note(f"no answer: {error}")
+        if isinstance(error, GpuLostError) or self._now_s() - self._failing_since_s > self._timeouts.nvml_s:
+            self.lost = str(error)
+            self.note(f"lost: {error}")
 
     def _try_start(self, resident: JobOnGpu) -> None:
         """Start its process if its memory is free; else wait for that."""
@@ -214,35 +302,37 @@ class LocalExecutorDevice:
         workload, mps_pct = resident.resident.workload, resident.resident.mps_pct
         try:
             worker = self._launcher.start(resident.task_id, workload, mps_pct, resident.iterations, gpu_uuid=self.uuid)
+            resident.set_worker(worker, self._now_s())
         except DeviceError as error:
-            resident.number = self._launcher.attempt(resident.task_id)
             resident.failure = TaskFailure(resident.task_id, "start", str(error))
-            return
-        resident.set_worker(worker, self._now_s(), self._launcher.attempt(resident.task_id))
+        resident.number = self._launcher.attempt(resident.task_id)
 
     def _free_for_mib(self, newcomer: JobOnGpu) -> float:
-        """Return the memory that neither the other jobs nor foreign processes need, MiB."""
+        """Return the memory that neither the other jobs nor, where that is known, foreign processes need, MiB."""
         others = [one for one in self._residents.values() if one is not newcomer and one.worker is not None]
         ours_mib = sum(other.job.spec.memory_mib for other in others)
+        free_mib = math.inf
+        if not self.lost:
+            try:
+                free_mib = self._card.free_mib()
+            except NvmlError as error:
+                self._handle(error)
         # Jobs may not yet hold all that they need, so only what is held beyond that is foreign.
-        foreign_mib = max(0.0, self.gpu.memory_mib - self._readings.free_mib() - ours_mib)
+        foreign_mib = max(0.0, self.gpu.memory_mib - free_mib - ours_mib)
         return self.gpu.memory_mib - ours_mib - foreign_mib
 
-    def _take_completed(self) -> list[int]:
-        completed = []
-        for task, resident in list(self._residents.items()):
-            if resident.worker is not None and resident.worker.finished and resident.stopping is None:
-                resident.worker.stop()
-                self._remove(resident)
-                completed.append(task)
-        return completed
+    def _release_loaded(self, now_s: float) -> None:
+        """Allow the jobs that load to begin once every one of them is ready, so that a batch begins together."""
+        loading = [resident for resident in self._residents.values() if resident.loading]
+        if all(resident.worker is not None and resident.worker.ready for resident in loading):
+            for resident in loading:
+                getattr(resident.worker, "go", lambda: None)()
+                resident.released_s = now_s
 
     def _collect_failures(self) -> None:
         for resident in list(self._residents.values()):
             failure = resident.ended_failure()
             if failure is not None:
-                if resident.worker is not None:
-                    resident.worker.stop()
                 self._remove(resident)
                 self._failed.append(self._classify(resident, failure))
 
@@ -279,23 +369,24 @@ class LocalExecutorDevice:
             if resident.stopping is not None:
                 resident.stopping.join()
 
-    def _remove(self, resident: JobOnGpu) -> None:
+    def _remove(self, resident: JobOnGpu) -> float:
+        """Remove a job, with its process if that has not ended; return the iterations that it did."""
+        done = 0.0 if resident.worker is None else resident.worker.stop()
         resident.close_descriptor()
         del self._residents[resident.task_id]
-        self.ended[resident.task_id] = self._attempt(resident)
+        self.ended[resident.task_id] = resident.attempt(self.latest)
         if not self._residents:
             self._idle_since_s = self._now_s()
-
-    def _attempt(self, resident: JobOnGpu) -> Attempt:
-        return resident.attempt(self.latest.sm_mhz, self.latest.energy_j)
+        return done
 
     def _divide_energy(self) -> None:
         """Divide the energy since the last call equally among the jobs that ran; end those on a lost GPU."""
-        spent_j = self._readings.take_spent_j()
+        self.update(force=True)
+        spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
         running = [resident for resident in self._residents.values() if resident.worker is not None]
         for resident in running:
             resident.energy_j += spent_j / len(running)
-            resident.limits.update(self._readings.limits)
+            resident.limits.update(self._limits)
         if not running:
             self.idle_j += spent_j
         if self.lost:

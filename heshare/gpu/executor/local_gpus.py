@@ -1,25 +1,23 @@
 """The GPUs of a run on this machine, taken and given back: locks, watchdog and note before MPS and clocks."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.executor.gpu_lock import GpuLock
-from heshare.gpu.executor.gpu_readings import Timeouts
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.local_device import LocalExecutorDevice
 from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs, note_of_this_process
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NoSuchGpuError, Nvml
 from heshare.gpu.nvml.nvml_device import NvmlDevice
-from heshare.gpu.remote.remote_client import lost_device
-from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
-from heshare.gpu.workers.launcher import Launcher, Worker
+from heshare.gpu.workers.job_process import JobLauncher
+from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.worker_pool import ProcessLauncher
 from heshare.processes import MARK, end_marked
-from heshare.world.workload import Workload
 
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
@@ -53,57 +51,27 @@ def select_gpus(text: str) -> list[str]:
     return uuids
 
 
+@dataclass(eq=False, kw_only=True)
 class LocalGpus(GpuSet):
-    """GPUs of this machine.
+    """GPUs of this machine; beginning the `with` raises `GpuInUseError` where another run has one of them.
 
-    Args:
-        uuids, jobs, now_s, allow_clocks, timeouts: as `GpuSet`.
+    Attributes:
         folder: the run's folder; outputs go to its `outputs`.
         launcher: makes the launcher of workloads of Table IV; by default PyTorch workers.
-        known: of a run that is resumed, the name of each GPU that it had; a GPU that is missing now is lost.
-
-    Raises:
-        GpuInUseError: another run has a GPU.
-        DeviceError: a GPU cannot be used.
-        Interrupted: a signal ended the run.
     """
 
-    def __init__(
-        self,
-        uuids: Sequence[str],
-        jobs: Mapping[int, AssignedJob],
-        folder: Path,
-        now_s: Callable[[], float],
-        *,
-        allow_clocks: bool,
-        timeouts: Timeouts,
-        launcher: LauncherFactory | None = None,
-        known: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(uuids, jobs, now_s, allow_clocks=allow_clocks, timeouts=timeouts)
-        self._folder, self._known = folder, known or {}
-        self._launcher: LauncherFactory = launcher or (lambda mps, outputs: ProcessLauncher(mps, log_dir=outputs))
-
-    def counters_j(self) -> list[float | None]:
-        """Return each GPU's energy since its driver was loaded, J; None where that is unknown."""
-        counters_j: list[float | None] = []
-        with Nvml() as nvml:
-            for uuid in self._uuids:
-                try:
-                    counters_j.append(nvml.card(uuid).energy_j())
-                except DeviceError:
-                    counters_j.append(None)
-        return counters_j
+    folder: Path
+    launcher: LauncherFactory | None = None
 
     def _open(self, exits: ExitStack) -> None:
         # The order is what makes a kill at any moment safe: locked before anything else, watched and noted before
         # anything is changed; given back in the opposite order, so that the locks are the last to go.
         locks = []
-        for uuid in self._uuids:
+        for uuid in self.uuids:
             locks.append(GpuLock(uuid))
             exits.callback(locks[-1].close)
         clean_up_killed_runs()
-        note = note_of_this_process(self._folder, self.token)
+        note = note_of_this_process(self.folder, self.token)
         watchdog = Watchdog(note, [lock.descriptor for lock in locks])
         exits.callback(watchdog.dismiss)
         note.write()
@@ -112,43 +80,52 @@ class LocalGpus(GpuSet):
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that no device knows of.
         exits.callback(end_marked, self.token)
-        for uuid in self._uuids:
+        for uuid in self.uuids:
             try:
                 self.devices.append(self._device(uuid, exits))
             except (NoSuchGpuError, GpuLostError) as error:
-                if uuid not in self._known:
+                if uuid not in self.known:
                     raise
-                device = lost_device(self._known[uuid], uuid, "", str(error), self._now_s)
-                exits.callback(device.close)
-                self.devices.append(device)
+                self.devices.append(self._lost_device(uuid, str(error), exits))
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
+        self.counters_j = _counters_j(self.uuids)
 
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)
-        card = exits.enter_context(NvmlDevice(uuid, _NoLauncher(), mps=mps, allow_clocks=self._clocks))
-        refusal = clock_refusal(card) if self._clocks else "not allowed"
-        outputs = self._folder / "outputs"
+        outputs = self.folder / "outputs"
         launcher = JobLauncher(
-            self._jobs,
+            self.jobs,
             lambda mps_pct: mps.environment(mps_pct if mps.sharing == MPS else 100),
             outputs,
-            self._launcher(mps, outputs),
+            self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
             enforced=lambda: mps.sharing == MPS,
             token=self.token,
-            grace_s=self._timeouts.grace_s,
+            grace_s=self.timeouts.grace_s,
         )
-        exits.callback(launcher.close)
+        card = exits.enter_context(NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks))
+        refusal = clock_refusal(card) if self.allow_clocks else "not allowed"
         device = LocalExecutorDevice(
-            card, launcher, self._jobs, self._now_s, mps=mps, clocks=refusal == "", timeouts=self._timeouts
+            card, launcher, self.jobs, self.now_s, mps=mps, clocks=refusal == "", timeouts=self.timeouts
         )
-        if self._clocks and refusal:
+        if self.allow_clocks and refusal:
             device.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
         if mps.sharing != MPS:
             device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         exits.callback(device.stop_all)
         return device
+
+
+def _counters_j(uuids: Sequence[str]) -> list[float | None]:
+    counters_j: list[float | None] = []
+    with Nvml() as nvml:
+        for uuid in uuids:
+            try:
+                counters_j.append(nvml.card(uuid).energy_j())
+            except DeviceError:
+                counters_j.append(None)
+    return counters_j
 
 
 def clock_refusal(device: NvmlDevice) -> str:
@@ -159,13 +136,3 @@ def clock_refusal(device: NvmlDevice) -> str:
     except DeviceError as error:
         return str(error)
     return ""
-
-
-class _NoLauncher(Launcher):
-    """The launcher of a device that is only read and clocked: jobs are started by the executor's own."""
-
-    def start(
-        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
-    ) -> Worker:
-        """Refuse."""
-        raise DeviceError(f"Task {task_id} was to be started on the card itself. Start it on the job device.")

@@ -1,7 +1,10 @@
 """The outcome of a run on real GPUs, computed from its journal alone: each job once, each joule once."""
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,12 @@ import pandas as pd
 
 from heshare import files
 from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, job_history, specs_from_json
+from heshare.gpu.workers.job_process import AssignedJob
 
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
 )
+_NOTHING_YET: dict[str, Any] = {"energy_j": 0.0, "idle_j": 0.0, "shares_j": {}}
 _SHARES = (
     "Energy of a GPU is its own counter's. Energy of a job is its share of it, equal among those that ran at each "
     "moment: no counter tells the energy of one MPS client."
@@ -48,7 +53,10 @@ class RunOutcome:
 
     def report(self) -> str:
         """Return the outcome as text."""
-        lines = [f"{name}: {_cell(value)}" for name, value in self.totals.items()]
+        lines = [
+            f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
+            for name, value in self.totals.items()
+        ]
         lines += ["", self.gpus.to_string(index=False), "", self.jobs.drop(columns=["log"]).to_string(index=False)]
         if self.notes:
             lines += ["", "Notes", *[f"- {note}" for note in self.notes]]
@@ -63,21 +71,17 @@ class RunOutcome:
         files.write_text(folder / "report.txt", self.report())
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
     """Return the outcome of the run that wrote these entries of its journal."""
     run = entries[0]["run"]
     history = job_history(entries)
     sessions = _sessions(entries)
-    start_s = sessions[0]["at"] if sessions else 0.0
-    rows = []
-    for job in assigned_jobs(specs_from_json(run["jobs"])):
-        row = {"job": job.key, "outcome": history.over.get(job.key, "left"), "arrival_s": job.spec.arrival_s}
-        rows.append(row | _job_row(job.key, job.spec.arrival_s, sessions, start_s, history))
-    jobs = pd.DataFrame(rows)
+    ends: defaultdict[str, list[tuple[float, Mapping[str, Any]]]] = defaultdict(list)
+    for session in sessions:
+        for end in session["ends"]:
+            ends[end["job"]].append((session["at"] - sessions[0]["at"], end))
+    assigned = assigned_jobs(specs_from_json(run["jobs"]))
+    jobs = pd.DataFrame([_job_row(job, ends[job.key], history) for job in assigned])
     uuids = [gpu["uuid"] for gpu in sessions[0]["gpus"]] if sessions else []
     gpus = pd.DataFrame([_gpu_row(index, uuid, sessions) for index, uuid in enumerate(uuids)])
     notes = [
@@ -104,45 +108,48 @@ def _sessions(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sessions
 
 
-def _job_row(
-    key: str, arrival_s: float, sessions: Sequence[Mapping[str, Any]], start_s: float, history: JobHistory
-) -> dict[str, Any]:
-    ends = [(session["at"] - start_s, end) for session in sessions for end in session["ends"] if end["job"] == key]
-    row: dict[str, Any] = {"attempts": history.attempts[key], "gpu": pd.NA}
-    row |= dict.fromkeys(("waiting_s", "execution_s", "jct_s", "energy_j"), float("nan"))
-    row |= {"lost_j": sum(end["energy_j"] for _, end in ends if _wasted(end))}
-    row |= {"exit_code": pd.NA, "reason": "", "log": ""}
-    if ends:
-        session_s, last = ends[-1]
-        row |= {"gpu": last["gpu"], "reason": last["reason"], "log": last["log"]}
-        row["exit_code"] = pd.NA if last["exit_code"] is None else last["exit_code"]
-        if last["outcome"] == "completed":
-            useful = [end for _, end in ends if not _wasted(end)]
-            row["energy_j"] = sum(end["energy_j"] for end in useful)
-            row["execution_s"] = sum(end["end_s"] - end["start_s"] for end in useful)
-            row["jct_s"] = session_s + last["end_s"] - arrival_s
-            row["waiting_s"] = row["jct_s"] - row["execution_s"]
-    return row
+def _job_row(job: AssignedJob, ends: Sequence[tuple[float, Mapping[str, Any]]], history: JobHistory) -> dict[str, Any]:
+    """Return the row of a job; `ends` are those of its attempts, each with the start of its session, s."""
+    session_s, last = ends[-1] if ends else (math.nan, {})
+    useful = [end for _, end in ends if not _wasted(end)]
+    execution_s = jct_s = energy_j = math.nan
+    if last.get("outcome") == "completed":
+        energy_j = sum(end["energy_j"] for end in useful)
+        execution_s = sum(end["end_s"] - end["start_s"] for end in useful)
+        jct_s = session_s + last["end_s"] - job.spec.arrival_s
+    return {
+        "job": job.key,
+        "outcome": history.over.get(job.key, "left"),
+        "arrival_s": job.spec.arrival_s,
+        "attempts": history.attempts[job.key],
+        "gpu": last.get("gpu", pd.NA),
+        "waiting_s": jct_s - execution_s,
+        "execution_s": execution_s,
+        "jct_s": jct_s,
+        "energy_j": energy_j,
+        "lost_j": sum(end["energy_j"] for _, end in ends if _wasted(end)),
+        "exit_code": pd.NA if last.get("exit_code") is None else last["exit_code"],
+        "reason": last.get("reason", ""),
+        "log": last.get("log", ""),
+    }
 
 
 def _gpu_row(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     completed_j = lost_j = idle_j = between_j = 0.0
     clocks_mhz: list[float] = []
     limits: set[str] = set()
-    for number, session in enumerate(sessions):
+    for session, following in zip_longest(sessions, sessions[1:]):
         ends = [end for end in session["ends"] if end["gpu"] == index]
         lost_j += sum(end["energy_j"] for end in ends if _wasted(end))
         completed_j += sum(end["energy_j"] for end in ends if not _wasted(end))
         clocks_mhz += [end["sm_mhz"] for end in ends]
-        limits |= {limit for end in ends for limit in end["limits"]}
-        last: dict[str, Any] = {"energy_j": 0.0, "idle_j": 0.0, "shares_j": {}}
-        if session["sample"] is not None:
-            last = session["sample"]["gpus"][index]
+        limits.update(*[end["limits"] for end in ends])
+        last = session["sample"]["gpus"][index] if session["sample"] else _NOTHING_YET
         idle_j += last["idle_j"]
         # An attempt that ran at the last account and has no end was cut off with the session.
         lost_j += sum(share_j for key, share_j in last["shares_j"].items() if key not in session["since"])
-        if number + 1 < len(sessions):
-            between_j += _between_j(session["counters_j"][index], last["energy_j"], sessions[number + 1], index)
+        if following is not None:
+            between_j += _between_j(session["counters_j"][index], last["energy_j"], following["counters_j"][index])
     opened = sessions[0]["gpus"][index]
     return {
         "gpu": index,
@@ -154,7 +161,7 @@ def _gpu_row(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> di
         "idle_j": idle_j,
         "between_j": between_j,
         "planned_mhz": opened["planned_mhz"],
-        "sm_mhz": sum(clocks_mhz) / len(clocks_mhz) if clocks_mhz else float("nan"),
+        "sm_mhz": sum(clocks_mhz) / len(clocks_mhz) if clocks_mhz else math.nan,
         "limits": "+".join(sorted(limits)),
         "sharing": opened["sharing"],
         **({"host": opened["host"]} if "host" in opened else {}),
@@ -166,12 +173,11 @@ def _wasted(end: Mapping[str, Any]) -> bool:
     return bool(end["outcome"].startswith("failed") or (end["outcome"] != "completed" and end["iterations"] == 0))
 
 
-def _between_j(began_j: float | None, spent_j: float, following: Mapping[str, Any], index: int) -> float:
+def _between_j(began_j: float | None, spent_j: float, ended_j: float | None) -> float:
     """Return the energy from a session's last account to the next session, J; NaN if the counter began again."""
-    ended_j = following["counters_j"][index]
     if began_j is None or ended_j is None or ended_j < began_j + spent_j:
-        return float("nan")
-    return float(ended_j - began_j - spent_j)
+        return math.nan
+    return ended_j - began_j - spent_j
 
 
 def _totals(
@@ -192,7 +198,7 @@ def _totals(
         "avg_jct_s": float(jobs["jct_s"].mean()),
         "avg_waiting_s": float(jobs["waiting_s"].mean()),
         "avg_execution_s": float(jobs["execution_s"].mean()),
-        "makespan_s": max(ends_s) - sessions[0]["at"] if ends_s else float("nan"),
+        "makespan_s": max(ends_s) - sessions[0]["at"] if ends_s else math.nan,
         **energy,
         "provenance": "measured",
     }

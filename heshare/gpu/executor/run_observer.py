@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from heshare.devices.device import TaskFailure
-from heshare.gpu.executor.gpu_set import ExecutorDevice
+from heshare.gpu.executor.gpu_set import RunDevice
 from heshare.gpu.executor.job_tasks import FREE_ATTEMPTS, JobHistory
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.workers.job_process import AssignedJob
@@ -24,9 +24,8 @@ class JournalingObserver(Observer):
     Args:
         journal: the journal.
         jobs: the jobs by task id.
-        devices: the GPUs.
         now_s: the time that the devices share, s.
-        history: of the run's earlier sessions.
+        history: of the run's earlier sessions; the results of this one are added to it.
         stream: where progress goes, or None.
     """
 
@@ -34,18 +33,16 @@ class JournalingObserver(Observer):
         self,
         journal: RunJournal,
         jobs: Mapping[int, AssignedJob],
-        devices: Sequence[ExecutorDevice],
+        devices: Sequence[RunDevice],
         now_s: Callable[[], float],
         history: JobHistory,
         stream: TextIO | None = None,
     ) -> None:
         self._journal, self._jobs, self._devices, self._now_s = journal, jobs, devices, now_s
-        self._charged, self._free = history.charged.copy(), history.free.copy()
-        self._retries: dict[int, bool] = {}
-        self._notes_written = [0] * len(devices)
+        self._history, self._count, self._failed = history, len(history.over) + len(jobs), 0
+        self._stream, self._next_line_s = stream, 0.0
         self._next_sample_s = SAMPLE_S
         self._acted = False
-        self._progress = ProgressLine(len(history.over), len(jobs), stream)
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
         """Journal a decision, and all results before it, before any of its actions is executed."""
@@ -68,51 +65,51 @@ class JournalingObserver(Observer):
         """Journal how an attempt ended; it counts once the next decision is on disk."""
         job = self._jobs[interval.task]
         attempt = self._devices[interval.gpu].ended.pop(interval.task)
-        again = failed is not None and self._count_failure(job, failed)
-        self._retries[interval.task] = again
-        self._journal.append(
-            {
-                "end": {
-                    "job": job.key,
-                    "gpu": interval.gpu,
-                    "outcome": interval.outcome,
-                    "start_s": interval.start_s,
-                    "end_s": interval.end_s,
-                    "began_s": None if math.isnan(attempt.began_s) else attempt.began_s,
-                    "released_s": None if math.isnan(attempt.released_s) else attempt.released_s,
-                    "mps_pct": interval.mps_pct,
-                    "iterations": interval.iterations,
-                    "attempt": attempt.number,
-                    "energy_j": attempt.energy_j,
-                    "gpu_j": attempt.gpu_j,
-                    "exit_code": attempt.exit_code,
-                    "sm_mhz": attempt.sm_mhz,
-                    "limits": list(attempt.limits),
-                    "log": attempt.log,
-                    "reason": "" if failed is None else failed.reason,
-                    "charged": failed is not None and failed.charged,
-                    "again": again,
-                }
-            },
-            sync=False,
-        )
-        self._progress.count(interval.outcome, again)
+        charged = failed is not None and failed.charged
+        again = failed is not None and self._may_be_retried(job, charged)
+        entry = {
+            "end": {
+                "job": job.key,
+                "gpu": interval.gpu,
+                "outcome": interval.outcome,
+                "start_s": interval.start_s,
+                "end_s": interval.end_s,
+                "began_s": None if math.isnan(attempt.began_s) else attempt.began_s,
+                "released_s": None if math.isnan(attempt.released_s) else attempt.released_s,
+                "mps_pct": interval.mps_pct,
+                "iterations": interval.iterations,
+                "attempt": attempt.number,
+                "energy_j": attempt.energy_j,
+                "gpu_j": attempt.gpu_j,
+                "exit_code": attempt.exit_code,
+                "sm_mhz": attempt.sm_mhz,
+                "limits": list(attempt.limits),
+                "log": attempt.log,
+                "reason": "" if failed is None else failed.reason,
+                "charged": charged,
+                "again": again,
+            }
+        }
+        self._journal.append(entry, sync=False)
+        self._history.add(entry)
+        self._failed += failed is not None and not again
 
     def should_retry(self, failed: TaskFailure) -> bool:
-        """Return whether the job has retries left; failures that were not its fault have a limit of their own."""
-        return self._retries[failed.task_id]
+        """Return whether the job, whose failure `on_interval_end` has counted, had retries left."""
+        return self._jobs[failed.task_id].key not in self._history.over
 
     def wait(self, until_s: float) -> Iterable[int]:
         """Wait for the time or for news of a device; meanwhile journal the accounts and show progress."""
         poll = select.poll()
-        owners: dict[int, int] = {}
-        for index, device in enumerate(self._devices):
-            for descriptor in device.descriptors():
-                poll.register(descriptor, select.POLLIN)
-                owners[descriptor] = index
+        owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
+        for descriptor in owners:
+            poll.register(descriptor, select.POLLIN)
         while (left_s := until_s - self._now_s()) > 0:
             ready = poll.poll(math.ceil(min(left_s, SAMPLE_S) * 1e3))
-            self._update_accounts()
+            if self._now_s() >= self._next_sample_s:
+                self._next_sample_s = self._now_s() + SAMPLE_S
+                self.sample()
+            self._show_progress()
             if ready:
                 return sorted({owners[descriptor] for descriptor, _ in ready})
         return ()
@@ -134,27 +131,37 @@ class JournalingObserver(Observer):
         ]
         self._journal.append({"sample": {"t": self._now_s(), "gpus": gpus}}, sync=sync)
         for index, device in enumerate(self._devices):
-            for note in device.notes[self._notes_written[index] :]:
+            for note in device.notes:
                 self._journal.append({"note": {"gpu": index, "text": note}}, sync=sync)
-            self._notes_written[index] = len(device.notes)
+            device.notes.clear()
 
     def finish(self) -> None:
         """Journal the last accounts and end the progress line."""
         self.sample(sync=True)
-        self._progress.show(self._devices, self._now_s(), last=True)
+        self._show_progress(last=True)
 
-    def _update_accounts(self) -> None:
-        now_s = self._now_s()
-        if now_s >= self._next_sample_s:
-            self._next_sample_s = now_s + SAMPLE_S
-            self.sample()
-        self._progress.show(self._devices, now_s)
+    def _may_be_retried(self, job: AssignedJob, charged: bool) -> bool:
+        """Return whether a job that fails now has retries left; failures by no fault of its own have their limit."""
+        if charged:
+            return self._history.charged[job.key] < job.spec.retries
+        return self._history.free[job.key] < FREE_ATTEMPTS
 
-    def _count_failure(self, job: AssignedJob, failed: TaskFailure) -> bool:
-        """Count a failure of a job; return whether the job is tried again."""
-        counts = self._charged if failed.charged else self._free
-        counts[job.key] += 1
-        return counts[job.key] <= (job.spec.retries if failed.charged else FREE_ATTEMPTS)
+    def _show_progress(self, *, last: bool = False) -> None:
+        """Show a line about the run: rewritten every second on a terminal, written every half minute elsewhere."""
+        stream, now_s = self._stream, self._now_s()
+        if stream is None or (now_s < self._next_line_s and not last):
+            return
+        terminal, over = stream.isatty(), len(self._history.over)
+        self._next_line_s = now_s + (1.0 if terminal else 30.0)
+        running = sum(device.running for device in self._devices)
+        power_w = sum(device.latest.power_w for device in self._devices if not device.lost)
+        energy_j = sum(device.latest.energy_j for device in self._devices)
+        text = (
+            f"{now_s:.0f} s: {self._count - over - running} waiting, {running} running, {over - self._failed} done, "
+            f"{self._failed} failed; {power_w:.0f} W now, {energy_j / 1e3:.1f} kJ so far"
+        )
+        stream.write((f"\r\033[K{text}" if terminal else text) + ("\n" if last or not terminal else ""))
+        stream.flush()
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
@@ -170,41 +177,3 @@ def action_as_list(action: Action, key: Callable[[int], str]) -> list[Any]:
     if isinstance(action, Pause):
         return ["pause", key(action.task)]
     return ["wait", action.until_s] if isinstance(action, Wait) else [str(action)]
-
-
-class ProgressLine:
-    """A line about a run, rewritten every second on a terminal, written every half minute elsewhere.
-
-    Args:
-        done: jobs that were over before.
-        to_do: jobs that are not.
-        stream: where to, or None.
-    """
-
-    def __init__(self, done: int, to_do: int, stream: TextIO | None) -> None:
-        self._done, self._failed, self._to_do, self._stream = done, 0, to_do, stream
-        self._every_s = 1.0 if stream is not None and stream.isatty() else 30.0
-        self._next_s = 0.0
-
-    def count(self, outcome: str, again: bool) -> None:
-        """Count an attempt that has ended."""
-        if outcome == "completed":
-            self._done, self._to_do = self._done + 1, self._to_do - 1
-        elif outcome.startswith("failed") and not again:
-            self._failed, self._to_do = self._failed + 1, self._to_do - 1
-
-    def show(self, devices: Sequence[ExecutorDevice], now_s: float, *, last: bool = False) -> None:
-        """Write the line, if it is time to."""
-        if self._stream is None or (now_s < self._next_s and not last):
-            return
-        self._next_s = now_s + self._every_s
-        running = sum(device.running for device in devices)
-        power_w = sum(device.latest.power_w for device in devices if not device.lost)
-        energy_j = sum(device.latest.energy_j for device in devices)
-        text = (
-            f"{now_s:.0f} s: {self._to_do - running} waiting, {running} running, {self._done} done, "
-            f"{self._failed} failed; {power_w:.0f} W now, {energy_j / 1e3:.1f} kJ so far"
-        )
-        tty = self._stream.isatty()
-        self._stream.write((f"\r\033[K{text}" if tty else text) + ("\n" if last or not tty else ""))
-        self._stream.flush()

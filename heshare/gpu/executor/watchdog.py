@@ -1,4 +1,4 @@
-"""Cleanup after runs that were killed: a note on disk, and a watchdog process, `python -m heshare.gpu.executor.watchdog`.
+"""Cleanup after runs that were killed: a note on disk, and a watchdog, `python -m heshare.gpu.executor.watchdog`.
 
 The watchdog waits for the end of its standard input, whose other end only the run holds: that end comes however the
 run ends. It has inherited the locks of the run's GPUs, so that no other run gets them before it is done.
@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from heshare import signals
+from heshare import files, signals
 from heshare.errors import DeviceError, HeShareError
 from heshare.processes import MARK, alive, child_environment, end_marked, started_at
 
@@ -31,23 +31,25 @@ class RunNote:
     """The note that a cleanup after a run needs; on disk before the run changes anything.
 
     Attributes:
-        path: the note's file.
         token: the mark of the run's processes.
         pid: the run's process.
         started: when that was started (`processes.started_at`).
         folder: the run's folder.
     """
 
-    path: Path
     token: str
     pid: int
     started: int
     folder: str
 
+    @property
+    def path(self) -> Path:
+        """The note's file."""
+        return _notes_folder() / f"run-{self.token}.json"
+
     def as_json(self) -> str:
         """Return the text of the note's file."""
-        note = {"token": self.token, "pid": self.pid, "started": self.started, "folder": self.folder}
-        return json.dumps(note)
+        return json.dumps(asdict(self))
 
     def write(self) -> None:
         """Put the note on disk, whole and synced.
@@ -56,13 +58,10 @@ class RunNote:
             DeviceError: the folder cannot be written.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            part = self.path.with_suffix(f".{os.getpid()}.part")
-            with part.open("w", encoding="utf-8") as stream:
+            with files.atomic_path(self.path) as part, part.open("w", encoding="utf-8") as stream:
                 stream.write(self.as_json())
                 stream.flush()
                 os.fsync(stream.fileno())
-            part.replace(self.path)
         except OSError as error:
             raise DeviceError(
                 f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "
@@ -70,10 +69,10 @@ class RunNote:
             ) from error
 
     @classmethod
-    def parse(cls, path: Path, text: str) -> RunNote:
+    def parse(cls, text: str) -> RunNote:
         """Return the note whose file holds this text."""
         note = json.loads(text)
-        return cls(path, str(note["token"]), int(note["pid"]), int(note["started"]), str(note["folder"]))
+        return cls(str(note["token"]), int(note["pid"]), int(note["started"]), str(note["folder"]))
 
     @classmethod
     def read(cls, path: Path) -> RunNote:
@@ -83,23 +82,25 @@ class RunNote:
             DeviceError: it is none.
         """
         try:
-            return cls.parse(path, path.read_text(encoding="utf-8"))
+            return cls.parse(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DeviceError(f"{path}: not a note of a run ({error!r}). Delete it.") from error
 
 
-def note_of_this_process(folder: Path, token: str) -> RunNote:
-    """Return the note of a run of this process."""
+def _notes_folder() -> Path:
     from heshare.gpu.nvml.clock_lock import state_folder
 
-    return RunNote(state_folder() / f"run-{token}.json", token, os.getpid(), started_at(os.getpid()), str(folder))
+    return state_folder()
+
+
+def note_of_this_process(folder: Path, token: str) -> RunNote:
+    """Return the note of a run of this process."""
+    return RunNote(token, os.getpid(), started_at(os.getpid()), str(folder))
 
 
 def run_notes() -> list[Path]:
     """Return the notes of runs that continue, or were killed and not cleaned up."""
-    from heshare.gpu.nvml.clock_lock import state_folder
-
-    return sorted(state_folder().glob("run-*.json"))
+    return sorted(_notes_folder().glob("run-*.json"))
 
 
 class Watchdog:
@@ -117,7 +118,7 @@ class Watchdog:
         environment = child_environment()
         environment.pop(MARK, None)  # it must not be ended with the run's processes
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.gpu.executor.watchdog", note.as_json(), str(note.path)],
+            [sys.executable, "-m", "heshare.gpu.executor.watchdog", note.as_json()],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -132,15 +133,8 @@ class Watchdog:
 
     def dismiss(self) -> None:
         """End it without a cleanup: the run has done that itself. May be repeated."""
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(_DONE)
-                self._process.stdin.flush()
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+        if self._process.returncode is None:
+            self._process.communicate(_DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +182,10 @@ def clean_up_killed_runs() -> list[CleanupReport]:
     return reports
 
 
-def main(note_text: str, path: str) -> int:
+def main(note_text: str) -> int:
     """Watch a run; return the exit code, 0 if the run or the watchdog has cleaned up."""
     signals.ignore()
-    note = RunNote.parse(Path(path), note_text)
+    note = RunNote.parse(note_text)
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     if sys.stdin.buffer.read() == _DONE:
@@ -206,4 +200,4 @@ def main(note_text: str, path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

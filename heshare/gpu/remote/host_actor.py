@@ -1,6 +1,7 @@
 """The Dask actor of an executor on a host's worker: the connection to the process that holds the host's GPUs.
 
-Dask drops the actor when the executor's client is gone. That closes the connection, and the process gives the GPUs back.
+Dask drops the actor when the executor's client is gone. That closes the connection, and the process gives the GPUs
+back.
 """
 
 import asyncio
@@ -9,11 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Pipe
 from typing import Any
 
-from heshare.gpu.remote.remote_messages import GpuCommand, HostLostError, HostReply, OpenRequest, RemoteGpu
+from heshare.gpu.remote.remote_messages import GpuCommand, HostLostError, OpenRequest
 from heshare.processes import child_environment, exit_text
 
 CLOSING_S = 60.0
@@ -53,22 +54,16 @@ class HostActor:
         """Return this machine's monotonic clock, s."""
         return time.monotonic()
 
-    async def open(self, request: OpenRequest) -> tuple[RemoteGpu, ...] | str:
-        """Take the GPUs and return them, or why that is not possible."""
-        gpus: tuple[RemoteGpu, ...] | str = await asyncio.to_thread(self._request, request)
-        if isinstance(gpus, str):
-            # The process has given everything back and ended.
-            self._connection.close()
-        return gpus
+    async def request(self, message: OpenRequest | list[GpuCommand]) -> Any:
+        """Have the host process serve a request, and return its reply.
 
-    async def poll(self, commands: Sequence[GpuCommand]) -> HostReply:
-        """Have commands executed, and return the status of every GPU.
+        Returns:
+            To an `OpenRequest` the GPUs that were taken, or why that is not possible; to commands a `HostReply`.
 
         Raises:
             HostLostError: the host process has ended.
         """
-        reply: HostReply = await asyncio.to_thread(self._request, list(commands))
-        return reply
+        return await asyncio.to_thread(self._request, message)
 
     async def close(self) -> str:
         """Give everything back; return what went wrong, or an empty text. May be repeated."""
@@ -78,10 +73,14 @@ class HostActor:
         with self._turn:
             try:
                 self._connection.send(message)
-                return self._connection.recv()
+                reply = self._connection.recv()
             except (EOFError, OSError):
                 ending = exit_text(self._process.wait(1.0))
                 raise HostLostError(f"the process that holds its GPUs ended ({ending})") from None
+            if isinstance(message, OpenRequest) and isinstance(reply, str):
+                # The process could not take the GPUs; it has given everything back and ended.
+                self._connection.close()
+            return reply
 
     def _close(self) -> str:
         with self._turn:

@@ -1,13 +1,13 @@
-"""The hosts that joined a Dask scheduler, one worker each: the GPUs that they offer, and whether they can run the jobs."""
+"""The hosts that joined a Dask scheduler, one worker each: their GPUs, and whether they can run the jobs."""
 
 import platform
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -15,7 +15,7 @@ from heshare import __version__
 from heshare.errors import InputError
 from heshare.experiments.sweeps.engine import dask_client
 from heshare.gpu.executor.job_file import JobSpec
-from heshare.gpu.executor.job_tasks import check_names, check_programs
+from heshare.gpu.executor.job_tasks import check_programs
 from heshare.gpu.nvml.probe import probe
 
 ANSWER_S = 30.0
@@ -89,24 +89,23 @@ def _run_on_workers(client: Any, function: Callable[..., object], *arguments: ob
 
     `Client.run` waits for a worker that hangs without end, so it runs in a thread that may be left behind.
     """
-    results: SimpleQueue[dict[str, Any] | BaseException] = SimpleQueue()
+    answers: Future[dict[str, Any]] = Future()
 
     def run() -> None:
         try:
-            results.put(client.run(function, *arguments, **options))
+            answers.set_result(client.run(function, *arguments, **options))
         except BaseException as error:
-            results.put(error)
+            answers.set_exception(error)
 
     Thread(target=run, daemon=True).start()
     try:
-        result = results.get(timeout=ANSWER_S)
-    except Empty:
+        return answers.result(ANSWER_S)
+    except TimeoutError:
+        if answers.done():
+            raise
         workers = ", ".join(sorted(client.scheduler_info(n_workers=-1)["workers"]))
         found = f"no answer within {ANSWER_S:g} s from all of the workers {workers}"
         raise InputError(found, "workers that run", _START, column=_COLUMN) from None
-    if isinstance(result, BaseException):
-        raise result
-    return result
 
 
 def _describe(dask_worker: Any = None) -> dict[str, Any]:
@@ -119,10 +118,7 @@ def _describe(dask_worker: Any = None) -> dict[str, Any]:
 
 def required_versions() -> dict[str, str]:
     """Return the versions that must be the same on every host."""
-    return {
-        "version": __version__,
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
+    return {"version": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def _offer(address: str, machine: dict[str, Any], twice: bool) -> HostOffer:
@@ -169,22 +165,14 @@ def select_checked_gpus(address: str, text: str, specs: Sequence[JobSpec], file:
     """Return the UUIDs of the GPUs that a text names, after a check that each of their hosts can start the jobs.
 
     Raises:
-        InputError: as `connect`, `list_offers` and `select_offers`; two jobs with one key, or a program that a host
-            does not have.
+        InputError: as `connect`, `list_offers` and `select_offers`, or a program that a host does not have.
     """
-    check_names(specs, file)
     with connect(address) as client:
         owners = select_offers(list_offers(client), text)
         hosts = {offer.address: offer.host for offer in owners.values()}
         answers = _run_on_workers(client, check_programs, specs, file, workers=list(hosts), on_error="return")
         for worker, error in sorted(answers.items()):
             if isinstance(error, InputError):
-                raise InputError(
-                    f"{error.found}, which is not there on the host {hosts[worker]}",
-                    error.expected,
-                    error.action,
-                    file=error.file,
-                    row=error.row,
-                    column=error.column,
-                )
+                found = f"{error.found}, which is not there on the host {hosts[worker]}"
+                raise InputError(**{**vars(error), "found": found})
     return list(owners)

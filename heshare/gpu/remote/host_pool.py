@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from heshare.errors import DeviceError
-from heshare.gpu.executor.gpu_readings import Timeouts
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.remote.host_actor import CLOSING_S, HostActor
 from heshare.gpu.remote.host_offers import ANSWER_S, HostOffer, connect, list_offers, select_offers
-from heshare.gpu.remote.remote_client import RemoteDevice, RemoteHost, lost_device
+from heshare.gpu.remote.remote_client import RemoteDevice, RemoteHost
 from heshare.gpu.remote.remote_messages import GpuCommand, HostLostError, HostReply, OpenRequest, RemoteGpu
-from heshare.gpu.workers.job_process import AssignedJob
 
 OPENING_S = 120.0
 """How long a host may take to take its GPUs, s: locks are waited for, and MPS daemons started."""
@@ -26,90 +25,57 @@ OPENING_S = 120.0
 _CLOCK_SAMPLES = 5
 
 
+@dataclass(eq=False, kw_only=True)
 class HostPool(GpuSet):
-    """GPUs of several hosts.
+    """GPUs of several hosts. A known GPU that no worker offers any more is lost.
 
-    Args:
+    Attributes:
         address: the scheduler, `dask://host:port`.
-        uuids, jobs, now_s, allow_clocks, timeouts: as `GpuSet`.
         name: of the run; the hosts keep its outputs under that name.
-        known: of a run that is resumed, the name and the host of each GPU that it had; a GPU that no worker offers any
-            more is lost.
 
-    Raises:
+    Raises (at the begin of the `with`):
         InputError: as `connect`, `list_offers` and `select_offers`.
         DeviceError: a host refuses, or is lost while it takes its GPUs.
-        Interrupted: a signal ended the run.
     """
 
-    def __init__(
-        self,
-        address: str,
-        uuids: Sequence[str],
-        jobs: Mapping[int, AssignedJob],
-        name: str,
-        now_s: Callable[[], float],
-        *,
-        allow_clocks: bool,
-        timeouts: Timeouts,
-        known: Mapping[str, tuple[str, str]] | None = None,
-    ) -> None:
-        super().__init__(uuids, jobs, now_s, allow_clocks=allow_clocks, timeouts=timeouts)
-        self._address, self._name, self._known = address, name, known or {}
-        self._hosts: list[RemoteHost] = []
-        self._counters_j: dict[str, float | None] = {}
-
-    def counters_j(self) -> list[float | None]:
-        """Return each GPU's energy since its driver was loaded, when it was taken, J; None where that is unknown."""
-        return [self._counters_j.get(uuid) for uuid in self._uuids]
+    address: str
+    name: str
 
     def _open(self, exits: ExitStack) -> None:
-        dask = exits.enter_context(connect(self._address))
+        dask = exits.enter_context(connect(self.address))
         offers = list_offers(dask)
         offered = {uuid for offer in offers for uuid in offer.uuids}
-        present = [uuid for uuid in self._uuids if uuid in offered or uuid not in self._known]
-        owners = select_offers(offers, ",".join(f"nvml:{uuid}" for uuid in present or self._uuids))
+        present = [uuid for uuid in self.uuids if uuid in offered or uuid not in self.known]
+        owners = select_offers(offers, ",".join(f"nvml:{uuid}" for uuid in present or self.uuids))
         clients = [
-            DaskHostClient(dask, offer, f"heshare-{self.token}-{number}", self._timeouts.nvml_s)
+            DaskHostClient(dask, offer, f"heshare-{self.token}-{number}", self.timeouts.nvml_s)
             for number, offer in enumerate({offer.address: offer for offer in owners.values()}.values())
         ]
         exits.push(lambda kind, error, trace: _close_all(clients, error))
-        exits.callback(self._close_hosts)
-        self._open_hosts(clients, owners)
-        by_uuid: dict[str, RemoteDevice] = {device.uuid: device for host in self._hosts for device in host.devices}
-        for uuid in self._uuids:
-            if uuid not in present:
-                name, host = self._known[uuid]
-                reason = f"host {host} was lost: no worker offers its GPU any more"
-                by_uuid[uuid] = lost_device(name, uuid, host, reason, self._now_s)
-                exits.callback(by_uuid[uuid].close)
-        self.devices = [by_uuid[uuid] for uuid in self._uuids]
-
-    def _open_hosts(self, clients: Sequence[DaskHostClient], owners: Mapping[str, HostOffer]) -> None:
-        """Have every host take its GPUs, all at once.
-
-        Raises:
-            DeviceError: one refuses, or is lost.
-        """
-        replies = [client.call("open", self._open_request(client, owners)) for client in clients]
+        devices: dict[str, RemoteDevice] = {}
+        counters_j: dict[str, float | None] = {}
+        # All hosts take their GPUs at the same time.
+        replies = [client.call("request", self._open_request(client, owners)) for client in clients]
         for client, reply in zip(clients, replies, strict=True):
             gpus: tuple[RemoteGpu, ...] | str = client.result(reply, OPENING_S)
             if isinstance(gpus, str):
                 raise DeviceError(f"{client.host}: {gpus}")
-            poll_s = self._timeouts.poll_s
-            host = RemoteHost(client.host, gpus, client.poll, self._now_s, self.attempts, poll_s=poll_s)
-            self._hosts.append(host)
-            self._counters_j |= {taken.uuid: taken.counter_j for taken in gpus}
+            poll_s = self.timeouts.poll_s
+            host = RemoteHost(client.host, gpus, client.poll, self.now_s, self.attempts, poll_s=poll_s)
+            exits.callback(host.close)
+            devices |= {device.uuid: device for device in host.devices}
+            counters_j |= {taken.uuid: taken.counter_j for taken in gpus}
             client.subscribe(host)
+        for uuid in set(self.uuids) - set(present):
+            reason = f"host {self.known[uuid][1]} was lost: no worker offers its GPU any more"
+            devices[uuid] = self._lost_device(uuid, reason, exits)
+        self.devices = [devices[uuid] for uuid in self.uuids]
+        self.counters_j = [counters_j.get(uuid) for uuid in self.uuids]
 
     def _open_request(self, client: DaskHostClient, owners: Mapping[str, HostOffer]) -> OpenRequest:
         uuids = tuple(uuid for uuid, owner in owners.items() if owner.address == client.address)
-        offset_s = client.offset_s(self._now_s)
-        return OpenRequest(uuids, self._jobs, self._name, offset_s, self._clocks, self._timeouts)
-
-    def _close_hosts(self) -> None:
-        for host in self._hosts:
-            host.close()
+        offset_s = client.offset_s(self.now_s)
+        return OpenRequest(uuids, self.jobs, self.name, offset_s, self.allow_clocks, self.timeouts)
 
 
 class DaskHostClient:
@@ -120,6 +86,9 @@ class DaskHostClient:
         offer: the worker.
         topic: the events by which it reports news.
         timeout_s: how long it may take to answer once it has its GPUs, s.
+
+    Attributes:
+        lost: whether it no longer answers.
     """
 
     def __init__(self, dask: Any, offer: HostOffer, topic: str, timeout_s: float) -> None:
@@ -128,7 +97,7 @@ class DaskHostClient:
         self._future = dask.submit(
             HostActor, topic, actor=True, workers=[offer.address], allow_other_workers=False, pure=False, retries=0
         )
-        self._lost = False
+        self.lost = False
         self._actor: Any = None
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -164,12 +133,12 @@ class DaskHostClient:
                 raise self._lost_error(error) from error
 
     def poll(self, commands: Sequence[GpuCommand]) -> HostReply:
-        """Call `HostActor.poll` and return its reply.
+        """Have the host execute commands, and return its reply.
 
         Raises:
             HostLostError: as `result`.
         """
-        reply: HostReply = self.result(self.call("poll", list(commands)), self._timeout_s)
+        reply: HostReply = self.result(self.call("request", list(commands)), self._timeout_s)
         return reply
 
     def offset_s(self, now_s: Callable[[], float]) -> float:
@@ -187,24 +156,9 @@ class DaskHostClient:
         """Let notices of the host wake its devices."""
         self._dask.subscribe_topic(self._topic, lambda event: host.devices[event[1]].wake())
 
-    def begin_close(self) -> Any:
-        """Request that the host gives everything back; return the call, None if the host is lost."""
-        try:
-            return None if self._lost else self.call("close")
-        except HostLostError:
-            return None
-
-    def closing_error(self, reply: Any) -> str:
-        """Wait for a call of `begin_close`; return what went wrong, or an empty text."""
-        try:
-            text: str = "" if reply is None else self.result(reply, CLOSING_S + ANSWER_S)
-        except HostLostError as error:
-            return str(error)
-        return text and f"{self.host}: {text}"
-
     def _lost_error(self, reason: object) -> HostLostError:
         """Give up the host and return the error; Dask drops the actor there, and its host process cleans up."""
-        self._lost = True
+        self.lost = True
         if self._dask.status != "running":
             reason = "the Dask scheduler has gone"
         else:
@@ -222,8 +176,18 @@ def _close_all(clients: Sequence[DaskHostClient], error: BaseException | None) -
     Raises:
         DeviceError: one did not confirm that; where there is another error already, it gets a note instead.
     """
-    replies = [(client, client.begin_close()) for client in clients]
-    wrong = [text for client, reply in replies if (text := client.closing_error(reply))]
+    replies, wrong = [], []
+    for client in clients:
+        if not client.lost:
+            with suppress(HostLostError):
+                replies.append((client, client.call("close")))
+    for client, reply in replies:
+        try:
+            text = client.result(reply, CLOSING_S + ANSWER_S)
+        except HostLostError as lost:
+            wrong.append(str(lost))
+        else:
+            wrong += [f"{client.host}: {text}"] if text else []
     if wrong and error is None:
         raise DeviceError(f"{'; '.join(wrong)}. Run `heshare restore` there.")
     if wrong and error is not None:

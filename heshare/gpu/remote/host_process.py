@@ -1,8 +1,8 @@
 """The process that holds the GPUs of one host for a run: `python -m heshare.gpu.remote.host_process`.
 
-The host's Dask worker starts it. It takes the GPUs as a run on one machine does (locks, watchdog, note, MPS, clocks), and
-gives them back at the executor's request, or when the other end of its connection closes: that happens however the
-worker ends, and when Dask drops the actors of an executor that has died.
+The host's Dask worker starts it. It takes the GPUs as a run on one machine does (locks, watchdog, note, MPS, clocks),
+and gives them back at the executor's request, or when the other end of its connection closes: that happens however the
+worker ends, and when Dask drops the actors of an executor that has ended.
 """
 
 import contextlib
@@ -12,9 +12,10 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from heshare.devices.device import TaskFailure
 from heshare.errors import HeShareError
@@ -31,71 +32,64 @@ class HostGpus:
 
     Args:
         gpus: the GPUs, taken.
-        now_s: the time of the run, s.
     """
 
-    def __init__(self, gpus: LocalGpus, now_s: Callable[[], float]) -> None:
-        self.now_s = now_s
-        self._gpus, self._devices = gpus, gpus.devices
+    def __init__(self, gpus: LocalGpus) -> None:
+        self._gpus, self._devices, self._now_s = gpus, gpus.devices, gpus.now_s
         self._completed: list[list[int]] = [[] for _ in self._devices]
         self._failed: list[list[TaskFailure]] = [[] for _ in self._devices]
-        self._notes_sent = [0] * len(self._devices)
         self._due_s = [math.inf] * len(self._devices)
 
-    def remote_gpus(self) -> tuple[RemoteGpu, ...]:
-        """Return the GPUs as the executor sees them."""
-        return tuple(
-            RemoteGpu(device.gpu, device.uuid, device.sharing, counter_j)
-            for device, counter_j in zip(self._devices, self._gpus.counters_j(), strict=True)
-        )
+    def serve(self, connection: Connection, notices: int) -> None:
+        """Serve the executor until it requests the end.
 
-    def poll(self, commands: Sequence[GpuCommand]) -> HostReply:
+        Args:
+            connection: commands come in, replies go out.
+            notices: a descriptor that gets a byte, a device's index, when that device has news.
+
+        Raises:
+            EOFError, ConnectionError: the other end has closed.
+        """
+        while True:
+            # What becomes readable when a job's process ends.
+            owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
+            poll = select.poll()
+            for descriptor in (connection.fileno(), *owners):
+                poll.register(descriptor, select.POLLIN)
+            wait_s = min(max(0.0, min(self._due_s) - self._now_s()), _LONGEST_S)
+            ready = {descriptor for descriptor, _ in poll.poll(math.ceil(1e3 * wait_s))}
+            if connection.fileno() in ready:
+                commands = connection.recv()
+                if commands is None:
+                    return
+                connection.send(self._reply(commands))
+            ended, now_s = {owners[descriptor] for descriptor in ready & owners.keys()}, self._now_s()
+            for index, due_s in enumerate(self._due_s):
+                if (index in ended or due_s <= now_s) and self._advance(index):
+                    os.write(notices, bytes([index]))
+
+    def _reply(self, commands: Sequence[GpuCommand]) -> HostReply:
         """Execute commands, bring every device to the present, and report each."""
-        results: list[float | None] = []
+        result: Any = None
         refused = ""
         try:
             for command in commands:
-                results.append(self._execute(command))
+                if command.call == "start":
+                    # The executor counts attempts over all hosts; the launcher adds one to this number.
+                    self._gpus.attempts[command.arguments[0]] = command.attempt - 1
+                result = getattr(self._devices[command.gpu], command.call)(*command.arguments)
         except HeShareError as error:
             refused = str(error)
-        for index in range(len(self._devices)):
+        indices = range(len(self._devices))
+        for index in indices:
             self._advance(index)
-        reports = tuple(self._report(index) for index in range(len(self._devices)))
-        return HostReply(reports, tuple(results), refused)
-
-    def step(self, ended: Collection[int] = ()) -> list[int]:
-        """Advance the devices that are due, or on which a process has ended; return those that have news."""
-        now_s = self.now_s()
-        due = [index for index, due_s in enumerate(self._due_s) if index in ended or due_s <= now_s]
-        return [index for index in due if self._advance(index)]
-
-    def due_s(self) -> float:
-        """Return when the next device is due, s."""
-        return min(self._due_s)
-
-    def descriptors(self) -> dict[int, int]:
-        """Return the descriptors that become readable when a job's process ends, with the index of their device."""
-        return {descriptor: index for index, device in enumerate(self._devices) for descriptor in device.descriptors()}
-
-    def _execute(self, command: GpuCommand) -> float | None:
-        device = self._devices[command.gpu]
-        if command.call == "start":
-            # The executor counts attempts over all hosts; the launcher adds one to this number.
-            self._gpus.attempts[command.arguments[0]] = command.attempt - 1
-            device.start(*command.arguments)
-        elif command.call == "stop":
-            return device.stop(*command.arguments)
-        elif command.call == "set_clock":
-            device.set_clock(*command.arguments)
-        else:
-            device.stop_all()
-        return None
+        return HostReply(tuple(map(self._report, indices)), result, refused)
 
     def _advance(self, index: int) -> bool:
         """Bring a device to the present; return whether jobs ended or the GPU was lost."""
         device = self._devices[index]
         lost = device.lost
-        completed = device.advance(self.now_s())
+        completed = device.advance(self._now_s())
         failed = device.take_failures()
         self._completed[index] += completed
         self._failed[index] += failed
@@ -104,42 +98,15 @@ class HostGpus:
 
     def _report(self, index: int) -> StatusReport:
         device = self._devices[index]
+        reading = device.read()
         completed, self._completed[index] = tuple(self._completed[index]), []
         failed, self._failed[index] = tuple(self._failed[index]), []
         ended, device.ended = device.ended, {}
-        reading, next_s, attempts = device.read(), self._due_s[index], device.attempts()
-        notes = tuple(device.notes[self._notes_sent[index] :])
-        self._notes_sent[index] += len(notes)
+        notes, device.notes = tuple(device.notes), []
+        next_s, attempts = self._due_s[index], device.attempts()
         return StatusReport(
             reading, next_s, completed, failed, ended, attempts, device.idle_j, notes, device.lost, device.sharing
         )
-
-
-def serve_requests(gpus: HostGpus, connection: Connection, notices: int) -> None:
-    """Serve the executor until it requests the end.
-
-    Args:
-        gpus: the devices.
-        connection: commands come in, replies go out.
-        notices: a descriptor that gets a byte, a device's index, when that device has news.
-
-    Raises:
-        EOFError, ConnectionError: the other end has closed.
-    """
-    while True:
-        owners = gpus.descriptors()
-        poll = select.poll()
-        for descriptor in (connection.fileno(), *owners):
-            poll.register(descriptor, select.POLLIN)
-        wait_s = min(max(0.0, gpus.due_s() - gpus.now_s()), _LONGEST_S)
-        ready = {descriptor for descriptor, _ in poll.poll(math.ceil(1e3 * wait_s))}
-        if connection.fileno() in ready:
-            commands = connection.recv()
-            if commands is None:
-                return
-            connection.send(gpus.poll(commands))
-        for index in gpus.step({owners[descriptor] for descriptor in ready & owners.keys()}):
-            os.write(notices, bytes([index]))
 
 
 def outputs_folder(name: str) -> Path:
@@ -151,41 +118,33 @@ def run_host(connection: Connection, notices: int) -> int:
     """Take the GPUs, serve the executor, give them back; return the exit code, 0 if it requested the end."""
     try:
         request: OpenRequest | None = connection.recv()
-        if request is None:
-            connection.send(None)
-            return 0
+        if request is not None:
+            with _local_gpus(request) as gpus:
+                taken = zip(gpus.devices, gpus.counters_j, strict=True)
+                connection.send(tuple(RemoteGpu(one.gpu, one.uuid, one.sharing, counter_j) for one, counter_j in taken))
+                HostGpus(gpus).serve(connection, notices)
     except (EOFError, ConnectionError):
-        return 1  # the worker ended before anything was taken
-    offset_s = request.offset_s
-
-    def now_s() -> float:
-        return time.monotonic() + offset_s
-
-    ordered = False
-    gpus = LocalGpus(
-        request.uuids,
-        request.jobs,
-        outputs_folder(request.name),
-        now_s,
-        allow_clocks=request.allow_clocks,
-        timeouts=request.timeouts,
-    )
-    try:
-        with gpus, contextlib.suppress(EOFError, ConnectionError):
-            host = HostGpus(gpus, now_s)
-            connection.send(host.remote_gpus())
-            serve_requests(host, connection, notices)
-            ordered = True
+        return 1  # the worker ended, or dropped its actor
     except Interrupted as signal:
         return 128 + signal.number
     except HeShareError as error:
         with contextlib.suppress(ConnectionError):
             connection.send(str(error))
         return 2
-    if ordered:
-        # Only now, with everything given back, is the end confirmed.
-        connection.send(None)
-    return 0 if ordered else 1
+    # Only now, with everything given back, is the end confirmed.
+    connection.send(None)
+    return 0
+
+
+def _local_gpus(request: OpenRequest) -> LocalGpus:
+    return LocalGpus(
+        uuids=request.uuids,
+        jobs=request.jobs,
+        now_s=lambda: time.monotonic() + request.offset_s,
+        allow_clocks=request.allow_clocks,
+        timeouts=request.timeouts,
+        folder=outputs_folder(request.name),
+    )
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from typing import Any
 
 from heshare.devices.device import Reading, TaskFailure
 from heshare.errors import DeviceError
-from heshare.gpu.executor.gpu_readings import Timeouts
-from heshare.gpu.executor.job_on_gpu import Attempt
+from heshare.gpu.executor.executor_device import Attempt, Timeouts
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.world.gpu import Gpu
 
@@ -106,10 +105,10 @@ class HostReply:
 
     Attributes:
         reports: one for each of its GPUs.
-        results: what each command returned, in order.
+        result: what the last command returned.
         refused: why a command failed, so that those after it were not executed; empty if all were.
     """
 
     reports: tuple[StatusReport, ...]
-    results: tuple[Any, ...] = ()
+    result: Any = None
     refused: str = ""

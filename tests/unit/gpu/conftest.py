@@ -14,7 +14,7 @@ from support import fake_mps, kill_drill
 from support.fakenvml import FakeNvml, build, compiler
 
 from heshare.gpu.executor import execute
-from heshare.gpu.executor.gpu_readings import Timeouts
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.watchdog import run_notes
 from heshare.gpu.nvml import clock_lock
 from heshare.policies.registry import make

@@ -14,8 +14,8 @@ from support.kill_drill import UUID
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.executor import run_journal
+from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.gpu.executor.gpu_readings import Timeouts
 from heshare.gpu.executor.outcome import run_outcome
 from heshare.gpu.workers.worker_pool import ProcessLauncher
 

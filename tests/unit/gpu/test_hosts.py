@@ -1,4 +1,4 @@
-"""Jobs on the GPUs of several hosts, through a real Dask scheduler and real workers, over stand-ins for NVML and MPS."""
+"""Jobs on the GPUs of several hosts, through a real Dask scheduler and workers, over stand-ins for NVML and MPS."""
 
 from __future__ import annotations
 

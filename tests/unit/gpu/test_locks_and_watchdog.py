@@ -65,7 +65,7 @@ def test_cleanup_of_a_killed_run_and_none_after_a_dismissal(tmp_path):
     assert watchdog.run_notes() == [note.path]
     with pytest.raises(DeviceError, match=f"process {os.getpid()} .* goes on"):
         watchdog.clean_up(note)
-    gone = watchdog.RunNote(note.path, note.token, note.pid, note.started - 1, note.folder)
+    gone = watchdog.RunNote(note.token, note.pid, note.started - 1, note.folder)
     gone.write()
     (report,) = local_gpus.clean_up_killed_runs()
     assert (report.folder, report.ended, report.restored) == (str(tmp_path / "run"), 1, ())

@@ -1,0 +1,118 @@
+"""What the two kinds of GPU that run jobs, of this machine and of another host, have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.errors import DeviceError
+from heshare.world.gpu import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Waiting times of the executor, s.
+
+    Attributes:
+        poll_s: between two polls of a GPU while jobs run.
+        memory_s: for memory that another process holds.
+        nvml_s: for NVML calls that fail again and again, or a host that does not answer; then the GPU counts as lost.
+        shared_s: failures on one GPU within so long of each other are one failure of what they share.
+        grace_s: for a command to end after SIGTERM.
+    """
+
+    poll_s: float = 1.0
+    memory_s: float = 60.0
+    nvml_s: float = 30.0
+    shared_s: float = 2.0
+    grace_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The record of one attempt at a job.
+
+    Attributes:
+        number: from 1.
+        began_s: when its process had been started, s; NaN if it never was.
+        released_s: when it had loaded and was allowed to begin, s; NaN if it never was.
+        energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML does not
+            report the energy of one client, so this is an attribution, not a measurement.
+        exit_code: of its process, None where that does not apply.
+        log: its output.
+        sm_mhz: the clock at its end, MHz.
+        limits: what held the clock down while it ran.
+        gpu_j: the energy of the GPU by its end, J, on the account of its device.
+    """
+
+    number: int
+    began_s: float
+    released_s: float
+    energy_j: float
+    exit_code: int | None
+    log: str
+    sm_mhz: float
+    limits: tuple[str, ...]
+    gpu_j: float
+
+
+class ExecutorDevice:
+    """A GPU that runs jobs: a `Device` with accounts of its jobs and of its energy.
+
+    Args:
+        gpu, uuid: the GPU.
+        host: the name of its host; empty for this machine.
+        now_s: the time that all devices of the run share, s.
+        latest: a first reading.
+
+    Attributes:
+        latest: the latest reading of the GPU.
+        lost: why the GPU can no longer be used; empty as long as it can.
+        ended: the records of attempts that have ended, by task, until they are taken out.
+        idle_j: energy while nothing ran, J.
+        notes: notes for the operator, in order.
+    """
+
+    provenance = "measured"
+
+    def __init__(self, gpu: Gpu, uuid: str, host: str, now_s: Callable[[], float], latest: Reading) -> None:
+        self.gpu, self.uuid, self.host, self.latest = gpu, uuid, host, latest
+        self.lost = ""
+        self.ended: dict[int, Attempt] = {}
+        self.idle_j = 0.0
+        self.notes: list[str] = []
+        self._now_s = now_s
+        self._residents: dict[int, Any] = {}
+        self._failed: list[TaskFailure] = []
+
+    @property
+    def running(self) -> int:
+        """The number of jobs on it."""
+        return len(self._residents)
+
+    def note(self, text: str) -> None:
+        """Keep a note for the operator."""
+        self.notes.append(f"{self._now_s():.1f} s: {text}")
+
+    def take_failures(self) -> list[TaskFailure]:
+        """Return the attempts that failed since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def attempts(self) -> dict[int, Attempt]:
+        """Return the records so far of the attempts on it, by task."""
+        raise NotImplementedError
+
+    def shares_j(self) -> dict[int, float]:
+        """Return the energy so far of each job on it, and of those in `ended`, J."""
+        return {task: attempt.energy_j for task, attempt in (self.ended | self.attempts()).items()}
+
+    def _reading(self, progress: dict[int, Progress]) -> Reading:
+        """Return the latest reading with the present time and progress."""
+        latest = replace(self.latest, time_s=self._now_s(), residents=progress)
+        # The power of a lost GPU is unknown; no value is invented for it.
+        return replace(latest, power_w=0.0) if self.lost else latest
+
+    def _require_running(self, task_id: int) -> None:
+        if task_id not in self._residents:
+            raise DeviceError(f"{self.gpu.name} ({self.uuid}): no job {task_id} on it. Stop only what runs.")
