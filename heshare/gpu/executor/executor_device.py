@@ -16,7 +16,7 @@ class Timeouts:
     Attributes:
         poll_s: between two polls of a GPU while jobs run.
         memory_s: for memory that another process holds.
-        nvml_s: for NVML calls that fail again and again, or a host that does not answer; then the GPU counts as lost.
+        nvml_s: for NVML calls that fail again and again, or a host that does not reply; then the GPU counts as lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
     """

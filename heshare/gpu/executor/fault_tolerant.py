@@ -21,7 +21,6 @@ from heshare.policies.policy import (
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
 
 
 class FaultTolerantPolicy:
@@ -61,7 +60,10 @@ class FaultTolerantPolicy:
         self._suspects.update(event.alone)
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
         if event.lost and event.gpu in self._available:
-            self._remove(event.gpu)
+            self._available.remove(event.gpu)
+            if self._available:
+                cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
+                self._policy.reset(cluster, self._predictor, self._rng)
         if not self._available:
             return
         visible = self._visible(view)
@@ -71,12 +73,6 @@ class FaultTolerantPolicy:
         if not visible.waiting:
             yield from self._start_suspects(view)
 
-    def _remove(self, gpu: int) -> None:
-        self._available.remove(gpu)
-        if self._available:
-            cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
-            self._policy.reset(cluster, self._predictor, self._rng)
-
     def _visible(self, view: View) -> View:
         """Return the view of the policy: no suspects, no lost GPUs, no task that fits none of the others."""
         gpus: Sequence[GpuView] = view.gpus
@@ -85,7 +81,8 @@ class FaultTolerantPolicy:
             waiting = [task for task in waiting if task.id not in self._suspects]
         if len(self._available) < len(self._cluster):
             gpus = [replace(view.gpus[index], index=place) for place, index in enumerate(self._available)]
-            waiting = [task for task in waiting if self._fits(task)]
+            largest_mib = max(gpu.gpu.memory_mib for gpu in gpus)
+            waiting = [task for task in waiting if memory_mib(task.workload) <= largest_mib]
         return replace(view, waiting=waiting, gpus=gpus)
 
     def _translated(self, event: Event, visible: View) -> Event | None:
@@ -128,6 +125,3 @@ class FaultTolerantPolicy:
                 yield SetClock(gpu.index, None)
             self._alone[gpu.index] = task.id
             yield Start(task.id, gpu.index, 100)
-
-    def _fits(self, task: Task) -> bool:
-        return any(memory_mib(task.workload) <= self._cluster.gpus[index].memory_mib for index in self._available)

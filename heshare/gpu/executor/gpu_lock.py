@@ -1,4 +1,4 @@
-"""One run a GPU: a machine-wide lock for each UUID, held as long as a run or its watchdog lives."""
+"""One run a GPU: a machine-wide lock for each UUID, held until a run and its watchdog have ended."""
 
 import os
 import re
@@ -20,10 +20,7 @@ class GpuInUseError(DeviceError):
 
 
 class GpuLock(FileLock):
-    """The lock of one GPU; the watchdog of a run inherits its descriptor.
-
-    Args:
-        uuid: the GPU.
+    """The lock of the GPU with a UUID; the watchdog of a run inherits its descriptor.
 
     Raises:
         GpuInUseError: another run has it; the message names that run's process and command.
@@ -43,8 +40,8 @@ class GpuLock(FileLock):
         start_s = time.monotonic()
         while not self.acquire():
             holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
-            # A run that was killed leaves its GPU to its watchdog for a while, and takes a moment to die itself.
-            if time.monotonic() - start_s > (_CLEANUP_S if _dead(holder) else _EXIT_S):
+            # A run that was killed leaves its GPU to its watchdog for a while, and takes a moment to end itself.
+            if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
                 self.close()
                 raise GpuInUseError(
                     f"GPU {uuid}: another run has it: {holder or 'a process that has not written its name yet'}. "
@@ -56,7 +53,7 @@ class GpuLock(FileLock):
         os.pwrite(self.descriptor, f"process {os.getpid()}: {command}"[:4000].encode(), 0)
 
 
-def _dead(holder: str) -> bool:
+def _has_ended(holder: str) -> bool:
     """Return whether the process that a lock names has ended."""
     match = re.match(r"process (\d{1,9}):", holder)
     return match is not None and not alive(int(match[1]), started_at(int(match[1])))

@@ -24,7 +24,7 @@ class GpuSet:
     back.
 
     Attributes:
-        uuids: the GPUs.
+        uuids: of the GPUs.
         jobs: the jobs by task id.
         now_s: the time of the run, which all devices share, s.
         allow_clocks: let policies lock clocks.

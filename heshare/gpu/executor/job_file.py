@@ -1,4 +1,4 @@
-"""The reader of `jobs.yaml`: the jobs that an operator wants done, checked line by line before anything is started."""
+"""The reader of `jobs.yaml`: the jobs of an operator, checked line by line before anything is started."""
 
 import math
 import re

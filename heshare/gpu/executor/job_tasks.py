@@ -115,22 +115,16 @@ def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
         InputError: a program or a folder does not.
     """
     for spec in specs:
-        if spec.command and not spec.directory.is_dir():
-            found, expected, column = str(spec.directory), "a folder that exists", "directory"
-            action = "Make it, or correct the path."
-        elif spec.command and _program(spec) is None:
-            found, column = f"the program {spec.command[0]!r}", "command"
+        if not spec.command:
+            continue
+        if not spec.directory.is_dir():
+            found, action = str(spec.directory), "Make it, or correct the path."
+            raise InputError(found, "a folder that exists", action, file=file, row=spec.row, column="directory")
+        name, path = spec.command[0], dict(spec.environment).get("PATH", os.environ.get("PATH"))
+        if shutil.which(str(spec.directory / name) if os.sep in name else name, path=path) is None:
             expected = "a program on the PATH, or the path of one that may be executed"
             action = "Correct the command, or install the program."
-        else:
-            continue
-        raise InputError(found, expected, action, file=file, row=spec.row, column=column)
-
-
-def _program(spec: JobSpec) -> str | None:
-    name = spec.command[0]
-    path = dict(spec.environment).get("PATH", os.environ.get("PATH"))
-    return shutil.which(str(spec.directory / name) if os.sep in name else name, path=path)
+            raise InputError(f"the program {name!r}", expected, action, file=file, row=spec.row, column="command")
 
 
 def job_history(entries: Sequence[Mapping[str, Any]]) -> JobHistory:

@@ -78,10 +78,10 @@ class JobOnGpu:
         limit_s = self.job.spec.timeout_s
         return math.inf if limit_s is None or math.isnan(self.began_s) else self.began_s + limit_s
 
-    def begin_stop(self, failure: TaskFailure) -> None:
-        """Have its process ended, without waiting for that."""
+    def begin_stop(self, kind: str, reason: str, *, charged: bool = False, alone: bool = False) -> None:
+        """Have its process ended, without waiting for that; then the attempt has failed as `TaskFailure` describes."""
         if self.stopping is None and self.worker is not None:
-            self.failure = failure
+            self.failure = TaskFailure(self.task_id, kind, reason, charged, alone)
             self.close_descriptor()
             self.stopping = threading.Thread(target=self.worker.stop, daemon=True)
             self.stopping.start()
@@ -176,11 +176,7 @@ class LocalExecutorDevice(ExecutorDevice):
             self._handle(error)
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock; one that cannot be set is noted, and the GPU keeps its own.
-
-        Raises:
-            InputError: the clock is not on the grid.
-        """
+        """Request a clock of the grid; one that cannot be set is noted, and the GPU keeps its own."""
         if sm_mhz is not None:
             self.gpu.check_clock(sm_mhz)
         if self._clocks:
@@ -210,11 +206,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._try_start(resident)
 
     def stop(self, task_id: int) -> float:
-        """End a job; return the iterations that it did, which is none for a command.
-
-        Raises:
-            DeviceError: no such job runs here.
-        """
+        """End a job; return the iterations that it did, none for a command; an error as in `Device.stop`."""
         self._require_running(task_id)
         self._divide_energy()
         resident = self._residents[task_id]
@@ -224,7 +216,7 @@ class LocalExecutorDevice(ExecutorDevice):
         """End every job, all at once."""
         self._divide_energy()
         for resident in self._residents.values():
-            resident.begin_stop(TaskFailure(resident.task_id, "lost", "the run ended", charged=False))
+            resident.begin_stop("lost", "the run ended")
         self._join_stopping()
         self._divide_energy()
         for resident in list(self._residents.values()):
@@ -268,8 +260,7 @@ class LocalExecutorDevice(ExecutorDevice):
         now_s = self._now_s()
         for resident in self._residents.values():
             if resident.stopping is None and now_s >= resident.deadline_s():
-                reason = f"took longer than its {resident.job.spec.timeout_s:g} s"
-                resident.begin_stop(TaskFailure(resident.task_id, "timeout", reason))
+                resident.begin_stop("timeout", f"took longer than its {resident.job.spec.timeout_s:g} s", charged=True)
         self._release_loaded(now_s)
         return [resident.task_id for resident in completed]
 
@@ -356,8 +347,7 @@ class LocalExecutorDevice(ExecutorDevice):
         recent = self._now_s() - self._first_failure[0] <= self._timeouts.shared_s
         alone = not recent and self.running == 1
         for resident in self._residents.values():
-            reason = f"the MPS server of {self.uuid} went down"
-            resident.begin_stop(TaskFailure(resident.task_id, "shared", reason, charged=False, alone=alone))
+            resident.begin_stop("shared", f"the MPS server of {self.uuid} went down", alone=alone)
         self._join_stopping()
         self._collect_failures()
         self.note(f"the MPS server of {self.uuid} went down and was started again")
@@ -391,7 +381,7 @@ class LocalExecutorDevice(ExecutorDevice):
             self.idle_j += spent_j
         if self.lost:
             for resident in self._residents.values():
-                failure = TaskFailure(resident.task_id, "lost", f"{self.uuid} was lost", charged=False)
-                resident.begin_stop(failure)
+                reason = f"{self.uuid} was lost"
+                resident.begin_stop("lost", reason)
                 # A job that still waits for memory has no process to end, and fails at once.
-                resident.failure = resident.failure or failure
+                resident.failure = resident.failure or TaskFailure(resident.task_id, "lost", reason, charged=False)

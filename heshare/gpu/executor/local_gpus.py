@@ -1,7 +1,7 @@
 """The GPUs of a run on this machine, taken and given back: locks, watchdog and note before MPS and clocks."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ class LocalGpus(GpuSet):
         exits.callback(note.path.unlink, missing_ok=True)
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
-        # A signal that came while a process was being started leaves one that no device knows of.
+        # A signal that came while a process was being started leaves one that is on no device.
         exits.callback(end_marked, self.token)
         for uuid in self.uuids:
             try:
@@ -89,7 +89,12 @@ class LocalGpus(GpuSet):
                 self.devices.append(self._lost_device(uuid, str(error), exits))
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
-        self.counters_j = _counters_j(self.uuids)
+        with Nvml() as nvml:
+            for uuid in self.uuids:
+                try:
+                    self.counters_j.append(nvml.card(uuid).energy_j())
+                except DeviceError:
+                    self.counters_j.append(None)
 
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)
@@ -115,17 +120,6 @@ class LocalGpus(GpuSet):
             device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
         exits.callback(device.stop_all)
         return device
-
-
-def _counters_j(uuids: Sequence[str]) -> list[float | None]:
-    counters_j: list[float | None] = []
-    with Nvml() as nvml:
-        for uuid in uuids:
-            try:
-                counters_j.append(nvml.card(uuid).energy_j())
-            except DeviceError:
-                counters_j.append(None)
-    return counters_j
 
 
 def clock_refusal(device: NvmlDevice) -> str:

@@ -20,7 +20,7 @@ _OWN_CLOCK = (
 _NOTHING_YET: dict[str, Any] = {"energy_j": 0.0, "idle_j": 0.0, "shares_j": {}}
 _SHARES = (
     "Energy of a GPU is its own counter's. Energy of a job is its share of it, equal among those that ran at each "
-    "moment: no counter tells the energy of one MPS client."
+    "moment: no counter reports the energy of one MPS client."
 )
 
 
@@ -82,8 +82,7 @@ def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
             ends[end["job"]].append((session["at"] - sessions[0]["at"], end))
     assigned = assigned_jobs(specs_from_json(run["jobs"]))
     jobs = pd.DataFrame([_job_row(job, ends[job.key], history) for job in assigned])
-    uuids = [gpu["uuid"] for gpu in sessions[0]["gpus"]] if sessions else []
-    gpus = pd.DataFrame([_gpu_row(index, uuid, sessions) for index, uuid in enumerate(uuids)])
+    gpus = pd.DataFrame([_gpu_row(index, sessions) for index in range(len(sessions[0]["gpus"]) if sessions else 0)])
     notes = [
         f"session {number}, GPU {note['gpu']}: {note['text']}" if note["gpu"] is not None else note["text"]
         for number, session in enumerate(sessions, start=1)
@@ -134,7 +133,7 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, Mapping[str, Any]]], 
     }
 
 
-def _gpu_row(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _gpu_row(index: int, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     completed_j = lost_j = idle_j = between_j = 0.0
     clocks_mhz: list[float] = []
     limits: set[str] = set()
@@ -153,7 +152,7 @@ def _gpu_row(index: int, uuid: str, sessions: Sequence[Mapping[str, Any]]) -> di
     opened = sessions[0]["gpus"][index]
     return {
         "gpu": index,
-        "uuid": uuid,
+        "uuid": opened["uuid"],
         "name": opened["name"],
         "energy_j": completed_j + lost_j + idle_j,
         "completed_j": completed_j,
@@ -185,10 +184,7 @@ def _totals(
 ) -> dict[str, float | int | str]:
     counts = jobs["outcome"].value_counts()
     ends_s = [session["at"] + end["end_s"] for session in sessions for end in session["ends"]]
-    energy = {
-        name: float(gpus[name].sum(skipna=False)) if len(gpus) else 0.0
-        for name in ("energy_j", "completed_j", "lost_j", "idle_j", "between_j")
-    }
+    energies = ("energy_j", "completed_j", "lost_j", "idle_j", "between_j")
     return {
         "policy": str(run["policy"]),
         "jobs": len(jobs),
@@ -199,6 +195,6 @@ def _totals(
         "avg_waiting_s": float(jobs["waiting_s"].mean()),
         "avg_execution_s": float(jobs["execution_s"].mean()),
         "makespan_s": max(ends_s) - sessions[0]["at"] if ends_s else math.nan,
-        **energy,
+        **{name: float(gpus[name].sum(skipna=False)) if len(gpus) else 0.0 for name in energies},
         "provenance": "measured",
     }

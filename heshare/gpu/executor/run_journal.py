@@ -35,15 +35,17 @@ class RunJournal(Journal):
 
     def __init__(self, folder: Path, run: Mapping[str, Any] | None, *, full_disk_s: float = FULL_DISK_S) -> None:
         path = folder / NAME
+        action = "Name the folder of a run, or start one with its jobs.yaml."
+        no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
         if run is None and not (path.exists() and path.stat().st_size > 0):
-            raise _no_run(path)
+            raise no_run
         self._full_disk_s = full_disk_s
         super().__init__(path, "run")
         try:
             if run is not None:
                 self._begin(run)
             elif not self.entries:
-                raise _no_run(path)
+                raise no_run
         except BaseException:
             self.close()
             raise
@@ -86,8 +88,3 @@ def read(folder: Path) -> list[dict[str, Any]]:
         InputError: as `read_journal`.
     """
     return read_journal(folder / NAME, "run")
-
-
-def _no_run(path: Path) -> InputError:
-    action = "Name the folder of a run, or start one with its jobs.yaml."
-    return InputError("no journal of a run", "the folder of a run", action, file=path)

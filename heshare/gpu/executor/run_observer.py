@@ -1,8 +1,8 @@
 """Observer of a run on real GPUs: journal its decisions, results and energy, wait for processes, show progress."""
 
 import math
-import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing import connection
 from typing import Any, TextIO
 
 from heshare.devices.device import TaskFailure
@@ -22,8 +22,6 @@ class JournalingObserver(Observer):
     """The observer that keeps a run's journal.
 
     Args:
-        journal: the journal.
-        jobs: the jobs by task id.
         now_s: the time that the devices share, s.
         history: of the run's earlier sessions; the results of this one are added to it.
         stream: where progress goes, or None.
@@ -100,18 +98,15 @@ class JournalingObserver(Observer):
 
     def wait(self, until_s: float) -> Iterable[int]:
         """Wait for the time or for news of a device; meanwhile journal the accounts and show progress."""
-        poll = select.poll()
         owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
-        for descriptor in owners:
-            poll.register(descriptor, select.POLLIN)
         while (left_s := until_s - self._now_s()) > 0:
-            ready = poll.poll(math.ceil(min(left_s, SAMPLE_S) * 1e3))
+            ready = set(connection.wait(owners, min(left_s, SAMPLE_S)))
             if self._now_s() >= self._next_sample_s:
                 self._next_sample_s = self._now_s() + SAMPLE_S
                 self.sample()
             self._show_progress()
             if ready:
-                return sorted({owners[descriptor] for descriptor, _ in ready})
+                return sorted({index for descriptor, index in owners.items() if descriptor in ready})
         return ()
 
     def sample(self, *, sync: bool = False, fresh: bool = False) -> None:

@@ -18,8 +18,8 @@ from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.executor.job_tasks import check_programs
 from heshare.gpu.nvml.probe import probe
 
-ANSWER_S = 30.0
-"""How long the scheduler, or an idle worker, may take to answer, s."""
+REPLY_S = 30.0
+"""How long the scheduler, or an idle worker, may take to reply, s."""
 
 _COLUMN = "--hosts"
 _START = "On each host: dask worker SCHEDULER --nworkers 1 --nthreads 1."
@@ -44,11 +44,11 @@ class HostOffer:
 
 
 @contextmanager
-def connect(address: str, *, timeout_s: float = ANSWER_S) -> Iterator[Any]:
+def connect(address: str, *, timeout_s: float = REPLY_S) -> Iterator[Any]:
     """Yield a client of the scheduler at `dask://host:port`.
 
     Raises:
-        InputError: another form, no scheduler answers, or Dask is not installed.
+        InputError: another form, no scheduler replies, or Dask is not installed.
     """
     if not address.startswith("dask://") or len(address) == len("dask://"):
         expected, action = "dask://HOST:PORT, a Dask scheduler", "Name the scheduler that the hosts joined."
@@ -63,48 +63,53 @@ def list_offers(client: Any) -> list[HostOffer]:
     A worker that declares resources named by UUIDs offers these GPUs only.
 
     Raises:
-        InputError: no worker, or one that does not answer or does not run this version of heshare.
+        InputError: no worker, or one that does not reply or does not run this version of heshare.
     """
-    answers = _run_on_workers(client, _describe, on_error="return")
-    if not answers:
+    replies = _run_on_workers(client, _describe, on_error="return")
+    if not replies:
         raise InputError("a scheduler without workers", "one worker a host", _START, column=_COLUMN)
     versions = required_versions()
-    for address, answer in sorted(answers.items()):
-        if not isinstance(answer, dict):
-            missing = "No module named 'heshare'" in str(answer)
-            found = "no heshare" if missing else f"what does not answer ({type(answer).__name__}: {answer})"
+    for address, reply in sorted(replies.items()):
+        if not isinstance(reply, dict):
+            missing = "No module named 'heshare'" in str(reply)
+            found = "no heshare" if missing else f"what does not answer ({type(reply).__name__}: {reply})"
             expected = f"heshare {versions['version']} there"
             raise InputError(f"{found} on the worker {address}", expected, _INSTALL, column=_COLUMN)
-        wrong = [f"{name} {answer[name]}" for name, version in versions.items() if answer[name] != version]
+        wrong = [f"{name} {reply[name]}" for name, version in versions.items() if reply[name] != version]
         if wrong:
             expected = ", ".join(f"{name} {version}" for name, version in versions.items()) + ", as here"
             raise InputError(f"{' and '.join(wrong)} on the worker {address}", expected, _INSTALL, column=_COLUMN)
-    hosts = Counter(machine["host"] for machine in answers.values())
-    offers = [_offer(address, machine, hosts[machine["host"]] > 1) for address, machine in answers.items()]
+    counts = Counter(machine["host"] for machine in replies.values())
+    offers = []
+    for address, machine in replies.items():
+        present = [str(gpu["uuid"]) for gpu in machine["gpus"] if gpu["uuid"] is not None]
+        uuids = tuple(uuid for uuid in present if not machine["declared"] or uuid in machine["declared"])
+        host = f"{machine['host']} ({address})" if counts[machine["host"]] > 1 else machine["host"]
+        offers.append(HostOffer(host, address, uuids, machine))
     return sorted(offers, key=lambda offer: offer.host)
 
 
 def _run_on_workers(client: Any, function: Callable[..., object], *arguments: object, **options: Any) -> dict[str, Any]:
-    """Return the answer of every worker, by address.
+    """Return the reply of every worker, by address.
 
     `Client.run` waits for a worker that hangs without end, so it runs in a thread that may be left behind.
     """
-    answers: Future[dict[str, Any]] = Future()
+    replies: Future[dict[str, Any]] = Future()
 
     def run() -> None:
         try:
-            answers.set_result(client.run(function, *arguments, **options))
+            replies.set_result(client.run(function, *arguments, **options))
         except BaseException as error:
-            answers.set_exception(error)
+            replies.set_exception(error)
 
     Thread(target=run, daemon=True).start()
     try:
-        return answers.result(ANSWER_S)
+        return replies.result(REPLY_S)
     except TimeoutError:
-        if answers.done():
+        if replies.done():
             raise
         workers = ", ".join(sorted(client.scheduler_info(n_workers=-1)["workers"]))
-        found = f"no answer within {ANSWER_S:g} s from all of the workers {workers}"
+        found = f"no answer within {REPLY_S:g} s from all of the workers {workers}"
         raise InputError(found, "workers that run", _START, column=_COLUMN) from None
 
 
@@ -119,13 +124,6 @@ def _describe(dask_worker: Any = None) -> dict[str, Any]:
 def required_versions() -> dict[str, str]:
     """Return the versions that must be the same on every host."""
     return {"version": __version__, "python": ".".join(platform.python_version_tuple()[:2])}
-
-
-def _offer(address: str, machine: dict[str, Any], twice: bool) -> HostOffer:
-    present = [str(gpu["uuid"]) for gpu in machine["gpus"] if gpu["uuid"] is not None]
-    uuids = tuple(uuid for uuid in present if not machine["declared"] or uuid in machine["declared"])
-    host = f"{machine['host']} ({address})" if twice else machine["host"]
-    return HostOffer(host, address, uuids, machine)
 
 
 def select_offers(offers: Sequence[HostOffer], text: str) -> dict[str, HostOffer]:
@@ -170,8 +168,8 @@ def select_checked_gpus(address: str, text: str, specs: Sequence[JobSpec], file:
     with connect(address) as client:
         owners = select_offers(list_offers(client), text)
         hosts = {offer.address: offer.host for offer in owners.values()}
-        answers = _run_on_workers(client, check_programs, specs, file, workers=list(hosts), on_error="return")
-        for worker, error in sorted(answers.items()):
+        replies = _run_on_workers(client, check_programs, specs, file, workers=list(hosts), on_error="return")
+        for worker, error in sorted(replies.items()):
             if isinstance(error, InputError):
                 found = f"{error.found}, which is not there on the host {hosts[worker]}"
                 raise InputError(**{**vars(error), "found": found})

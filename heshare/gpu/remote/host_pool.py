@@ -15,7 +15,7 @@ from typing import Any
 from heshare.errors import DeviceError
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.remote.host_actor import CLOSING_S, HostActor
-from heshare.gpu.remote.host_offers import ANSWER_S, HostOffer, connect, list_offers, select_offers
+from heshare.gpu.remote.host_offers import REPLY_S, HostOffer, connect, list_offers, select_offers
 from heshare.gpu.remote.remote_client import RemoteDevice, RemoteHost
 from heshare.gpu.remote.remote_messages import GpuCommand, HostLostError, HostReply, OpenRequest, RemoteGpu
 
@@ -29,13 +29,12 @@ _CLOCK_SAMPLES = 5
 class HostPool(GpuSet):
     """GPUs of several hosts. A known GPU that no worker offers any more is lost.
 
+    The begin of the `with` raises `DeviceError` where a host refuses, or is lost while it takes its GPUs, and
+    `InputError` as `connect`, `list_offers` and `select_offers`.
+
     Attributes:
         address: the scheduler, `dask://host:port`.
         name: of the run; the hosts keep its outputs under that name.
-
-    Raises (at the begin of the `with`):
-        InputError: as `connect`, `list_offers` and `select_offers`.
-        DeviceError: a host refuses, or is lost while it takes its GPUs.
     """
 
     address: str
@@ -85,10 +84,10 @@ class DaskHostClient:
         dask: the client of the scheduler.
         offer: the worker.
         topic: the events by which it reports news.
-        timeout_s: how long it may take to answer once it has its GPUs, s.
+        timeout_s: how long it may take to reply once it has its GPUs, s.
 
     Attributes:
-        lost: whether it no longer answers.
+        lost: whether it no longer replies.
     """
 
     def __init__(self, dask: Any, offer: HostOffer, topic: str, timeout_s: float) -> None:
@@ -108,7 +107,7 @@ class DaskHostClient:
         """
         try:
             if self._actor is None:
-                self._actor = self._future.result(timeout=ANSWER_S)
+                self._actor = self._future.result(timeout=REPLY_S)
             return getattr(self._actor, method)(*arguments)
         except Exception as error:
             raise self._lost_error(error) from error
@@ -117,14 +116,14 @@ class DaskHostClient:
         """Wait for and return the result of a call.
 
         Raises:
-            HostLostError: the worker has ended, or does not answer in time.
+            HostLostError: the worker has ended, or does not reply in time.
         """
         until = time.monotonic() + timeout_s
         while True:
             try:
                 return reply.result(timeout=min(0.5, timeout_s))
             except TimeoutError:
-                # Dask never answers a call to a worker that ended in the meantime.
+                # Dask never completes a call to a worker that ended in the meantime.
                 if self._future.status != "finished":
                     raise self._lost_error(RuntimeError(self._future.status)) from None
                 if time.monotonic() >= until:
@@ -133,11 +132,7 @@ class DaskHostClient:
                 raise self._lost_error(error) from error
 
     def poll(self, commands: Sequence[GpuCommand]) -> HostReply:
-        """Have the host execute commands, and return its reply.
-
-        Raises:
-            HostLostError: as `result`.
-        """
+        """Have the host execute commands, and return its reply; an error as in `result`."""
         reply: HostReply = self.result(self.call("request", list(commands)), self._timeout_s)
         return reply
 
@@ -146,7 +141,7 @@ class DaskHostClient:
         samples = []
         for _ in range(_CLOCK_SAMPLES):
             sent_s = now_s()
-            there_s: float = self.result(self.call("time_s"), ANSWER_S)
+            there_s: float = self.result(self.call("time_s"), REPLY_S)
             received_s = now_s()
             samples.append((received_s - sent_s, (sent_s + received_s) / 2 - there_s))
         # That of the shortest round trip.
@@ -183,7 +178,7 @@ def _close_all(clients: Sequence[DaskHostClient], error: BaseException | None) -
                 replies.append((client, client.call("close")))
     for client, reply in replies:
         try:
-            text = client.result(reply, CLOSING_S + ANSWER_S)
+            text = client.result(reply, CLOSING_S + REPLY_S)
         except HostLostError as lost:
             wrong.append(str(lost))
         else:

@@ -9,12 +9,10 @@ import contextlib
 import math
 import os
 import re
-import select
 import sys
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from heshare.devices.device import TaskFailure
@@ -28,11 +26,7 @@ _LONGEST_S = 10.0
 
 
 class HostGpus:
-    """The devices of one host: jobs run on without the executor, and news is kept until it polls.
-
-    Args:
-        gpus: the GPUs, taken.
-    """
+    """The devices of one host: jobs run on without the executor, and news is kept until it polls."""
 
     def __init__(self, gpus: LocalGpus) -> None:
         self._gpus, self._devices, self._now_s = gpus, gpus.devices, gpus.now_s
@@ -53,17 +47,14 @@ class HostGpus:
         while True:
             # What becomes readable when a job's process ends.
             owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
-            poll = select.poll()
-            for descriptor in (connection.fileno(), *owners):
-                poll.register(descriptor, select.POLLIN)
             wait_s = min(max(0.0, min(self._due_s) - self._now_s()), _LONGEST_S)
-            ready = {descriptor for descriptor, _ in poll.poll(math.ceil(1e3 * wait_s))}
-            if connection.fileno() in ready:
+            ready = set(wait([connection, *owners], wait_s))
+            if connection in ready:
                 commands = connection.recv()
                 if commands is None:
                     return
                 connection.send(self._reply(commands))
-            ended, now_s = {owners[descriptor] for descriptor in ready & owners.keys()}, self._now_s()
+            ended, now_s = {index for descriptor, index in owners.items() if descriptor in ready}, self._now_s()
             for index, due_s in enumerate(self._due_s):
                 if (index in ended or due_s <= now_s) and self._advance(index):
                     os.write(notices, bytes([index]))
@@ -109,11 +100,6 @@ class HostGpus:
         )
 
 
-def outputs_folder(name: str) -> Path:
-    """Return the folder in which a host keeps the outputs of a run; of the run's name, only safe characters."""
-    return state_folder() / "runs" / (re.sub(r"[^A-Za-z0-9_.-]", "-", name)[:100].strip(".") or "run")
-
-
 def run_host(connection: Connection, notices: int) -> int:
     """Take the GPUs, serve the executor, give them back; return the exit code, 0 if it requested the end."""
     try:
@@ -121,7 +107,7 @@ def run_host(connection: Connection, notices: int) -> int:
         if request is not None:
             with _local_gpus(request) as gpus:
                 taken = zip(gpus.devices, gpus.counters_j, strict=True)
-                connection.send(tuple(RemoteGpu(one.gpu, one.uuid, one.sharing, counter_j) for one, counter_j in taken))
+                connection.send(tuple(RemoteGpu(one.gpu, one.uuid, counter_j) for one, counter_j in taken))
                 HostGpus(gpus).serve(connection, notices)
     except (EOFError, ConnectionError):
         return 1  # the worker ended, or dropped its actor
@@ -137,13 +123,15 @@ def run_host(connection: Connection, notices: int) -> int:
 
 
 def _local_gpus(request: OpenRequest) -> LocalGpus:
+    # The outputs' folder has only safe characters of the run's name.
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", request.name)[:100].strip(".") or "run"
     return LocalGpus(
         uuids=request.uuids,
         jobs=request.jobs,
         now_s=lambda: time.monotonic() + request.offset_s,
         allow_clocks=request.allow_clocks,
         timeouts=request.timeouts,
-        folder=outputs_folder(request.name),
+        folder=state_folder() / "runs" / name,
     )
 
 

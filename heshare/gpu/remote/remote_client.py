@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
 Poll = Callable[[Sequence[GpuCommand]], HostReply]
-"""Sends commands to a host and returns its reply; raises `HostLostError` when it does not answer."""
+"""Sends commands to a host and returns its reply; raises `HostLostError` when it does not reply."""
 _FRESH_S = 0.05
 
 
@@ -34,7 +35,7 @@ class RemoteHost:
 
     Attributes:
         devices: one for each GPU, in order.
-        lost: why it no longer answers; empty as long as it does.
+        lost: why it no longer replies; empty as long as it does.
     """
 
     def __init__(
@@ -106,17 +107,11 @@ class RemoteHost:
 
 
 class RemoteDevice(ExecutorDevice):
-    """A GPU of another host.
-
-    Args:
-        host: its host.
-        index: its index among the host's GPUs of the run, from 0.
-        taken: the GPU.
-    """
+    """A GPU of another host; `index` is its index among the host's GPUs of the run, from 0."""
 
     def __init__(self, host: RemoteHost, index: int, taken: RemoteGpu) -> None:
         super().__init__(taken.gpu, taken.uuid, host.name, host.now_s, Reading(host.now_s(), None, 0.0, 0.0, 0.0))
-        self.sharing = taken.sharing
+        self.sharing = TIME_SLICE
         self._remote_host, self._index = host, index
         self._residents: dict[int, tuple[Progress, Attempt]] = {}
         self._completed: list[int] = []
@@ -129,11 +124,7 @@ class RemoteDevice(ExecutorDevice):
         self._remote_host.update(force=force)
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock, with the next poll.
-
-        Raises:
-            InputError: the clock is not on the grid.
-        """
+        """Request a clock, with the next poll; an error as in `Device.set_clock`."""
         if sm_mhz is not None:
             self.gpu.check_clock(sm_mhz)
         self._remote_host.send(GpuCommand(self._index, "set_clock", (sm_mhz,)))
@@ -148,11 +139,7 @@ class RemoteDevice(ExecutorDevice):
         self._remote_host.send(GpuCommand(self._index, "start", (task_id, workload, mps_pct, iterations), number))
 
     def stop(self, task_id: int) -> float:
-        """End a job; return the iterations that it did, which is none for a command.
-
-        Raises:
-            DeviceError: no such job runs here.
-        """
+        """End a job; return the iterations that it did, none for a command; an error as in `Device.stop`."""
         self._require_running(task_id)
         self._remote_host.send(GpuCommand(self._index, "stop", (task_id,)))
         done = self._remote_host.poll()
@@ -187,12 +174,9 @@ class RemoteDevice(ExecutorDevice):
         The host is not polled if that was done a moment ago and nothing has woken this device: so the commands for a
         batch stay together.
         """
-        try:
-            os.eventfd_read(self._wake)
-        except BlockingIOError:
-            woken = False
-        else:
-            woken = True
+        woken = 0
+        with suppress(BlockingIOError):
+            woken = os.eventfd_read(self._wake)
         if woken or not self._remote_host.fresh:
             self._remote_host.poll(by=self)
         completed, self._completed = self._completed, []
@@ -262,4 +246,4 @@ def lost_device(name: str, host: str, uuid: str, reason: str, now_s: Callable[[]
     def poll(commands: Sequence[GpuCommand]) -> HostReply:
         raise HostLostError(reason)
 
-    return RemoteHost(host, (RemoteGpu(gpu(name), uuid, TIME_SLICE, None),), poll, now_s, {}).devices[0]
+    return RemoteHost(host, (RemoteGpu(gpu(name), uuid, None),), poll, now_s, {}).devices[0]

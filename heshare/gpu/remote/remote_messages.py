@@ -12,7 +12,7 @@ from heshare.world.gpu import Gpu
 
 
 class HostLostError(DeviceError):
-    """A host no longer answers: its GPUs are lost to the run."""
+    """A host no longer replies: its GPUs are lost to the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,9 @@ class OpenRequest:
     """The request that a host takes GPUs for a run.
 
     Attributes:
-        uuids: the GPUs.
-        jobs: the jobs by task id.
+        uuids, jobs, allow_clocks, timeouts: as in `GpuSet`.
         name: of the run; its outputs are kept under that name.
         offset_s: difference between the time of the run and the host's monotonic clock, s.
-        allow_clocks: let policies lock clocks.
-        timeouts: how long to wait.
     """
 
     uuids: tuple[str, ...]
@@ -41,15 +38,12 @@ class RemoteGpu:
     """A GPU that a host has taken.
 
     Attributes:
-        gpu: its model, memory and clock grid.
-        uuid: of it.
-        sharing: `mps` or `time-slice`.
+        gpu, uuid: the GPU.
         counter_j: its energy since its driver was loaded, J; None where that is unknown.
     """
 
     gpu: Gpu
     uuid: str
-    sharing: str
     counter_j: float | None
 
 
@@ -60,7 +54,6 @@ class GpuCommand:
     Attributes:
         gpu: the index of the GPU among the host's GPUs of the run, from 0.
         call: a method of the device: `start`, `stop`, `set_clock` or `stop_all`.
-        arguments: its arguments.
         attempt: of a start, the number of the attempt.
     """
 
@@ -75,15 +68,11 @@ class StatusReport:
     """The status of one GPU, and what happened on it since the last report.
 
     Attributes:
-        reading: the latest.
         next_s: when there may be more to report, s; `inf` if nothing runs.
         completed: the jobs that completed, in order.
         failed: the attempts that failed.
-        ended: the records of the attempts that ended, by task.
-        attempts: the records so far of those that run, by task.
-        idle_j: energy while nothing ran, J.
-        notes: notes for the operator.
-        lost: why the GPU can no longer be used; empty as long as it can.
+        attempts: the records so far of the attempts that run, by task.
+        ended, idle_j, notes, lost: as in `ExecutorDevice`; notes since the last report.
         sharing: `mps` or `time-slice`, at present.
     """
 

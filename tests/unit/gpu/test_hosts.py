@@ -177,7 +177,7 @@ def heshare(cluster, *words):
 
 
 def test_list_offers_names_a_worker_that_hangs(cluster, monkeypatch):
-    monkeypatch.setattr(host_offers, "ANSWER_S", 1.0)
+    monkeypatch.setattr(host_offers, "REPLY_S", 1.0)
     cluster.hosts["beta"].process.send_signal(signal.SIGSTOP)
     try:
         with host_offers.connect(cluster.address) as client, pytest.raises(InputError, match="no answer within 1 s"):

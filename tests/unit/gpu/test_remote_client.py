@@ -38,7 +38,7 @@ class FakeHost:
         self.lost = self.refuses = False
         self.took_s = took_s
         self.host = RemoteHost(
-            "there", [RemoteGpu(CARD, f"GPU-{index}", "mps", 0.0) for index in range(gpus)], self.poll,
+            "there", [RemoteGpu(CARD, f"GPU-{index}", 0.0) for index in range(gpus)], self.poll,
             self.clock.now_s, dict.fromkeys(range(99), 0),
         )  # fmt: skip
 
