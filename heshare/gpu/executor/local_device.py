@@ -314,10 +314,10 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def _release_loaded(self, now_s: float) -> None:
         """Allow the jobs that load to begin once every one of them is ready, so that a batch begins together."""
-        loading = [resident for resident in self._residents.values() if resident.loading]
-        if all(resident.worker is not None and resident.worker.ready for resident in loading):
-            for resident in loading:
-                getattr(resident.worker, "go", lambda: None)()
+        loading = [(one, one.worker) for one in self._residents.values() if one.worker is not None and one.loading]
+        if all(worker.ready for _, worker in loading):
+            for resident, worker in loading:
+                worker.go()
                 resident.released_s = now_s
 
     def _collect_failures(self) -> None:
