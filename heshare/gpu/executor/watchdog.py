@@ -57,11 +57,15 @@ class RunNote:
         Raises:
             DeviceError: the folder cannot be written.
         """
-        try:
-            with files.atomic_path(self.path) as part, part.open("w", encoding="utf-8") as stream:
+
+        def write_synced(path: Path) -> None:
+            with path.open("w", encoding="utf-8") as stream:
                 stream.write(self.as_json())
                 stream.flush()
                 os.fsync(stream.fileno())
+
+        try:
+            files.write_atomic(self.path, write_synced)
         except OSError as error:
             raise DeviceError(
                 f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "
