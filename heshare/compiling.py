@@ -1,38 +1,35 @@
 """Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-if TYPE_CHECKING:
 
-    def compiled(function: _F) -> _F:
-        """Compile with numba, keep the result on disk, use strict IEEE arithmetic."""
-        ...
 
-    def allocation_free(function: _F) -> _F:
-        """Compile as `compiled` does, without reference counts: for functions that create no array."""
-        ...
+def _compiler(**options: Any) -> Callable[[_F], _F]:
+    return cast("Callable[[_F], _F]", njit(cache=True, fastmath=False, **options))
 
-    def inlined(function: _F) -> _F:
-        """Compile as `allocation_free` does, and copy the function into its callers."""
-        ...
-else:
-    compiled = njit(cache=True, fastmath=False)
-    # Numba counts the references to every array argument in every call. A function that only does arithmetic on many
-    # arrays spends most of its time on that, so the counting is switched off for it.
-    allocation_free = njit(cache=True, fastmath=False, _nrt=False)
-    # A call also copies the descriptors of all arrays of a tuple argument; an inlined function saves that.
-    inlined = njit(cache=True, fastmath=False, _nrt=False, inline="always")
+
+compiled = _compiler()
+"""Decorator: compile with numba, keep the result on disk, use strict IEEE arithmetic."""
+allocation_free = _compiler(_nrt=False)
+"""Decorator: compile as `compiled` does, without reference counts, for functions that create no array.
+
+Numba counts the references to every array argument in every call. A function that only does arithmetic on many arrays
+spends most of its time on that.
+"""
+inlined = _compiler(_nrt=False, inline="always")
+"""Decorator: compile as `allocation_free` does, and copy the function into its callers.
+
+A call also copies the descriptors of all arrays of a tuple argument; an inlined function saves that.
+"""
 
 
 def compiling() -> bool:
-    """Return whether numba compiles at all; with `NUMBA_DISABLE_JIT=1` the numpy forms do the work."""
+    """Return whether numba compiles at all; with `NUMBA_DISABLE_JIT=1` the numpy forms are used."""
     return not bool(getattr(config, "DISABLE_JIT"))  # noqa: B009 (numba sets its settings at run time)
 
 

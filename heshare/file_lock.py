@@ -1,4 +1,4 @@
-"""File locks of the operating system, which end with the last process that holds them, however it ends."""
+"""File locks of the operating system, which the system releases when the last process that holds them ends."""
 
 import fcntl
 import os
@@ -11,8 +11,8 @@ class FileLock:
     """An exclusive lock on a whole file; a process that inherits the descriptor holds it too.
 
     Args:
-        path: the file; made if it is not there.
-        mode: its permissions when it is made.
+        path: the file, which is created if it does not exist.
+        mode: its permissions when it is created.
         flags: further flags of `os.open`.
 
     Attributes:

@@ -35,8 +35,8 @@ class Journal:
         subject: the key of its first entry, such as `run`; a file that begins with anything else is refused.
 
     Attributes:
-        entries: the entries that it had when it was opened. A last line that a crash tore is left out: it never
-            counted, and the next entry takes its place.
+        entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next
+            entry overwrites it.
 
     Raises:
         InputError: it cannot be opened, another process writes it, it is no journal of the subject, or a line before
@@ -61,7 +61,7 @@ class Journal:
             raise
 
     def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
-        """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
+        """Write an entry, whole or not at all; with `sync` it and all entries before it are on disk when this returns.
 
         Raises:
             OSError: the disk is full, or fails.
@@ -75,7 +75,7 @@ class Journal:
             if sync:
                 os.fsync(self._lock.descriptor)
         except OSError:
-            # Half a line must not stay on a full disk, for a reader would take it for damage once another follows.
+            # Half a line must not stay on a full disk, since another line behind it would make it a damaged one.
             with suppress(OSError):
                 self._cut()
             raise
@@ -91,13 +91,13 @@ class Journal:
         self._lock.close()
 
     def _cut(self) -> None:
-        """Remove what stands behind the last whole entry, and go there."""
+        """Remove everything behind the last whole entry, and move to its end."""
         os.ftruncate(self._lock.descriptor, self._end)
         os.lseek(self._lock.descriptor, self._end, os.SEEK_SET)
 
 
 def read_journal(path: Path, subject: str) -> list[dict[str, Any]]:
-    """Return the entries of a journal without locking or changing it; a torn last line is left out.
+    """Return the entries of a journal without locking or changing it; an incomplete last line is left out.
 
     Raises:
         InputError: there is no such file, it is no journal of the subject, or a line before the last is damaged.
@@ -111,7 +111,7 @@ def read_journal(path: Path, subject: str) -> list[dict[str, Any]]:
 
 def _parse(content: bytes, path: Path, subject: str) -> tuple[list[dict[str, Any]], int]:
     """Return the entries, and how many bytes of the content they are."""
-    # What follows the last line end was torn off by a crash; so was a last line whose checksum is wrong.
+    # A crash has cut off what follows the last line end, and a last line whose checksum is wrong.
     lines = content.split(b"\n")[:-1]
     if lines and journal_entry(lines[-1]) is None:
         lines.pop()
@@ -123,7 +123,7 @@ def _parse(content: bytes, path: Path, subject: str) -> tuple[list[dict[str, Any
             action = "Restore the file, or begin again in another folder."
             raise InputError("a damaged line", f"the journal of a {subject}", action, file=path, row=row)
         entries.append(entry)
-    # Without a whole line this may be the torn first line of such a journal (a crash can leave zeros), or another file.
+    # Without a whole line this is the beginning of such a journal (a crash can leave zeros behind it), or another file.
     start, torn = b'{"%s":' % subject.encode(), content.rstrip(b"\0")
     if not entries and torn[: len(start)] != start[: len(torn)]:
         raise _no_journal(path, subject, 1)

@@ -1,4 +1,4 @@
-"""YAML files read so that an error names file, row and field; objects are never made of their tags."""
+"""Reader of YAML files: errors name file, row and field, and no YAML tag creates an object."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def read_values(path: Path, expected: str, action: str) -> Any:
 
 
 class YamlNode:
-    """A place in a YAML file.
+    """A node of a YAML file, with its place for messages.
 
     Args:
         file: the file.
         node: the node there.
-        column: how a message names the place, such as `jobs[2].retries`.
+        column: the name of the place in messages, such as `jobs[2].retries`.
     """
 
     def __init__(self, file: Path, node: yaml.Node, column: str) -> None:

@@ -15,7 +15,7 @@ Decide = Callable[[Event, View, TaskPredictions], Iterable[Action]]
 
 
 class FunctionPolicy:
-    """Policy of one function, without a state of its own.
+    """Policy that calls one function for every event and keeps no state.
 
     Args:
         decide: returns the actions for an event.

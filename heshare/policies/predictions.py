@@ -61,8 +61,8 @@ class TaskPredictions:
         """Return times per iteration, s, (c, r), and power, W, (c,), of r residents at each of c clocks of the GPU."""
         ordered = tuple(sorted(residents))
         if (ordered, gpu) not in self._sets:
-            answer = self._predictor.co_run([ordered] * len(gpu.clocks_mhz), gpu, gpu.clocks_mhz)
-            self._sets[ordered, gpu] = answer.time_s, answer.power_w
+            predicted = self._predictor.co_run([ordered] * len(gpu.clocks_mhz), gpu, gpu.clocks_mhz)
+            self._sets[ordered, gpu] = predicted.time_s, predicted.power_w
         times_s, power_w = self._sets[ordered, gpu]
         column = np.argsort(sorted(range(len(residents)), key=lambda index: residents[index]))
         return times_s[:, column], power_w

@@ -32,7 +32,7 @@ PUBLISHED = MappingProxyType(
         "HeShare": Traits(frequency=True, multi_task=True, heterogeneous=True),
     }
 )
-"""Table I of the paper. PWR's published code also lets tasks share a GPU, which the table leaves out."""
+"""Table I of the paper. PWR's published code also lets tasks share a GPU; the table does not say so."""
 
 _DESCRIPTION = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<parameters>[^()]*)\))?\s*$")
 _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}

@@ -20,10 +20,10 @@ _MAX_CHECKS_WITHOUT_PROGRESS = 10_000
 
 
 class Observer:
-    """An observer that does nothing; the executor's journal is a subclass."""
+    """Callbacks of a run, which do nothing here; the executor's subclass keeps a journal."""
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
-        """Process the answer of a policy to an event, before any of its actions is executed."""
+        """Process the actions that a policy returned for an event, before any of them is executed."""
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Process that a task has left a GPU (of a gang: the first one); `failed` if it failed there."""
@@ -45,13 +45,13 @@ class ActionExecutor:
 
     Attributes:
         policy: the policy's name, for messages.
-        tasks: of the run, task i with id i.
-        gpus: of the run.
+        tasks: the tasks of the run, task i with id i.
+        gpus: the GPUs of the run.
         clock: the time that the devices share.
         events: the queue of scheduled events.
-        recorder: of the timeline.
-        observer: of the run.
-        notify: reports an event to the policy and executes its answer.
+        recorder: records the timeline.
+        observer: is called with decisions and results.
+        notify: passes an event to the policy and executes its actions.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
         waiting: the tasks that wait.
         remaining: iterations still to do, by the id of a waiting task.

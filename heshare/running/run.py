@@ -67,8 +67,8 @@ def run(
     Args:
         tasks: the task set; task i has id i.
         cluster: the GPUs.
-        policy: which decides; it is reset first.
-        predictor: of the policy. What happens is decided by the devices.
+        policy: decides what starts where and when; it is reset first.
+        predictor: predicts for the policy. What happens depends on the devices alone.
         rng: the policy's randomness.
         devices: one for each GPU, in order; by default an emulated one each.
         clock: the time that the devices share; by default virtual.
@@ -76,8 +76,8 @@ def run(
         start_cost_s: time that a task holds its memory and does nothing whenever it starts or resumes on a GPU
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
-        observer: is called with decisions and results before they take effect; the executor's journal is one.
-        recorder: keeps what happens; by default the whole timeline.
+        observer: is called with decisions and results before they take effect, to journal them for example.
+        recorder: records what happens; by default the whole timeline.
 
     Returns:
         The run: per-task times, energies, timeline.
@@ -184,7 +184,7 @@ def _result(state: RunState, end_s: float) -> Run:
 
 
 def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
-    """Raise `InputError` for a task that the cluster can never hold, before a long run finds it."""
+    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it."""
     fitting_gpus: dict[Workload, int] = {}
     for task in tasks:
         workload = task.workload
@@ -209,7 +209,7 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
     if gang is not None:
         raise InputError(
             f"task {gang.id}, which runs on {gang.gpus} GPUs, under {policy.name}",
-            "tasks on one GPU: this policy knows no others",
+            "tasks on one GPU, since this policy runs no others",
             "Leave such tasks out, or take a policy that runs them, such as fifo, eaco or power-flow.",
             column="gpus",
         )
@@ -225,7 +225,7 @@ def _abandon(loop: Loop) -> None:
     """Stop everything on the devices of a run that failed, and close the recorder's files."""
     getattr(loop.recorder, "release", lambda: None)()
     for gpu in loop.gpus:
-        # The first failure is the one to report, not that of a device which fails again while it is stopped.
+        # The first failure is reported, not that of a device which fails again while it is stopped.
         with suppress(Exception):
             stop_all = getattr(gpu.device, "stop_all", None)
             if stop_all is not None:

@@ -1,1 +1,1 @@
-"""The nouns: GPUs, clusters, workloads, tasks and traces. Frozen, validated, no behaviour."""
+"""GPUs, clusters, workloads, tasks, task sets and job traces: validated data, most of it immutable."""
