@@ -60,7 +60,7 @@ def run(model, batch_size, precision, repeats, out):
     with Path(__file__).with_name("traced").open("a") as log:
         log.write(model + "\\n")
 
-main(run, lambda: None)
+main(sys.argv[1:], run, lambda: None)
 """
 
 

@@ -167,15 +167,7 @@ def run_live_comparison(
         measured[policy] = runs.run_policy(tasks, policy)
     simulated = {
         model: {
-            policy: simulate(
-                tasks,
-                cluster,
-                policy,
-                predictor=predictor(),
-                constants=constants,
-                loading=loading,
-                seed=config.seed,
-            )
+            policy: simulate(tasks, cluster, policy, predictor(), constants, loading, config.seed)
             for policy in config.policies
         }
         for model, constants in device_models(table).items()
@@ -208,7 +200,6 @@ def simulate(
     tasks: Sequence[Task],
     cluster: Cluster,
     policy: str,
-    *,
     predictor: Predictor,
     constants: Constants,
     loading: LoadingTimes,
@@ -216,14 +207,8 @@ def simulate(
 ) -> Run:
     """Return the run of the executor's tasks in virtual time.
 
-    Args:
-        tasks: the task set.
-        cluster: the GPUs as the executor describes them to policies.
-        policy: a name of the registry.
-        predictor: the policy's predictor.
-        constants: of the device model.
-        loading: times of starting and ending processes.
-        seed: the run's.
+    `cluster` has the GPUs as the executor describes them to policies, `constants` are those of the device model, and
+    `loading` has the times of starting and ending processes.
     """
     # The executor draws from the first of its seed's children in its first session.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])

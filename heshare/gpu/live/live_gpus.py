@@ -1,6 +1,5 @@
 """The GPUs of this machine that a live comparison uses, and the recording of their profiles."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -102,7 +101,7 @@ def record_profiles(
         DeviceError: a GPU refuses.
         InputError: too short a budget, or the folder belongs to another recording.
     """
-    tables: list[pd.DataFrame] = []
+    tables = []
     # Reversed, so that the first GPU of each type is the one that is kept.
     for _, live in sorted({live.gpu.name: live for live in reversed(gpus)}.items()):
         command = f"heshare live --budget {budget_s:g}s --seed {seed}" + (" --allow-clocks" if live.clocks else "")
@@ -128,6 +127,6 @@ def _is_recorded(path: Path, live: LiveGpu, command: str) -> bool:
     manifest_path = path.with_name(manifest.NAME)
     if not (path.is_file() and manifest_path.is_file()):
         return False
-    recorded = json.loads(manifest_path.read_text(encoding="utf-8"))
+    recorded = manifest.read(manifest_path)
     same_gpu = all(recorded["device"].get(name) == live.facts.get(name) for name in ("uuid", "driver"))
     return same_gpu and recorded["command"] == command

@@ -54,16 +54,10 @@ def recorded_batch_sizes(table: pd.DataFrame, cluster: Cluster) -> tuple[int, ..
     Raises:
         InputError: there is none.
     """
-    alone = table[is_reference(table) & (table["precision"] == "fp32")]
+    alone = table[is_reference(table) & (table["precision"] == "fp32") & table["workload"].isin(models())]
     names = {gpu.name for gpu in cluster.gpus}
-    sizes = tuple(
-        size
-        for size in BATCH_SIZES
-        if all(
-            set(models()) <= set(rows["workload"])
-            for rows in (alone[(alone["gpu"] == name) & (alone["batch_size"] == size)] for name in names)
-        )
-    )
+    recorded = alone.groupby(["batch_size", "gpu"])["workload"].nunique()
+    sizes = tuple(size for size in BATCH_SIZES if all(recorded.get((size, name), 0) == len(models()) for name in names))
     if not sizes:
         raise InputError(
             f"a record of {', '.join(sorted(names))} without every model of Table IV alone",

@@ -31,12 +31,10 @@ def enforceable_points(device: Device, points: Iterable[Point]) -> list[Point]:
     """Return the planned points; on a time-sliced device each task at 100 %, equal points once."""
     if not is_time_sliced(device):
         return list(points)
-    return list(
-        dict.fromkeys(
-            Point(_at_100_pct(point.target), tuple(map(_at_100_pct, point.co_runners)), point.sm_mhz)
-            for point in points
-        )
+    shared = (
+        Point(_at_100_pct(point.target), tuple(map(_at_100_pct, point.co_runners)), point.sm_mhz) for point in points
     )
+    return list(dict.fromkeys(shared))
 
 
 def _at_100_pct(resident: Resident) -> Resident:

@@ -7,11 +7,10 @@ continues where it stopped. `heshare profile` traces the same workloads between 
 import json
 import os
 import select
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
@@ -20,6 +19,7 @@ from heshare.errors import DeviceError
 from heshare.gpu.open_device import opened
 from heshare.gpu.recording import kernel_table
 from heshare.gpu.recording.kernel_table import KernelRow
+from heshare.gpu.workers.worker_process import SpawnedWorker, spawn
 from heshare.processes import child_environment, exit_text
 from heshare.world.catalogue import model, models
 from heshare.world.workload import Workload
@@ -51,21 +51,14 @@ class Tracer:
         self, gpu: str, *, gpu_uuid: str, repeats: int = 5, command: Sequence[str] = TRACER, timeout_s: float = 120.0
     ) -> None:
         self._gpu, self._repeats, self._timeout_s = gpu, repeats, timeout_s
-        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed with the tracer)
+        self._folder = tempfile.TemporaryDirectory(prefix="heshare-tracer-")
         self._buffer = b""
+        # The whole GPU under its UUID, so no MPS client; and nothing is downloaded.
+        environment = child_environment(CUDA_VISIBLE_DEVICES=gpu_uuid, HF_HUB_OFFLINE="1")
         try:
-            self._process = subprocess.Popen(
-                list(command),
-                # The whole GPU under its UUID, so no MPS client; and nothing is downloaded.
-                env=child_environment(CUDA_VISIBLE_DEVICES=gpu_uuid, HF_HUB_OFFLINE="1"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                bufsize=0,
-                start_new_session=True,
-            )
+            self._tracer: SpawnedWorker | None = spawn(command, environment, Path(self._folder.name) / "log")
         except OSError as error:
-            self._log.close()
+            self._folder.cleanup()
             raise DeviceError(f"The tracer does not start: {error.strerror}. Check the command.") from error
 
     def __call__(self, workload: Workload) -> tuple[KernelRow, ...]:
@@ -84,41 +77,34 @@ class Tracer:
 
     def close(self) -> None:
         """End the process. May be repeated."""
-        if self._log.closed:
-            return
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        if self._tracer is not None:
+            self._tracer.discard()
+            self._tracer = None
+            self._folder.cleanup()
 
     def _request(self, workload: Workload, folder: str) -> str:
         """Trace once; return the reason of a failure, or nothing."""
-        assert self._process.stdin is not None
+        assert self._tracer is not None
         request: dict[str, object] = {"model": workload.model, "batch_size": workload.batch_size}
         request |= {"precision": workload.precision, "repeats": self._repeats, "out": folder}
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        line = self._read_line()
+        self._tracer.send(json.dumps(request).encode() + b"\n")
+        line = self._read_line(self._tracer)
         if line is None:
             return f"it took more than {self._timeout_s:g} s and was ended"
         if not line:
-            self._log.seek(0)
-            messages = [text for text in self._log.read().decode(errors="replace").splitlines() if text.strip()]
-            return messages[-1] if messages else f"the tracer has ended, {exit_text(self._process.wait())}"
+            log = self._tracer.log.read_text("utf-8", errors="replace").strip()
+            return log.splitlines()[-1] if log else f"the tracer has ended, {exit_text(self._tracer.process.wait())}"
         return str(json.loads(line)["failure"])
 
-    def _read_line(self) -> bytes | None:
+    def _read_line(self, tracer: SpawnedWorker) -> bytes | None:
         """Return an answer; nothing when the process has ended; None when it took too long, and was killed."""
-        assert self._process.stdout is not None
         until_s = monotonic() + self._timeout_s
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until_s - monotonic()))
+            ready, _, _ = select.select([tracer.pipe], [], [], max(0.0, until_s - monotonic()))
             if not ready:
-                self._process.kill()
+                tracer.process.kill()
                 return None
-            chunk = os.read(self._process.stdout.fileno(), 65536)
+            chunk = os.read(tracer.pipe, 65536)
             if not chunk:
                 return b""
             self._buffer += chunk
@@ -141,7 +127,7 @@ def tracer(device: Device, *, command: Sequence[str] = TRACER) -> Tracer | None:
 def record(
     workloads: Iterable[Workload],
     gpu: str,
-    path: str | Path,
+    path: Path,
     *,
     gpu_uuid: str,
     repeats: int = 5,
@@ -153,7 +139,6 @@ def record(
         DeviceError: a trace failed; earlier traces stay in the table.
         InputError: an existing table breaks the schema, or iterations do not launch the same kernels.
     """
-    path = Path(path)
     rows = list(kernel_table.read(path)) if path.exists() else []
     recorded = {row.setting for row in rows}
     missing = [task for task in workloads if (gpu, task.model, task.batch_size, task.precision) not in recorded]

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -59,9 +60,7 @@ class KernelRow:
         precision: `fp32`, `tf32` or `fp16`.
         position: its place in the iteration, from 0.
         kernels: how many an iteration has; it shows whether a table lost its end.
-        kernel: its name, of at most `NAME_LENGTH` characters.
-        grid: blocks of the launch, such as `80x1x1`; empty for a copy.
-        block: threads of a block; empty for a copy.
+        kernel, grid, block: as in `KernelEvent`.
         duration_us: how long it ran, us, mean over the repeats.
         duration_std_us: the sample standard deviation, us (0 for one repeat).
         gap_us: from its end to the beginning of the next, us, mean; below 0 where the two overlap; 0 for the last.
@@ -120,16 +119,10 @@ def parse_trace(path: str | Path) -> tuple[KernelEvent, ...]:
 def summarise(
     traces: Sequence[Sequence[KernelEvent]], workload: Workload, gpu: str, *, provenance: str = "measured"
 ) -> tuple[KernelRow, ...]:
-    """Return the table's rows of one workload from several iterations.
+    """Return the table's rows of one workload from several iterations, each a sequence of events.
 
     Every iteration must launch the same kernels in the same order, since the repeats of a position are averaged. A
     minority that differs is left out and not counted in `repeats`.
-
-    Args:
-        traces: one sequence of events an iteration.
-        workload: the traced workload.
-        gpu: a name of `data/gpus.csv`.
-        provenance: of the rows.
 
     Raises:
         InputError: no iterations, or no sequence that more than half of them share.
@@ -160,15 +153,14 @@ def read(path: str | Path) -> tuple[KernelRow, ...]:
     Raises:
         InputError: the first bad cell, with row and column; nothing is read then.
     """
-    rows: list[KernelRow] = []
-    last: Row | None = None
-    for line in read_table(path, COLUMNS):
-        rows.append(_row(line))
-        _check_position(last, line, rows)
-        last = line
-    if last is not None:
-        _check_end(last, rows[-1])
-    return tuple(rows)
+    lines = list(read_table(path, COLUMNS))
+    rows = tuple(map(_row, lines))
+    seen = set[tuple[str, str, int, str]]()
+    for setting, pairs in groupby(zip(lines, rows, strict=True), key=lambda pair: pair[1].setting):
+        trace = list(pairs)
+        _check_trace(trace, doubled=setting in seen)
+        seen.add(setting)
+    return rows
 
 
 def write(rows: Iterable[KernelRow], path: str | Path) -> Path:
@@ -250,26 +242,21 @@ def _launch(line: Row, column: str) -> str:
     return text
 
 
-def _check_position(last: Row | None, line: Row, rows: Sequence[KernelRow]) -> None:
-    """Check that a workload's rows stand together, with positions from 0 to its number of kernels."""
-    row = rows[-1]
-    before = rows[-2] if len(rows) > 1 else None
-    follows = before is not None and before.setting == row.setting and before.position + 1 < before.kernels
-    expected = before.position + 1 if before is not None and follows else 0
-    if last is not None and before is not None and not follows:
-        _check_end(last, before)
-    if row.position != expected:
-        action = "Keep each workload's rows complete, together and in order."
-        raise line.error("position", "out of order", f"{expected}", action)
-    if row.kernels <= row.position or (before is not None and follows and before.kernels != row.kernels):
-        raise line.error("kernels", "another count", "the same number in all rows of a workload", "Trace it again.")
-    if not follows and any(earlier.setting == row.setting for earlier in rows[:-1]):
-        raise line.error("workload", "doubled", "each workload once", "Delete one of the two traces.")
-
-
-def _check_end(line: Row, row: KernelRow) -> None:
-    if row.position + 1 != row.kernels:
-        raise line.error("position", "no end", f"rows up to {row.kernels - 1} after it", "Trace the workload again.")
+def _check_trace(trace: Sequence[tuple[Row, KernelRow]], *, doubled: bool) -> None:
+    """Check that the rows of a workload stand together once, with positions from 0 to its number of kernels."""
+    count = trace[0][1].kernels
+    for position, (line, row) in enumerate(trace):
+        if doubled or (position and not row.position):
+            raise line.error("workload", "doubled", "each workload once", "Delete one of the two traces.")
+        if row.position != position or position >= count:
+            action = "Keep each workload's rows complete, together and in order."
+            raise line.error("position", "out of order", f"{position}, below {count}", action)
+        if row.kernels != count:
+            expected = "the same number in all rows of a workload"
+            raise line.error("kernels", "another count", expected, "Trace it again.")
+    if len(trace) != count:
+        expected = f"rows up to {count - 1} after it"
+        raise trace[-1][0].error("position", "no end", expected, "Trace the workload again.")
 
 
 def manifest_entry(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -102,25 +102,17 @@ def record_points(
     traces: KernelTraces | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Measure points as `heshare.profiles.recorder.record` does, with a journal and kernel traces.
+    """Measure points, each once, as `heshare.profiles.recorder.record` does, with a journal and kernel traces.
 
-    Args:
-        device: an idle device; afterwards it is idle again and no clock is set.
-        points: the points, each once.
-        protocol: how to measure.
-        seed: of the order.
-        journal: a file to which each visit is written as it is made; visits that it already holds are not made again.
-        traces: kernel traces to make as well, which are added to it. None leaves them out.
-        progress: show a progress bar on a terminal.
+    Visits that the file `journal` holds already are not made again, and each new one is written to it as it is made;
+    `traces` are the kernel traces to make as well. The device is idle before, and idle with no clock set afterwards.
 
     Raises:
         DeviceError: the device refuses a point or does not report a utilisation.
         InputError: the journal belongs to another recording, or a row breaks the schema.
     """
-    protocol, plan = protocol or MeasurementProtocol(), "\n".join(map(str, setups_of(points)))
-    check_catalogue(device)
-    with closing(RecordingJournal(journal, _identity(device, protocol, seed, plan))) as log:
-        session = TracingSession(device, protocol, log, traces)
+    plan = "\n".join(map(str, setups_of(points)))
+    with _session(device, protocol or MeasurementProtocol(), seed, plan, journal, traces) as session:
         workloads = () if traces is None else traces.workloads
         return session.measure(points, seed=seed, further_items=workloads, progress=progress)
 
@@ -138,15 +130,9 @@ def record_within_budget(
 ) -> pd.DataFrame:
     """Measure as many setups of `budget_plan.plan` as fit into a time, the most informative ones first.
 
-    Args:
-        device: an idle device; afterwards it is idle again and no clock is set.
-        budget_s: the device's time to spend, s, that of the visits in the journal included.
-        protocol: how to measure; the plan, not `repeats`, sets how often a setup is visited.
-        seed: of the plan.
-        clocks: whether to set the SM clock.
-        journal: as in `record_points`.
-        traces: as in `record_points`.
-        progress: show the time that is left on a terminal.
+    `budget_s` is the device's time to spend, s, that of the visits in the journal included. The plan, not the
+    protocol's `repeats`, sets how often a setup is visited; `clocks` allows it to set the SM clock. The other arguments
+    are those of `record_points`.
 
     Returns:
         A table of the profile schema, a row for each task of each setup that was visited.
@@ -157,25 +143,24 @@ def record_within_budget(
     """
     protocol = protocol or MeasurementProtocol()
     sharing = ", time-slice" if is_time_sliced(device) else ""
-    identity = _identity(device, protocol, seed, f"budget, clocks={clocks}{sharing}")
-    check_catalogue(device)
     visited: list[Setup] = []
-    with closing(RecordingJournal(journal, identity)) as log:
-        session = TracingSession(device, protocol, log, traces)
+    plan = f"budget, clocks={clocks}{sharing}"
+    with _session(device, protocol, seed, plan, journal, traces) as session:
         items = _budget_items(device, clocks, seed, () if traces is None else traces.workloads)
         with progress_bar(device, round(budget_s), "s", progress) as bar:
             for item in session.run(session.affordable(items, budget_s)):
                 if not isinstance(item, Workload):
                     visited.append(item[0])
-                bar.update(round(log.spent_s) - bar.n)
+                bar.update(round(session.log.spent_s) - bar.n)
         if not visited:
             raise InputError(
                 f"{budget_s:g} s",
-                f"time for idle power and one visit: {protocol.visit_s + log.spent_s:g} s and more",
+                f"time for idle power and one visit: {protocol.visit_s + session.log.spent_s:g} s and more",
                 "Allow more time.",
                 column="budget",
             )
-        return profile_table(device, list(dict.fromkeys(point for setup in visited for point in setup.points())), log)
+        points = list(dict.fromkeys(point for setup in visited for point in setup.points()))
+        return profile_table(device, points, session.log)
 
 
 def recording_items(
@@ -190,14 +175,7 @@ def recording_items(
 ) -> Iterator[RecordingItem]:
     """Yield the items of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
 
-    Args:
-        device: the device to record; only its description is used.
-        samples: training samples beside the reference points.
-        budget_s: the time to spend, s; None is all references and samples.
-        clocks: whether the SM clock is set.
-        seed: of the design and of the order.
-        repeats: visits to each sample without a budget.
-        kernels: whether kernels are traced.
+    Only the device's description is used; `repeats` is the protocol's, and `kernels` says whether kernels are traced.
     """
     workloads = design.traced_workloads(device.gpu) if kernels else []
     if budget_s is not None:
@@ -226,11 +204,23 @@ def _kernel_traces(trace: KernelTracer, gpu: Gpu, path: Path) -> KernelTraces:
     return KernelTraces(trace, design.traced_workloads(gpu), frozenset(row.setting for row in rows))
 
 
-def _identity(device: Device, protocol: MeasurementProtocol, seed: int, plan: str) -> dict[str, object]:
-    return {
+@contextmanager
+def _session(
+    device: Device,
+    protocol: MeasurementProtocol,
+    seed: int,
+    plan: str,
+    journal: str | Path | None,
+    traces: KernelTraces | None,
+) -> Iterator[TracingSession]:
+    """Open a recording session, with a journal that refuses to continue another recording."""
+    check_catalogue(device)
+    identity = {
         "gpu": device.gpu.name,
         "provenance": device.provenance,
         "seed": seed,
         "design": hashlib.sha256(plan.encode()).hexdigest()[:16],
         **asdict(protocol),
     }
+    with closing(RecordingJournal(journal, identity)) as log:
+        yield TracingSession(device, protocol, log, traces)

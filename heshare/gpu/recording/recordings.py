@@ -1,6 +1,5 @@
 """Recordings of real GPUs, read by the `source` parameter of a notebook, such as `recorded:H100`."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,7 +124,5 @@ def _read(path: Path) -> Recording:
 
 def _sharing(path: Path) -> str:
     manifest_path = path.with_name(manifest.NAME)
-    if not manifest_path.is_file():
-        return "mps"
-    content = json.loads(manifest_path.read_text(encoding="utf-8"))
+    content = manifest.read(manifest_path) if manifest_path.is_file() else {}
     return str(content.get("device", {}).get("sharing", "mps"))

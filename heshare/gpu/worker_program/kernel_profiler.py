@@ -1,14 +1,15 @@
 """Kernel traces: the process of `heshare.gpu.recording.kernel_recorder.Tracer`, which traces model after model.
 
 It runs a model of Table IV alone and writes PyTorch's profile of the GPU, one file an iteration. Each line of its
-standard input is a request, a JSON object of `trace`'s arguments; each is answered by a line on its standard output.
+standard input is a request, a JSON object of `trace`'s arguments; each is answered by a line in the report pipe.
 """
 
+import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from heshare.errors import HeShareError
@@ -62,18 +63,18 @@ def keep_last(path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": ran[late[0] :]}), encoding="utf-8")
 
 
-def main(run: Callable[..., None] = trace, prepare: Callable[[], None] = preload) -> None:
-    """Answer each request with `{"failure": ""}` or what went wrong, on what was the standard output.
-
-    Output of libraries goes to the standard error, so that it is not taken for an answer.
+def main(arguments: Sequence[str], run: Callable[..., None] = trace, prepare: Callable[[], None] = preload) -> None:
+    """Answer each request with `{"failure": ""}` or what went wrong.
 
     Args:
+        arguments: the command line.
         run: traces a model, as `trace`; that of a test needs no GPU.
         prepare: called before the first request.
     """
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)
-        prepare()
+    parser = argparse.ArgumentParser(prog="heshare.gpu.worker_program.kernel_profiler", description="Kernel traces.")
+    parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the answers")
+    prepare()
+    with os.fdopen(parser.parse_args(arguments).report_fd, "w", encoding="utf-8") as answers:
         for line in sys.stdin:
             request, failure = json.loads(line), ""
             try:
@@ -85,4 +86,4 @@ def main(run: Callable[..., None] = trace, prepare: Callable[[], None] = preload
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
