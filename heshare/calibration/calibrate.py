@@ -13,7 +13,7 @@ import pandas as pd
 from heshare import files
 from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
-from heshare.calibration.power_constants import RangedValue
+from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.calibration.validation import errors_by_test, left_out_points
 from heshare.devices.constants import HalfPrecision, Utilisation

@@ -110,16 +110,13 @@ def two_processes(constants: Constants, workload: str) -> tuple[TimeRows, FloatA
 
 def memory_weight_costs(constants: Constants) -> pd.DataFrame:
     """Return the sum of absolute log errors of `two_processes`: a row a weight of memory time, a column a workload."""
-    costs = {
-        name: [_two_process_cost(constants.with_power("A100", memory=weight), name) for weight in _MEMORY_WEIGHTS]
-        for name in TWO_PROCESS_MODELS
-    }
+
+    def cost(weight: float, workload: str) -> float:
+        rows, modelled = two_processes(constants.with_power("A100", memory=weight), workload)
+        return float(np.abs(np.log(modelled / rows.time_s)).sum())
+
+    costs = {name: [cost(weight, name) for weight in _MEMORY_WEIGHTS] for name in TWO_PROCESS_MODELS}
     return pd.DataFrame(costs, index=list(_MEMORY_WEIGHTS))
-
-
-def _two_process_cost(constants: Constants, workload: str) -> float:
-    rows, modelled = two_processes(constants, workload)
-    return float(np.abs(np.log(modelled / rows.time_s)).sum())
 
 
 def memory_weight(costs: pd.DataFrame, *, without: str = "") -> float:

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 from heshare.calibration import contention_fit, timing_constants
 from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
-from heshare.calibration.power_constants import PowerRanges, RangedValue, fit_power
+from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
 from heshare.calibration.time_fit import FittedTiming
 from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation

@@ -9,7 +9,6 @@ import pandas as pd
 from heshare import files
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import default
-from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import Iteration, iteration_at
 from heshare.systems.miso.mig import COMPUTE, inside
 from heshare.systems.shared import training
@@ -18,26 +17,9 @@ from heshare.world.catalogue import gpu
 from heshare.world.csv_table import read_table
 from heshare.world.workload import Resident
 
-PAIRS_GPU, INSTANCES_GPU = "V100", "A100"
+INSTANCES_GPU = "A100"
 FIXED_W = range(20, 100)
 """Powers that do not fall with the clock, W, among which `power_limit_errors` chooses."""
-
-
-def pair_errors(sharing: str = "time-slice") -> pd.DataFrame:
-    """Return Gavel's pairs on V100 beside the device model; their record does not state how they shared the GPU.
-
-    Args:
-        sharing: the way of sharing in the model.
-
-    Returns:
-        Two rows a pair: columns workload, beside, measured and modelled (slowdowns), error.
-    """
-    rows = []
-    for pair, measured in training.measured_pairs():
-        estimate = co_run(gpu(PAIRS_GPU), [Resident(workload, 100, sharing) for workload in pair])
-        for own, other, slowdown, task in zip(pair, pair[::-1], measured, estimate.tasks, strict=True):
-            rows.append((str(own), str(other), slowdown, task.time_s / training.step(own).step_s))
-    return _with_error(pd.DataFrame(rows, columns=["workload", "beside", "measured", "modelled"]))
 
 
 def mig_instance_errors() -> pd.DataFrame:

@@ -70,14 +70,10 @@ def sidecar_json(
     notebook: Path | None,
     parameters: Mapping[str, object],
 ) -> str:
-    """Return the JSON text that is written beside an output.
+    """Return the JSON text that is written beside an output such as `fig06_comparison`.
 
-    Args:
-        name: the output's name, such as `fig06_comparison`.
-        caption: its caption.
-        rows: how many rows are emulated, measured and published.
-        notebook: the notebook that made it, or None.
-        parameters: the notebook's parameters; folders are left out.
+    `rows` counts the emulated, measured and published rows. `notebook` made the output from `parameters`, of which
+    folders are left out.
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}

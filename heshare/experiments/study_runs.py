@@ -19,12 +19,7 @@ REPETITION, PROVENANCE = "repetition", "provenance"
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """One repetition of a study and its random streams.
-
-    Attributes:
-        number: its number, from 0.
-        seed: the seed of the whole study.
-    """
+    """One repetition of a study, counted from 0, and its random streams; `seed` is that of the whole study."""
 
     number: int
     seed: int
@@ -45,13 +40,9 @@ class Repetition:
 def repeat(
     run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int, progress: str = ""
 ) -> pd.DataFrame:
-    """Return the rows of all repetitions as one frame whose first column is `repetition`.
+    """Return the rows of `seeds` repetitions as one frame whose first column is `repetition`.
 
-    Args:
-        run_one: runs one repetition and gives its rows, one for each system.
-        seed: the seed of the study.
-        seeds: number of repetitions.
-        progress: label of a progress bar; without one no bar is shown.
+    `run_one` runs one repetition and returns its rows, one for each system. `progress` labels a progress bar.
     """
     repetitions = [Repetition(number, seed) for number in range(seeds)]
     shown = tqdm(repetitions, desc=progress, disable=not progress)
@@ -68,16 +59,10 @@ def paired_change(
     by: str = "title",
     pair: str = REPETITION,
 ) -> ConfidenceInterval:
-    """Return by how many percent a column of `ours` differs from that of `theirs`, paired by repetition.
+    """Return by how many percent a measure of the system `ours` differs from that of `theirs`, paired by repetition.
 
-    Args:
-        frame: one row for each repetition and system.
-        ours: name of the one system.
-        theirs: name of the other.
-        column: the measure.
-        rng: draws the bootstrap's samples.
-        by: the column of the names.
-        pair: the column whose values make pairs.
+    `frame` has one row for each repetition and system, which the column `by` names; `pair` is the column whose values
+    make pairs. `rng` draws the bootstrap's samples.
 
     Raises:
         InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.

@@ -35,72 +35,63 @@ def cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
+def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tuple[bool, int]]]:
+    """Return header and rows as text padded to at least so many characters, and (whether numeric, width) by column."""
+    rows = [[str(column) for column in frame.columns]]
+    rows += [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
+    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
+    columns = [(r, max(least, *map(len, texts))) for r, texts in zip(numeric, zip(*rows, strict=True), strict=True)]
+    pad = [[t.rjust(w) if r else t.ljust(w) for t, (r, w) in zip(row, columns, strict=True)] for row in rows]
+    return pad, columns
+
+
 def to_markdown(frame: pd.DataFrame) -> str:
     """The frame as a Markdown table with aligned columns; numbers stand to the right."""
-    head = [str(column) for column in frame.columns]
-    body = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
-    right = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
-    widths = [max([3, len(name), *(len(row[i]) for row in body)]) for i, name in enumerate(head)]
-
-    def line(cells: list[str]) -> str:
-        done = [text.rjust(w) if r else text.ljust(w) for text, w, r in zip(cells, widths, right, strict=True)]
-        return f"| {' | '.join(done)} |"
-
-    rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for w, r in zip(widths, right, strict=True)) + "|"
-    return "\n".join([line(head), rule, *map(line, body)]) + "\n"
+    (head, *body), columns = _aligned(frame, 3)
+    rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for r, w in columns) + "|"
+    lines = [f"| {' | '.join(row)} |" for row in (head, *body)]
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
 
 
 def to_text(frame: pd.DataFrame) -> str:
     """The frame for a terminal: aligned columns, no rules."""
-    head = [str(column) for column in frame.columns]
-    body = [[cell(value) for value in row] for row in frame.itertuples(index=False, name=None)]
-    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) for kind in frame.dtypes]
-    widths = [max([len(name), *(len(row[i]) for row in body)]) for i, name in enumerate(head)]
-    rows = [
-        "  ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in zip(row, widths, numeric, strict=True)).rstrip()
-        for row in [head, *body]
-    ]
-    return "\n".join(rows)
+    return "\n".join("  ".join(row).rstrip() for row in _aligned(frame, 0)[0])
 
 
 def table_3(names: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
     """Table III and what the device model needs besides: one row a GPU."""
-    rows = []
-    for card in map(gpu, names):
-        rows.append(
-            {
-                "GPU": card.title,
-                "SMs": card.sm_count,
-                "CUDA cores": card.cuda_cores,
-                "TDP (W)": card.tdp_w,
-                "Memory (MiB)": card.memory_mib,
-                "Bandwidth (GB/s)": card.mem_bw_gbs,
-                "L2 (MiB)": card.l2_mib,
-                "FP32 (TFLOP/s)": card.fp32_tflops,
-                "SM clocks (MHz)": f"{card.clocks_mhz[0]} to {card.max_mhz}, {len(card.clocks_mhz)} steps",
-                "Idle (W)": card.idle_w,
-                "MPS clients": card.mps_clients,
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "GPU": card.title,
+            "SMs": card.sm_count,
+            "CUDA cores": card.cuda_cores,
+            "TDP (W)": card.tdp_w,
+            "Memory (MiB)": card.memory_mib,
+            "Bandwidth (GB/s)": card.mem_bw_gbs,
+            "L2 (MiB)": card.l2_mib,
+            "FP32 (TFLOP/s)": card.fp32_tflops,
+            "SM clocks (MHz)": f"{card.clocks_mhz[0]} to {card.max_mhz}, {len(card.clocks_mhz)} steps",
+            "Idle (W)": card.idle_w,
+            "MPS clients": card.mps_clients,
+        }
+        for card in map(gpu, names)
+    )
 
 
 def table_4(batch_size: int = 8) -> pd.DataFrame:
     """Table IV and what the device model needs besides: one row a workload."""
-    rows = []
-    for model in models().values():
-        rows.append(
-            {
-                "Name": model.title,
-                "Description": model.description,
-                "Load": model.load,
-                "GFLOP a sample": model.gflops,
-                "Parameters (M)": model.params_m,
-                "Layers": model.layers,
-                f"Memory at {batch_size} (MiB)": memory_mib(Workload(model.name, batch_size)),
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "Name": model.title,
+            "Description": model.description,
+            "Load": model.load,
+            "GFLOP a sample": model.gflops,
+            "Parameters (M)": model.params_m,
+            "Layers": model.layers,
+            f"Memory at {batch_size} (MiB)": memory_mib(Workload(model.name, batch_size)),
+        }
+        for model in models().values()
+    )
 
 
 def table_5(errors: pd.DataFrame) -> pd.DataFrame:

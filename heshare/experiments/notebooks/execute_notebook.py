@@ -75,13 +75,9 @@ def suffixes(output: str) -> tuple[str, ...]:
 
 
 def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path) -> ExecutedNotebook:
-    """Run `notebook` and put its outputs into `out`, all or none.
+    """Run `notebook` and put its outputs into the folder `out`, all or none, and the executed copy into `copies`.
 
-    Args:
-        notebook: the notebook.
-        parameters: values that replace its defaults, already checked.
-        out: the folder for its outputs.
-        copies: the folder for the executed copy.
+    `parameters`, already checked, replace the notebook's defaults.
 
     Raises:
         NotebookError: a cell failed or never ran, or a promised output is missing or empty.
@@ -104,7 +100,8 @@ def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, cop
 def _run(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -> None:
     for attempt in (1, 2):
         try:
-            _papermill(notebook, parameters, executed)
+            with warnings.catch_warnings(action="ignore"):
+                _papermill(notebook, parameters, executed)
             return
         except _StartError as error:  # two kernels that start at once can choose the same port; a second try helps
             if attempt == 2:
@@ -113,30 +110,27 @@ def _run(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -
 
 def _papermill(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -> None:
     # Imported here: papermill is slow to import, and `suffixes` is needed without it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import papermill
-        from papermill.exceptions import PapermillExecutionError
+    import papermill
+    from papermill.exceptions import PapermillExecutionError
+
     for name in ("papermill", "traitlets", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ready: list[bool] = []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = papermill.execute_notebook(
-                str(notebook.path),
-                str(executed),
-                parameters=dict(parameters),
-                kernel_name="python3",
-                language="python",
-                progress_bar=False,
-                log_output=False,
-                request_save_on_cell_execute=False,
-                cwd=str(files.root()),
-                kernel_manager_class=_kernel_manager(),
-                on_notebook_start=lambda notebook: ready.append(True),
-                start_timeout=120,
-            )
+        result = papermill.execute_notebook(
+            str(notebook.path),
+            str(executed),
+            parameters=dict(parameters),
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            log_output=False,
+            request_save_on_cell_execute=False,
+            cwd=str(files.root()),
+            kernel_manager_class=_kernel_manager(),
+            on_notebook_start=lambda notebook: ready.append(True),
+            start_timeout=120,
+        )
     except PapermillExecutionError as error:
         raise NotebookError(_failure(notebook, error)) from None
     except (RuntimeError, OSError) as error:

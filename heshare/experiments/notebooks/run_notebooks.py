@@ -71,15 +71,10 @@ def run(
     jobs: int = 2,
     quiet: bool = False,
 ) -> list[ExecutedNotebook]:
-    """Run notebooks in parallel processes.
+    """Run notebooks in parallel processes, `jobs` at a time; figures, tables and claims go into the folder `out`.
 
-    Args:
-        paths: the notebooks.
-        profile: `smoke`, `paper` or `live`.
-        given: parameters that replace the notebooks' own.
-        out: the folder for figures, tables and claims.
-        jobs: how many at a time.
-        quiet: no progress bar.
+    The parameters `given` replace those of the profile (`smoke`, `paper` or `live`). With `quiet` there is no progress
+    bar.
 
     Raises:
         InputError: as `prepare`; nothing has run.

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from heshare import files
 from heshare.arrays import FloatArray
-from heshare.calibration.power_constants import t4_power_curve
+from heshare.calibration.power_fit import t4_power_curve
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice

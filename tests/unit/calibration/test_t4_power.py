@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from heshare.calibration.power_constants import T4_CAPPED_MHZ, t4_power_curve
+from heshare.calibration.power_fit import T4_CAPPED_MHZ, t4_power_curve
 from heshare.calibration.timing_constants import fit_t4_clocks
 from heshare.devices.board_power import capped_clock_mhz
 from heshare.devices.constants import default

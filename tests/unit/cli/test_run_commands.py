@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.experiments.long_runs import checkpoint
+from heshare.experiments.long_runs import run_long
 from heshare.running.run import RunState
 
 VENUS = ("run", "--policy", "fifo", "--cluster", "16xV100")
@@ -55,7 +55,7 @@ def test_an_interrupted_run_continues_with_the_same_result(tmp_path: Path, monke
     words = ("--tasks", "venus:40@0.7", "--json", "--checkpoint", str(tmp_path / "c"))
     _, whole, _ = call(*words[:-2])
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Checkpoints, "after_event", _end_at_twenty)
+        patched.setattr(run_long.Checkpoints, "after_event", _end_at_twenty)
         code, _, errors = call(*words)
     assert code == 130
     assert errors.endswith("heshare: interrupted: at twenty\n")
@@ -68,7 +68,7 @@ def test_an_interrupted_run_continues_with_the_same_result(tmp_path: Path, monke
     assert not (tmp_path / "c").exists()
 
 
-def _end_at_twenty(self: checkpoint.Checkpoints, state: RunState) -> None:
+def _end_at_twenty(self: run_long.Checkpoints, state: RunState) -> None:
     if state.loop.events == 20:
         self.save(state)
         raise KeyboardInterrupt("at twenty")

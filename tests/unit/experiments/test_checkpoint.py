@@ -9,7 +9,6 @@ import pytest
 
 from heshare.devices.task_sizes import draw
 from heshare.errors import InputError
-from heshare.experiments.long_runs import checkpoint as checkpoints
 from heshare.experiments.long_runs import run_long as run_long_module
 from heshare.experiments.long_runs.run_long import run_long
 from heshare.plugins import make, policies
@@ -28,7 +27,7 @@ class Killed(BaseException):
     pass
 
 
-class Killing(checkpoints.Checkpoints):
+class Killing(run_long_module.Checkpoints):
     """Saves every few events, and kills the run at one of them."""
 
     killed_at = 0
@@ -122,7 +121,7 @@ def test_every_policy_can_be_pickled(name):
     assert pickle.loads(pickle.dumps(policy)).name == policy.name
 
 
-class Signals(checkpoints.Checkpoints):
+class Signals(run_long_module.Checkpoints):
     """Sends a signal after the tenth event."""
 
     count = 0
