@@ -73,7 +73,7 @@ def improved(instance: Instance, seed: int, budget_s: float) -> FloatArray:
     WeightedSearch(costs, SearchSettings(rounds=2), rng(seed)).run()
     search = WeightedSearch(costs, settings, rng(seed))
     search.run(perf_counter() + budget_s)
-    return search.archive.plans()[1]
+    return search.front().objectives
 
 
 def rng(seed: int) -> np.random.Generator:

@@ -22,6 +22,8 @@ Example: two tasks with 2 and 5 iterations, 1 s each alone at 100 W and 2 s each
 >>> states = np.array([[-1, 0, 0, 1]])  # of the subsets {}, {0}, {1}, {0, 1}
 >>> run_batches(time_s, power_w, states, np.array([[2.0, 5.0]])).tolist()
 [[900.0, 11.0, 7.0]]
+
+Source: the paper, Section III-C, Eqs. 11 to 14.
 """
 
 from typing import NamedTuple

@@ -16,7 +16,7 @@ plus its own time (Eq. 13). Exchanging the sums, each batch delays the b_B tasks
 
     E = sum over B of E_B (Eq. 14),    T = sum of all JCTs = sum over B of (sum over i in B of tau_i + b_B tau_B)
 
-Both are sums over batches, so also over GPUs, and a batch needs nothing of the rest of the plan but b_B.
+Both are sums over batches, so also over GPUs, and a batch depends on the rest of the plan only through b_B.
 
 Example: tasks with 2 and 5 iterations on the toy GPU, which take 1 s each alone and take turns together, at 110 W. The
 lower one of its two clocks is dominated. The first task alone costs 220 J; together the tasks end at 4 s and 7 s.
@@ -40,53 +40,15 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled, lengthened
-from heshare.errors import InputError, require
+from heshare.errors import InputError
 from heshare.plus.batch_execution import RateTables, Scratch, batch_options, scratch_for
 from heshare.plus.rates import Rates
+from heshare.plus.search_settings import DEFAULT_CHOICES, BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.configuration import clock_candidates
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class BatchChoices:
-    """The clocks and MPS percentages that a batch may have, and its largest size.
-
-    Attributes:
-        width: the largest number of tasks of a batch.
-        mps_variants: the largest number of vectors of MPS percentages of a set, 100 % for each member being one; with 1
-            no task is limited.
-        mps_width: sets of up to so many tasks may have other percentages than 100 %.
-        clocks: the number of SM clocks, evenly spaced over each GPU's grid with both ends.
-        mps_pcts: MPS percentages of sets of two.
-        coarse_mps_pcts: MPS percentages of larger sets.
-
-    Raises:
-        InputError: a value is out of its range.
-    """
-
-    width: int = 3
-    mps_variants: int = 4
-    mps_width: int = 2
-    clocks: int = 12
-    mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
-    coarse_mps_pcts: tuple[int, ...] = (50, 100)
-
-    def __post_init__(self) -> None:
-        # A set's subsets are enumerated, so that tables grow with 2**width.
-        limits = {"width": 8, "mps_variants": 1000, "mps_width": 8, "clocks": 1000}
-        for name, most in limits.items():
-            value = getattr(self, name)
-            require(name, value, 1 <= value <= most, f"1 to {most}", "Correct the setting.")
-        for name in ("mps_pcts", "coarse_mps_pcts"):
-            levels = getattr(self, name)
-            ascending = bool(levels) and list(levels) == sorted(set(levels)) and levels[0] >= 1 and levels[-1] == 100
-            require(name, levels, ascending, "ascending percentages from 1 that end with 100", "Correct the setting.")
-
-
-DEFAULT_CHOICES = BatchChoices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +105,7 @@ class BatchCosts:
         self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
         clocks_mhz = clock_candidates(world, Settings(clocks=choices.clocks))
         self.rates = tuple(
-            Rates(
-                gpu,
-                workloads,
-                predictor,
-                width=choices.width,
-                clocks_mhz=np.unique(clocks_mhz[kind]),
-                mps_pcts=choices.mps_pcts,
-                coarse_mps_pcts=choices.coarse_mps_pcts,
-                mps_variants=choices.mps_variants,
-                mps_width=choices.mps_width,
-            )
+            Rates(gpu, workloads, predictor, np.unique(clocks_mhz[kind]), choices)
             for kind, gpu in enumerate(world.kinds)
         )
 

@@ -41,13 +41,11 @@ from heshare.plus.costs import BatchCosts, BatchOptions
 from heshare.plus.search_settings import SearchSettings
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.objectives import Instance
-from heshare.scheduling.pareto import non_dominated, non_dominated_indices, thin
+from heshare.scheduling.pareto import Front, non_dominated, non_dominated_indices, thin
 from heshare.scheduling.plan import Batch, Plan
 
 Queue = tuple[int, tuple[int, ...]]
 """A type of GPU and its tasks in SPT order."""
-QueueBatches = dict[tuple[Queue, int], tuple[Batch, ...]]
-"""The batches of points of queues' fronts, by queue and point."""
 
 _SAME = 1e-12
 """Points nearer than this share of their coordinates are one, so that rounding makes no points."""
@@ -277,6 +275,7 @@ class FrontArchive:
         self._seen: set[tuple[Queue, ...]] = set()
         self.points = np.zeros((0, 2))
         self._sources: list[tuple[tuple[Queue, ...], IntArray]] = []
+        self._batches_at: dict[tuple[Queue, int], tuple[Batch, ...]] = {}
 
     def add(self, schemes: Iterable[IntArray]) -> None:
         """Add the fronts of schemes, GPU of each task, shape (n,), and keep the points that are not dominated."""
@@ -306,19 +305,18 @@ class FrontArchive:
         slopes = -np.diff(points[chosen, 0]) / np.diff(points[chosen, 1])
         return float(slopes.min()), float(slopes.max())
 
-    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
-        """Return the plans of the front by energy, at most `front_plans`, and their objectives, shape (m, 2)."""
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
         objectives = self.objectives()
         kept = np.flatnonzero(non_dominated(objectives))
         kept = kept[thin(objectives[kept], self._front_plans)]
-        batches: QueueBatches = {}
-        queues = [self.queues(point, batches) for point in kept.tolist()]
-        return plans_of(self._costs.world, queues, objectives[kept]), objectives[kept]
+        queues = [self.queues(point) for point in kept.tolist()]
+        return front_of_queues(self._costs.world, queues, objectives[kept])
 
-    def queues(self, point: int, batches: QueueBatches) -> tuple[tuple[Batch, ...], ...]:
-        """Return the batches of each GPU at one point; queues in `batches` are taken from there, new ones are added."""
+    def queues(self, point: int) -> tuple[tuple[Batch, ...], ...]:
+        """Return the batches of each GPU at one point."""
         queues, points = self._sources[point]
-        return tuple(self._batches(queue, int(at), batches) for queue, at in zip(queues, points, strict=True))
+        return tuple(self._batches(queue, int(at)) for queue, at in zip(queues, points, strict=True))
 
     def _queues_of(self, scheme: IntArray) -> tuple[Queue, ...]:
         """Return the queue of each GPU."""
@@ -356,22 +354,21 @@ class FrontArchive:
         self._sources = [self._sources[at] if at < old else (queues, points[at - old]) for at in kept.tolist()]
         self.points = joined[kept]
 
-    def _batches(self, queue: Queue, point: int, batches: QueueBatches) -> tuple[Batch, ...]:
+    def _batches(self, queue: Queue, point: int) -> tuple[Batch, ...]:
         """Return the batches of one point of a queue's front."""
         if point == _NO_POINT:
             return ()
-        if (queue, point) not in batches:
+        if (queue, point) not in self._batches_at:
             fronts, feasible = self._stored[queue]
             options = fronts.options(int(fronts.begin[-2]) + point)
-            batches[queue, point] = tuple(feasible.batch(option, self._costs.world) for option in options)
-        return batches[queue, point]
+            self._batches_at[queue, point] = tuple(feasible.batch(option, self._costs.world) for option in options)
+        return self._batches_at[queue, point]
 
 
-def plans_of(
-    world: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray
-) -> tuple[Plan, ...]:
-    """Return plans with given batches for each GPU and objectives, energy in J and average JCT in s, shape (m, 2)."""
-    return tuple(
+def front_of_queues(world: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray) -> Front:
+    """Return the front of plans with these batches for each GPU; [energy in J, average JCT in s] of each, (m, 2)."""
+    plans = [
         Plan(world.cluster, world.tasks, of_gpus, energy_j, jct_s)
         for of_gpus, (energy_j, jct_s) in zip(queues, objectives.tolist(), strict=True)
-    )
+    ]
+    return Front(tuple(plans), objectives)

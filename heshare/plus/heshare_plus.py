@@ -13,8 +13,8 @@ plans that keep to the blocks is again a Minkowski sum, of the blocks' fronts F_
 
     F = non-dominated points of (F_1 + F_2 + ... + F_B),    work = B x work of a block
 
-so the work grows linearly with the number of blocks. What is given up is moving tasks between blocks. Blocks with the
-same mix of GPUs and tasks of the same mix have little to gain from that. Tasks are assigned longest first to the block
+so the work grows linearly with the number of blocks. No task moves between blocks, which costs little where all blocks
+have the same mix of GPUs and of tasks. Tasks are assigned longest first to the block
 that is furthest behind its share (list scheduling, Graham 1969), so that numbers of tasks and work are even.
 
 Example: four tasks of 8, 5, 4 and 3 s for two blocks of one GPU each: 8 + 3 s and 5 + 4 s.
@@ -36,13 +36,13 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.plus.costs import BatchCosts
-from heshare.plus.fronts import QueueBatches, plans_of, sum_fronts
+from heshare.plus.fronts import front_of_queues, sum_fronts
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.plus.weighted_search import Progress, RoundSearch, WeightedSearch
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, thin
-from heshare.scheduling.plan import Batch, Plan
+from heshare.scheduling.plan import Batch
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -84,8 +84,7 @@ def optimise(
     costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
     search = search_for(costs, effort, rng, seeds)
     search.run(until_s, progress)
-    plans, objectives = search.plans()
-    return Front(plans, objectives, predictor.calls - before)
+    return replace(search.front(), predictor_rows=predictor.calls - before)
 
 
 def search_for(
@@ -139,21 +138,18 @@ class DecomposedSearch(RoundSearch):
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
         return self._sum()[0]
 
-    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
-        """Return the plans of the front by energy, at most `settings.front_plans`, and their objectives, (m, 2)."""
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
         objectives, chosen = self._sum()
         kept = thin(objectives, self._settings.front_plans)
-        batches: list[QueueBatches] = [{} for _ in self._searches]
         plans = []
         for point in kept.tolist():
             queues: list[tuple[Batch, ...]] = [()] * self._world.k
-            for search, gpus, block_point, cache in zip(
-                self._searches, self._gpus, chosen[point].tolist(), batches, strict=True
-            ):
-                for gpu, queue in zip(gpus.tolist(), search.archive.queues(block_point, cache), strict=True):
+            for search, gpus, block_point in zip(self._searches, self._gpus, chosen[point].tolist(), strict=True):
+                for gpu, queue in zip(gpus.tolist(), search.archive.queues(block_point), strict=True):
                     queues[gpu] = queue
             plans.append(tuple(queues))
-        return plans_of(self._world, plans, objectives[kept]), objectives[kept]
+        return front_of_queues(self._world, plans, objectives[kept])
 
     def _sum(self) -> tuple[FloatArray, IntArray]:
         """Return the objectives of the sum of the blocks' fronts, and the point of each block, shape (m, blocks)."""

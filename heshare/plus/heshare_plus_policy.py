@@ -35,7 +35,7 @@ from heshare.world.task import Task
 
 
 class CachedPlusPlanner(CachedPlanner):
-    """Plans task sets with the improved scheduler; the front of a question that was planned before is reused.
+    """Plans task sets with the improved scheduler; the same task set with the same random state is planned once.
 
     Args:
         effort: the limits of the search.

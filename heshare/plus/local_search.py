@@ -20,12 +20,11 @@ where the next descent starts (iterated local search).
 Example: tasks with 2 and 5 iterations as in `heshare.plus.costs`, w = 10 J / s, two equal GPUs. One after the other on
 one GPU they cost 770 J + 10 (2 + 7) s = 860; on two GPUs 770 J + 10 (2 + 5) s = 840.
 
->>> from heshare.plus.costs import BatchCosts
 >>> from heshare.plus.option_tables import option_table
 >>> from heshare.testing.toy import toy_instance
 >>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
 >>> costs.fill_tables()
->>> table, queues = option_table(costs), empty_assignment(costs.world.kind_of, n=2, width=3)
+>>> table, queues = option_table(costs), empty_assignment(costs)
 >>> round(assign(table, queues, np.array([0, 0]), 10.0), 6)
 860.0
 >>> gpus = np.array([[0, 1], [0, 1]])
@@ -42,6 +41,7 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import allocation_free, compiled, inlined
+from heshare.plus.costs import BatchCosts
 from heshare.plus.option_tables import MAX_OPTIONS, OptionTable, find_options
 from heshare.scheduling.batch_model import EMPTY
 
@@ -86,21 +86,22 @@ class Assignment(NamedTuple):
     ready_s: FloatArray
 
 
-def empty_assignment(kind_of: IntArray, n: int, width: int, ready_s: FloatArray | None = None) -> Assignment:
-    """Return empty queues of k GPUs, types of shape (k,), that begin at `ready_s` or at once, for n tasks."""
-    unlinked, no_task = np.full(n, EMPTY), np.full(len(kind_of), EMPTY)
+def empty_assignment(costs: BatchCosts) -> Assignment:
+    """Return the empty queues of a cluster, which begin when its GPUs are ready."""
+    world, width = costs.world, costs.choices.width
+    unlinked, no_task = np.full(world.n, EMPTY), np.full(world.k, EMPTY)
     return Assignment(
-        kind_of=kind_of,
-        gpu_of=np.full(n, NO_GPU),
+        kind_of=world.kind_of,
+        gpu_of=np.full(world.n, NO_GPU),
         predecessor=unlinked,
         successor=unlinked.copy(),
         head=no_task,
         tail=no_task.copy(),
-        suffix_cost=np.zeros(n),
-        suffix_length=np.zeros(n, dtype=np.int64),
+        suffix_cost=np.zeros(world.n),
+        suffix_length=np.zeros(world.n, dtype=np.int64),
         window_task=np.full(width + 1, EMPTY),
         window_cost=np.zeros(width + 1),
-        ready_s=np.zeros(len(kind_of)) if ready_s is None else ready_s,
+        ready_s=world.begin_s,
     )
 
 

@@ -8,7 +8,7 @@ of JCTs is the integral of N (each task counts from arrival to completion, as in
 and p is the weight w of `heshare.plus.weighted_search`: a low price leads to the end of least energy, a high one to the
 end of least JCT. Idle power is left out of P_g: it is drawn whatever the policy does.
 
-Clock. A GPU that runs the set S with q tasks queued behind it pays (P(f) - P_idle + p (|S| + q)) per second at clock f.
+Clock. A GPU that runs the set S with q tasks queued behind it costs P(f) - P_idle + p (|S| + q) per second at clock f.
 The same work takes s(f) = mean over S of t_i(f) / t_i(top) times as long as at the top clock, so the cheapest clock is
 
     f* = argmin (P(f) - P_idle + p (|S| + q)) s(f)
@@ -67,13 +67,13 @@ class SetPredictions:
         self.price_w = price_w
         self._predictor = predictor
         self._clocks = clocks
-        self._known: dict[tuple[Gpu, Set], tuple[FloatArray, FloatArray]] = {}
+        self._predicted: dict[tuple[Gpu, Set], tuple[FloatArray, FloatArray]] = {}
         self._chosen: dict[tuple[Gpu, Set, int], int] = {}
 
     def predict(self, gpu: Gpu, sets: Iterable[Set]) -> None:
-        """Predict sets and their subsets, which remain as tasks end, as far as they are not known; all in one call."""
+        """Predict sets and their subsets, which remain as tasks end, as far as they are new; all in one call."""
         parts = {part for whole in sets for size in range(1, len(whole) + 1) for part in combinations(whole, size)}
-        new = sorted(part for part in parts if (gpu, part) not in self._known)
+        new = sorted(part for part in parts if (gpu, part) not in self._predicted)
         if not new:
             return
         grid = clock_grid(gpu, self._clocks)
@@ -81,21 +81,20 @@ class SetPredictions:
         runs = self._predictor.co_run(residents, gpu, grid * len(new))
         for number, part in enumerate(new):
             rows = slice(number * len(grid), (number + 1) * len(grid))
-            self._known[gpu, part] = runs.time_s[rows, : len(part)], runs.power_w[rows]
+            self._predicted[gpu, part] = runs.time_s[rows, : len(part)], runs.power_w[rows]
 
     def alone_s(self, gpu: Gpu, workload: Workload) -> float:
         """Return the seconds per iteration alone at the top clock."""
-        return float(self._known[gpu, (workload,)][0][-1, 0])
+        return float(self._predicted[gpu, (workload,)][0][-1, 0])
 
     def mhz(self, gpu: Gpu, running: Set, queued: int) -> int:
-        """Return the cheapest clock for a set with so many tasks queued behind it, MHz."""
+        """Return f*, the cheapest clock for a set with so many tasks queued behind it, MHz."""
         return clock_grid(gpu, self._clocks)[self._cheapest_clock(gpu, running, queued)]
 
     def _cheapest_clock(self, gpu: Gpu, running: Set, queued: int) -> int:
-        """Return the index of f*: (power above idle + price x tasks that run or wait) x relative time is least."""
         key = gpu, running, queued
         if key not in self._chosen:
-            times_s, power_w = self._known[gpu, running]
+            times_s, power_w = self._predicted[gpu, running]
             relative_time = (times_s / times_s[-1]).mean(axis=1)
             rate_w = power_w - gpu.idle_w + self.price_w * (len(running) + queued)
             self._chosen[key] = int(np.argmin(rate_w * relative_time))
@@ -116,7 +115,7 @@ class SetPredictions:
         while remaining:
             workloads = tuple(workload for workload, _ in remaining)
             clock = self._cheapest_clock(gpu, workloads, 0)
-            times_s, power_w = self._known[gpu, workloads]
+            times_s, power_w = self._predicted[gpu, workloads]
             ends_s = [iterations * float(times_s[clock, i]) for i, (_, iterations) in enumerate(remaining)]
             step_s = min(ends_s)
             cost_j += step_s * (float(power_w[clock]) - gpu.idle_w + self.price_w * len(remaining))
@@ -217,7 +216,7 @@ class Marginal:
         self._largest_size = sizes
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Discard all predictions and starts."""
         self._kinds = cluster.kinds
         self._sets = SetPredictions(predictor, self._clocks, self._price_w)
         self._started: dict[int, Workload] = {}

@@ -125,7 +125,7 @@ class OnlinePlanner(ABC):
         self._steps, self._time = steps, time
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every plan."""
+        """Discard every plan."""
         self.cluster, self.predictor, self.rng = cluster, predictor, rng
         self._predictions = TaskPredictions(predictor)
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]
@@ -213,13 +213,11 @@ class OnlinePlanner(ABC):
             times_s = self.predictor.co_run([residents], gpu.gpu, [started.sm_mhz]).time_s[0].tolist()
             left = [view.remaining[task] for task in started.tasks]
             return float(max(iterations * time_s for iterations, time_s in zip(left, times_s, strict=True)))
-        last_s = 0.0
+        ends_s = [0.0]
         for running in gpu.running.values():
-            alone_s = self._predictions.alone_s
-            known = math.isfinite(running.time_s)
-            time_s = running.time_s if known else alone_s(running.task.workload, gpu.gpu)
-            last_s = max(last_s, running.remaining * time_s)
-        return last_s
+            measured, alone_s = math.isfinite(running.time_s), self._predictions.alone_s
+            ends_s.append(running.remaining * (running.time_s if measured else alone_s(running.task.workload, gpu.gpu)))
+        return max(ends_s)
 
     def _seeds(self, tasks: Sequence[Task]) -> list[IntArray]:
         """Return the schemes of the previous plans; new tasks are assigned at random to a GPU that they fit."""
@@ -238,14 +236,10 @@ def _waiting_part(batch: Batch, waiting: Mapping[int, Task]) -> Batch:
 
 
 class HeShareOnline(OnlinePlanner):
-    """HeShare, planned again as tasks arrive.
+    """HeShare, planned again as tasks arrive; further parameters are those of `OnlinePlanner`.
 
     Args:
-        choice: see `OnlinePlanner`.
         generations: of each planning; fewer than for a whole task set, since a planning begins with the previous plans.
-        interval_s: see `OnlinePlanner`.
-        charge: see `OnlinePlanner`.
-        warm: see `OnlinePlanner`.
         settings: the other settings of a planning.
     """
 
@@ -278,15 +272,11 @@ class HeShareOnline(OnlinePlanner):
 
 
 class HeSharePlusOnline(OnlinePlanner):
-    """HeShare+, planned again as tasks arrive.
+    """HeShare+, planned again as tasks arrive; further parameters are those of `OnlinePlanner`.
 
     Args:
-        choice: see `OnlinePlanner`.
         rounds: of each planning; fewer than for a whole task set, since a planning begins with the previous plans. So
             are the weights, `WEIGHTS`, and `COARSE` in the first round: more of them change no run noticeably.
-        interval_s: see `OnlinePlanner`.
-        charge: see `OnlinePlanner`.
-        warm: see `OnlinePlanner`.
     """
 
     TIME = PlanningTime(fixed_s=0.01, square_s=3.5e-4, step_s=7e-3, whole=DEFAULT_SETTINGS.undivided_tasks)
@@ -311,8 +301,10 @@ class HeSharePlusOnline(OnlinePlanner):
 
     def front(self, tasks: Sequence[Task], ready_s: FloatArray, seeds: Sequence[IntArray]) -> Front:
         """Return the improved scheduler's front."""
-        question = (tasks, self.cluster, self.predictor)
-        return heshare_plus.optimise(*question, rng=self.rng, effort=self._effort, ready_s=ready_s, seeds=seeds)
+        cluster, predictor = self.cluster, self.predictor
+        return heshare_plus.optimise(
+            tasks, cluster, predictor, rng=self.rng, effort=self._effort, ready_s=ready_s, seeds=seeds
+        )
 
 
 _SHARED: Mapping[str, Value] = MappingProxyType({"interval_s": 10.0, "charge": 1.0, "warm": True})

@@ -27,7 +27,7 @@ Example: the pair of tasks of the example in `heshare.plus.costs` is missing fir
 >>> np.round(table.values[first : first + count], 6).tolist()
 [[770.0, 11.0, 7.0]]
 
-Source: the options themselves are those of `heshare.plus.batch_execution`.
+Source: open addressing: Peterson 1957, doi:10.1147/rd.12.0130. The options are those of `heshare.plus.batch_execution`.
 """
 
 from typing import NamedTuple

@@ -25,8 +25,7 @@ Example: two workloads on a GPU with two clocks. Batches of up to two have the m
 
 >>> from heshare.testing.toy import ToyPredictor, toy_gpu
 >>> workloads = (Workload("mobilenet", 4), Workload("resnet18", 4))
->>> rates = Rates(toy_gpu(), workloads, ToyPredictor(), width=2, clocks_mhz=np.array([500, 1000]),
-...               mps_pcts=(100,), coarse_mps_pcts=(100,), mps_variants=1, mps_width=1)
+>>> rates = Rates(toy_gpu(), workloads, ToyPredictor(), np.array([500, 1000]), BatchChoices(width=2, mps_variants=1))
 >>> rates.fill_all()
 >>> rates.number(np.array([[0, 0], [0, 1], [1, 1]])).tolist()
 [2, 3, 4]
@@ -48,6 +47,7 @@ import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.plus.batch_execution import UNKNOWN, RateTables, run_batches
+from heshare.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -69,12 +69,8 @@ class Rates:
         gpu: the type of GPU.
         workloads: the workloads of the task set, ascending.
         predictor: predicts times and powers.
-        width: the largest number of members of a set.
         clocks_mhz: clocks, MHz, ascending, shape (c,).
-        mps_pcts: percentages of sets of two.
-        coarse_mps_pcts: percentages of larger sets.
-        mps_variants: the largest number of variants of a set, one of them 100 % for each member.
-        mps_width: the largest number of members of a set with other variants.
+        choices: the sizes of sets and their MPS percentages.
 
     Attributes:
         gpu: the type of GPU.
@@ -89,23 +85,16 @@ class Rates:
         gpu: Gpu,
         workloads: tuple[Workload, ...],
         predictor: Predictor,
-        *,
-        width: int,
         clocks_mhz: IntArray,
-        mps_pcts: tuple[int, ...],
-        coarse_mps_pcts: tuple[int, ...],
-        mps_variants: int,
-        mps_width: int,
+        choices: BatchChoices,
     ) -> None:
-        self.gpu, self.width, self.clocks_mhz = gpu, width, clocks_mhz
-        self._workloads, self._predictor = workloads, predictor
-        self._mps_pcts, self._coarse_mps_pcts = mps_pcts, coarse_mps_pcts
-        self._mps_variants, self._mps_width = mps_variants, mps_width
+        self.gpu, self.width, self.clocks_mhz = gpu, choices.width, clocks_mhz
+        self._workloads, self._predictor, self._choices = workloads, predictor, choices
         self._state_of: dict[tuple[int, ...], int] = {}
         self._residents: dict[int, Resident] = {}
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
         self._chosen: dict[object, Any] = getattr(predictor, "derived", {})
-        terms = multiset_terms(len(workloads), width)
+        width, terms = choices.width, multiset_terms(len(workloads), choices.width)
         multisets, clocks = int(terms[:, -1].sum()) + 1, len(clocks_mhz)
         self.tables = RateTables(
             np.ones((0, clocks, width)),
@@ -130,9 +119,8 @@ class Rates:
 
     def fill(self, multisets: IntArray) -> None:
         """Fill the tables for multisets of one size, given as ascending workload indices, shape (m, s)."""
-        if len(multisets):
-            unknown = self.tables.variant_begin[self.number(multisets)] == UNKNOWN
-            multisets = np.unique(multisets[unknown], axis=0)
+        unknown = self.tables.variant_begin[self.number(multisets)] == UNKNOWN
+        multisets = np.unique(multisets[unknown], axis=0)
         if not len(multisets):
             return
         chosen = self._percentages(multisets)
@@ -182,18 +170,19 @@ class Rates:
         """Return the vectors of MPS percentages that each multiset keeps; 100 % for each member comes first."""
         size = multisets.shape[1]
         full = (100,) * size
-        if size == 1 or size > self._mps_width or self._mps_variants == 1:
+        variants = self._choices.mps_variants
+        if size == 1 or size > self._choices.mps_width or variants == 1:
             return [[full]] * len(multisets)
-        levels = self._mps_pcts if size == 2 else self._coarse_mps_pcts
+        levels = self._choices.mps_pcts if size == 2 else self._choices.coarse_mps_pcts
         candidates = [full, *(vector for vector in product(reversed(levels), repeat=size) if vector != full)]
         names = [tuple([self._workloads[workload] for workload in row]) for row in multisets.tolist()]
-        chosen = self._chosen.setdefault((self.gpu, levels, self._mps_variants), {})
+        chosen = self._chosen.setdefault((self.gpu, levels, variants), {})
         new = [row for row, name in enumerate(names) if name not in chosen]
         if new:
             wins = self._wins(multisets[new], np.array(candidates))
             order = np.argsort(-wins, axis=1, kind="stable")
             # A vector that never wins is replaced by candidate 0, which is kept anyway.
-            best = np.where(np.take_along_axis(wins, order, axis=1) > 0, order, 0)[:, : self._mps_variants - 1]
+            best = np.where(np.take_along_axis(wins, order, axis=1) > 0, order, 0)[:, : variants - 1]
             for row, candidate in zip(new, np.sort(best, axis=1).tolist(), strict=True):
                 chosen[names[row]] = [candidates[index] for index in sorted({0, *candidate})]
         return [chosen[name] for name in names]

@@ -23,7 +23,45 @@ Source: iterated local search, doi:10.1007/0-306-48056-5_11.
 from dataclasses import dataclass, fields
 
 from heshare.errors import require
-from heshare.plus.costs import DEFAULT_CHOICES, BatchChoices
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChoices:
+    """The clocks and MPS percentages that a batch may have, and its largest size.
+
+    Attributes:
+        width: the largest number of tasks of a batch.
+        mps_variants: the largest number of vectors of MPS percentages of a set, 100 % for each member being one; with 1
+            no task is limited.
+        mps_width: sets of up to so many tasks may have other percentages than 100 %.
+        clocks: the number of SM clocks, evenly spaced over each GPU's grid with both ends.
+        mps_pcts: MPS percentages of sets of two.
+        coarse_mps_pcts: MPS percentages of larger sets.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    width: int = 3
+    mps_variants: int = 4
+    mps_width: int = 2
+    clocks: int = 12
+    mps_pcts: tuple[int, ...] = tuple(range(10, 101, 10))
+    coarse_mps_pcts: tuple[int, ...] = (50, 100)
+
+    def __post_init__(self) -> None:
+        # A set's subsets are enumerated, so that tables grow with 2**width.
+        limits = {"width": 8, "mps_variants": 1000, "mps_width": 8, "clocks": 1000}
+        for name, most in limits.items():
+            value = getattr(self, name)
+            require(name, value, 1 <= value <= most, f"1 to {most}", "Correct the setting.")
+        for name in ("mps_pcts", "coarse_mps_pcts"):
+            levels = getattr(self, name)
+            ascending = bool(levels) and list(levels) == sorted(set(levels)) and levels[0] >= 1 and levels[-1] == 100
+            require(name, levels, ascending, "ascending percentages from 1 that end with 100", "Correct the setting.")
+
+
+DEFAULT_CHOICES = BatchChoices()
 
 
 @dataclass(frozen=True, slots=True)

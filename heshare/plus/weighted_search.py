@@ -35,10 +35,10 @@ import numpy as np
 from heshare.arrays import FloatArray, IntArray
 from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import FrontArchive
-from heshare.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
+from heshare.plus.local_search import NO_GPU, assign, construct, descend, empty_assignment, perturb
 from heshare.plus.option_tables import OptionTable, option_table, with_missing
 from heshare.plus.search_settings import SearchSettings
-from heshare.scheduling.plan import Plan
+from heshare.scheduling.pareto import Front
 
 Progress = Callable[[int, FloatArray], object]
 """Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
@@ -78,8 +78,8 @@ class RoundSearch(ABC):
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
 
     @abstractmethod
-    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
-        """Return the plans of the front by energy, at most `settings.front_plans`, and their objectives, (m, 2)."""
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
 
 
 class WeightedSearch(RoundSearch):
@@ -125,9 +125,9 @@ class WeightedSearch(RoundSearch):
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
         return self.archive.objectives()
 
-    def plans(self) -> tuple[tuple[Plan, ...], FloatArray]:
-        """Return the plans of the front by energy and their objectives, shape (m, 2)."""
-        return self.archive.plans()
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
+        return self.archive.front()
 
     def release_table(self) -> None:
         """Release the memory of the option table; it is built again if the search continues."""
@@ -181,14 +181,10 @@ class WeightedSearch(RoundSearch):
         if cost < self._best_costs[index]:
             self._best[index], self._best_costs[index] = scheme, cost
 
-    def _empty_assignment(self) -> Assignment:
-        world = self._costs.world
-        return empty_assignment(world.kind_of, world.n, self._costs.choices.width, world.begin_s)
-
     def _constructed(self, weight: float) -> IntArray:
         """Return the scheme of a greedy construction, made again until no prediction is missing."""
         while True:
-            queues = self._empty_assignment()
+            queues = empty_assignment(self._costs)
             construct(self._options, queues, self._longest, self._costs.fits, self._groups, weight)
             if not self._fill_missing():
                 return queues.gpu_of
@@ -203,7 +199,7 @@ class WeightedSearch(RoundSearch):
         """Return a scheme improved until no move improves it, and what it costs."""
         costs, settings, rng = self._costs, self._settings, self._rng
         n, k = costs.world.n, costs.world.k
-        queues = self._empty_assignment()
+        queues = empty_assignment(self._costs)
         assign(self._options, queues, scheme, weight)
         if perturbed:
             tasks = rng.permutation(n)[: settings.perturbation_size]
@@ -212,9 +208,8 @@ class WeightedSearch(RoundSearch):
         total, passes = np.inf, n * n if self._exhaustive else settings.passes
         for _ in range(1 if self._exhaustive else settings.samples):
             order = rng.permutation(n)
-            targets = np.broadcast_to(np.arange(k), (n, k)) if self._exhaustive else self._sampled_gpus(n)
-            contiguous = np.ascontiguousarray(targets)
-            total = descend(self._options, queues, order, contiguous, costs.fits, self._swaps, passes, weight)
+            targets = np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)
+            total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
         if self._fill_missing():
             return self._local_optimum(queues.gpu_of, weight)
         return queues.gpu_of, total
@@ -222,8 +217,6 @@ class WeightedSearch(RoundSearch):
     def _sampled_gpus(self, n: int) -> IntArray:
         """Return some GPUs of every type for each task, shape (n, s)."""
         per_kind = -(-self._settings.sampled_gpus // len(self._groups))
-        columns = []
-        for group in self._groups:
-            gpus = group[group != NO_GPU]
-            columns.append(gpus[self._rng.integers(len(gpus), size=(n, per_kind))])
+        used = [group[group != NO_GPU] for group in self._groups]
+        columns = [gpus[self._rng.integers(len(gpus), size=(n, per_kind))] for gpus in used]
         return np.concatenate(columns, axis=1)

@@ -6,9 +6,8 @@ import numpy as np
 from pytest_regressions.num_regression import NumericRegressionFixture
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.plus.costs import BatchChoices
 from heshare.plus.heshare_plus import optimise
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.world.cluster import Cluster
 
 

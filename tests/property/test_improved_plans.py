@@ -14,10 +14,10 @@ from support.brute_force import executed
 from support.strategies import clusters, task_sets
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import FrontArchive
 from heshare.plus.heshare_plus import optimise
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import evaluate_schemes, make_instance
@@ -79,8 +79,7 @@ SCRIPT = """
 import sys
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
-from heshare.plus.costs import BatchChoices
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.plus.heshare_plus import optimise
 from heshare.world.cluster import Cluster
 

@@ -10,7 +10,8 @@ from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.plus.batch_execution import TIED
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
+from heshare.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import Instance, make_instance

@@ -151,8 +151,8 @@ def study(
         filled_s = perf_counter()
         search = search_for(costs, effort, np.random.default_rng(seed))
         search.run()
-        plans, _ = search.plans()
-        row = {"tasks": size, "gpus": len(cluster), "points": len(plans), "predictor_rows": predictor.calls - calls}
+        front = search.front()
+        row = {"tasks": size, "gpus": len(cluster), "points": len(front), "predictor_rows": predictor.calls - calls}
         times_s = {"tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s} if timed else {}
         rows += [{**row, **times_s}] if place >= int(warm) else []
     return pd.DataFrame(rows)

@@ -30,15 +30,15 @@ doi:10.1007/3-540-27659-9, Chapters 2, 3 and 8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import compiled
 from heshare.errors import InputError
-from heshare.plus.costs import DEFAULT_CHOICES, BatchChoices, BatchCosts
-from heshare.plus.fronts import QueueFronts, plans_of
+from heshare.plus.costs import BatchCosts
+from heshare.plus.fronts import QueueFronts, front_of_queues
 from heshare.plus.optimum.task_subsets import (
     completions,
     expand,
@@ -47,6 +47,7 @@ from heshare.plus.optimum.task_subsets import (
     sets_by_task,
     subset_fronts,
 )
+from heshare.plus.search_settings import DEFAULT_CHOICES, BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated_indices
@@ -103,8 +104,7 @@ def exact_front(
         )
     before = predictor.calls
     costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor, choices)
-    front = front_of(costs)
-    return Front(front.plans, front.objectives, predictor.calls - before)
+    return replace(front_of(costs), predictor_rows=predictor.calls - before)
 
 
 def front_of(costs: BatchCosts) -> Front:
@@ -123,7 +123,7 @@ def front_of(costs: BatchCosts) -> Front:
         )
         for row in labels.tolist()
     ]
-    return Front(plans_of(world, queues, objectives), objectives)
+    return front_of_queues(world, queues, objectives)
 
 
 def front_over_assignments(

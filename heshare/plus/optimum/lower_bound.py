@@ -98,9 +98,8 @@ class Bound:
         Args:
             objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
         """
-        ratios: FloatArray = objectives @ self.weights.T / self.least
-        gaps: FloatArray = 100.0 * (ratios.min(axis=1) - 1.0)
-        return gaps
+        ratios: FloatArray = (objectives @ self.weights.T / self.least).min(axis=1)
+        return 100.0 * (ratios - 1.0)
 
     def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
         """Return how far the best of m points is from the bound of each weight, %, shape (f,)."""
@@ -216,11 +215,11 @@ class _Master:
         """Return first prices, and what a task alone before all others costs at most, shape (n,) each."""
         behind = int(self._n / self._gpus.sum() / 2)
         costs = np.stack([pricer.single_costs() for pricer in self._pricers])
-        finite = np.where(np.isfinite(costs), costs, 0.0)
-        return costs[:, :, min(behind, self._n - 1)].min(axis=0), finite[:, :, -1].max(axis=0)
+        last = costs[:, :, -1]
+        return costs[:, :, min(behind, self._n - 1)].min(axis=0), np.where(np.isfinite(last), last, 0.0).max(axis=0)
 
     def _price(self, prices: FloatArray) -> tuple[float, list[QueueColumns]]:
-        """Return the bound L(p) that prices prove, and the queues with negative reduced costs."""
+        """Return the bound L(p) of given prices, and the queues with negative reduced costs."""
         priced = [pricer(prices) for pricer in self._pricers]
         least = np.array([value for value, _ in priced])
         return float(prices.sum() + (self._gpus * least).sum()), [queues for _, queues in priced]

@@ -74,8 +74,3 @@ def conformal_quantile(sizes: FloatArray, level: float) -> float:
     ordered = np.sort(sizes[np.isfinite(sizes)])
     rank = int(np.ceil((len(ordered) + 1) * level))
     return float(ordered[rank - 1]) if 0 < rank <= len(ordered) else float("inf")
-
-
-def has_co_runners(sets: ResidentSets) -> BoolArray:
-    """Return which sets have more than one resident, (m,)."""
-    return np.asarray(np.diff(np.append(sets.starts, len(sets.row))) > 1)

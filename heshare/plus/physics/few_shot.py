@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.plus.physics.conformal import half_widths, has_co_runners, left_out_errors
+from heshare.plus.physics.conformal import half_widths, left_out_errors
 from heshare.plus.physics.physics_predictor import LEARNER, LEARNERS, PhysicsModel, sets_of_samples
 from heshare.prediction.samples import Samples, folds
 from heshare.prediction.table5 import bootstrap_interval
@@ -141,9 +141,9 @@ def _cell_errors(
                     for column, quantity in enumerate(quantities):
                         shift = correction(errors[order[:points], column], priors[column])
                         relative = np.expm1(shift - errors[order[points:], column])
-                        key = (samples.provenance, points, quantity)
                         error_pct = round(float(100 * np.abs(relative).mean()), 4)
-                        yield {**dict(zip(_COLUMNS, key, strict=True)), "cell": cell, "error_pct": error_pct}
+                        key = {"data": samples.provenance, "points": points, "quantity": quantity}
+                        yield {**key, "cell": cell, "error_pct": error_pct}
 
 
 def learner_errors(samples: Samples, done: tuple[LeftOutFold, ...]) -> pd.DataFrame:
@@ -154,7 +154,7 @@ def learner_errors(samples: Samples, done: tuple[LeftOutFold, ...]) -> pd.DataFr
         NaN: no power was recorded); for the chosen one also level_pct, time_covered_pct, power_covered_pct and
         time_width_pct (mean half-width of its conformal intervals).
     """
-    beside_others = has_co_runners(sets_of_samples(samples))
+    beside_others = sets_of_samples(samples).size > 1
     rows = []
     for name in LEARNERS:
         errors = np.concatenate([fold.errors[name] for fold in done])

@@ -42,7 +42,6 @@ from heshare.prediction.samples import Samples, training_rows
 from heshare.prediction.table5 import FittedPredictor, OtherTechniques
 from heshare.profiles import store
 from heshare.profiles.schema import residents_of
-from heshare.world.workload import Workload
 
 PREDICTOR_KINDS = ("paper", "physics")
 """Predictors that `load_predictor` returns; the first is the paper's, and the default."""
@@ -153,13 +152,12 @@ def _features(sets: ResidentSets, state: RooflineState) -> FloatArray:
         np.add.reduceat(values, sets.starts)[row] - values for values in (state.load, state.bandwidth, state.duty_cycle)
     ]
     active = np.add.reduceat(state.active, sets.starts)[row]
-    co_runners = np.diff(np.append(sets.starts, len(row)))[row] - 1
     slowdown = np.log(state.time_s / parts[:, TIME])
     stretched = np.log(parts[:, WORK] / (parts[:, TIME] * sets.share * state.clock[row]))
     columns = [
         parts[:, BUSY], parts[:, DRAM], parts[:, L2], np.log(parts[:, HOST] / parts[:, TIME]), parts[:, MEMORY] / gpu_s,
-        parts[:, REACHED], sets.clock[row], state.clock[row], sets.share, *of_co_runners, active, co_runners, slowdown,
-        stretched, state.power_w[row] / sets.limit_w[row],
+        parts[:, REACHED], sets.clock[row], state.clock[row], sets.share, *of_co_runners, active, sets.size[row] - 1,
+        slowdown, stretched, state.power_w[row] / sets.limit_w[row],
     ]  # fmt: skip
     return np.column_stack(columns).round(9)
 
@@ -179,7 +177,6 @@ class PhysicsPredictor(RecordPredictor):
         super().__init__(references)
         self._model = model
         self._parts = parts
-        self._tasks: dict[tuple[str, Workload], FloatArray] = {}
 
     @classmethod
     def fit(cls, profiles: pd.DataFrame, *, seed: int = 0) -> PhysicsPredictor:
@@ -208,7 +205,7 @@ class PhysicsPredictor(RecordPredictor):
         members = [[encoder.resident(number) for number in ids] for _, ids in keys]
         orders = [sorted(range(len(residents)), key=residents.__getitem__) for residents in members]
         laid = [[residents[at] for at in order] for residents, order in zip(members, orders, strict=True)]
-        tasks = np.array([self._task(encoder.gpu.name, resident.workload) for resident in chain(*laid)])
+        tasks = np.array([self._parts.of(encoder.gpu.name, resident.workload) for resident in chain(*laid)])
         share = np.array([resident.mps_pct / 100 for resident in chain(*laid)])
         mhz = np.array([clock for clock, _ in keys], dtype=float)
         sizes = [len(order) for order in orders]
@@ -221,11 +218,6 @@ class PhysicsPredictor(RecordPredictor):
             mean_w = fsum(powers[start:end].tolist()) / len(order)
             predictions.append(([by_place[at] for at in range(len(order))], mean_w))
         return predictions
-
-    def _task(self, gpu: str, workload: Workload) -> FloatArray:
-        if (gpu, workload) not in self._tasks:
-            self._tasks[gpu, workload] = self._parts.of(gpu, workload)
-        return self._tasks[gpu, workload]
 
 
 def sets_of_samples(samples: Samples) -> ResidentSets:

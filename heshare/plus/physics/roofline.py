@@ -56,21 +56,19 @@ PARTS = ("time_s", "host_s", "memory_s", "work_s", "clock", "dram", "l2", "dynam
 """Columns: iteration alone (s); host time (s); GPU time that keeps no SM busy (s); SM time at the top clock (s); clock
 reached, and bandwidth, L2 and SM use, as fractions; power above idle (W)."""
 TIME, HOST, MEMORY, WORK, REACHED, DRAM, L2, DYNAMIC, BUSY = range(len(PARTS))
-CONSTANTS = (
-    "dram",
-    "duty_cycle",
-    "l2",
-    "oversubscription",
-    "share",
-    "sharing_power",
-    "dilution",
-    "memory_knee",
-    "usable_share",
-)
-"""b1, b2, b3, a, p, y, q, k and f of the derivation."""
-_START = np.array([0.1, 0.05, 0.1, 1, 1, 0.1, 0.9, 0.6, 0.95])
-_LOW = np.array([0, 0, 0, 0.3, 0.3, -0.5, -0.5, 0.05, 0.2])
-_HIGH = np.array([2, 2, 2, 1.6, 1.3, 1, 2, 1, 1])
+CONSTANTS = {
+    "dram": (0.1, 0, 2),
+    "duty_cycle": (0.05, 0, 2),
+    "l2": (0.1, 0, 2),
+    "oversubscription": (1, 0.3, 1.6),
+    "share": (1, 0.3, 1.3),
+    "sharing_power": (0.1, -0.5, 1),
+    "dilution": (0.9, -0.5, 2),
+    "memory_knee": (0.6, 0.05, 1),
+    "usable_share": (0.95, 0.2, 1),
+}
+"""b1, b2, b3, a, p, y, q, k and f of the derivation: where the search for each begins, and its bounds."""
+_START, _LOW, _HIGH = np.array(list(CONSTANTS.values())).T.copy()
 _VOLTAGE_START, _VOLTAGE_LOW, _VOLTAGE_HIGH = (0.8, 0.8), (0.3, 0.4), (0.95, 1.0)
 _BISECTIONS, _SCALE = 14, 0.05
 _REFERENCE_COLUMNS = ["time_s", "sm_util_pct", "dram_util_pct", "l2_util_pct", "power_w", "sm_mhz_reached"]
@@ -94,6 +92,7 @@ class IterationParts:
             key: (sizes, _fit_parts(sizes, rows, float(idle_w[key[0]]), find_gpu(key[0]).max_mhz))
             for key, sizes, rows in reference_curves(alone)
         }
+        self._found: dict[tuple[str, Workload], FloatArray] = {}
 
     def of(self, gpu: str, workload: Workload) -> FloatArray:
         """Return the parts of one iteration alone at 100 %, shape (9,), columns as in `PARTS`.
@@ -103,10 +102,12 @@ class IterationParts:
         Raises:
             InputError: the profiles do not cover the workload or the size.
         """
-        curve = self._curves.get((gpu, workload.model, workload.precision, workload.engine))
-        if curve is None or not curve[0][0] <= workload.batch_size <= curve[0][-1]:
-            raise not_covered(gpu, workload, "a workload and an inference batch size among the reference rows")
-        return interpolate_logs(workload.batch_size, *curve)
+        if (gpu, workload) not in self._found:
+            curve = self._curves.get((gpu, workload.model, workload.precision, workload.engine))
+            if curve is None or not curve[0][0] <= workload.batch_size <= curve[0][-1]:
+                raise not_covered(gpu, workload, "a workload and an inference batch size among the reference rows")
+            self._found[gpu, workload] = interpolate_logs(workload.batch_size, *curve)
+        return self._found[gpu, workload]
 
 
 def _fit_parts(sizes: FloatArray, rows: pd.DataFrame, idle_w: float, max_mhz: int) -> FloatArray:
@@ -147,6 +148,7 @@ class ResidentSets:
         limit_w: power limit of each GPU, W, (m,).
         lowest: its lowest clock over its top clock, (m,).
         starts: where each set begins, (m,).
+        size: residents of each set, (m,).
         names: the names of the GPUs.
         gpu_index: index of each set's GPU in `names`, (m,).
     """
@@ -160,6 +162,7 @@ class ResidentSets:
     limit_w: FloatArray = field(init=False)
     lowest: FloatArray = field(init=False)
     starts: IntArray = field(init=False)
+    size: IntArray = field(init=False)
     names: tuple[str, ...] = field(init=False)
     gpu_index: IntArray = field(init=False)
 
@@ -172,6 +175,7 @@ class ResidentSets:
         object.__setattr__(self, "limit_w", limits[:, 0])
         object.__setattr__(self, "lowest", limits[:, 1])
         object.__setattr__(self, "starts", np.searchsorted(self.row, np.arange(len(self.gpus))))
+        object.__setattr__(self, "size", np.bincount(self.row, minlength=len(self.gpus)))
 
     @classmethod
     def on(
@@ -197,9 +201,8 @@ class ResidentSets:
         """
         by_name = {name: find_gpu(name) for name in dict.fromkeys(gpus)}
         keys = [(name, resident.workload) for name, some in zip(gpus, members, strict=True) for resident in some]
-        tasks = {key: parts.of(*key) for key in dict.fromkeys(keys)}
         return cls(
-            np.array([tasks[key] for key in keys]),
+            np.array([parts.of(*key) for key in keys]),
             np.array([resident.mps_pct / 100 for some in members for resident in some]),
             np.repeat(np.arange(len(members)), list(map(len, members))),
             tuple(by_name[name] for name in gpus),
@@ -209,7 +212,7 @@ class ResidentSets:
 
     def pick(self, rows: IntArray) -> ResidentSets:
         """Return the sets with these numbers, in their order."""
-        sizes = np.diff(np.append(self.starts, len(self.row)))[rows]
+        sizes = self.size[rows]
         row = np.repeat(np.arange(len(rows)), sizes)
         index = np.repeat(self.starts[rows] - np.cumsum(sizes) + sizes, sizes) + np.arange(len(row))
         gpus = tuple(self.gpus[number] for number in rows.tolist())

@@ -10,10 +10,9 @@ from support.brute_force import SMALL
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.experiments.studies import optimality_gap, scaling
-from heshare.plus.costs import BatchChoices
 from heshare.plus.optimum.exact_front import exact_front
 from heshare.plus.optimum.lower_bound import Bound
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.prediction.oracle import DevicePredictor
 from heshare.world.cluster import Cluster
 

@@ -10,7 +10,8 @@ from support.brute_force import run_states
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
-from heshare.plus.costs import BatchChoices, BatchCosts, BatchOptions
+from heshare.plus.costs import BatchCosts, BatchOptions
+from heshare.plus.search_settings import BatchChoices
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster

@@ -25,3 +25,13 @@ def test_every_algorithm_has_a_worked_example() -> None:
     physics = {f"heshare.plus.physics.{name}" for name in ("roofline", "conformal", "few_shot", "least_squares")}
     search = {name for name in MODULES if "physics" not in name} - {"heshare.plus.optimum"}
     assert physics | search <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["costs", "local_search", "option_tables", "fronts", "optimum.lower_bound", "optimum.exact_front", "marginal"],
+)
+def test_every_search_names_its_sources(name: str) -> None:
+    docstring = import_module(f"heshare.plus.{name}").__doc__
+    assert "doi:10." in docstring
+    assert "Example: " in docstring

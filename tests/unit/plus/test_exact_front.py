@@ -9,9 +9,10 @@ from support.brute_force import SMALL, costs_of, every_plan, executed
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
 from heshare.plus.optimum.exact_front import MAX_TASKS, exact_front, front_of
 from heshare.plus.optimum.task_subsets import feasible_batches, sets_by_task, subset_fronts, subsets
+from heshare.plus.search_settings import BatchChoices
 from heshare.scheduling import planner
 from heshare.scheduling.pareto import Front, non_dominated
 from heshare.scheduling.settings import Settings

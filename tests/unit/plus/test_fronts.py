@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 from support.brute_force import costs_of, every_queue
 
-from heshare.plus.costs import BatchChoices, BatchOptions
+from heshare.plus.costs import BatchOptions
 from heshare.plus.fronts import FrontArchive, suffix_fronts, sum_fronts, thinned_front
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.scheduling.pareto import non_dominated
 
 

@@ -9,9 +9,9 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
 from heshare.plus.heshare_plus import optimise
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.plus.weighted_search import WeightedSearch
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import non_dominated

@@ -9,9 +9,10 @@ import pytest
 from support.brute_force import every_queue
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
 from heshare.plus.local_search import Assignment, assign, descend, empty_assignment, evaluate_change, queue_cost
 from heshare.plus.option_tables import OptionTable, option_table
+from heshare.plus.search_settings import BatchChoices
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
@@ -26,7 +27,7 @@ def costs_and_table(n: int) -> tuple[BatchCosts, OptionTable]:
 
 
 def assigned(costs: BatchCosts, table: OptionTable, scheme: np.ndarray, weight: float) -> Assignment:
-    queues = empty_assignment(costs.world.kind_of, costs.world.n, costs.choices.width)
+    queues = empty_assignment(costs)
     assign(table, queues, scheme, weight)
     return queues
 

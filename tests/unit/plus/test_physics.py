@@ -16,7 +16,7 @@ from heshare import files
 from heshare.devices import iteration_time
 from heshare.devices.iteration_time import overlap_arrays
 from heshare.errors import InputError
-from heshare.plus.physics.conformal import half_widths, has_co_runners, left_out_errors
+from heshare.plus.physics.conformal import half_widths, left_out_errors
 from heshare.plus.physics.least_squares import least_squares
 from heshare.plus.physics.physics_predictor import PhysicsModel, load_predictor, sets_of_samples
 from heshare.plus.physics.roofline import PARTS, IterationParts, ResidentSets, Roofline
@@ -142,7 +142,7 @@ def test_pick_returns_the_chosen_sets_in_order() -> None:
     assert picked.row.tolist() == [0, 0, 1]
     assert picked.starts.tolist() == [0, 2]
     assert picked.clock.tolist() == [1, 0.5]
-    assert has_co_runners(picked).tolist() == [True, False]
+    assert picked.size.tolist() == [2, 1]
 
 
 def test_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd.DataFrame) -> None:
@@ -158,8 +158,8 @@ def test_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd
     assert gap_w.mean() < 0.05
     groups = samples["workload"].iloc[train].tolist()
     errors = left_out_errors(train_sets, all_samples.truth[train], groups, model=model, seed=0)
-    by_kind = half_widths(errors, has_co_runners(train_sets))
-    width = by_kind[has_co_runners(sets.pick(test)).astype(int), 0]
+    by_kind = half_widths(errors, train_sets.size > 1)
+    width = by_kind[(sets.pick(test).size > 1).astype(int), 0]
     covered = np.mean(np.abs(np.log(predicted_s / time_s[test])) <= width)
     assert 0.8 < covered <= 1
     without_power = PhysicsModel(seed=0, learner="boosting").fit(train_sets, time_s[train], np.full(len(train), np.nan))

@@ -11,10 +11,10 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.plus import heshare_plus
-from heshare.plus.costs import BatchChoices, BatchCosts
+from heshare.plus.costs import BatchCosts
 from heshare.plus.local_search import assign, descend, empty_assignment, queue_cost, ready_cost
 from heshare.plus.option_tables import option_table
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.plus.weighted_search import WeightedSearch
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.prediction.oracle import DevicePredictor
@@ -60,13 +60,13 @@ def test_no_relocation_improves_a_local_optimum_with_ready_times(rng: np.random.
     options = option_table(costs)
 
     def cost(scheme: np.ndarray) -> float:
-        queues = empty_assignment(costs.world.kind_of, 8, costs.choices.width, costs.world.begin_s)
+        queues = empty_assignment(costs)
         assign(options, queues, scheme, 1.0)
         late = sum(ready_cost(queues, gpu, 1.0) for gpu in range(3))
         assert late == pytest.approx(READY_S[scheme].sum())
         return late + sum(queue_cost(queues, gpu) for gpu in range(3))
 
-    queues = empty_assignment(costs.world.kind_of, 8, costs.choices.width, costs.world.begin_s)
+    queues = empty_assignment(costs)
     assign(options, queues, rng.integers(3, size=8), 1.0)
     targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (8, 3)))
     total = descend(options, queues, np.arange(8), targets, costs.fits, True, 100, 1.0)
