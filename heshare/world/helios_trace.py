@@ -146,7 +146,7 @@ class _RowReader:
         if self._last is not None and submit < self._last:
             raise row.error(
                 "submit_time",
-                "time runs backwards",
+                "earlier than the row above",
                 f"a time not before that of the row above, {self._last:%Y-%m-%d %H:%M:%S}",
                 "Sort the file by submit_time, or skip bad rows.",
             )

@@ -53,12 +53,12 @@ def test_power_of_one_to_three_vgg19_agrees_with_the_measured():
 @pytest.mark.parametrize("gpu", GPUS)
 def test_estimates_are_plausible_and_grow_with_the_batch_size(gpu: str, engine: str):
     for model in catalogue.models():
-        answers = [estimate(gpu, [f"{model}:{batch}"], engine=engine) for batch in (1, 2, 4, 8, 16, 32, 64, 128)]
-        times = [answer.tasks[0].time_s for answer in answers]
+        estimates = [estimate(gpu, [f"{model}:{batch}"], engine=engine) for batch in (1, 2, 4, 8, 16, 32, 64, 128)]
+        times = [result.tasks[0].time_s for result in estimates]
         assert times == sorted(times)
         assert all(1e-5 < time_s < 20 for time_s in times)
         card = catalogue.gpu(gpu)
-        assert all(card.idle_w < answer.power_w <= card.tdp_w for answer in answers)
+        assert all(card.idle_w < result.power_w <= card.tdp_w for result in estimates)
         per_sample = [time_s / batch for time_s, batch in zip(times, (1, 2, 4, 8, 16, 32, 64, 128), strict=True)]
         assert all(later <= 1.001 * sooner for sooner, later in itertools.pairwise(per_sample))
 

@@ -1,4 +1,4 @@
-"""The journal: torn anywhere, it is read up to the tear; damaged before its end, it is refused; one writer at a time."""
+"""Journals: read up to where they are cut off, refused if damaged before their end, written by one process only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_an_appended_entry_is_on_disk_with_its_checksum(tmp_path):
 
 @given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
 @settings(max_examples=150, deadline=None)
-def test_torn_anywhere_the_whole_lines_are_kept_and_the_next_entry_follows_them(tmp_path_factory, cut):
+def test_a_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
     content = b"".join(map(journal_line, ENTRIES))[:cut]
-    path = make(tmp_path_factory.mktemp("torn"), content)
+    path = make(tmp_path_factory.mktemp("cut"), content)
     journal = Journal(path, "run")
     whole = ENTRIES[: content.count(b"\n")]
     assert journal.entries == read_journal(path, "run") == whole
@@ -60,7 +60,7 @@ def test_a_damaged_line_before_the_last_is_refused_with_its_row(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
-def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path, content):
+def test_another_file_is_refused_and_unchanged(tmp_path, content):
     path = make(tmp_path, content)
     for read in (Journal, read_journal):
         with pytest.raises(InputError, match="found no journal of a run"):

@@ -221,7 +221,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
     "unknown policy": (["run", "--policy", "heshare"], ["'heshare'", "heshare:trade-off"]),
     "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
-    "misspelt notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
+    "wrong notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
     "mistyped notebook parameter": (["notebook", "run", "05", "-p", "seeds=x", "--out", "OUT"], ["'x'", "whole"]),
     "unknown notebook": (["notebook", "run", "99", "--out", "OUT"], ["'99'", "05_comparison"]),
     "unknown profile": (["notebook", "run", "05", "--profile", "papr", "--out", "OUT"], ["'papr'", "paper"]),

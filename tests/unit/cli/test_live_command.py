@@ -29,7 +29,7 @@ def test_live_without_a_gpu_stops_with_an_error(without_gpu, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--policy", "nobody"], "nobody"), (["--budget", "soon"], "such as 90s, 15m or 2h")]
+    ("words", "message"), [(["--policy", "no-policy"], "no-policy"), (["--budget", "soon"], "such as 90s, 15m or 2h")]
 )
 def test_live_refuses_unknown_policies_and_times_before_anything_is_done(tmp_path, words, message):
     result = RUN.invoke(app, ["live", "--work", str(tmp_path / "work"), *words])

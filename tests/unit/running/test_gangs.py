@@ -28,9 +28,9 @@ def go(tasks, decide, *, gpus=2, base_s=None, devices=None, tick_s=None, **optio
     return result, policy.trace
 
 
-def at(**answers):
-    """Return a policy's function that answers the event at each time (`t4` is 4 s) with these actions."""
-    return lambda event, view: answers.get(f"t{event.time_s:g}", []) if event.kind is not EventKind.COMPLETION else []
+def at(**actions):
+    """Return a policy's function that returns these actions for the event at each time (`t4` is 4 s)."""
+    return lambda event, view: actions.get(f"t{event.time_s:g}", []) if event.kind is not EventKind.COMPLETION else []
 
 
 def test_a_gang_runs_at_the_pace_of_its_slowest_gpu():

@@ -38,12 +38,12 @@ def start_all(event, view):
 
 
 def at(*actions):
-    """Return the function of a policy that answers its first event with these actions, and no other."""
+    """Return the function of a policy that returns these actions for its first event, and none for others."""
     left = [list(actions)]
     return lambda event, view: left.pop() if left else []
 
 
-def test_two_tasks_take_turns_then_one_is_alone():
+def test_tasks_that_share_a_gpu_are_slower_until_one_completes():
     result, trace = go([task(0, 2.0), task(1, 4.0)], start_all)
     assert trace == [(0.0, "ARRIVAL", (0, 1), None), (4.0, "COMPLETION", (0,), 0), (6.0, "COMPLETION", (1,), 0)]
     assert result.jct_s.tolist() == [4.0, 6.0]
@@ -59,7 +59,7 @@ def test_completions_at_one_time_on_one_gpu_are_one_event():
     assert trace == [(0.0, "ARRIVAL", (0, 1), None), (6.0, "COMPLETION", (0, 1), 0)]
 
 
-def test_completion_before_arrival_before_tick():
+def test_loop_processes_a_completion_before_an_arrival_before_a_tick():
     _, trace = go([task(0, 5.0), task(1, 1.0, 5.0)], start_all, tick_s=5.0)
     assert trace == [
         (0.0, "ARRIVAL", (0,), None),
@@ -70,7 +70,7 @@ def test_completion_before_arrival_before_tick():
     ]
 
 
-def test_completions_at_one_time_on_two_gpus_come_in_the_order_planned():
+def test_completions_at_one_time_on_two_gpus_are_in_the_order_of_their_starts():
     _, trace = go([task(0, 3.0), task(1, 3.0)], at(Start(1, 1), Start(0, 0)), gpus=2)
     assert trace[1:] == [(3.0, "COMPLETION", (1,), 1), (3.0, "COMPLETION", (0,), 0)]
 

@@ -63,7 +63,7 @@ BAD = [
     ("2,2020-09-01 00:00:01,100,two", "gpu_num", "'two'", "not a number"),
     ("2,2020-09-01 00:00:01,100,1.5", "gpu_num", "'1.5'", "not a whole number"),
     ("2,2020-09-01 00:00:01,100,-1", "gpu_num", "'-1'", "negative"),
-    ("2,2020-08-31 23:59:59,100,1", "submit_time", "'2020-08-31 23:59:59'", "time runs backwards"),
+    ("2,2020-08-31 23:59:59,100,1", "submit_time", "'2020-08-31 23:59:59'", "earlier than the row above"),
     ("1,2020-09-01 00:00:01,100,1", "job_id", "'1'", "duplicate id"),
     ("one,2020-09-01 00:00:01,100,1", "job_id", "'one'", "not a number"),
     ("2,2020-09-01 00:00:01,100", None, "3 cells", "wrong number of cells"),
