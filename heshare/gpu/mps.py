@@ -73,16 +73,7 @@ class MpsSession:
         for name in ("pipe", "log"):
             (self._root / name).mkdir(mode=0o700)
         try:
-            done = subprocess.run(
-                [program, "-d"],
-                env=self._daemon_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=self._timeout_s,
-                check=False,
-                start_new_session=True,
-            )
+            done = self._run([program, "-d"], timeout_s=self._timeout_s)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"did not start ({error})"
         if done.returncode != 0:
@@ -98,7 +89,8 @@ class MpsSession:
             return
         pid = self._pid()
         if pid is not None:
-            self._quit()
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._run([CONTROL], b"quit\n", timeout_s=self._timeout_s / 2)
             for number in (signal.SIGTERM, signal.SIGKILL):
                 if self._wait(lambda: not is_running(pid), self._timeout_s / 4):
                     break
@@ -144,17 +136,17 @@ class MpsSession:
             raise DeviceError(f"GPU {self.gpu_uuid}: no MPS: {reason}. Provide MPS, or share by time-slicing.")
         self.sharing, self.reason = TIME_SLICE, reason
 
-    def _quit(self) -> None:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                [CONTROL],
-                input=b"quit\n",
-                env=self._daemon_environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=self._timeout_s / 2,
-                check=False,
-            )
+    def _run(self, command: list[str], text: bytes = b"", *, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            command,
+            input=text,
+            env={**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+            start_new_session=True,
+        )
 
     @property
     def _root(self) -> Path:
@@ -166,9 +158,6 @@ class MpsSession:
             return {}
         folder = self._folder
         return {"CUDA_MPS_PIPE_DIRECTORY": f"{folder / 'pipe'}", "CUDA_MPS_LOG_DIRECTORY": f"{folder / 'log'}"}
-
-    def _daemon_environment(self) -> dict[str, str]:
-        return {**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid}
 
     def _pid(self) -> int | None:
         """Return the daemon's process, from its file; None before the file is written and after its end."""

@@ -1,7 +1,7 @@
 """NVML: its errors as the package's own, the readings of a GPU in plain units, and GPM metrics (Hopper and later).
 
-The only module that imports the binding (`nvidia-ml-py`, imported as `pynvml`). Every call goes through `ask`, which
-maps NVML's errors, repeats what is only transient, and names the device and the call. An answer that cannot be a
+The only module that imports the binding (`nvidia-ml-py`, imported as `pynvml`). Every call goes through `call_nvml`,
+which maps NVML's errors, repeats what is only transient, and names the device and the call. A value that cannot be a
 measurement, such as a power of zero, is an error and never a number.
 """
 
@@ -44,7 +44,7 @@ class BusyError(NvmlError):
 
 
 class NoReadingError(NvmlError):
-    """NVML answered, but not with a measurement."""
+    """NVML returned what is not a measurement."""
 
 
 _OURS = "This is a defect of HeShare or of the NVML binding: report the call, the code and the driver's version."
@@ -96,16 +96,16 @@ def fault(device: str, call: str, code: int) -> NvmlError:
     Args:
         device: the GPU's name in messages.
         call: the NVML function.
-        code: its return code; one that the table does not have is an `NvmlError` that says so.
+        code: its return code; one that the table does not have is a plain `NvmlError`.
     """
     kind, found, action = TABLE.get(code, (NvmlError, "a return code that this release does not know", _OURS))
     return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}")
 
 
 def no_reading(device: str, call: str, value: object, expected: str) -> NoReadingError:
-    """Return the error for an answer that is no measurement, such as a power of zero."""
+    """Return the error for a value that is no measurement, such as a power of zero."""
     action = "Nothing is recorded from it; if it stays so, this card does not report it."
-    return NoReadingError(f"{device}: {call} answered {value}; expected {expected}. {action}")
+    return NoReadingError(f"{device}: {call} returned {value}; expected {expected}. {action}")
 
 
 WAITS_S = (0.01, 0.05)
@@ -143,7 +143,7 @@ def binding() -> Any:
     return pynvml
 
 
-def ask(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
+def call_nvml(nvml: Any, device: str, call: str, *arguments: Any) -> Any:
     """Call a function of the binding; after a transient failure the call is repeated, see `WAITS_S`.
 
     Raises:
@@ -173,7 +173,7 @@ class Nvml:
 
     def __init__(self) -> None:
         self.binding = binding()
-        ask(self.binding, "NVML", "nvmlInit")
+        call_nvml(self.binding, "NVML", "nvmlInit")
         self._open = True
 
     def driver(self) -> str:
@@ -182,17 +182,17 @@ class Nvml:
 
     def count(self) -> int:
         """Return the number of GPUs."""
-        return int(ask(self.binding, "NVML", "nvmlDeviceGetCount"))
+        return int(call_nvml(self.binding, "NVML", "nvmlDeviceGetCount"))
 
     def card(self, which: int | str) -> NvmlGpu:
         """Return the GPU with an index or a UUID.
 
         Raises:
-            NvmlError: there is none, or it does not answer.
+            NvmlError: there is none, or it does not respond.
         """
         label = f"GPU {which}"
         call = "nvmlDeviceGetHandleByIndex" if isinstance(which, int) else "nvmlDeviceGetHandleByUUID"
-        return NvmlGpu(self.binding, ask(self.binding, label, call, which), label)
+        return NvmlGpu(self.binding, call_nvml(self.binding, label, call, which), label)
 
     def close(self) -> None:
         """End it; a failure of the end changes nothing any more. May be repeated."""
@@ -211,7 +211,7 @@ class Nvml:
 class NvmlGpu:
     """One GPU, read in plain units.
 
-    Every method raises `NvmlError` where NVML does not answer, or answers with what is no measurement.
+    Every method raises `NvmlError` where NVML fails, or returns what is no measurement.
 
     Args:
         nvml: the binding.
@@ -224,9 +224,9 @@ class NvmlGpu:
         self._handle = handle
         self.label = label
 
-    def ask(self, call: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: Any) -> Any:
         """Call a function of the binding on this GPU."""
-        return ask(self.binding, self.label, call, self._handle, *arguments)
+        return call_nvml(self.binding, self.label, function, self._handle, *arguments)
 
     def name(self) -> str:
         """Return the vendor's name, such as `NVIDIA H100 80GB HBM3`."""
@@ -252,15 +252,15 @@ class NvmlGpu:
     def limits(self) -> tuple[str, ...]:
         """Return the limits that hold the clock below the request at this moment."""
         try:
-            bits = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
+            bits = self.call("nvmlDeviceGetCurrentClocksEventReasons")
         except NotSupportedError:
-            bits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before driver 535
+            bits = self.call("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before driver 535
         return tuple(name for bit, name in _LIMITS.items() if bits & bit)
 
     def instant_power_w(self) -> float:
         """Return the board power at this moment, W, where the card reports it."""
         call = "nvmlDeviceGetFieldValues"
-        field = self.ask(call, [self.binding.NVML_FI_DEV_POWER_INSTANT])[0]
+        field = self.call(call, [self.binding.NVML_FI_DEV_POWER_INSTANT])[0]
         if field.nvmlReturn != self.binding.NVML_SUCCESS:
             raise fault(self.label, f"{call}(POWER_INSTANT)", field.nvmlReturn)
         if not 0 <= field.valueType < len(_VALUE):
@@ -273,7 +273,7 @@ class NvmlGpu:
 
     def usage_power_kind(self) -> str:
         """Return the kind of `usage_power_w`: `instant` up to the A100, `average` (over 1 s) on later cards."""
-        major, minor = self.ask("nvmlDeviceGetCudaComputeCapability")
+        major, minor = self.call("nvmlDeviceGetCudaComputeCapability")
         return "instant" if (major, minor) <= (8, 0) else "average"
 
     def energy_j(self) -> float:
@@ -284,9 +284,9 @@ class NvmlGpu:
         """Return the temperature of the chip, degrees Celsius."""
         sensor = self.binding.NVML_TEMPERATURE_GPU
         try:
-            call, value = "nvmlDeviceGetTemperature", self.ask("nvmlDeviceGetTemperature", sensor)
+            call, value = "nvmlDeviceGetTemperature", self.call("nvmlDeviceGetTemperature", sensor)
         except NotSupportedError:
-            call, value = "nvmlDeviceGetTemperatureV", self.ask("nvmlDeviceGetTemperatureV", sensor)
+            call, value = "nvmlDeviceGetTemperatureV", self.call("nvmlDeviceGetTemperatureV", sensor)
         if not 0 < value < 150:
             raise no_reading(self.label, call, value, "degrees Celsius above 0 and below 150")
         return float(value)
@@ -294,7 +294,7 @@ class NvmlGpu:
     def memory_mib(self) -> tuple[float, float]:
         """Return the memory of the GPU and how much of it is free, MiB."""
         call = "nvmlDeviceGetMemoryInfo"
-        info = self.ask(call)
+        info = self.call(call)
         if not 0 <= info.free <= info.total or info.total == 0:
             raise no_reading(self.label, call, f"{info.free} B free of {info.total} B", "a part of a whole")
         return info.total / 2**20, info.free / 2**20
@@ -305,37 +305,37 @@ class NvmlGpu:
 
     def persistent(self) -> bool:
         """Return whether the driver stays loaded when the GPU is not used."""
-        return bool(self.ask("nvmlDeviceGetPersistenceMode"))
+        return bool(self.call("nvmlDeviceGetPersistenceMode"))
 
     def compute_mode(self) -> str:
         """Return `default`, `exclusive process`, `prohibited` or `exclusive thread`."""
-        mode = self.ask("nvmlDeviceGetComputeMode")
+        mode = self.call("nvmlDeviceGetComputeMode")
         return _COMPUTE_MODES.get(mode, f"mode {mode}")
 
     def mig(self) -> bool:
         """Return whether it is divided into MIG slices."""
         try:
-            return bool(self.ask("nvmlDeviceGetMigMode")[0])
+            return bool(self.call("nvmlDeviceGetMigMode")[0])
         except NotSupportedError:
             return False
 
     def has_gpm(self) -> bool:
         """Return whether it offers GPM metrics (Hopper and later)."""
         try:
-            return bool(self.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice)
+            return bool(self.call("nvmlGpmQueryDeviceSupport").isSupportedDevice)
         except NotSupportedError:
             return False
 
     def lock_clock(self, sm_mhz: int) -> None:
         """Lock the SM clock at `sm_mhz`; needs root or CAP_SYS_ADMIN, and lasts until `unlock_clock`."""
-        self.ask("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
+        self.call("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
 
     def unlock_clock(self) -> None:
         """Leave the SM clock to the card."""
-        self.ask("nvmlDeviceResetGpuLockedClocks")
+        self.call("nvmlDeviceResetGpuLockedClocks")
 
     def _positive(self, call: str, *arguments: Any) -> float:
-        return self._checked(self.ask(call, *arguments), call)
+        return self._checked(self.call(call, *arguments), call)
 
     def _checked(self, value: Any, call: str) -> float:
         """Return `value` if it can be a measurement: zero and NVML's marks for "not available" cannot."""
@@ -345,14 +345,14 @@ class NvmlGpu:
         return float(value)
 
     def _list(self, call: str, *arguments: Any) -> list[int]:
-        values = [int(value) for value in self.ask(call, *arguments)]
+        values = [int(value) for value in self.call(call, *arguments)]
         if not values or min(values) <= 0:
             raise no_reading(self.label, call, values, "at least one clock above zero")
         return values
 
 
 def _ask_text(nvml: Any, device: str, call: str, *arguments: Any) -> str:
-    value = ask(nvml, device, call, *arguments)
+    value = call_nvml(nvml, device, call, *arguments)
     if not value:
         raise no_reading(device, call, repr(value), "a text")
     return str(value)
@@ -394,9 +394,9 @@ class Gpm:
             self._last = None
 
     def _sample(self) -> Any:
-        sample = ask(self._nvml, self._card.label, "nvmlGpmSampleAlloc")
+        sample = call_nvml(self._nvml, self._card.label, "nvmlGpmSampleAlloc")
         try:
-            self._card.ask("nvmlGpmSampleGet", sample)
+            self._card.call("nvmlGpmSampleGet", sample)
         except BaseException:
             self._free(sample)
             raise
@@ -409,7 +409,7 @@ class Gpm:
         wanted.sample1, wanted.sample2 = first, second
         wanted.metrics[0].metricId = nvml.NVML_GPM_METRIC_SM_UTIL
         wanted.metrics[1].metricId = nvml.NVML_GPM_METRIC_DRAM_BW_UTIL
-        ask(nvml, self._card.label, call, wanted)
+        call_nvml(nvml, self._card.label, call, wanted)
         return self._percent(wanted.metrics[0]), self._percent(wanted.metrics[1])
 
     def _percent(self, metric: Any) -> float:

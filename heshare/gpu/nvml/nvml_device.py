@@ -130,7 +130,7 @@ class NvmlDevice:
             DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
                 nothing would enforce, or the worker did not get ready.
         """
-        self._start({task_id: Resident(workload, mps_pct)}, iterations)
+        self.start_together({task_id: Resident(workload, mps_pct)}, iterations)
 
     def stand_by(self) -> None:
         """Have worker processes import what they need before the first task is started.
@@ -140,16 +140,18 @@ class NvmlDevice:
         """
         self._launcher.stand_by()
 
-    def start_together(self, tasks: Mapping[int, Resident]) -> None:
-        """Start tasks that run until stopped, all of them or none, and wait until they work; they begin together.
+    def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
+        """Start tasks, all of them or none, and wait until they work; they begin together.
 
         Raises:
             DeviceError: as `start`.
         """
-        self._start(tasks, None)
+        for one in tasks.values():
+            self._mps.check(one.mps_pct)
+        self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def stop(self, task_id: int) -> float:
-        """Stop a task, finished, failed or not; returns the iterations that it completed here.
+        """Stop a task, finished, failed or not; return the iterations that it completed here.
 
         Raises:
             DeviceError: no such task runs here.
@@ -160,7 +162,7 @@ class NvmlDevice:
         """Return its readings at this moment.
 
         Raises:
-            DeviceError: a task has failed, or NVML does not answer with a measurement.
+            DeviceError: a task has failed, or NVML returns no measurement.
         """
         self._tasks.poll()
         sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
@@ -209,11 +211,6 @@ class NvmlDevice:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _start(self, tasks: Mapping[int, Resident], iterations: float | None) -> None:
-        for one in tasks.values():
-            self._mps.check(one.mps_pct)
-        self._tasks.start(tasks, iterations, free_mib=self.free_mib)
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -190,7 +190,9 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     # What has a substitute or may be missing is no obstacle.
     obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores")]
     if gpu["mig"]:
-        obstacles.append("it is cut into MIG slices, whose power cannot be told apart: turn MIG off to measure.")
+        obstacles.append(
+            "it is divided into MIG slices, whose power cannot be measured separately: turn MIG off to measure."
+        )
     lines = [f"it cannot be recorded: {why}" for why in obstacles]
     if not obstacles:
         index = gpu["index"]

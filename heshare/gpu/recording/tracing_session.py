@@ -53,13 +53,7 @@ class KernelTraces:
 
 
 class TracingSession(RecordingSession):
-    """A recording session whose items are visits and workloads whose kernels are traced.
-
-    Args:
-        device: an idle device; when a run is over it is idle again and no clock is set.
-        protocol: how to measure.
-        log: the visits and traces made so far; new ones are added to it.
-        traces: the kernel traces; None leaves them out.
+    """A recording session whose items are visits and workloads to trace; without `traces`, visits alone.
 
     Attributes:
         lost_s: the device's time that failed traces took, s; it is in no journal.

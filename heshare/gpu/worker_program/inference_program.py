@@ -104,11 +104,11 @@ class StopFlag:
     """Whether to stop, because of a signal or because the parent has ended.
 
     Attributes:
-        asked: whether to stop after the iteration under way.
+        requested: whether to stop after the iteration under way.
         parent: the parent's process id when the worker began.
     """
 
-    asked: bool = False
+    requested: bool = False
     parent: int = field(default_factory=os.getppid)
 
     def orphaned(self) -> bool:
@@ -154,14 +154,14 @@ def run(
     """
     begun = last_s = now = monotonic()
     steps = reported = 0
-    while not stop.asked and (iterations is None or steps < iterations):
+    while not stop.requested and (iterations is None or steps < iterations):
         program.step()
         steps += 1
         now = monotonic()
         done = steps - program.lag
         if now - last_s >= period_s and done > reported:
             report(Message("progress", done, now, (now - last_s) / (done - reported)))
-            stop.asked = stop.asked or stop.orphaned()
+            stop.requested = stop.requested or stop.orphaned()
             last_s, reported = now, done
     program.settle()
     now = monotonic()

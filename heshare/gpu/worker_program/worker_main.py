@@ -124,7 +124,7 @@ class _Worker:
         """
         with self._lock:
             self._leaving = self._leaving or leave
-            self._stop.asked = self._loaded
+            self._stop.requested = self._loaded
             if self._running:
                 return
             if self._loaded:
@@ -141,7 +141,7 @@ class _Worker:
                 self._take(line + b"\n")
         if not self._ordered:
             os._exit(0)
-        self._stop.asked = True
+        self._stop.requested = True
         self._orders.put(None)
         threading.Event().wait(GRACE_S if self._running or not self._loaded else 0.0)
         os._exit(1)

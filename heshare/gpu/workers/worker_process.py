@@ -138,7 +138,7 @@ class ProcessWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether the process has been waited for and its pipe closed, or has been given back."""
+        """Whether its process has ended and its pipe is closed, or its process has been kept for another task."""
         return self._pipe is None
 
     def go(self) -> None:
@@ -165,7 +165,7 @@ class ProcessWorker:
 
         A process that does not react is killed.
         """
-        if self._pipe is None or self._given_back():
+        if self._pipe is None or self._keep_process():
             return self.done
         if self._process.poll() is None:
             signal_group(self.pid, signal.SIGTERM)
@@ -178,8 +178,8 @@ class ProcessWorker:
         self._close()
         return self.done
 
-    def _given_back(self) -> bool:
-        """End the task alone, and give the process back if it then waits for another."""
+    def _keep_process(self) -> bool:
+        """End the task alone; return whether its process waits for another now, and is kept."""
         if self._take_back is None or self.failure is not None:
             return False
         self._spawned.send(STOP)

@@ -21,7 +21,7 @@ from heshare.cli import app
 from heshare.errors import DeviceError, InputError
 from heshare.files import root
 from heshare.gpu.mps import MpsSession
-from heshare.gpu.nvml.binding import NoDriverError, NotSupportedError, Nvml, NvmlGpu, ask, binding, fault
+from heshare.gpu.nvml.binding import NoDriverError, NotSupportedError, Nvml, NvmlGpu, binding, call_nvml, fault
 from heshare.gpu.nvml.clock_lock import notes
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.nvml.probe import has_sys_admin, match, probe
@@ -76,7 +76,7 @@ def test_a_function_that_an_older_binding_lacks_is_not_supported(double) -> None
     del double.nvmlGpmQueryDeviceSupport
     assert NvmlGpu(double, "handle", "GPU 0").has_gpm() is False
     with pytest.raises(NotSupportedError):
-        ask(double, "GPU 0", "nvmlNoSuchFunction")
+        call_nvml(double, "GPU 0", "nvmlNoSuchFunction")
 
 
 def test_a_binding_that_does_not_match_the_library_is_not_supported(double) -> None:

@@ -158,7 +158,7 @@ def test_a_failure_while_a_task_runs_ends_the_worker_and_names_the_call(fake: Fa
 )
 def test_what_cannot_be_a_measurement_is_refused(fake: FakeNvml, figure: str, value: float) -> None:
     fake.set(figure, value)
-    with pytest.raises(DeviceError, match="answered"):
+    with pytest.raises(DeviceError, match="returned"):
         session(fake)
 
 

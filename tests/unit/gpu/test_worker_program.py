@@ -134,7 +134,7 @@ def test_a_stop_between_iterations_keeps_the_count() -> None:
     program = Queue()
 
     def say(message: Message) -> None:
-        stop.asked = message.done >= 10
+        stop.requested = message.done >= 10
 
     last = run(program, say, iterations=None, stop=stop, period_s=0.0)
     assert (last.done, last.finished) == (program.begun, False)
