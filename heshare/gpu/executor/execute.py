@@ -133,8 +133,8 @@ def _continue(
     sessions = [entry["session"] for entry in journal.entries if "session" in entry]
     elapsed_s = time.time() - sessions[0]["at"] if sessions else 0.0
     jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
-    tasks, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
-    if tasks:
+    todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    if todo:
         clock = WallClock()
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
@@ -142,18 +142,11 @@ def _continue(
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, options.progress)
             _begin_session(gpus, journal, clock)
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
-            fit_mask(tasks, cluster)
+            fit_mask(todo, cluster)
             policy, devices = FaultTolerantPolicy(make(description["policy"])), gpus.devices
             try:
                 run(
-                    tasks,
-                    cluster,
-                    policy,
-                    predictor=predictor,
-                    rng=rng,
-                    devices=devices,
-                    clock=clock,
-                    observer=observer,
+                    todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
                 )
             except PolicyError as error:
                 # The run ends with a note, since many jobs may have completed.
