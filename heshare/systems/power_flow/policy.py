@@ -15,7 +15,7 @@ A task with one number of GPUs has no GPUs to gain. For the inference tasks of T
 remaining time first with a marginal choice of clocks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,39 +84,6 @@ def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
     return pools
 
 
-def assign_to_pools(
-    waiting: Sequence[PooledTask],
-    running: Sequence[Mapping[int, PooledTask]],
-    pools: Sequence[GpuPool],
-    alone_s: Callable[[PooledTask, GpuPool], float],
-    least: Callable[[Task], int],
-) -> list[dict[int, PooledTask]]:
-    """Return the waiting jobs of each pool: each job where it is predicted to complete first, the shortest job first.
-
-    Args:
-        waiting: jobs without GPUs; one that fits in no pool is assigned to none.
-        running: the jobs that run in each pool, by id.
-        pools: the pools.
-        alone_s: the time of a job in a pool on as many GPUs as it requests, s.
-        least: the fewest GPUs that a task may have.
-    """
-    assigned: list[dict[int, PooledTask]] = [{} for _ in pools]
-    work_s = [
-        sum(alone_s(job, pool) * job.task.gpus for job in jobs.values()) / len(pool.gpus)
-        for pool, jobs in zip(pools, running, strict=True)
-    ]
-    times_s = [
-        ({at: alone_s(job, pool) for at, pool in enumerate(pools) if pool.fits(job.task, least(job.task))}, job)
-        for job in waiting
-    ]
-    fitting = [(by_pool_s, job) for by_pool_s, job in times_s if by_pool_s]
-    for by_pool_s, job in sorted(fitting, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
-        best = min(by_pool_s, key=lambda at: work_s[at] + by_pool_s[at])
-        assigned[best][job.task.id] = job
-        work_s[best] += by_pool_s[best] * job.task.gpus / len(pools[best].gpus)
-    return assigned
-
-
 @register("power-flow", title="PowerFlow")
 @register("srtf", title="SRTF", preset={"clocks": 1, "elastic": False})
 class PowerFlow:
@@ -169,7 +136,7 @@ class PowerFlow:
         self._model = pre_run_clocks, clocks, floor, ceiling
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything: every GPU is free, no workload has models."""
+        """Reset all state: every GPU is free, no workload has models."""
         self.models = StepModels(predictor, *self._model)
         self._pools = make_pools(cluster, self._per_node)
 
@@ -177,9 +144,31 @@ class PowerFlow:
         """Plan every type of GPU again."""
         running = [pool.running(view) for pool in self._pools]
         waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
-        assigned = assign_to_pools(waiting, running, self._pools, self._alone_s, lambda task: self._widths(task)[0])
-        for pool, run_here, wait_here in zip(self._pools, running, assigned, strict=True):
+        for pool, run_here, wait_here in zip(self._pools, running, self._assign(waiting, running), strict=True):
             yield from self._plan(pool, run_here, wait_here, view)
+
+    def _assign(
+        self, waiting: Sequence[PooledTask], running: Sequence[Mapping[int, PooledTask]]
+    ) -> list[dict[int, PooledTask]]:
+        """Return the waiting jobs of each pool: each where it is predicted to complete first, the shortest job first.
+
+        A job that fits in no pool is assigned to none.
+        """
+        assigned: list[dict[int, PooledTask]] = [{} for _ in self._pools]
+        work_s = [
+            sum(self._alone_s(job, pool) * job.task.gpus for job in jobs.values()) / len(pool.gpus)
+            for pool, jobs in zip(self._pools, running, strict=True)
+        ]
+        times_s = [
+            ({at: self._alone_s(job, pool) for at, pool in enumerate(self._pools) if self._widths(job.task, pool)}, job)
+            for job in waiting
+        ]
+        fitting = [(by_pool_s, job) for by_pool_s, job in times_s if by_pool_s]
+        for by_pool_s, job in sorted(fitting, key=lambda pair: (min(pair[0].values()), pair[1].task.id)):
+            best = min(by_pool_s, key=lambda at: work_s[at] + by_pool_s[at])
+            assigned[best][job.task.id] = job
+            work_s[best] += by_pool_s[best] * job.task.gpus / len(self._pools[best].gpus)
+        return assigned
 
     def _plan(
         self, pool: GpuPool, running: Mapping[int, PooledTask], waiting: Mapping[int, PooledTask], view: View
@@ -220,10 +209,11 @@ class PowerFlow:
         occupied = [pool.allocator.occupied(width) for width in widths]
         return self.models.options(job.task, job.left, pool.gpu, widths, occupied)
 
-    def _widths(self, task: Task, pool: GpuPool | None = None) -> tuple[int, ...]:
-        """Return the numbers of GPUs that a task may have, ascending; with a pool, those that it can hold."""
-        widths = tuple(sorted({task.gpus, *task.widths})) if self._elastic else (task.gpus,)
-        return widths if pool is None else tuple(width for width in widths if pool.fits(task, width))
+    def _widths(self, task: Task, pool: GpuPool) -> tuple[int, ...]:
+        """Return the numbers of GPUs that a task may have in a pool, ascending."""
+        widths = sorted({task.gpus, *task.widths}) if self._elastic else [task.gpus]
+        return tuple(width for width in widths if pool.fits(task, width))
 
     def _alone_s(self, job: PooledTask, pool: GpuPool) -> float:
+        """Return the time of a job in a pool on as many GPUs as it requests, s."""
         return job.left * self.models.alone_s(job.task, pool.gpu)

@@ -79,10 +79,8 @@ class StepModels:
     Args:
         predictor: measures the pre-run, the same predictor as every policy's: on one GPU, and on two by how the
             workload scales.
-        pre_run_clocks: clocks of a pre-run, spread evenly between the lowest and the card's top one.
-        clocks: clocks that a plan may choose among, spread evenly; one is the highest alone.
-        floor: the lowest clock, over the card's top one.
-        ceiling: the highest clock of a plan, over the card's top one.
+        pre_run_clocks, clocks, floor, ceiling: as in `PowerFlow`; all clocks are spread evenly, and those of a pre-run
+            reach up to the card's top one.
     """
 
     def __init__(self, predictor: Predictor, pre_run_clocks: int, clocks: int, floor: float, ceiling: float) -> None:

@@ -4,14 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.systems.power_flow.buddy import BuddyAllocator, move_order, reallocate
-from heshare.systems.power_flow.policy import GpuPool, PooledTask, assign_to_pools, make_pools
+from heshare.systems.power_flow.policy import make_pools
 from heshare.systems.shared.cluster_nodes import nodes
 from heshare.testing.toy import toy_gpu
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
-from heshare.world.workload import Workload
 
-LIGHT = Workload("resnet18", 4)
 FAST, SLOW = toy_gpu("Fast"), toy_gpu("Slow", memory_mib=1_000.0)
 
 
@@ -78,24 +75,3 @@ def test_make_pools_makes_nodes_of_one_type():
     cluster = Cluster((FAST, FAST, SLOW, FAST, SLOW))
     assert nodes(cluster, 2) == [(0, 1), (3,), (2, 4)]
     assert [(pool.gpu, pool.gpus) for pool in make_pools(cluster, 2)] == [(FAST, (0, 1, 3)), (SLOW, (2, 4))]
-
-
-def test_assign_to_pools_takes_the_pool_of_the_earliest_completion():
-    both = [GpuPool(FAST, (0,), BuddyAllocator([[0]])), GpuPool(SLOW, (1,), BuddyAllocator([[1]]))]
-
-    def alone_s(job, pool):
-        return job.left * (1.0 if pool.gpu == FAST else 1.5)
-
-    def assigned(*lengths, load=({}, {})):
-        jobs = [PooledTask(Task(number, LIGHT, 1.0), length) for number, length in enumerate(lengths)]
-        return [sorted(each) for each in assign_to_pools(jobs, load, both, alone_s, lambda task: task.gpus)]
-
-    # 10 s to the fast one (10); 20 s: 30 there or 30 here, the first of equals; 30 s: 60 there or 45 here.
-    assert assigned(10.0, 20.0, 30.0) == [[0, 1], [2]]
-    assert assigned(30.0, 20.0, 10.0) == [[1, 2], [0]], "whatever their order"
-    busy = PooledTask(Task(9, LIGHT, 1.0), 100.0)
-    assert assigned(10.0, load=({9: busy}, {})) == [[], [0]]
-    heavy = PooledTask(Task(0, Workload("bert_large", 8), 1.0), 1.0)
-    assert assign_to_pools([heavy], ({9: busy}, {}), both, alone_s, lambda task: 1) == [{0: heavy}, {}]
-    wide = PooledTask(Task(0, LIGHT, 1.0, gpus=2), 1.0)
-    assert assign_to_pools([wide], ({}, {}), both, alone_s, lambda task: 2) == [{}, {}]

@@ -123,6 +123,32 @@ def test_a_job_goes_to_a_type_whose_memory_holds_it():
     assert stays(result) == [(1, 0, 0.0, 10.0), (0, 1, 0.0, 10.0)]
 
 
+class SlowGpuPredictor:
+    """Predicts that GPUs named Slow take half as long again."""
+
+    calls = 0
+
+    def solo(self, workloads, gpu, sm_mhz=None):
+        return ToyPredictor(base_s=1.5 if gpu.name == "Slow" else 1.0).solo(workloads, gpu, sm_mhz)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "at_once"),
+    [
+        # 10 s on the fast GPU; then 20 s: 30 there or 30 on the slow one, the first of equals; then 30 s: 60 or 45.
+        ((10.0, 20.0, 30.0), {(0, 0), (2, 1)}),
+        ((30.0, 20.0, 10.0), {(2, 0), (0, 1)}),
+    ],
+)
+def test_jobs_are_assigned_shortest_first_to_the_type_of_the_earliest_completion(lengths, at_once):
+    tasks = [Task(number, WORK, length) for number, length in enumerate(lengths)]
+    devices = [ToyDevice(GPU), ToyDevice(toy_gpu("Slow"), base_s=1.5)]
+    cluster = Cluster(tuple(device.gpu for device in devices))
+    options = {"predictor": SlowGpuPredictor(), "rng": np.random.default_rng(0), "devices": devices}
+    result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
+    assert {(task, where) for task, where, start_s, _ in stays(result) if start_s == 0} == at_once
+
+
 def test_a_job_goes_to_the_type_where_it_is_predicted_to_complete_first():
     cluster = Cluster.parse("1xV100,1xA100")
     work = Workload("resnet50", 8)
