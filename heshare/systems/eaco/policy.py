@@ -130,7 +130,7 @@ class Eaco:
         self._epoch, self._limit, self._per_node, self._strict = epoch, limit, gpus_per_node, strict
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every job and all that was observed."""
+        """Drop all jobs and all that was observed."""
         self.history = CoLocationHistory(predictor)
         self._cluster = cluster
         self._nodes = nodes(cluster, self._per_node)

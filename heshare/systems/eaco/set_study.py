@@ -69,11 +69,7 @@ def _steps_of_epoch(workload: Workload) -> float:
 
 
 def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return for each set EaCO's measurement, the same with equal jobs, and with jobs of other lengths.
-
-    Args:
-        frame: as from `run_sets`.
-        rng: draws the bootstrap's samples.
+    """Return for each set of `run_sets` EaCO's measurement, the same with equal jobs, and with jobs of other lengths.
 
     Returns:
         Columns set, measured_pct, equal_pct, median_pct, low, high, n, gpus_pct, measured_slowdown_pct, slowdown_pct,

@@ -194,10 +194,7 @@ def _measures(result: Run) -> dict[str, float]:
 def changes(frame: pd.DataFrame, ours: str, rng: np.random.Generator) -> pd.DataFrame:
     """Return the change of `ours` against every other system in each account of energy, node hours and average JCT.
 
-    Args:
-        frame: as from `run_systems`.
-        ours: a title.
-        rng: draws the bootstrap's samples.
+    The frame is that of `run_systems`, and `ours` a title in it.
 
     Returns:
         One row a cluster, other system and metric: nodes, ours, theirs, metric, change_pct, low, high, n, provenance.
@@ -243,10 +240,7 @@ def sensitivity(setting: StudySetting, nodes: int, rng: np.random.Generator, *, 
 def evaluate_total_energy(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
     """Return the arguments of the claim on energy: nodes whose idle ones sleep, against FIFO on the largest cluster.
 
-    Args:
-        frame: as from `run_systems`.
-        variants: as from `sensitivity`.
-        rng: draws the bootstrap's samples.
+    The frames are those of `run_systems` and `sensitivity`.
     """
     nodes = frame["nodes"].max()
     part = frame[frame["nodes"] == nodes]
@@ -284,28 +278,15 @@ def draw_panels(
 ) -> pd.DataFrame:
     """Draw three panels: the measured sets, EaCO against each system, and the dependence of the saving.
 
-    Args:
-        axes: three.
-        sets: as from `heshare.systems.eaco.set_study.summary`.
-        changes: as from `changes`.
-        variants: as from `sensitivity`.
+    The frames are those of `heshare.systems.eaco.set_study.summary`, `changes` and `sensitivity`.
 
     Returns:
         The plotted numbers: panel, series, name, x, value, low, high, provenance.
     """
     left = _set_bars(sets)
     asleep = changes[changes["metric"] == ASLEEP]
-    middle = pd.DataFrame(
-        {
-            "panel": "systems",
-            "series": asleep["theirs"],
-            "name": asleep["nodes"].astype(str) + " nodes",
-            "value": asleep["change_pct"],
-            "low": asleep["low"],
-            "high": asleep["high"],
-            "provenance": "emulated",
-        }
-    )
+    middle = asleep.rename(columns={"theirs": "series", "change_pct": "value"})[["series", "value", "low", "high"]]
+    middle = middle.assign(panel="systems", name=asleep["nodes"].astype(str) + " nodes", provenance="emulated")
     right = _variant_points(variants)
     for ax, part in zip(axes, (left, middle), strict=False):
         plots.bars(ax, part, group="name", series="series", value="value", low="low", high="high")

@@ -45,7 +45,7 @@ class PackingPolicy(ABC):
         self._per_node = gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Reset all state."""
         self.history = CoLocationHistory(predictor)
         self.rng, k = rng, len(cluster)
         self._nodes = [range(at, min(at + self._per_node, k)) for at in range(0, k, self._per_node)]
@@ -146,7 +146,7 @@ class Gandiva(PackingPolicy):
         self._least, self._look_s = least, look_s
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything."""
+        """Reset all state."""
         super().reset(cluster, predictor, rng)
         self._due_s: dict[int, float] = {}
         self._split: set[frozenset[int]] = set()

@@ -169,12 +169,12 @@ class Morak(QueuePolicy):
         self._cap, self._alpha, self._beta, self._hold = cap, alpha, beta, hold
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything; clocks begin in the middle of their grids."""
+        """Reset all state; clocks begin in the middle of their grids."""
         super().reset(cluster, predictor, rng)
         self._states = [_ControlState(len(gpu.clocks_mhz) // 2) for gpu in cluster.gpus]
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Forget the bounds of the old mix of tasks; search for the clock of the new one, or keep the present clock."""
+        """Drop the bounds of the old mix of tasks; search for the clock of the new one, or keep the present clock."""
         state = self._states[gpu.index]
         state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), len(SIZES) - 1
         if not gpu.running:

@@ -51,7 +51,7 @@ class _ClockState:
     Attributes:
         clock: its place in the grid.
         task: the task for which it is tuned.
-        floor: the lowest place that is not known to miss the task's limit.
+        floor: the place above the highest clock at which the task missed its limit.
     """
 
     clock: int
@@ -81,7 +81,7 @@ class MuServe(QueuePolicy):
         factor: factor by which the clock rises after a miss; assumed.
         step: places of the grid by which it falls; assumed.
         dt_s: the period of control, s; assumed.
-        remember: whether `feedback` avoids clocks known to miss the limit.
+        remember: whether `feedback` avoids clocks at which the task missed its limit.
         placement: see `heshare.systems.shared.placement`.
 
     Raises:
@@ -116,7 +116,7 @@ class MuServe(QueuePolicy):
         self._factor, self._step, self._remember = factor, step, remember
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything; clocks begin at the top."""
+        """Reset all state; clocks begin at the top."""
         super().reset(cluster, predictor, rng)
         self._states = [_ClockState(len(gpu.clocks_mhz) - 1) for gpu in cluster.gpus]
 

@@ -97,10 +97,7 @@ def moves(job: int, options: AllocationOptions, current: Allocation, /) -> list[
 def admit(options: Mapping[int, AllocationOptions], order: Sequence[int], gpus: int, /) -> dict[int, Allocation]:
     """Return the jobs that run, each with its initial allocation.
 
-    Args:
-        options: by job.
-        order: jobs in the order of admission; one that needs more GPUs than are left is passed over (assumed).
-        gpus: number of free GPUs.
+    Jobs are admitted in the order given; one that needs more GPUs than are left is passed over (assumed).
     """
     admitted: dict[int, Allocation] = {}
     for job in order:

@@ -39,10 +39,6 @@ class Block(NamedTuple):
         half = self.size // 2
         return Block(half, self.node, self.offset), Block(half, self.node, self.offset + half)
 
-    def within(self, outer: Block) -> bool:
-        """Return whether it lies inside another block."""
-        return self.node == outer.node and self.mask & outer.mask == self.mask
-
 
 def next_power_of_two(gpus: int, /) -> int:
     """Return the least power of two that is no less than `gpus`."""
@@ -154,7 +150,7 @@ class BuddyAllocator:
         for root in self._roots:
             for offset in range(root.offset, root.offset + root.size - size + 1, size):
                 region = Block(size, root.node, offset)
-                inside = [block for block in owners if block.within(region)]
+                inside = [block for block in owners if block.node == region.node and not block.mask & ~region.mask]
                 taken = (self._masks[root.node] & region.mask).bit_count()
                 # Other taken places in the region belong to something that must stay.
                 if taken == sum(block.size for block in inside):

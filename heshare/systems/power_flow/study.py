@@ -133,10 +133,7 @@ def systems(
 ) -> dict[tuple[str, float], Callable[[], Policy]]:
     """Return makers of the comparators, of SRTF at lower clocks (over the top one), and of PowerFlow under budgets.
 
-    Args:
-        budgets: budgets of PowerFlow.
-        ceilings: clocks of SRTF, over the top one.
-        **changed: other parameters of PowerFlow.
+    The parameters `changed` are those of every PowerFlow.
     """
     makers: dict[tuple[str, float], Callable[[], Policy]] = {(title, 1.0): make for title, make in COMPARATORS.items()}
     for ceiling in ceilings:
@@ -149,12 +146,8 @@ def systems(
 def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str = "energy_j") -> pd.DataFrame:
     """Return how many times faster PowerFlow is under the fastest budget that takes no more energy than a comparator.
 
-    Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others.
-
-    Args:
-        frame: as from `run_systems`.
-        rng: draws the bootstrap's samples.
-        account: the column of energy.
+    Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others. The frame
+    is that of `run_systems`, and `account` its column of energy.
 
     Returns:
         One row a comparator and setting of it: account, title, setting, energy (over FIFO's, median), times, low, high,
@@ -229,9 +222,7 @@ def model_errors(setting: StudySetting) -> pd.DataFrame:
 def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim: the comparator against which PowerFlow gains least, of those at the top clock.
 
-    Args:
-        equal: as from `at_equal_energy`, in both accounts.
-        variants: as from `sensitivity`.
+    The frames are those of `at_equal_energy`, in both accounts, and `sensitivity`.
     """
     running = equal[equal["account"] == "energy_j"]
     at_top = running[running["title"].isin([FIFO, SJF, SRTF])].sort_values("times")
@@ -253,10 +244,7 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
 def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:
     """Draw two panels: average JCT over energy, and the gain at equal energy with one thing changed at a time.
 
-    Args:
-        axes: two.
-        frame: as from `run_systems`.
-        variants: as from `sensitivity`.
+    The frames are those of `run_systems` and `sensitivity`.
 
     Returns:
         The plotted numbers: panel, series, setting, x, value, low, high, provenance.

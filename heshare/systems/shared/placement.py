@@ -36,7 +36,7 @@ class Placement(Protocol):
     reused: ReusedPlanning
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything and prepare for a run on this cluster."""
+        """Reset all state and prepare for a run on this cluster."""
         ...
 
     def place(self, tasks: Sequence[Task]) -> dict[int, int]:
@@ -60,7 +60,7 @@ class HeSharePlacement:
         self._scheme = scheme
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget what was reused."""
+        """Reset the count of reused planning."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self.reused = ReusedPlanning()
 
@@ -82,7 +82,7 @@ class HeSharePlacement:
 class SensitivityPlacement:
     """Tasks of similar sensitivity to the clock share a GPU; the type of GPU is drawn at random.
 
-    A GPU has one clock, so mu-Serve places what reacts strongly to the clock apart from what does not. mu-Serve knows
+    A GPU has one clock, so mu-Serve places what reacts strongly to the clock apart from what does not. mu-Serve has
     one type of GPU; here each task draws a GPU as in `RandomPlacement`, which fixes its type (our extension). Within a
     type the tasks are sorted by sensitivity and cut into contiguous groups of equal predicted load, one for each GPU.
     """
@@ -94,7 +94,7 @@ class SensitivityPlacement:
         self._random = RandomPlacement()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every draw."""
+        """Drop all draws."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._random.reset(cluster, predictor, rng)
@@ -131,7 +131,7 @@ class EarliestPlacement:
     reused = ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Drop all tasks."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._chosen: dict[int, int] = {}

@@ -52,7 +52,7 @@ class QueuePolicy(ABC):
         return self.placement.reused
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget everything and prepare for a run on this cluster."""
+        """Reset all state and prepare for a run on this cluster."""
         self.cluster = cluster
         self.predictions = TaskPredictions(predictor, self._limit)
         self.placement.reset(cluster, predictor, rng)

@@ -94,9 +94,6 @@ def tasks_of_trace(
         inference_pool: inference workloads to draw from.
         inference: share of the jobs on one GPU that are inference tasks; the other jobs, and all gangs, train.
 
-    Returns:
-        One task for each job, in the trace's order.
-
     Raises:
         InputError: an empty pool, or a share outside 0 to 1.
     """

@@ -68,7 +68,7 @@ def busy_alone(gpu: Gpu, workload: Workload) -> float:
     This is the driver's measure: the part of the time in which some kernel runs.
 
     Raises:
-        InputError: the workload or the GPU is not known to the calibrated model.
+        InputError: the calibrated model has no such workload or GPU.
     """
     iteration_model = training_iteration if workload.phase == "training" else iteration_of
     iteration = iteration_model(default(), gpu.name, Resident(workload))

@@ -45,16 +45,16 @@ def stays(result):
         (102.1, 0.9, "slower"),
     ],
 )
-def test_the_law(power_w, latency, move):
+def test_feedback_move(power_w, latency, move):
     assert feedback_move(power_w, 100.0, latency, alpha=0.95, beta=0.9, hold=1.02) == move
 
 
 @pytest.mark.parametrize(("power_w", "steps"), [(79, 10), (85, 5), (94, 2), (95, 1), (100, 1), (104, 1), (106, 2)])
-def test_the_stride(power_w, steps):
+def test_clock_steps(power_w, steps):
     assert clock_steps(power_w, 100.0) == steps
 
 
-def test_over_the_cap_it_falls_to_where_the_cap_is_kept():
+def test_over_the_cap_the_clock_falls_to_where_the_cap_is_kept():
     # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
     result = go(Morak(k=1, cap=0.8), 10.0)
     assert clocks(result) == [(0.0, 800), (1.0, 700)]
@@ -62,25 +62,25 @@ def test_over_the_cap_it_falls_to_where_the_cap_is_kept():
     assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
 
 
-def test_it_climbs_with_the_power_to_spare():
+def test_the_clock_rises_while_there_is_power_to_spare():
     # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
     assert clocks(go(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
 
 
-def test_it_finds_the_band_by_breaking_the_cap_for_one_period():
+def test_the_clock_reaches_the_band_after_one_period_over_the_cap():
     # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
     # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
     result = go(Morak(k=1, cap=0.9), 30.0)
     assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
 
 
-def test_in_the_band_it_holds_unless_a_limit_is_missed():
+def test_in_the_band_the_clock_is_held_unless_a_limit_is_missed():
     # Cap 99 W, band from 49.5 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
     assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5), 10.0)) == [(0.0, 800)]
     assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5, limit=1.2), 10.0)) == [(0.0, 800), (1.0, 900)]
 
 
-def test_a_new_mix_forgets_the_ceiling_of_the_old_one():
+def test_a_new_mix_has_no_ceiling():
     # As above for the first task. For the second, from t = 14.14, 800 MHz is open again: 900 is tried (100 W, over),
     # 700 keeps the cap, 800 is tried (90 W, over), and 700 stays.
     result = go(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
@@ -103,7 +103,7 @@ def test_shares_are_equal(k, pct):
     assert max(result.timeline["tasks"]) == k
 
 
-def test_nobody_overtakes_a_task_that_waits_for_memory():
+def test_no_task_overtakes_one_that_waits_for_memory():
     gpu = toy_gpu(memory_mib=1.5 * memory_mib(HEAVY), clocks_mhz=(1000,))
     result = go(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
     assert [(task, start_s) for task, start_s, *_ in sorted(stays(result))] == [(0, 0.0), (1, 2.0), (2, 2.0)]
@@ -120,7 +120,7 @@ def test_searching_keeps_the_cap_then_the_limits_then_throughput(cap, limit, mhz
     assert clocks(go(policy, 10.0)) == [(0.0, mhz)]
 
 
-def test_the_best_clock_of_a_table():
+def test_best_clock_of_a_table():
     latency = np.array([[1.2, 0.5], [0.9, 0.9], [0.8, 1.0], [0.7, 0.8]])
     power, throughput = np.array([0.5, 0.8, 1.0, 1.1]), np.array([1.0, 2.0, 3.0, 4.0])
     assert best_clock(latency, power, throughput) == 2
@@ -163,6 +163,6 @@ def test_frozen_batch_sizes_never_change():
         ("morak(dt_s=0)", "a period above 0 s"),
     ],
 )
-def test_bad_parameters_get_one_clear_message(text, message):
+def test_bad_parameters_raise_one_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)

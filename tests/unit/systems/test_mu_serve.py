@@ -13,19 +13,19 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-# An iteration takes 1000 / clock seconds, so that a limit of 1.5 asks for 667 MHz.
+# An iteration takes 1000 / clock seconds, so that a limit of 1.5 needs 667 MHz.
 CLOCKS = (500, 600, 700, 800, 900, 1000)
 GPU, ONE_CLOCK = toy_gpu(clocks_mhz=CLOCKS), toy_gpu(clocks_mhz=(1000,))
 SENSITIVE, INDIFFERENT = Workload("resnet18", 4), Workload("mobilenet", 4)
 
 
-class OneDoesNotCare(ToyPredictor):
-    """Believes that one workload takes a second at any clock."""
+class IndifferentPredictor(ToyPredictor):
+    """Predicts that one workload takes a second at any clock."""
 
     def co_run(self, sets, gpu, sm_mhz):
-        believed = super().co_run(sets, gpu, sm_mhz)
+        predicted = super().co_run(sets, gpu, sm_mhz)
         same = np.array([residents[0].workload == INDIFFERENT for residents in sets])
-        return CoRuns(np.where(same[:, None], 1.0, believed.time_s), believed.power_w)
+        return CoRuns(np.where(same[:, None], 1.0, predicted.time_s), predicted.power_w)
 
 
 def go(policy, tasks, gpu=GPU, predictor=None):
@@ -41,11 +41,11 @@ def clocks(result):
 @pytest.mark.parametrize(
     ("at", "missed", "after"), [(5, False, 4), (0, False, 0), (0, True, 3), (1, True, 4), (2, True, 5), (5, True, 5)]
 )
-def test_the_law(at, missed, after):
+def test_miad(at, missed, after):
     assert miad(at, missed, CLOCKS) == after
 
 
-def test_the_law_with_other_steps():
+def test_miad_with_other_steps():
     assert miad(5, False, CLOCKS, step=3) == 2
     assert miad(0, True, CLOCKS, factor=1.2) == 1
 
@@ -59,7 +59,7 @@ def test_the_clock_falls_until_the_limit_is_missed_once():
     assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
 
 
-def test_without_memory_the_law_saws():
+def test_without_remember_the_clock_falls_and_rises_again_and_again():
     trace = [mhz for _, mhz in clocks(go(MuServe(remember=False), 20.0))]
     assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
 
@@ -82,23 +82,25 @@ def test_one_task_at_a_time_the_shortest_first():
     assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
 
 
-def test_a_shorter_newcomer_overtakes_who_waits_but_not_who_runs():
+def test_a_shorter_task_overtakes_waiting_but_not_running_ones():
     tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
     result = go(MuServe(), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
 
 
 @pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
-def test_predicting_takes_the_least_clock_for_whoever_is_hosted(scope, trace):
+def test_predicting_takes_the_least_clock_for_all_hosted_tasks(scope, trace):
     policy = MuServe(mode="oracle", scope=scope)
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
-    assert [mhz for _, mhz in clocks(go(policy, tasks, predictor=OneDoesNotCare()))] == trace
+    assert [mhz for _, mhz in clocks(go(policy, tasks, predictor=IndifferentPredictor()))] == trace
 
 
 def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
     policy = MuServe(mode="oracle")
-    assert [mhz for _, mhz in clocks(go(policy, [Task(0, INDIFFERENT, 9.0)], predictor=OneDoesNotCare()))] == [500]
+    assert [mhz for _, mhz in clocks(go(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))] == [
+        500
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,25 +114,25 @@ def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
         ("mu-serve(step=0)", "at least one place"),
     ],
 )
-def test_bad_parameters_get_one_clear_message(text, message):
+def test_bad_parameters_raise_one_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)
 
 
-class NoticesNothing(MuServe):
-    """The same, told every tick."""
+class CalledAtEveryTick(MuServe):
+    """The same, called at every tick."""
 
     ticks_on_change = False
 
 
 @pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
-def test_ticks_that_find_nothing_new_are_counted_but_not_told(dt_s, monkeypatch):
-    told = []
+def test_ticks_without_change_are_counted_but_do_not_call_the_policy(dt_s, monkeypatch):
+    calls = []
     decide = MuServe.decide
-    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: told.append(event) or decide(self, event, view))
+    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: calls.append(event) or decide(self, event, view))
     tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
-    plain, every = (go(policy(dt_s=dt_s), tasks) for policy in (MuServe, NoticesNothing))
-    assert len(told) < plain.events + every.events
+    plain, every = (go(policy(dt_s=dt_s), tasks) for policy in (MuServe, CalledAtEveryTick))
+    assert len(calls) < plain.events + every.events
     assert plain.events == every.events
     assert plain.jct_s.tolist() == every.jct_s.tolist()
     assert plain.timeline.equals(every.timeline)

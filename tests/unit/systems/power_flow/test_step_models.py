@@ -45,6 +45,6 @@ def test_fit_step_has_no_term_below_zero():
 
 
 @pytest.mark.parametrize("energy_j", [[], [1.0]])
-def test_fit_step_refuses_incomplete_measurements(energy_j):
+def test_fit_step_raises_on_incomplete_measurements(energy_j):
     with pytest.raises(InputError, match="at least one measurement, each with all of its numbers"):
         fit_step(SPEEDS[: 2 * len(energy_j)], np.ones(2 * len(energy_j)), energy_j, 1.0)

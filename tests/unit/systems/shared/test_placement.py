@@ -79,7 +79,7 @@ def test_a_planner_of_another_kind_is_not_shared():
     assert len({id(one.planner) for one in (plain, drawn, sure)}) == 3
 
 
-def test_heshare_plans_anew_for_whoever_waits():
+def test_heshare_plans_anew_for_all_waiting_tasks():
     made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
     assert set(made.place(TASKS[2:])) == set(range(2, 12))
@@ -125,7 +125,7 @@ def test_the_least_clock_meets_the_limit_and_the_one_below_does_not():
         assert at == 0 or curve[at - 1] > limit_s
 
 
-def test_unknown_placements_name_the_known_ones():
+def test_make_placement_raises_with_the_names():
     with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
         make_placement("best")
 
@@ -139,7 +139,7 @@ def test_earliest_sends_each_task_where_it_is_done_first():
     assert made.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
 
 
-def test_earliest_refuses_what_fits_nowhere():
+def test_earliest_raises_if_a_task_fits_no_gpu():
     made = ready(make_placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
     with pytest.raises(InputError):
         made.place([Task(0, Workload("bert_large", 4), 1.0)])

@@ -1,4 +1,4 @@
-"""What every predictor believes of training, time slices and MIG."""
+"""Predictions of training, time slices and MIG, equal for all predictors."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def predictor():
     return load_predictor()
 
 
-def test_what_lies_beyond_the_profiles():
+def test_is_outside_profiles():
     assert not is_outside_profiles((CNN,))
     assert not is_outside_profiles(())
     assert is_outside_profiles((CNN, Resident(ALEXNET)))
     assert is_outside_profiles(sliced(CNN.workload))
 
 
-def test_a_workload_alone_is_known(predictor):
+def test_a_workload_alone_is_predicted_by_its_record(predictor):
     answer = predictor.solo([ALEXNET, VGG], V100)
     assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
 
 
-def test_sets_are_believed_with_an_error_that_the_set_decides(predictor):
+def test_sets_are_predicted_with_an_error_that_the_set_determines(predictor):
     pair = sliced(ALEXNET, VGG)
     true = co_run(V100, pair)
-    believed = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
-    assert believed.time_s[0].tolist() == believed.time_s[1].tolist()[::-1]
-    ratio = believed.time_s[0] / [task.time_s for task in true.tasks]
+    predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
+    assert predicted.time_s[0].tolist() == predicted.time_s[1].tolist()[::-1]
+    ratio = predicted.time_s[0] / [task.time_s for task in true.tasks]
     assert (ratio != 1).all()
     assert np.abs(np.log(ratio)).max() < 5 * TIME_CV
-    assert SetTable().predict_set(V100, pair, None)[0] == believed.time_s[0].tolist()
+    assert SetTable().predict_set(V100, pair, None)[0] == predicted.time_s[0].tolist()
     assert SetTable(0.0, 0.0).predict_set(V100, pair, None)[:2] == ([task.time_s for task in true.tasks], true.power_w)
 
 
@@ -57,9 +57,9 @@ def test_errors_have_the_stated_spread():
     table = SetTable()
     pairs = [sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
-        believed / task.time_s
+        predicted / task.time_s
         for pair in pairs
-        for believed, task in zip(table.predict_set(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
+        for predicted, task in zip(table.predict_set(V100, pair, None)[0], co_run(V100, pair).tasks, strict=True)
     ]
     assert np.std(ratios) == pytest.approx(TIME_CV, rel=0.1)
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)

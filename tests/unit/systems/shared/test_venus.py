@@ -18,7 +18,7 @@ def columns(half_year):
     return tuple(np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "duration_s", "gpus"))
 
 
-def test_it_says_what_it_is(half_year):
+def test_the_trace_names_its_origin(half_year):
     assert "generated" in half_year.origin
     assert len(half_year.jobs) == published_figures().single["jobs"] == 125_303
     assert [job.id for job in half_year.jobs[:3]] == [0, 1, 2]
@@ -71,7 +71,7 @@ def test_the_coefficient_of_variation_holds_on_average():
     assert np.mean(found) == pytest.approx(published_figures().single["gap_cv"], rel=0.05)
 
 
-def test_the_same_seed_gives_the_same_jobs_and_longer_traces_go_on_beyond_the_half_year():
+def test_the_same_seed_gives_the_same_jobs_and_longer_traces_continue_beyond_the_half_year():
     assert generate_trace(50, rng=np.random.default_rng(1)) == generate_trace(50, rng=np.random.default_rng(1))
     assert generate_trace(50, rng=np.random.default_rng(1)) != generate_trace(50, rng=np.random.default_rng(2))
     year = generate_trace(250_000, rng=np.random.default_rng(1)).jobs
