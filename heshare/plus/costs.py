@@ -59,7 +59,7 @@ class BatchOptions:
         begin: set i has options `begin[i]` to `begin[i + 1]`, none if it does not fit, shape (m + 1,).
         values: E_B in J, the sum of the members' execution times in s, and tau_B in s, shape (o, 3).
         sm_mhz: the clock, MHz, shape (o,).
-        mps_pct: percentage of each member in the order of the question, 0 beyond the set's size, shape (o, w).
+        mps_pct: percentage of each member in the given order, 0 beyond the set's size, shape (o, w).
     """
 
     begin: IntArray

@@ -11,7 +11,7 @@ it touches. A queue of m tasks in SPT order is cut into batches at least cost by
 since a batch delays the m - j - l tasks behind it by its end and needs nothing else of the rest. This is exact: an
 optimal queue without its first batch is an optimal queue of the others (Bellman's principle). A GPU that begins at
 r > 0 adds w r for each task. best[j] depends on the tasks behind j only. So the cost of a queue with one task more or
-less is known from the stored best[j] behind the change, and the recursion continues from there to the head.
+less follows from the stored best[j] behind the change, and the recursion continues from there to the head.
 
 The search is a descent: each task is relocated to the GPU where the total falls most; when no relocation improves,
 pairs of tasks of different GPUs are swapped; it ends when no move improves. `perturb` moves a few tasks anywhere, from

@@ -165,7 +165,7 @@ class WeightedSearch(RoundSearch):
         for index in range(count) if number % 2 else range(count - 1, -1, -1):
             weight = float(self._weights[index])
             starts = [self._constructed(weight), *self._seeds] if number == 1 else []
-            # The coarse round's assignments were optimal for other weights: their cost at this one is not known.
+            # The coarse round's assignments were optimal for other weights: their cost at this one is not computed yet.
             starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
             starts += [self._best[neighbour]] if neighbour is not None else []
             for start in starts:

@@ -5,7 +5,7 @@ F_k(S_k) of the exact fronts of its queues, which `heshare.plus.optimum.task_sub
 all plans is the non-dominated part of the union of these sums over all k^n assignments. Most of them are ruled out
 first:
 
-- Let the known front have the points (E_1, T_1), (E_2, T_2), ... by energy. A new point lies below it only if it is
+- Let the front so far have the points (E_1, T_1), (E_2, T_2), ... by energy. A new point lies below it only if it is
   below one of the corners (E_{i+1}, T_i) in both objectives, or beyond its ends.
 - For weights v = (v_E, v_T) >= 0 a point y below a corner x has y v < x v. The sum over g of q_g(S_g), with the least
   cost q_g(S) = min over y in F_g(S) of y v, is a lower bound of y v for all plans of the assignment.
@@ -108,7 +108,7 @@ def exact_front(
 
 
 def front_of(costs: BatchCosts) -> Front:
-    """Return the exact front of batches whose costs are known."""
+    """Return the exact front of the batches of given costs."""
     world, batches = costs.world, feasible_batches(costs)
     fronts = tuple(subset_fronts(of_kind) for of_kind in batches)
     kinds = world.kind_of.tolist()
@@ -215,7 +215,7 @@ class _Assignments:
 
 @compiled
 def _improving_sums(
-    left: FloatArray, right: FloatArray, ideal: FloatArray, known: FloatArray
+    left: FloatArray, right: FloatArray, ideal: FloatArray, front: FloatArray
 ) -> tuple[FloatArray, IntArray, IntArray]:
     """Return the non-dominated sums of a point of each of two fronts that could, with `ideal` added, improve a front.
 
@@ -223,7 +223,7 @@ def _improving_sums(
         left: points, shape (a, 2).
         right: points, shape (b, 2).
         ideal: the least that the GPUs to come add to each objective, shape (2,).
-        known: a front by energy, shape (m, 2).
+        front: the front so far, by energy, shape (m, 2).
 
     Returns:
         The sums, shape (r, 2), and the indices of the points that they are made of, (r,) each.
@@ -233,9 +233,9 @@ def _improving_sums(
     for i in range(len(left)):
         for j in range(len(right)):
             energy_j, jct_s = left[i, 0] + right[j, 0], left[i, 1] + right[j, 1]
-            # Of the known points with no more energy, the last one has the least JCT.
-            cheaper = np.searchsorted(known[:, 0], (energy_j + ideal[0]) * (1 + TOLERANCE), side="right")
-            if cheaper == 0 or known[cheaper - 1, 1] > (jct_s + ideal[1]) * (1 + TOLERANCE):
+            # Of the front's points with no more energy, the last one has the least JCT.
+            cheaper = np.searchsorted(front[:, 0], (energy_j + ideal[0]) * (1 + TOLERANCE), side="right")
+            if cheaper == 0 or front[cheaper - 1, 1] > (jct_s + ideal[1]) * (1 + TOLERANCE):
                 points[used, 0], points[used, 1] = energy_j, jct_s
                 pair[used, 0], pair[used, 1] = i, j
                 used += 1

@@ -17,7 +17,7 @@ and those after it serve a set S at
     c_k(S) = q_k(S),    c_g(S) = min over subsets U of S of q_g(U) + c_{g+1}(S without U)
 
 in 3^n steps for each GPU, since a set of size m has 2^m subsets. c_{g+1} bounds what any completion of a partial
-assignment can cost, and `expand` drops the partial assignments whose bounds at all weights exceed the known front.
+assignment can cost, and `expand` drops the partial assignments whose bounds at all weights exceed the front so far.
 
 Example: two tasks, positions 0 and 1, batches {0}, {0, 1}, {1} with one option each. One after the other costs 3 J and
 1 + (1 + 2) s; together 2 J, but both take 3 s. Neither dominates the other.

@@ -95,6 +95,6 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
             rows[other] = [a - factor * b for a, b in zip(rows[other], rows[pivot], strict=True)]
     solution = [0.0] * size
     for row in reversed(range(size)):
-        known = sum(rows[row][other] * solution[other] for other in range(row + 1, size))
-        solution[row] = (rows[row][size] - known) / rows[row][row]
+        others = sum(rows[row][other] * solution[other] for other in range(row + 1, size))
+        solution[row] = (rows[row][size] - others) / rows[row][row]
     return solution

@@ -131,8 +131,8 @@ class PhysicsModel:
         return time_s[sets.starts], power_w[sets.starts]
 
     def _learn(self, features: FloatArray, log_ratio: FloatArray, *, constrained: bool) -> Any:
-        known = np.isfinite(log_ratio)
-        if self.learner == "none" or not known.any():
+        recorded = np.isfinite(log_ratio)
+        if self.learner == "none" or not recorded.any():
             return None
         if self.learner == "trees":
             model: Any = ExtraTreesRegressor(
@@ -141,7 +141,7 @@ class PhysicsModel:
         else:
             directions = [sign for _, sign in _FEATURES] if constrained and self.learner == "monotone" else None
             model = HistGradientBoostingRegressor(monotonic_cst=directions, random_state=self._seed, **_BOOSTING)
-        return model.fit(features[known], log_ratio[known].round(9))
+        return model.fit(features[recorded], log_ratio[recorded].round(9))
 
 
 def _features(sets: ResidentSets, state: RooflineState) -> FloatArray:

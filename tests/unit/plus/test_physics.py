@@ -176,8 +176,8 @@ def test_an_unknown_learner_or_predictor_is_refused() -> None:
 def test_a_workload_alone_at_the_top_clock_is_its_reference_row(profiles: pd.DataFrame) -> None:
     row = profiles[is_reference(profiles) & (profiles["gpu"] == "A100")].iloc[7]
     predictor = load_predictor(kind="physics")
-    answer = predictor.solo([Workload(row["workload"], int(row["batch_size"]))], A100)
-    assert answer.time_s.tolist() == [[row["time_s"]]]
+    predicted = predictor.solo([Workload(row["workload"], int(row["batch_size"]))], A100)
+    assert predicted.time_s.tolist() == [[row["time_s"]]]
     assert predictor.calls == 0
 
 
@@ -190,9 +190,9 @@ def test_order_and_history_change_no_bit(rng: np.random.Generator) -> None:
     bulk, single = load_predictor(kind="physics").co_run(sets, T4, [None] * 40), load_predictor(kind="physics")
     for row in rng.permutation(40).tolist():
         members = sets[row]
-        answer = single.co_run([members[::-1]], T4, [None])
-        assert answer.time_s[0, ::-1].tolist() == bulk.time_s[row, : len(members)].tolist()
-        assert answer.power_w[0] == bulk.power_w[row]
+        predicted = single.co_run([members[::-1]], T4, [None])
+        assert predicted.time_s[0, ::-1].tolist() == bulk.time_s[row, : len(members)].tolist()
+        assert predicted.power_w[0] == bulk.power_w[row]
 
 
 PROGRAM = """
@@ -203,14 +203,14 @@ from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.world.catalogue import gpu
 from heshare.world.workload import parse_resident
 sets = [tuple(map(parse_resident, text.split("+"))) for text in {texts!r}]
-answer = load_predictor(kind="physics").co_run(sets, gpu("A100"), [None, 1200, 900, 1410])
-print(hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest())
+predicted = load_predictor(kind="physics").co_run(sets, gpu("A100"), [None, 1200, 900, 1410])
+print(hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).hexdigest())
 """
 
 
 def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
-    answer = load_predictor(kind="physics").co_run(SETS, A100, [None, 1200, 900, 1410])
-    here = hashlib.sha256(answer.time_s.tobytes() + answer.power_w.tobytes()).hexdigest()
+    predicted = load_predictor(kind="physics").co_run(SETS, A100, [None, 1200, 900, 1410])
+    here = hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).hexdigest()
     program = PROGRAM.format(texts=["+".join(map(str, members)) for members in SETS])
     environment = os.environ | {"PYTHONHASHSEED": "12345", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(
