@@ -75,7 +75,9 @@ def plan(
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
     """
     rng = np.random.default_rng(seed)
-    return plan_tasks(tasks, _cluster(cluster), predictor or load_predictor(), rng=rng, settings=settings or Settings())
+    return plan_tasks(
+        tasks, Cluster.parse(cluster), predictor or load_predictor(), rng=rng, settings=settings or Settings()
+    )
 
 
 def optimise(
@@ -103,7 +105,7 @@ def optimise(
     """
     rng = np.random.default_rng(seed)
     predictor, effort = predictor or load_predictor(), effort or SearchSettings()
-    return optimise_tasks(tasks, _cluster(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
+    return optimise_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
 
 
 def run(
@@ -127,7 +129,7 @@ def run(
         InputError: an unknown policy, no tasks, or a task that fits no GPU.
     """
     rng, chosen = np.random.default_rng(seed), registry.make(policy)
-    return run_policy(tasks, _cluster(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
+    return run_policy(tasks, Cluster.parse(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
 
 
 def compare(
@@ -186,7 +188,3 @@ def compare(
 def policy_names() -> list[str]:
     """Return the names of all policies, in the paper's order."""
     return list(registry.policies())
-
-
-def _cluster(cluster: Cluster | str) -> Cluster:
-    return Cluster.parse(cluster) if isinstance(cluster, str) else cluster

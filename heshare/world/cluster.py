@@ -27,12 +27,14 @@ class Cluster:
         require("cluster", "a cluster of zero GPUs", bool(self.gpus), "at least one GPU", _ACTION)
 
     @classmethod
-    def parse(cls, text: str) -> Cluster:
-        """Return the cluster of a text such as `4xT4,2xV100,2xA100`.
+    def parse(cls, text: str | Cluster) -> Cluster:
+        """Return the cluster of a text such as `4xT4,2xV100,2xA100`; a cluster is returned as it is.
 
         Raises:
             InputError: the text has another form, names an unknown GPU or holds no GPU.
         """
+        if isinstance(text, Cluster):
+            return text
         gpus: list[Gpu] = []
         for part in filter(str.strip, text.split(",")):
             match = _PART.match(part)

@@ -77,7 +77,7 @@ class Grid:
             _check(name, value, _is_int(value) and value >= least, f"a whole number of at least {least}")
         # An unknown name is an error now, not when its cell is computed.
         for cluster in self.clusters:
-            _cluster(cluster)
+            Cluster.parse(cluster)
         for make, names in (
             (registry.make, self.policies),
             (resolve.predictor_maker, self.predictors),
@@ -100,7 +100,7 @@ class Grid:
             labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
             drawn = {name: labels[name] for name in ("load", "arrivals", "interval_s", "draw", "trace")}
             description = {
-                "cluster": resolve.cluster_to_json(_cluster(cluster)),
+                "cluster": resolve.cluster_to_json(Cluster.parse(cluster)),
                 "tasks": tasks,
                 # A task set that is given does not depend on how others would be drawn.
                 "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
@@ -199,10 +199,6 @@ def _is_int(value: Any) -> bool:
 
 def _check(column: str, value: Any, good: bool, expected: str) -> None:
     require(column, repr(value), good, expected, "Correct the grid.")
-
-
-def _cluster(cluster: str | Cluster) -> Cluster:
-    return Cluster.parse(cluster) if isinstance(cluster, str) else cluster
 
 
 def _task_set(source: TaskSource) -> tuple[str, int | list[dict[str, Any]]]:
