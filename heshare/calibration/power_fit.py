@@ -206,9 +206,7 @@ PowerRanges = dict[str, RangedValue]
 def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str, PowerRanges]:
     """Return the power constants of every GPU, by name.
 
-    Args:
-        mps: timings of the MPS record on the V100-SXM2.
-        memory: weight of memory time (`Power.memory`).
+    `mps` holds the timings of the MPS record on the V100-SXM2, `memory` is the weight of memory time (`Power.memory`).
     """
     ranges = {"V100-SXM2": _v100_sxm2(mps, memory)}
     ranges["V100"] = _v100(ranges["V100-SXM2"])

@@ -72,15 +72,9 @@ def observed_settings(table: pd.DataFrame) -> list[ObservedSetting]:
 
 
 def fit_record(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float) -> Constants:
-    """Return constants of `gpu` from its own settings; those that too few of them determine stay as shipped.
+    """Return constants of `gpu` alone from its own settings in FP32; where too few determine one it stays as shipped.
 
-    Args:
-        gpu: the GPU.
-        settings: its settings, FP32.
-        idle_w: its power with nothing running, W.
-
-    Returns:
-        Constants of this GPU alone; timing of those workloads that `settings` hold alone.
+    Timing is that of the workloads that `settings` hold alone. `idle_w` is the power with nothing running, W.
     """
     constants = _fit_from(gpu, settings, idle_w, math.inf)
     error = _mean_error(gpu, settings, constants)

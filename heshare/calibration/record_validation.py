@@ -48,12 +48,9 @@ def fitted_half(table: pd.DataFrame, rng: np.random.Generator) -> BoolArray:
 
 
 def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS) -> pd.DataFrame:
-    """Return what the fitted and the shipped model predict for settings that were not fitted.
+    """Return what the fitted and the shipped model predict for settings of one GPU that were not fitted.
 
-    Args:
-        table: profiles of one GPU in FP32; other precisions are left out.
-        seed: of the halves.
-        splits: how many random halves.
+    Rows of other precisions than FP32 are left out. `splits` random halves are fitted, drawn with `seed`.
 
     Returns:
         Two rows a left-out setting, time and power: split, gpu, provenance, form, workload, setting, quantity (`time`
@@ -106,11 +103,8 @@ def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
             mean, p90 = float(error.mean()), float(error.quantile(0.9))
             row |= {f"{name}_pct": round(mean, 3), f"{name}_p90_pct": round(p90, 3)}
         rows.append(row)
-    table = pd.DataFrame(rows)
-    order = table["form"].map({name: number for number, name in enumerate(FORMS)})
-    keyed = table.assign(order=order, is_power=table["quantity"] == "power")
-    keyed = keyed.sort_values(["gpu", "is_power", "order"], kind="stable")
-    return keyed.drop(columns=["order", "is_power"]).reset_index(drop=True)
+    rows.sort(key=lambda row: (row["gpu"], row["quantity"] == "power", FORMS.index(str(row["form"]))))
+    return pd.DataFrame(rows)
 
 
 def power_by_activity(table: pd.DataFrame) -> pd.DataFrame:

@@ -72,25 +72,20 @@ class ThrottledGpu:
 
         They follow from its clock: the locked one, or the one that the power limit leaves.
         """
+        top = self.max_mhz
         clocks = [
-            self._capped_mhz(timing, int(batch), share) if math.isnan(locked) else locked
+            capped_clock_mhz(self.power, [iteration_at(timing, int(batch), share)], self.cap_w, top, top)
+            if math.isnan(locked)
+            else locked
             for batch, share, locked in zip(rows.batch, rows.share, rows.sm_mhz, strict=True)
         ]
-        return self.max_mhz / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])
-
-    def _capped_mhz(self, timing: Timing, batch: int, share: float) -> float:
-        iteration = iteration_at(timing, batch, share)
-        return capped_clock_mhz(self.power, [iteration], self.cap_w, self.max_mhz, self.max_mhz)
+        return top / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])
 
 
 def fit_timing(rows: TimeRows, prior: Prior, gpu: ThrottledGpu | None = None, source: str = "") -> FittedTiming:
-    """Return the constants of one workload on one GPU.
+    """Return the constants of one workload on one GPU, from its measured iterations and its prior.
 
-    Args:
-        rows: its measured iterations.
-        prior: its prior.
-        gpu: the GPU, if its power limit may have throttled the measurements; None: they all ran at the top clock.
-        source: where the rows come from.
+    `gpu` is the GPU if its power limit may have throttled the measurements; None: they all ran at the top clock.
     """
     q = _start(rows, prior)
     memory_s = math.exp(q[3]) if prior.memory_s is None else prior.memory_s

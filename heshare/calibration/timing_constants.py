@@ -55,10 +55,7 @@ def fit_all_timings(
 ) -> Timings:
     """Return every timing, auxiliary workloads of the records included.
 
-    Args:
-        power: power constants of each GPU.
-        mps: as from `fit_mps_timings`.
-        eager: as from `fit_eager_timings`.
+    `power` holds the constants of each GPU; `mps` and `eager` are from `fit_mps_timings` and `fit_eager_timings`.
     """
     timings: Timings = {("V100-SXM2", "tensorrt", name): fitted for name, fitted in mps.items()}
     hosts_s = host_times_s(eager)

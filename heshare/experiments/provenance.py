@@ -81,7 +81,7 @@ def sidecar_json(
         "name": name,
         "caption": caption,
         "provenance": dict(sorted(rows.items())),
-        "notebook": None if notebook is None else f"notebooks/{_below_notebooks(notebook)}",
+        "notebook": None if notebook is None else _below_root(notebook),
         "notebook_sha256": None if notebook is None else files.sha256(notebook),
         "profile": kept.get("profile"),
         "seed": kept.get("seed"),
@@ -94,9 +94,9 @@ def sidecar_json(
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _below_notebooks(notebook: Path) -> str:
-    top = files.root() / "notebooks"
-    return notebook.relative_to(top).as_posix() if notebook.is_relative_to(top) else notebook.name
+def _below_root(notebook: Path) -> str:
+    inside = notebook.is_relative_to(files.root() / "notebooks")
+    return notebook.relative_to(files.root()).as_posix() if inside else f"notebooks/{notebook.name}"
 
 
 def _git(*arguments: str) -> str | None:

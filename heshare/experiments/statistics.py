@@ -13,14 +13,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A median with its 95 % bootstrap interval.
-
-    Attributes:
-        value: the median.
-        low: the 2.5th percentile of the resampled medians.
-        high: the 97.5th percentile of the resampled medians.
-        n: how many values.
-    """
+    """A median of n values with its 95 % bootstrap interval: the 2.5th and 97.5th percentile of resampled medians."""
 
     value: float
     low: float
@@ -56,10 +49,7 @@ def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int 
 def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> ConfidenceInterval:
     """By how many percent `ours` differs from `theirs`, seed by seed: -30 is a reduction of 30 %.
 
-    Args:
-        ours: one value a seed, shape (n,).
-        theirs: the other policy's values at the same seeds, shape (n,), above zero.
-        rng: draws the bootstrap's samples.
+    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `rng` draws the samples.
 
     Raises:
         InputError: the shapes differ, or `theirs` holds a value that is not above zero.

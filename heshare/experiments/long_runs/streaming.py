@@ -16,12 +16,7 @@ from heshare.world.task import Task
 
 
 class TotalsRecorder:
-    """Adds up the times and energies of a run; its timeline is empty.
-
-    Args:
-        labels: of the GPUs.
-        tasks: the task set.
-    """
+    """Adds up the times and energies of a run; its timeline is empty. `labels` are those of the GPUs."""
 
     def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task]) -> None:
         k, n = len(labels), len(tasks)
@@ -88,11 +83,7 @@ class CsvSink:
     """Writes rows to a CSV file, in place of a list that collects them.
 
     Its pickle holds the length of the file; unpickling truncates the file to that length, so that a run that continues
-    from a checkpoint writes no row twice.
-
-    Args:
-        path: the file; its content is lost.
-        columns: its header.
+    from a checkpoint writes no row twice. The earlier content of a file at `path` is lost.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -130,13 +121,7 @@ class CsvSink:
 
 
 class StreamingRecorder:
-    """Writes the timeline to `segments.csv` and `intervals.csv` of a folder, and adds up times and energies.
-
-    Args:
-        labels: of the GPUs.
-        tasks: the task set.
-        folder: of the two files.
-    """
+    """Writes the timeline to `segments.csv` and `intervals.csv` of a folder, and adds up times and energies."""
 
     def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task], folder: Path) -> None:
         self._segments, self._intervals = (

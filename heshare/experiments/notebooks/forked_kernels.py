@@ -10,8 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,29 +27,20 @@ def fork_server(environment: Mapping[str, str]) -> Any:
     """Return the multiprocessing context of this process's server, which is started with these variables if needed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([PRELOAD])
-    with _variables(environment):
-        forkserver.ensure_running()
-    return context
-
-
-@contextmanager
-def _variables(values: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.update(values)
+    os.environ.update(environment)
     try:
-        yield
+        forkserver.ensure_running()
     finally:
         os.environ.clear()
         os.environ.update(before)
+    return context
 
 
 class ForkedKernel:
     """A forked kernel, with the part of the interface of `subprocess.Popen` that a kernel manager uses.
 
-    Args:
-        command: the kernel's command line.
-        environment: all of its variables.
-        folder: its working directory.
+    `environment` holds all of its variables; `folder` is its working directory.
     """
 
     stdin = stdout = stderr = None

@@ -24,7 +24,6 @@ class Notebook:
     """A source notebook, read but not run.
 
     Attributes:
-        path: the file.
         defaults: its parameters cell, name to literal value.
         outputs: the names that its `setup(...)` call promises to write.
     """
@@ -176,7 +175,11 @@ def coerce(value: object, default: object) -> object:
         SyntaxError: its text is no literal.
     """
     if isinstance(value, str) and not isinstance(default, str):
-        value = {"true": True, "false": False}.get(value.lower()) if isinstance(default, bool) else _parse(value)
+        value = (
+            {"true": True, "false": False}.get(value.lower())
+            if isinstance(default, bool)
+            else ast.literal_eval(value.strip())
+        )
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(default, list | tuple):
@@ -187,10 +190,6 @@ def coerce(value: object, default: object) -> object:
     if type(value) is not type(default):
         raise ValueError(value)
     return value
-
-
-def _parse(text: str) -> object:
-    return ast.literal_eval(text.strip())
 
 
 def _error(path: Path, found: str, expected: str) -> InputError:

@@ -196,13 +196,10 @@ def run_cells(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The part of a sweep that one process computes.
+    """The part of a sweep that one process computes: cells by name.
 
     Attributes:
-        compute: computes the cells.
-        cells: descriptions by name.
         store: where to store them; None if the caller does.
-        again: whether stored cells are computed again.
         parent: the process id of a caller on this machine; 0 if it may be another machine.
         version: the caller's hash of its code.
     """
