@@ -196,7 +196,7 @@ class VirtualDevice(ABC):
         if to_s < self._now_s:
             raise self._refusal(f"time {to_s} s requested at {self._now_s} s", "Time only goes forward.")
         completed: list[int] = []
-        while self._running and (event_s := self.next_event_s()) <= to_s:
+        while self._running and (event_s := VirtualDevice.next_event_s(self)) <= to_s:
             self._pass(event_s)
             ended = [task_id for task_id, task in self._running.items() if self._ended(task)]
             for task_id in ended:

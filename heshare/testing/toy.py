@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from heshare.devices.device import Progress, Reading
-from heshare.errors import DeviceError
+from heshare.devices.device_model import Estimate, TaskEstimate
+from heshare.devices.virtual_device import VirtualDevice
 from heshare.policies.policy import Action, Event, Traits, View
 from heshare.prediction.predictor import CoRuns, Predictor
 from heshare.scheduling.objectives import Instance, make_instance
-from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -22,11 +21,11 @@ def toy_gpu(name: str = "Toy", *, memory_mib: float = 32_768.0, clocks_mhz: tupl
     return Gpu(name, f"{name} card", "toy", 10, 640, memory_mib, 100.0, 4.0, 1.0, 110.0, 10.0, clocks_mhz)
 
 
-class ToyDevice:
+class ToyDevice(VirtualDevice):
     """A device in virtual time on which tasks take turns.
 
     With n residents an iteration takes n x base_s x top / clock. Power is idle power with nothing running, else idle
-    power plus 100 W x clock / top. MPS percentages and ways of sharing are stored and have no effect.
+    power plus 100 W x clock / top. MPS percentages have no effect. A subclass may draw another power: `power_w`.
 
     Args:
         gpu: the GPU.
@@ -36,108 +35,25 @@ class ToyDevice:
     provenance = "emulated"
 
     def __init__(self, gpu: Gpu, *, base_s: float | Mapping[str, float] = 1.0) -> None:
-        self.gpu = gpu
+        super().__init__(gpu, provenance=self.provenance)
         self._base_s = base_s
-        self._now_s = 0.0
-        self._energy_j = 0.0
-        self._requested_mhz: int | None = None
-        self._residents: dict[int, Resident] = {}
-        self._done: dict[int, float] = {}
-        self._iterations: dict[int, float] = {}
-        self._least_s: dict[int, float] = {}
 
-    def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock of the grid."""
-        self._requested_mhz = None if sm_mhz is None else self.gpu.check_clock(sm_mhz)
+    def read_brief(self) -> None:
+        """Return None, so that the event loop calls `next_event_s`, which a subclass may override."""
 
-    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
-        """Start a task under MPS."""
-        self.start_as(task_id, Resident(workload, mps_pct), iterations)
+    def power_w(self, mhz: float, residents: Sequence[Resident]) -> float:
+        """Return the power at a clock with some residents, W."""
+        return self.gpu.idle_w + (100.0 * mhz / self.gpu.max_mhz if residents else 0.0)
 
-    def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
-        """Start a task."""
-        workload = resident.workload
-        if task_id in self._residents:
-            raise DeviceError(f"{self.gpu.name}: task {task_id} runs already. Stop it first.")
-        if len(self._residents) >= self.gpu.mps_clients:
-            raise DeviceError(f"{self.gpu.name}: {self.gpu.mps_clients} MPS clients run already. Stop one first.")
-        used_mib = sum(memory_mib(resident.workload) for resident in self._residents.values())
-        if used_mib + memory_mib(workload) > self.gpu.memory_mib:
-            raise DeviceError(f"{self.gpu.name}: {workload} does not fit beside {used_mib:.0f} MiB. Stop a task first.")
-        self._residents[task_id] = resident
-        self._done[task_id] = 0.0
-        self._iterations[task_id] = math.inf if iterations is None else iterations
-
-    def stop(self, task_id: int) -> float:
-        """Stop a task and return its completed iterations."""
-        if task_id not in self._residents:
-            raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
-        del self._residents[task_id], self._iterations[task_id]
-        self._least_s.pop(task_id, None)
-        return self._done.pop(task_id)
-
-    def hold(self, task_id: int, time_s: float) -> None:
-        """Make a task take at least `time_s` per iteration."""
-        if task_id not in self._residents:
-            raise DeviceError(f"{self.gpu.name}: no task {task_id} runs here. Name one that does.")
-        self._least_s[task_id] = time_s
-
-    def read(self) -> Reading:
-        """Return its state now."""
-        residents = {
-            task: Progress(task, resident, self._done[task], self._time_s(task))
-            for task, resident in self._residents.items()
-        }
-        return Reading(self._now_s, self._requested_mhz, self._mhz(), self._power_w(), self._energy_j, residents)
-
-    def next_event_s(self) -> float:
-        """Return the time of the next completion, s."""
-        return self._completion_s()
-
-    def _completion_s(self) -> float:
-        return min(
-            (
-                self._now_s + (self._iterations[task] - self._done[task]) * self._time_s(task)
-                for task in self._residents
-            ),
-            default=math.inf,
-        )
-
-    def advance(self, to_s: float) -> list[int]:
-        """Advance to `to_s` and return the completed tasks in order."""
-        completed: list[int] = []
-        while (next_s := self._completion_s()) <= to_s:
-            self._pass(next_s - self._now_s)
-            ended = [task for task in self._residents if self._ended(task)]
-            for task in ended:
-                self.stop(task)
-            completed += ended
-        self._pass(to_s - self._now_s)
-        self._now_s = to_s
-        return completed
-
-    def _pass(self, seconds: float) -> None:
-        self._energy_j += self._power_w() * seconds
-        self._now_s += seconds
-        for task in self._residents:
-            self._done[task] += seconds / self._time_s(task)
-
-    def _ended(self, task: int) -> bool:
-        """Return whether no iterations are left, or so few that time, rounded, would no longer advance."""
-        left = self._iterations[task] - self._done[task]
-        too_short = self._now_s + left * self._time_s(task) <= self._now_s
-        return too_short or (left < math.inf and left <= 1e-12 * self._iterations[task])
-
-    def _mhz(self) -> float:
-        return float(self._requested_mhz or self.gpu.max_mhz)
-
-    def _power_w(self) -> float:
-        return self.gpu.idle_w + (100.0 * self._mhz() / self.gpu.max_mhz if self._residents else 0.0)
-
-    def _time_s(self, task: int) -> float:
-        base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[self._residents[task].workload.model]
-        own_s = base_s * len(self._residents) * self.gpu.max_mhz / self._mhz()
-        return max(own_s, self._least_s.get(task, 0.0))
+    def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
+        mhz = float(sm_mhz or self.gpu.max_mhz)
+        tasks = []
+        for resident in residents:
+            model, batch_size = resident.workload.model, resident.workload.batch_size
+            base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[model]
+            time_s = base_s * len(residents) * self.gpu.max_mhz / mhz
+            tasks.append(TaskEstimate(model, batch_size, resident.mps_pct, time_s, *[math.nan] * 3, True, 0.0))
+        return Estimate(self.gpu.name, mhz, self.power_w(mhz, residents), tuple(tasks))
 
 
 def toy_devices(cluster: Cluster) -> list[ToyDevice]:

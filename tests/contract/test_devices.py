@@ -36,9 +36,9 @@ class TestToyDevice(DeviceContract):
 class WithoutIdleEnergy(ToyDevice):
     """A device whose counter loses the energy of idle time."""
 
-    def _pass(self, seconds):
-        super()._pass(seconds)
-        if not self._residents:
+    def _pass(self, to_s):
+        super()._pass(to_s)
+        if not self._running:
             self._energy_j = 0.0
 
 

@@ -31,20 +31,20 @@ class Failing(ToyDevice):
         self.lost = ""
 
     def next_event_s(self):
-        moments = [when for when, task, _ in self._doom if task in self._residents]
+        moments = [when for when, task, _ in self._doom if task in self._running]
         if self._lost_s is not None and not self.lost:
             moments.append(self._lost_s)
         return min([super().next_event_s(), *[max(when, self._now_s) for when in moments]])
 
     def advance(self, to_s):
         done = super().advance(to_s)
-        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._residents]:
+        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._running]:
             self._doom.remove(doom)
             self.stop(doom[1])
             self._failed.append(doom[2])
         if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
             self.lost = "fell off the bus"
-            for task in list(self._residents):
+            for task in list(self._running):
                 self.stop(task)
                 self._failed.append(TaskFailure(task, "lost", "lost", charged=False))
         return done

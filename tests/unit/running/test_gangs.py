@@ -168,7 +168,7 @@ def test_sharing_reaches_the_device_and_the_view():
         ([Start(0, 0, also=(7,))], "no GPU 7"),
         ([Start(1, 0, sharing="luck")], "sharing by 'luck'"),
         ([Start(1, 0), Start(2, 0, sharing="time-slice")], "task 1 on GPU 0 .* shares it by mps"),
-        ([Start(1, 0, sharing="mig-1g"), Start(2, 0)], "shares it by mig-1g"),
+        ([Start(1, 0, sharing="time-slice"), Start(2, 0)], "shares it by time-slice"),
     ],
 )
 def test_run_refuses_impossible_gangs(actions, message):
@@ -208,11 +208,11 @@ class Crashes(ToyDevice):
     lost = ""
 
     def next_event_s(self):
-        return min(super().next_event_s(), 3.0 if self._residents else np.inf)
+        return min(super().next_event_s(), 3.0 if self._running else np.inf)
 
     def advance(self, to_s):
         done = super().advance(to_s)
-        self._failed = [TaskFailure(task, "crash", "it crashed") for task in self._residents if to_s == 3.0]
+        self._failed = [TaskFailure(task, "crash", "it crashed") for task in self._running if to_s == 3.0]
         for failed in self._failed:
             self.stop(failed.task_id)
         return done

@@ -296,7 +296,7 @@ class Polled(ToyDevice):
     """A device that must be polled, as a real one: it does not announce when a task will complete."""
 
     def next_event_s(self):
-        return self._now_s + 0.005 if self._residents else math.inf
+        return self._now_s + 0.005 if self._running else math.inf
 
 
 @pytest.mark.parametrize("device", [ToyDevice, Polled])

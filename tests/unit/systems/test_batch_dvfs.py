@@ -19,9 +19,8 @@ LAST, TOP, CAP_W = 254, 9, 100.0
 class Hungry(ToyDevice):
     """Takes 10 W idle, and 0.6 W for each sample of the inference batch at the top clock; less as the clock falls."""
 
-    def _power_w(self):
-        samples = sum(each.workload.batch_size for each in self._residents.values())
-        return 10.0 + 0.6 * samples * self._mhz() / self.gpu.max_mhz
+    def power_w(self, mhz, residents):
+        return 10.0 + 0.6 * sum(each.workload.batch_size for each in residents) * mhz / self.gpu.max_mhz
 
 
 def go(name, iterations=100_000.0):

@@ -24,8 +24,8 @@ GPU, WORK = toy_gpu(), Workload("resnet18", 4)
 class CubicDevice(ToyDevice):
     """Power above idle grows with the cube of the clock."""
 
-    def _power_w(self):
-        return self.gpu.idle_w + (100.0 * (self._mhz() / self.gpu.max_mhz) ** 3 if self._residents else 0.0)
+    def power_w(self, mhz, residents):
+        return self.gpu.idle_w + (100.0 * (mhz / self.gpu.max_mhz) ** 3 if residents else 0.0)
 
 
 class CubicPredictor(ToyPredictor):
