@@ -47,12 +47,12 @@ class ToyDevice(VirtualDevice):
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         mhz = float(sm_mhz or self.gpu.max_mhz)
-        tasks = []
+        tasks, nan = [], math.nan
         for resident in residents:
             model, batch_size = resident.workload.model, resident.workload.batch_size
             base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[model]
             time_s = base_s * len(residents) * self.gpu.max_mhz / mhz
-            tasks.append(TaskEstimate(model, batch_size, resident.mps_pct, time_s, *[math.nan] * 3, True, 0.0))
+            tasks.append(TaskEstimate(model, batch_size, resident.mps_pct, time_s, nan, nan, nan, True, 0.0))
         return Estimate(self.gpu.name, mhz, self.power_w(mhz, residents), tuple(tasks))
 
 
