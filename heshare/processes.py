@@ -32,7 +32,7 @@ def exit_text(code: int | None) -> str:
 def started_at(pid: int) -> int:
     """Return when a process was started, in clock ticks since the machine was; 0 if there is no such process.
 
-    Process ids are used again; id and start together identify a process.
+    The system reuses process ids; id and start together identify a process.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields else 0

@@ -107,8 +107,8 @@ class Header:
     file: Path
     columns: tuple[str, ...]
 
-    def require(self, columns: Sequence[str]) -> None:
-        """Raise `InputError` unless every one of `columns` is there."""
+    def require(self, columns: Sequence[str], optional: Sequence[str] | None = None) -> None:
+        """Raise `InputError` for a column of `columns` that is missing or, with `optional`, for one of neither."""
         missing = [name for name in columns if name not in self.columns]
         if missing:
             raise InputError(
@@ -119,19 +119,29 @@ class Header:
                 row=1,
                 column=missing[0],
             )
+        unknown = [] if optional is None else [name for name in self.columns if name not in (*columns, *optional)]
+        if unknown:
+            raise InputError(
+                "an unknown column",
+                "only " + ", ".join((*columns, *(optional or ()))),
+                "Correct its name or remove it.",
+                file=self.file,
+                row=1,
+                column=unknown[0] or "(no name)",
+            )
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a CSV file that has at least these columns.
+def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of a CSV file that has these columns and others; with `optional`, no others than these.
 
     Raises:
-        InputError: as `read_rows`, a missing column, or the first bad row.
+        InputError: as `read_rows`, a missing or unknown column, or the first bad row.
     """
     for row in read_rows(path):
         if isinstance(row, RowError):
             raise row
         if isinstance(row, Header):
-            row.require(columns)
+            row.require(columns, optional)
         else:
             yield row
 

@@ -12,7 +12,7 @@ from typing import Any
 from heshare import files
 from heshare.errors import InputError
 from heshare.world.catalogue import memory_mib, models
-from heshare.world.csv_table import Header, Row, RowError, read_rows, write_rows
+from heshare.world.csv_table import Row, RowError, read_table, write_rows
 from heshare.world.task import Task
 from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload
 
@@ -53,14 +53,7 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
     Raises:
         InputError: no such file, a missing or unknown column, a bad cell, an unknown workload, or no task at all.
     """
-    tasks: list[Task] = []
-    for row in read_rows(path):
-        if isinstance(row, RowError):
-            raise row
-        if isinstance(row, Header):
-            _check_columns(row)
-        else:
-            tasks.append(_task(row, len(tasks)))
+    tasks = tuple([_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL))])
     if not tasks:
         raise InputError(
             "no task",
@@ -68,26 +61,12 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
             "Add a task, or check that this is the right file.",
             file=path,
         )
-    return tuple(tasks)
+    return tasks
 
 
 def _cell(task: Task, column: str) -> object:
     value = getattr(task.workload if column in CHOICES else task, column)
     return " ".join(map(str, value)) if column == "widths" else "" if value in (None, math.inf) else value
-
-
-def _check_columns(header: Header) -> None:
-    header.require(COLUMNS)
-    unknown = [name for name in header.columns if name not in (*COLUMNS, *OPTIONAL)]
-    if unknown:
-        raise InputError(
-            "an unknown column",
-            "only " + ", ".join((*COLUMNS, *OPTIONAL)),
-            "Correct its name or remove it.",
-            file=header.file,
-            row=1,
-            column=unknown[0] or "(no name)",
-        )
 
 
 def _task(row: Row, index: int) -> Task:
