@@ -154,10 +154,8 @@ class MpsSession:
         return self._folder
 
     def _pipes(self) -> dict[str, str]:
-        if self._folder is None:
-            return {}
-        folder = self._folder
-        return {"CUDA_MPS_PIPE_DIRECTORY": f"{folder / 'pipe'}", "CUDA_MPS_LOG_DIRECTORY": f"{folder / 'log'}"}
+        names = {"CUDA_MPS_PIPE_DIRECTORY": "pipe", "CUDA_MPS_LOG_DIRECTORY": "log"}
+        return {} if self._folder is None else {key: str(self._folder / name) for key, name in names.items()}
 
     def _pid(self) -> int | None:
         """Return the daemon's process, from its file; None before the file is written and after its end."""

@@ -101,11 +101,10 @@ class LocalGpus(GpuSet):
         outputs = self.folder / "outputs"
         launcher = JobLauncher(
             self.jobs,
-            lambda mps_pct: mps.environment(mps_pct if mps.sharing == MPS else 100),
+            mps,
             outputs,
             self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
-            enforced=lambda: mps.sharing == MPS,
             token=self.token,
             grace_s=self.timeouts.grace_s,
         )

@@ -71,7 +71,7 @@ def figure_setups(gpu: Gpu, *, clocks: bool) -> list[Setup]:
     clocks_mhz = sorted({grid[round(last * at / (CLOCK_POINTS - 1))] for at in range(CLOCK_POINTS)}, reverse=True)
     alone = [Setup((Resident(Workload(CLOCK_MODEL, size), 100),), mhz) for size in CLOCK_SIZES for mhz in clocks_mhz]
     pairs = [Setup(tuple(Resident(Workload(name, PAIR_SIZE), 100) for name in pair), gpu.max_mhz) for pair in PAIRS]
-    return [setup for setup in [*pairs, *alone] if _needed_mib(setup) <= gpu.memory_mib]
+    return _fitting(gpu, [*pairs, *alone])
 
 
 def bit_reversal_order(levels: int) -> list[int]:
@@ -107,8 +107,7 @@ def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]
 def _alone(gpu: Gpu, size: int, pct: int, sm_mhz: int, rng: np.random.Generator) -> list[Setup]:
     """Return every workload alone, in random order."""
     workloads = [Workload(str(name), size) for name in rng.permutation(list(models()))]
-    setups = [Setup((Resident(workload, pct),), sm_mhz) for workload in workloads]
-    return [setup for setup in setups if _needed_mib(setup) <= gpu.memory_mib]
+    return _fitting(gpu, [Setup((Resident(workload, pct),), sm_mhz) for workload in workloads])
 
 
 def _chain(gpu: Gpu, sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator) -> Iterator[Setup]:
@@ -124,5 +123,7 @@ def _chain(gpu: Gpu, sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator
         residents.pop(int(rng.integers(len(residents))))
 
 
-def _needed_mib(setup: Setup) -> float:
-    return sum(memory_mib(resident.workload) for resident in setup.residents)
+def _fitting(gpu: Gpu, setups: Sequence[Setup]) -> list[Setup]:
+    """Return the setups whose tasks fit into the GPU's memory together."""
+    needed_mib = [sum(memory_mib(resident.workload) for resident in setup.residents) for setup in setups]
+    return [setup for setup, mib in zip(setups, needed_mib, strict=True) if mib <= gpu.memory_mib]

@@ -30,6 +30,7 @@ class RecordingCosts:
     keep: int = 10
 
 
+LIVE_COSTS = RecordingCosts()
 NO_COSTS = RecordingCosts(standby_s=0.0, warm_s=0.0, stop_s=0.0, trace_s=0.0)
 """The costs of an emulated device, which loads nothing."""
 
@@ -58,7 +59,7 @@ def forecast(
     protocol: MeasurementProtocol,
     budget_s: float | None = None,
     *,
-    costs: RecordingCosts | None = None,
+    costs: RecordingCosts = LIVE_COSTS,
 ) -> list[PlannedItem]:
     """Return the items that fit into a budget and their points, without measuring anything.
 
@@ -71,7 +72,6 @@ def forecast(
         budget_s: time to spend, s; None takes all items.
         costs: times of starting tasks; by default those of a live GPU.
     """
-    costs = costs or RecordingCosts()
     processes, planned_points, planned = WarmProcesses(costs), set[str](), list[PlannedItem]()
     now_s = protocol.repeats * protocol.window_s
     for item in items:

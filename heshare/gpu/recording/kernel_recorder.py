@@ -160,14 +160,7 @@ def record_device(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     repeats: int = 5,
 ) -> Path:
-    """Trace models of Table IV on a live GPU into `out/<gpu>/kernels.csv`; return the table's path.
-
-    Args:
-        device: a live GPU, such as `nvml:0`.
-        out: the folder of profiles.
-        model_names: models to trace; all of Table IV unless given.
-        batch_sizes: inference batch sizes to trace.
-        repeats: iterations to trace.
+    """Trace models of Table IV (all unless named) on a live GPU into `out/<gpu>/kernels.csv`; return the table's path.
 
     Raises:
         InputError: an unknown model, or as `record`.

@@ -24,12 +24,8 @@ class RecordingJournal(VisitLog):
         identity: the parameters of the recording; a file of another recording is refused.
 
     Attributes:
-        visits: by setup and number, in the order in which they were made.
         kernels: rows of the kernel traces, by workload.
         kernels_s: the device's time that each trace took, s.
-        idle_w: power with nothing running, W, or None until it is measured.
-        idle_s: the device's time that measuring it took, s.
-        spent_s: the device's time that everything in the journal took, s.
 
     Raises:
         InputError: the file holds another recording, or as `Journal`.

@@ -119,10 +119,6 @@ def _read(path: Path) -> Recording:
             file=path,
             column="gpu" if measured else "provenance",
         )
-    return Recording(gpus[0], table, _sharing(path), path)
-
-
-def _sharing(path: Path) -> str:
     manifest_path = path.with_name(manifest.NAME)
     content = manifest.read(manifest_path) if manifest_path.is_file() else {}
-    return str(content.get("device", {}).get("sharing", "mps"))
+    return Recording(gpus[0], table, str(content.get("device", {}).get("sharing", "mps")), path)

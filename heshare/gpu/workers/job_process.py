@@ -5,12 +5,13 @@ import math
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
+from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.workers.launcher import Launcher, Worker
 from heshare.processes import MARK, exit_text, signal_group
 from heshare.world.workload import Workload
@@ -131,12 +132,11 @@ class JobLauncher(Launcher):
 
     Args:
         jobs: the jobs by task id.
-        share: returns the environment of an MPS client with a percentage.
+        mps: the session whose clients the jobs are; without MPS a job has the whole GPU in its turn.
         outputs: the folder of their outputs, a file an attempt.
         models: starts workloads of Table IV.
-        attempts: how many there were at each task, counted on here; by default what the jobs say. Launchers of one run
-            share it, since a job may be tried again on another GPU.
-        enforced: whether shares are enforced now; without MPS a job has the whole GPU in its turn.
+        attempts: how many there were at each task, counted on here. Launchers of one run share it, since a job may be
+            tried again on another GPU.
         token: marks every process of this run in its environment.
         grace_s: how long a command may take to end after SIGTERM, s.
     """
@@ -144,18 +144,16 @@ class JobLauncher(Launcher):
     def __init__(
         self,
         jobs: Mapping[int, AssignedJob],
-        share: Callable[[int], dict[str, str]],
+        mps: MpsSession,
         outputs: Path,
         models: Launcher,
         *,
-        attempts: dict[int, int] | None = None,
-        enforced: Callable[[], bool] = lambda: True,
-        token: str = "",
-        grace_s: float = 5.0,
+        attempts: dict[int, int],
+        token: str,
+        grace_s: float,
     ) -> None:
-        self._jobs, self._share, self._outputs, self._models = jobs, share, outputs, models
-        self._enforced, self._token, self._grace_s = enforced, token, grace_s
-        self._attempts = {task: job.attempts for task, job in jobs.items()} if attempts is None else attempts
+        self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
+        self._attempts, self._token, self._grace_s = attempts, token, grace_s
 
     def attempt(self, task_id: int) -> int:
         """Return the number of the latest attempt at a task, from 1."""
@@ -171,7 +169,7 @@ class JobLauncher(Launcher):
         """
         job = self._jobs[task_id]
         self._attempts[task_id] += 1
-        mps_pct = mps_pct if self._enforced() else 100
+        mps_pct = mps_pct if self._mps.sharing == MPS else 100
         if not job.spec.command:
             return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
         return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
@@ -183,9 +181,8 @@ class JobLauncher(Launcher):
     def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
         attempt = self._attempts[task_id]
         own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
-        environment = {**os.environ, **dict(job.spec.environment), **self._share(mps_pct), **own}
-        if self._token:
-            environment[MARK] = self._token
+        share = self._mps.environment(mps_pct)
+        environment = {**os.environ, **dict(job.spec.environment), **share, **own, MARK: self._token}
         return CommandWorker(
             job.key,
             job.spec.command,
