@@ -30,7 +30,8 @@ from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, W
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.shared.cluster_nodes import nodes
-from heshare.systems.shared.co_location import TIME_SLICE, BookedJob, CoLocationHistory, GpuBookings
+from heshare.systems.shared.co_location import BookedJob, CoLocationHistory, GpuBookings
+from heshare.systems.shared.time_slicing import TIME_SLICE
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

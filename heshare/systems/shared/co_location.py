@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from heshare.policies.policy import View
 from heshare.prediction.predictor import Predictor
+from heshare.systems.shared.time_slicing import TIME_SLICE
 from heshare.systems.shared.training import measured_sets, measured_slowdown, step
 from heshare.systems.shared.training_step import busy_alone
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
-
-TIME_SLICE = "time-slice"
 
 
 class CoLocationHistory:

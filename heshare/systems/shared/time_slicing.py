@@ -12,6 +12,8 @@ from heshare.devices.iteration_time import Iteration
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
+TIME_SLICE = "time-slice"
+"""The name of this way of sharing."""
 SWITCHING = (0.0, 0.035, 0.083, 0.245)
 """Cost `o_k` of time slices for 1 to 4 residents, over the time alone (EaCO's measurements)."""
 FURTHER = 0.162
@@ -55,4 +57,4 @@ class TimeSlicing:
         return times_s
 
 
-register_sharing_model("time-slice", TimeSlicing())
+register_sharing_model(TIME_SLICE, TimeSlicing())
