@@ -41,12 +41,7 @@ def recalibrate() -> pd.DataFrame:
 
 
 def calibration_report() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (errors, points) on measurements left out of the fit.
-
-    Returns:
-        errors: one row a test: test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct.
-        points: one row a left-out measurement: test, gpu, item, setting, unit, measured, modelled, error_pct.
-    """
+    """Return (errors, points) on measurements left out of the fit, from `errors_by_test` and `left_out_points`."""
     points = left_out_points(_calibrated())
     return errors_by_test(points), points
 

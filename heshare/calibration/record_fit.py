@@ -289,11 +289,7 @@ def co_run_arrays(
 ) -> tuple[FloatArray, FloatArray]:
     """Return what `heshare.devices.device_model.co_run` gives for settings at the clocks they reached.
 
-    Args:
-        settings: n settings.
-        times: the constants of each workload, as from `time_array`.
-        contention: how co-runners slow one another down.
-        power: of the board.
+    `settings` holds n settings; `times` the constants of each workload, as from `time_array`.
 
     Returns:
         (seconds per iteration of the observed task, (n,); board power, W, (n,)).

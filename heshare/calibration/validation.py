@@ -61,10 +61,10 @@ def left_out_points(calibration: Calibration) -> pd.DataFrame:
 
 
 def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a test: test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct (NaN where there is none).
+    """Return one row a test from the points of `left_out_points`.
 
-    Args:
-        points: as from `left_out_points`.
+    Returns:
+        Columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct (NaN where there is none).
     """
     table = []
     for test, part in points.groupby("test", sort=False):

@@ -147,21 +147,14 @@ def run_long(
 ) -> Run:
     """Run a task set under a policy until every task has completed, as `heshare.running.run.run` does in virtual time.
 
-    Args:
-        tasks: the task set; task i has id i.
-        cluster: the GPUs.
-        policy: decides what starts where and when.
-        predictor: predicts for the policy.
-        rng: the policy's random generator.
-        devices: one for each GPU, in order; by default an emulated one each.
-        max_time_s: the run fails when it reaches this time, s.
-        start_cost_s: time that a task holds its memory without progress whenever it starts on a GPU, s.
-        progress: show a progress bar over tasks.
-        record: `full` keeps the timeline in memory; `summary` only adds up times and energies; a `Path` also writes
-            the timeline to `segments.csv` and `intervals.csv` in that folder.
-        checkpoint: a file from which an interrupted run continues when this function is called again with the same
-            arguments; the result is the same to the last byte. The file is removed when the run has completed.
-        checkpoint_s: wall time from one checkpoint to the next, s. SIGINT and SIGTERM write a checkpoint too.
+    The arguments up to `progress` are those of `run`; the devices are emulated by default.
+
+    The `record` `full` keeps the timeline in memory; `summary` only adds up times and energies; a `Path` also writes
+    the timeline to `segments.csv` and `intervals.csv` in that folder.
+
+    An interrupted run continues from the file `checkpoint` when this function is called again with the same arguments;
+    the result is the same to the last byte. The file is removed when the run has completed. `checkpoint_s` is the wall
+    time from one checkpoint to the next, s; SIGINT and SIGTERM write a checkpoint too.
 
     Raises:
         InputError: as `run`, another `record`, or a checkpoint of another run.

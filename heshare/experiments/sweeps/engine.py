@@ -79,11 +79,8 @@ def _map_by_dask(function: Callable[[Job], Result], jobs: Sequence[Job], engine:
 def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout_s: float = 30.0) -> Iterator[Any]:
     """Yield a Dask client of an engine; a client or cluster that was given stays open, all else is closed.
 
-    Args:
-        engine: as in `map_unordered`, but not `joblib`.
-        n_jobs: processes of `dask`.
-        column: where the engine was named, for messages.
-        timeout_s: how long a scheduler may take to answer, s.
+    `engine` and `n_jobs` are as in `map_unordered`, without `joblib`. Messages name the engine by `column`. A scheduler
+    must respond within `timeout_s`.
 
     Raises:
         InputError: no scheduler answers, or Dask is not installed.
