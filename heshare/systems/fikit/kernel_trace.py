@@ -1,25 +1,23 @@
-"""Traces of the kernels that one iteration launches, with the host that launches them.
+"""Traces of the kernels that one iteration launches, with the host that launches them: published and recorded ones.
 
 The host launches kernels one after the other and runs ahead of the GPU (PyTorch's way), except after kernels that it
 waits for. A trace in which it waits for every kernel is a plain chain of kernels and gaps, as FIKIT describes a task.
-
-Recorded kernels as traces for the kernel loop (`heshare.systems.fikit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from heshare import files
 from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.devices.constants import Constants, default
+from heshare.devices.constants import default
 from heshare.errors import InputError
 from heshare.gpu.recording.kernel_table import KernelRow
 from heshare.world.catalogue import gpu
@@ -28,6 +26,7 @@ from heshare.world.csv_table import read_table
 COLUMNS = ("workload", "batch_size", "position", "kernel", "sms", "duration_us")
 TRACED_ON = "V100-SXM2"
 """The GPU of `data/kernels/v100.csv`."""
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +34,10 @@ class KernelTrace:
     """The n kernels of one iteration.
 
     Attributes:
-        name: what launches them.
+        name: the workload.
         duration_s: how long each runs with the whole GPU, s, shape (n,).
         sms: the share of the GPU's SMs that each can use, above 0 and at most 1, shape (n,).
-        kernel: which kernel it is: equal numbers for equal name and size, shape (n,).
+        kernel: the identity of each: equal numbers for equal name and size, shape (n,).
         host_s: host time before each launch, s: since the launch before, or since the end of the kernel before if the
             host waited for that, shape (n,).
         waits: whether the host waits for the kernel's end before it goes on; it always waits for the last, shape (n,).
@@ -75,11 +74,11 @@ class KernelTrace:
 
     @property
     def busy_s(self) -> float:
-        """Time of the kernels of one iteration, s."""
+        """The time of the kernels of one iteration, s."""
         return float(self.duration_s.sum())
 
     def alone(self) -> tuple[FloatArray, float]:
-        """Iteration after iteration alone: the gap after each kernel, s, shape (n,), and an iteration's time, s.
+        """Return the gap after each kernel, s, shape (n,), and the time of an iteration, s, when it runs alone.
 
         The gap after the last kernel lasts until the first one of the next iteration.
         """
@@ -93,7 +92,7 @@ class KernelTrace:
         return gaps_s, free_s
 
     def with_waits(self, waits: int) -> KernelTrace:
-        """The same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last.
+        """Return the same kernels with a host that waits for `waits` of them, evenly spread; at least 1, the last.
 
         Raises:
             InputError: fewer than one wait, or more than there are kernels.
@@ -105,54 +104,27 @@ class KernelTrace:
         return replace(self, waits=chosen)
 
     def with_host(self, *, each_s: float = 0.0, first_s: float = 0.0) -> KernelTrace:
-        """The same kernels with more host time before each launch, and before the first one of an iteration, s."""
+        """Return the kernels with more host time before each launch, and before the first one of an iteration, s."""
         host_s = self.host_s + each_s
         host_s[0] += first_s
         return replace(self, host_s=host_s)
 
 
-def chain(
-    name: str, duration_s: ArrayLike, gap_s: ArrayLike, sms: ArrayLike = 1.0, kernel: ArrayLike = 0
-) -> KernelTrace:
-    """A task as FIKIT describes it: kernels, and after each a gap of that length before the next one is launched.
-
-    Args:
-        name: what it is.
-        duration_s: of each kernel, s, shape (n,).
-        gap_s: after each kernel, s, shape (n,) or one for all; the last one comes before the next iteration.
-        sms: share of the SMs, shape (n,) or one for all.
-        kernel: identities, shape (n,) or one for all.
-    """
-    durations = np.asarray(duration_s, dtype=np.float64)
-    n = len(durations)
-    gaps = np.broadcast_to(np.asarray(gap_s, dtype=np.float64), n)
-    return KernelTrace(
-        name,
-        durations,
-        np.broadcast_to(np.asarray(sms, dtype=np.float64), n).copy(),
-        np.broadcast_to(np.asarray(kernel, dtype=np.int64), n).copy(),
-        np.roll(gaps, 1),
-        np.ones(n, dtype=np.bool_),
-    )
-
-
 def predictions(trace: KernelTrace) -> tuple[FloatArray, FloatArray]:
-    """FIKIT's measurement stage: duration and following gap expected at each place of a trace, s, both shape (n,).
+    """Return FIKIT's predictions: duration and following gap of the kernel at each place, s, both shape (n,).
 
-    They are means over the places with the same kernel identity, of the trace alone.
+    They are means over the places with the same kernel identity, measured when the trace runs alone.
     """
-    gaps_s, _ = trace.alone()
-    counts = np.bincount(trace.kernel)
+    counts = np.maximum(np.bincount(trace.kernel), 1)
     duration_s, gap_s = (
-        (np.bincount(trace.kernel, values) / np.maximum(counts, 1))[trace.kernel]
-        for values in (trace.duration_s, gaps_s)
+        (np.bincount(trace.kernel, values) / counts)[trace.kernel] for values in (trace.duration_s, trace.alone()[0])
     )
     return duration_s, gap_s
 
 
 @cache
 def traces() -> Mapping[str, KernelTrace]:
-    """The traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`.
+    """Return the traces of `data/kernels/v100.csv` by workload, each with the host of `host_per_kernel_s`.
 
     Raises:
         InputError: a bad cell, with row and column.
@@ -164,45 +136,32 @@ def traces() -> Mapping[str, KernelTrace]:
             raise row.error("position", "out of order", f"{len(known)}", "Keep each workload's rows in order.")
         known.append((row.text("kernel"), row.whole("sms", least=1), row.number_of("duration_us", above=True)))
     host_s = host_per_kernel_s({name: len(found) for name, found in rows.items()})
-    return MappingProxyType({name: _trace(name, found, host_s) for name, found in rows.items()})
+    sm_count = gpu(TRACED_ON).sm_count
+    found = {}
+    for name, kernels in rows.items():
+        duration_s = np.array([1e-6 * duration_us for *_, duration_us in kernels])
+        sms = [sms / sm_count for _, sms, _ in kernels]
+        found[name] = _trace(name, duration_s, sms, [row[:2] for row in kernels], np.full(len(kernels), host_s))
+    return MappingProxyType(found)
 
 
-def host_per_kernel_s(kernels: Mapping[str, int], constants: Constants | None = None) -> float:
-    """Host time for one launch of eager PyTorch, s: the mean over the traced workloads with a measured host floor.
+def host_per_kernel_s(kernels: Mapping[str, int]) -> float:
+    """Return the host time of one launch of eager PyTorch, s: the mean over the workloads with a measured host floor.
 
     The traces themselves have no gaps; this is the calibrated host time of an iteration over its traced kernels.
 
     Args:
-        kernels: traced kernels of an iteration, by workload.
-        constants: the device model's constants; the calibrated ones unless given.
+        kernels: number of traced kernels of an iteration, by workload.
     """
-    timing = (constants or default()).timing
+    timing = default().timing
     floors = [(timing.get((TRACED_ON, "eager", name)), count) for name, count in sorted(kernels.items())]
     return float(np.mean([known.host_s / count for known, count in floors if known and known.host_s > 0]))
 
 
-def _trace(name: str, rows: Sequence[tuple[str, int, float]], host_s: float) -> KernelTrace:
-    known: dict[tuple[str, int], int] = {}
-    n, sms = len(rows), gpu(TRACED_ON).sm_count
-    waits = np.zeros(n, dtype=np.bool_)
-    waits[-1] = True
-    return KernelTrace(
-        name,
-        np.array([1e-6 * duration_us for *_, duration_us in rows]),
-        np.array([min(1.0, wanted / sms) for _, wanted, _ in rows]),
-        np.array([known.setdefault((kernel, wanted), len(known)) for kernel, wanted, _ in rows]),
-        np.full(n, host_s),
-        waits,
-    )
-
-
-_LEAST_S = 1e-9
-
-
 def trace_of(rows: Sequence[KernelRow], *, ahead: bool = True) -> KernelTrace:
-    """The trace of one workload; alone it takes the recorded time.
+    """Return the trace of one recorded workload; alone it takes the recorded time.
 
-    Which SMs a kernel can use is not recorded: as many as it has blocks, one for each, and all for a copy (assumed).
+    The SMs that a kernel can use are not recorded: as many as it has blocks, one for each, and all for a copy (assumed).
 
     Args:
         rows: its kernels in order, as `heshare.gpu.recording.kernel_table.read` gives them.
@@ -210,33 +169,31 @@ def trace_of(rows: Sequence[KernelRow], *, ahead: bool = True) -> KernelTrace:
             happens to those before it. Without, the host waits for each kernel, and the gaps follow it.
     """
     duration_s = np.maximum([1e-6 * row.duration_us for row in rows], _LEAST_S)
-    gap_s = np.maximum([1e-6 * row.gap_us for row in rows], 0.0)
-    before_s = np.roll(gap_s, 1)
-    waits = np.full(len(rows), not ahead)
-    waits[-1] = True
+    host_s = np.roll(np.maximum([1e-6 * row.gap_us for row in rows], 0.0), 1)
     if ahead:
-        before_s[1:] += duration_s[:-1]
-    identities: dict[tuple[str, str, str], int] = {}
+        host_s[1:] += duration_s[:-1]
     sm_count = gpu(rows[0].gpu).sm_count
-    return KernelTrace(
-        f"{rows[0].workload}:{rows[0].batch_size}",
-        duration_s,
-        np.array([_sms(row.grid, sm_count) for row in rows]),
-        np.array([identities.setdefault((row.kernel, row.grid, row.block), len(identities)) for row in rows]),
-        before_s,
-        waits,
-    )
+    sms = [math.prod(map(int, row.grid.split("x"))) / sm_count if row.grid else 1.0 for row in rows]
+    identities = [(row.kernel, row.grid, row.block) for row in rows]
+    trace = _trace(f"{rows[0].workload}:{rows[0].batch_size}", duration_s, sms, identities, host_s)
+    return trace if ahead else trace.with_waits(len(rows))
 
 
-def traces_of(rows: Iterable[KernelRow], *, ahead: bool = True) -> dict[str, KernelTrace]:
-    """The traces of a table, by model and inference batch size such as `resnet50:8`; the first precision of each."""
+def traces_of(rows: Iterable[KernelRow]) -> dict[str, KernelTrace]:
+    """Return the traces of a table, by workload and inference batch size such as `resnet50:8`; its first precision."""
     found: dict[str, KernelTrace] = {}
     for _, some in groupby(rows, key=lambda row: row.setting):
-        trace = trace_of(tuple(some), ahead=ahead)
+        trace = trace_of(tuple(some))
         found.setdefault(trace.name, trace)
     return found
 
 
-def _sms(grid: str, sm_count: int) -> float:
-    blocks = int(np.prod([int(side) for side in grid.split("x")])) if grid else sm_count
-    return min(1.0, blocks / sm_count)
+def _trace(
+    name: str, duration_s: FloatArray, sms: Sequence[float], identities: Iterable[Hashable], host_s: FloatArray
+) -> KernelTrace:
+    """Return a trace whose host waits for the last kernel; shares of the SMs above 1 count as 1."""
+    numbers: dict[Hashable, int] = {}
+    kernel = np.array([numbers.setdefault(identity, len(numbers)) for identity in identities])
+    return KernelTrace(
+        name, duration_s, np.minimum(sms, 1.0), kernel, host_s, np.arange(1, len(host_s) + 1) == len(host_s)
+    )

@@ -6,10 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from support.kernel_chain import chain
 
 from heshare.errors import InputError
 from heshare.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, TimeSliceRule, share
-from heshare.systems.fikit.kernel_trace import KernelTrace, chain, predictions, traces
+from heshare.systems.fikit.kernel_trace import KernelTrace, predictions, traces
 
 MS = 1e-3
 

@@ -2,10 +2,10 @@
 
 import matplotlib.pyplot as plt
 import pytest
+from support.kernel_chain import chain
 
 from heshare.systems.fikit import kernel_timeline
 from heshare.systems.fikit.kernel_rules import FikitRule, MpsRule, TimeSliceRule
-from heshare.systems.fikit.kernel_trace import chain
 
 HIGH, LOW = chain("high", [1e-3, 1e-3], [0.5e-3, 0.0], kernel=[0, 1]), chain("low", [0.4e-3], [0.0])
 WAYS = {"FIKIT": FikitRule(least_gap_s=0.0, launch_s=0.0), "time slices": TimeSliceRule(2e-3, 0.0), "MPS": MpsRule()}

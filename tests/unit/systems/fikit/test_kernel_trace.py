@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from support.kernel_chain import chain
 
 from heshare.errors import InputError
-from heshare.systems.fikit.kernel_trace import KernelTrace, chain, host_per_kernel_s, traces
+from heshare.systems.fikit.kernel_trace import KernelTrace, host_per_kernel_s, traces
 
 
 def hosted(duration_s, host_s, waits):
