@@ -1,10 +1,8 @@
-"""How far clients of a shared GPU are, compiled: what is launched, what is left, which requests are done.
+"""The exact loops over the kernels of clients that share a GPU, compiled: one kernel at a time, and several at once.
 
 Clients are rows of padded arrays. A client's kernels run in order; the next one can start once the host has launched it
 (`launched`). A request begins when it arrives, or when the one before has ended if that is later; without a list of
 arrivals the next one arrives when the last has ended. Times are in seconds.
-
-The exact loops over kernels, compiled: one kernel at a time, and several at once.
 """
 
 import numpy as np
@@ -12,20 +10,20 @@ import numpy as np
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled
 
-NOBODY = -1
-# Columns of the state: when the request arrived and began, when the next kernel was launched, what is left of it, its
+NONE = -1
+# Columns of the state: when the request arrived and began, when the next kernel was launched, its remaining time, its
 # place in the trace, requests done, kernel time done, end of the predicted gap.
 ARRIVED, BEGUN, LAUNCHED, LEFT, PLACE, DONE, WORK, GAP = range(8)
 
 Traces = tuple[FloatArray, FloatArray, BoolArray, BoolArray, IntArray]
 """Durations (s), host times (s), whether the host waits, whether a kernel ends an iteration, kernels of each client."""
 Requests = tuple[FloatArray, IntArray, IntArray]
-"""Arrivals (s), how many of them each client has (0: one after the other), how many it is to do (0: endless)."""
+"""Arrivals (s), how many of them each client has (0: one after the other), how many requests it has (0: endless)."""
 
 
 @compiled
 def new_state(duration_s: FloatArray, host_s: FloatArray, arrival_s: FloatArray, arrivals: IntArray) -> FloatArray:
-    """Where each client is, shape (clients, 8): see the columns above."""
+    """Return the state of the clients at the start, shape (clients, 8): see the columns above."""
     clients = len(host_s)
     state = np.zeros((clients, 8))
     for one in range(clients):
@@ -37,23 +35,10 @@ def new_state(duration_s: FloatArray, host_s: FloatArray, arrival_s: FloatArray,
 
 
 @compiled
-def ended(
-    one: int,
-    now_s: float,
-    state: FloatArray,
-    trace: Traces,
-    requests: Requests,
-    jct_s: FloatArray,
-) -> None:
-    """A client's kernel has ended: launch its next one, and note a request that ends with it.
+def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Requests, jct_s: FloatArray) -> None:
+    """End a client's kernel at `now_s`: launch its next one, and record a request that ends with it in `jct_s`.
 
-    Args:
-        one: the client.
-        now_s: when.
-        state: as from `new_state`.
-        trace: what they launch.
-        requests: what they are asked.
-        jct_s: JCT of each request, filled in, shape (clients, most requests).
+    `jct_s` has the JCT of each request, shape (clients, most requests).
     """
     duration_s, host_s, waits, last, kernels = trace
     arrival_s, arrivals, wanted = requests
@@ -81,7 +66,7 @@ def ended(
 
 @compiled
 def unfinished(state: FloatArray, wanted: IntArray) -> bool:
-    """Whether a client has requests to do."""
+    """Return whether a client has requests left."""
     left = False
     for one in range(len(state)):
         left = left or (wanted[one] > 0 and state[one, DONE] < wanted[one])
@@ -89,33 +74,23 @@ def unfinished(state: FloatArray, wanted: IntArray) -> bool:
 
 
 @compiled
-def next_launch(state: FloatArray, now_s: float) -> float:
-    """The next launch after now, s."""
+def next_after(state: FloatArray, column: int, now_s: float) -> float:
+    """Return the least value of a column that is after now, s."""
     found = np.inf
     for one in range(len(state)):
-        if now_s < state[one, LAUNCHED] < found:
-            found = state[one, LAUNCHED]
+        if now_s < state[one, column] < found:
+            found = state[one, column]
     return found
 
 
 @compiled
 def earliest(state: FloatArray, now_s: float, priority: IntArray, among: int) -> int:
-    """Of the kernels launched by now, the one launched first; `among` is a priority, or -1 for everybody."""
-    found = NOBODY
+    """Return the client whose kernel was launched first of those launched by now, of a priority or (-1) of all."""
+    found = NONE
     for one in range(len(state)):
         meant = (among < 0 or priority[one] == among) and state[one, LAUNCHED] <= now_s
-        if meant and (found == NOBODY or state[one, LAUNCHED] < state[found, LAUNCHED]):
+        if meant and (found == NONE or state[one, LAUNCHED] < state[found, LAUNCHED]):
             found = one
-    return found
-
-
-@compiled
-def next_event(state: FloatArray, now_s: float) -> float:
-    """The next launch or beginning of a request after now, s: an empty GPU may then have something to run."""
-    found = next_launch(state, now_s)
-    for one in range(len(state)):
-        if now_s < state[one, BEGUN] < found:
-            found = state[one, BEGUN]
     return found
 
 
@@ -125,14 +100,14 @@ _TINY = 1e-12
 
 @compiled
 def _sliced(state: FloatArray, now_s: float, owner: int) -> tuple[int, float]:
-    """Time slices: whose turn it is if `owner` gives up the GPU now, and the next launch of anybody but `owner`."""
+    """Time slices: the client whose turn it is if `owner` releases the GPU now, and the next launch of the others."""
     clients = len(state)
-    turn, launch_s = NOBODY, np.inf
+    turn, launch_s = NONE, np.inf
     for step in range(1, clients + 1):
         one = (owner + step) % clients
         if one != owner and state[one, LAUNCHED] > now_s:
             launch_s = min(launch_s, state[one, LAUNCHED])
-        elif one != owner and turn == NOBODY:
+        elif one != owner and turn == NONE:
             turn = one
     return turn, launch_s
 
@@ -141,24 +116,24 @@ def _sliced(state: FloatArray, now_s: float, owner: int) -> tuple[int, float]:
 def _turn(
     state: FloatArray, now_s: float, owner: int, until_s: float, slice_s: float, switch_s: float
 ) -> tuple[int, float, float, int, float]:
-    """Time slices: who runs (-1: nobody) and until when at most; then the time, the owner and the end of its slice."""
-    ready = owner != NOBODY and state[owner, LAUNCHED] <= now_s
+    """Time slices: the client that runs (-1: none), until when at most, the time, the owner, and its slice's end."""
+    ready = owner != NONE and state[owner, LAUNCHED] <= now_s
     turn, launch_s = _sliced(state, now_s, owner)
-    if turn != NOBODY and (not ready or now_s >= until_s - _TINY):
+    if turn != NONE and (not ready or now_s >= until_s - _TINY):
         # The first owner takes over an idle GPU: nothing is switched.
-        now_s += switch_s if owner != NOBODY else 0.0
+        now_s += switch_s if owner != NONE else 0.0
         owner, until_s, ready = turn, now_s + slice_s, True
         turn, launch_s = _sliced(state, now_s, owner)
-    limit_s = until_s if turn != NOBODY else max(until_s, launch_s)
-    return owner if ready else NOBODY, limit_s, now_s, owner, until_s
+    limit_s = until_s if turn != NONE else max(until_s, launch_s)
+    return owner if ready else NONE, limit_s, now_s, owner, until_s
 
 
 @compiled
 def _top(state: FloatArray, now_s: float, priority: IntArray) -> int:
-    """The most urgent priority with a request in progress, -1 for none."""
-    found = NOBODY
+    """Return the most urgent priority with a request in progress, -1 for none."""
+    found = NONE
     for one in range(len(state)):
-        if state[one, BEGUN] <= now_s and (found == NOBODY or priority[one] < found):
+        if state[one, BEGUN] <= now_s and (found == NONE or priority[one] < found):
             found = priority[one]
     return found
 
@@ -167,21 +142,21 @@ def _top(state: FloatArray, now_s: float, priority: IntArray) -> int:
 def _best_fit(
     state: FloatArray, now_s: float, priority: IntArray, top: int, expected_s: FloatArray, room_s: float
 ) -> int:
-    """BestPrioFit: of the most urgent class that has a kernel that fits, the longest one; -1 for none."""
-    found = NOBODY
+    """BestPrioFit: the client with the longest kernel of the most urgent class that has one that fits; -1 for none."""
+    found = NONE
     for one in range(len(state)):
         length_s = expected_s[one, int(state[one, PLACE])]
         if priority[one] <= top or state[one, LAUNCHED] > now_s or length_s > room_s + _TINY:
             continue
-        longer = found != NOBODY and length_s > expected_s[found, int(state[found, PLACE])]
-        if found == NOBODY or priority[one] < priority[found] or (priority[one] == priority[found] and longer):
+        longer = found != NONE and length_s > expected_s[found, int(state[found, PLACE])]
+        if found == NONE or priority[one] < priority[found] or (priority[one] == priority[found] and longer):
             found = one
     return found
 
 
 @compiled
 def _gap_end_s(state: FloatArray, now_s: float, priority: IntArray, top: int) -> float:
-    """Until when the most urgent class is expected to leave the GPU idle; the earliest where it has several tasks."""
+    """Return until when the most urgent class is expected to leave the GPU idle; the earliest of its tasks."""
     found = np.inf
     for one in range(len(state)):
         if priority[one] == top and state[one, BEGUN] <= now_s:
@@ -193,15 +168,15 @@ def _gap_end_s(state: FloatArray, now_s: float, priority: IntArray, top: int) ->
 def _chosen(
     state: FloatArray, now_s: float, priority: IntArray, expected_s: FloatArray, feedback: bool, fills: bool
 ) -> int:
-    """FIKIT: whose kernel runs now, -1 to leave the GPU idle."""
+    """FIKIT: the client whose kernel runs now, -1 to leave the GPU idle."""
     top = _top(state, now_s, priority)
-    if top == NOBODY:
-        return NOBODY
+    if top == NONE:
+        return NONE
     ready = earliest(state, now_s, priority, top)
     room_s = _gap_end_s(state, now_s, priority, top) - now_s
-    if fills and room_s > _TINY and (ready == NOBODY or not feedback):
+    if fills and room_s > _TINY and (ready == NONE or not feedback):
         filler = _best_fit(state, now_s, priority, top, expected_s, room_s)
-        if filler != NOBODY:
+        if filler != NONE:
             return filler
     return ready
 
@@ -216,15 +191,15 @@ def one_at_a_time(
     requests: Requests,
     results: tuple[FloatArray, FloatArray],
 ) -> tuple[FloatArray, float, int]:
-    """Kernels one at a time until every client with a number of requests has done them.
+    """Run kernels one at a time until every client with a number of requests has done them.
 
     Args:
         rule: `TIME_SLICES`, `ONE_QUEUE` (in order of launch) or `FILLING` (FIKIT).
         settings: slice (s), cost of a switch (s), least gap to fill (s), margin on predicted gaps, feedback, filling.
         priority: of each client, 0 the most urgent.
-        trace: as in `ended`.
+        trace: the clients' kernels.
         expected: FIKIT's predictions: each kernel's duration and the gap after it, s, shape (clients, longest).
-        requests: as in `ended`.
+        requests: the clients' requests.
         results: JCTs and a log of (client, start, end), both filled in as far as they reach.
 
     Returns:
@@ -233,7 +208,7 @@ def one_at_a_time(
     (arrival_s, arrivals, wanted), (jct_s, log) = requests, results
     slice_s, switch_s, least_s, margin, feedback, fills = settings
     state = new_state(trace[0], trace[1], arrival_s, arrivals)
-    now_s, owner, until_s, pieces = 0.0, NOBODY, 0.0, 0
+    now_s, owner, until_s, pieces = 0.0, NONE, 0.0, 0
     while unfinished(state, wanted):
         limit_s = np.inf
         if rule == TIME_SLICES:
@@ -242,8 +217,10 @@ def one_at_a_time(
             one = earliest(state, now_s, priority, -1)
         else:
             one = _chosen(state, now_s, priority, expected[0], feedback > 0, fills > 0)
-        if one == NOBODY:
-            now_s = next_launch(state, now_s) if rule != FILLING else next_event(state, now_s)
+        if one == NONE:
+            event_s = next_after(state, LAUNCHED, now_s)
+            # A GPU left idle may also have something to run once a request begins.
+            now_s = min(event_s, next_after(state, BEGUN, now_s)) if rule == FILLING else event_s
             continue
         left_s = state[one, LEFT]
         ends = now_s + left_s <= limit_s + _TINY
@@ -269,12 +246,12 @@ def together(
     requests: Requests,
     results: tuple[FloatArray, FloatArray],
 ) -> tuple[FloatArray, float, int]:
-    """Kernels at once, as under MPS: each at full speed while the SMs suffice for all, else all slowed alike.
+    """Run kernels at once, as under MPS: each at full speed while the SMs suffice for all, else all slowed alike.
 
     Args:
         sms: share of the SMs that each kernel can use, shape (clients, longest).
-        trace: as in `ended`.
-        requests: as in `ended`.
+        trace: the clients' kernels.
+        requests: the clients' requests.
         results: as in `one_at_a_time`; each piece is logged for every client that runs in it.
     """
     (arrival_s, arrivals, wanted), (jct_s, log) = requests, results
@@ -287,7 +264,7 @@ def together(
                 demand += sms[one, int(state[one, PLACE])]
                 shortest_s = min(shortest_s, state[one, LEFT])
         slow = max(1.0, demand)
-        stop_s = min(now_s + slow * shortest_s, next_launch(state, now_s))
+        stop_s = min(now_s + slow * shortest_s, next_after(state, LAUNCHED, now_s))
         for one in range(len(state)):
             if state[one, LAUNCHED] > now_s:
                 continue

@@ -1,6 +1,6 @@
-"""Ways in which kernels share a GPU: what each rule is, and every assumption of it as a named parameter.
+"""Clients that share one GPU, kernel by kernel: under time slices, in one queue, under MPS, and filled by FIKIT.
 
-Clients that share one GPU, kernel by kernel: under time slices, in one queue, under MPS, and filled by FIKIT.
+Every assumption of a rule is a parameter of it.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ SWITCH = 0.035
 
 @dataclass(frozen=True, slots=True)
 class TimeSliceRule:
-    """The default of processes that share a GPU: each has all of it for a slice, in turn, if it has something to run.
+    """The default of processes that share a GPU: each has all of it for a slice, in turn, if it has a kernel to run.
 
     Attributes:
         slice_s: how long a process may keep the GPU while another waits, s; the driver's shortest is about 2 ms.
-        switch_s: what a switch costs, s; assumed so that two busy processes lose what EaCO measured.
+        switch_s: time that a switch takes, s; assumed so that two busy processes lose as much as EaCO measured.
     """
 
     slice_s: float = 2e-3
@@ -32,7 +32,7 @@ class TimeSliceRule:
 
 @dataclass(frozen=True, slots=True)
 class OneQueueRule:
-    """Everybody's kernels in the order of their launch, as in streams of one process: none is overtaken."""
+    """All kernels in the order of their launch, as in streams of one process: none is overtaken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class MpsRule:
 
 @dataclass(frozen=True, slots=True)
 class FikitRule:
-    """FIKIT (Wu, 2023): the most urgent task's kernels, and in the gaps between them what fits of the others.
+    """FIKIT (Wu, 2023): the most urgent task's kernels, and in the gaps between them kernels of the others that fit.
 
     The gaps are those that each kernel identity is expected to leave, from the trace alone. The filling kernel is the
     longest that fits of the most urgent class that has one (BestPrioFit); none is interrupted.
@@ -50,8 +50,8 @@ class FikitRule:
     Attributes:
         least_gap_s: gaps that are expected to be this short are not filled, s (assumed: 0.1 ms).
         margin: how much of an expected gap may be filled (assumed: all of it).
-        launch_s: what it costs to intercept one launch, s of host time (assumed).
-        feedback: stop filling once the urgent task has work; without it, what was expected to fit still goes first.
+        launch_s: host time that it takes to intercept one launch, s (assumed).
+        feedback: stop filling once the urgent task has work; without it, a kernel that was expected to fit goes first.
         fills: without it the others run only when no request of a more urgent task is in progress.
     """
 
@@ -70,8 +70,8 @@ class Client:
     """One task that shares the GPU.
 
     Attributes:
-        trace: what an iteration launches; a request is one iteration.
-        requests: how many it is to do; 0 goes on until the others are done.
+        trace: the kernels of an iteration; a request is one iteration.
+        requests: number of its requests; 0 continues until the others are done.
         priority: its class, 0 the most urgent.
         arrivals_s: when its requests arrive, s, ascending; None: each when the one before has ended.
     """
@@ -84,13 +84,13 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class ClientResult:
-    """What came of it.
+    """Result of clients that shared a GPU.
 
     Attributes:
         jct_s: of each client, the JCT of each request done, s.
         rate: of each client, kernel time done over the time until the end: the share of the GPU that it had.
-        end_s: when the last of the wanted requests ended, s.
-        pieces: rows (client, start in s, end in s) of the timeline, as many as were asked for.
+        end_s: when the last of the requests ended, s.
+        pieces: rows (client, start in s, end in s) of the timeline, as many as were requested.
     """
 
     jct_s: tuple[FloatArray, ...]
@@ -110,41 +110,28 @@ def share(
     """Let clients share a GPU until each with a number of requests has done them.
 
     Args:
-        clients: who shares it.
+        clients: the clients.
         how: the way of sharing.
         rng: draws the jitter; needed if there is any.
         jitter: coefficient of variation of each kernel's duration and each launch, from iteration to iteration.
-        pieces: how much of the timeline to keep.
+        pieces: number of rows of the timeline to keep.
 
     Raises:
         InputError: no client that ends, fewer arrivals than requests, or jitter without `rng`.
     """
     _check(clients, jitter, rng)
-    traces = [one.trace.with_host(each_s=how.launch_s) if isinstance(how, FikitRule) else one.trace for one in clients]
-    jittered = [_iterations(trace, jitter, rng) for trace in traces]
-    longest = max(len(duration_s) for duration_s, _ in jittered)
-    padded = tuple(_padded(rows, longest) for rows in zip(*jittered, strict=True))
-    times = [longest // len(trace) for trace in traces]
-    flags = _padded([np.tile(trace.waits, many) for trace, many in zip(traces, times, strict=True)], longest)
-    ends = [np.tile(np.arange(len(trace)) == len(trace) - 1, many) for trace, many in zip(traces, times, strict=True)]
-    kernels = np.array([len(duration_s) for duration_s, _ in jittered])
-    trace = (padded[0], padded[1], flags.astype(np.bool_), _padded(ends, longest).astype(np.bool_), kernels)
-    most = max(one.requests for one in clients)
+    rows = [_columns(client.trace, how, jitter, rng) for client in clients]
+    duration_s, host_s, waits, last, sms, expected_s, gap_s = (_padded(column) for column in zip(*rows, strict=True))
+    trace = (duration_s, host_s, waits, last, np.array([len(row[0]) for row in rows]))
+    most = max(client.requests for client in clients)
     jct_s, log = np.full((len(clients), most), np.nan), np.full((pieces, 3), np.nan)
-    requests = _requests(clients)
     if isinstance(how, MpsRule):
-        sms = _padded([np.tile(one.sms, many) for one, many in zip(traces, times, strict=True)], longest)
-        state, end_s, logged = kernel_loops.together(sms, trace, requests, (jct_s, log))
+        state, end_s, logged = kernel_loops.together(sms, trace, _requests(clients), (jct_s, log))
     else:
         rule, settings = _rule(how)
-        expected = [predictions(one) for one in traces]
-        lengths_s, gaps_s = (
-            _padded([np.tile(each[at], many) for each, many in zip(expected, times, strict=True)], longest)
-            for at in (0, 1)
-        )
-        priority = np.array([one.priority for one in clients])
+        priority = np.array([client.priority for client in clients])
         state, end_s, logged = kernel_loops.one_at_a_time(
-            rule, settings, priority, trace, (lengths_s, gaps_s), requests, (jct_s, log)
+            rule, settings, priority, trace, (expected_s, gap_s), _requests(clients), (jct_s, log)
         )
     done = tuple(row[np.isfinite(row)] for row in jct_s)
     return ClientResult(done, state[:, kernel_loops.WORK] / end_s, end_s, log[: min(logged, pieces)])
@@ -158,30 +145,39 @@ def _rule(how: Sharing) -> tuple[int, FloatArray]:
     return kernel_loops.ONE_QUEUE, np.zeros(6)
 
 
-def _iterations(trace: KernelTrace, jitter: float, rng: np.random.Generator | None) -> tuple[FloatArray, FloatArray]:
-    """Durations and host times, s: of one iteration; with jitter, of many."""
+def _columns(trace: KernelTrace, how: Sharing, jitter: float, rng: np.random.Generator | None) -> list[np.ndarray]:
+    """Return a client's kernels, of one iteration or, with jitter, of many.
+
+    Columns: duration, host time, whether the host waits, whether it is the last, SMs, expected duration and gap.
+    """
+    if isinstance(how, FikitRule):
+        trace = trace.with_host(each_s=how.launch_s)
+    last = np.arange(1, len(trace) + 1) == len(trace)
+    columns = [trace.duration_s, trace.host_s, trace.waits, last, trace.sms, *predictions(trace)]
     if rng is None or jitter == 0:
-        return trace.duration_s, trace.host_s
+        return columns
     many = max(1, _DRAWN // len(trace))
     sigma = np.sqrt(np.log1p(jitter**2))
     factors = rng.lognormal(-0.5 * sigma**2, sigma, size=(2, many * len(trace)))
-    return np.tile(trace.duration_s, many) * factors[0], np.tile(trace.host_s, many) * factors[1]
+    columns = [np.tile(column, many) for column in columns]
+    return [columns[0] * factors[0], columns[1] * factors[1], *columns[2:]]
 
 
 _DRAWN = 8192
 
 
-def _padded(rows: Sequence[np.ndarray], longest: int) -> FloatArray:
-    filled = np.zeros((len(rows), longest))
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return rows of different lengths as one array, filled with zeros."""
+    filled = np.zeros((len(rows), max(1, *map(len, rows))), dtype=rows[0].dtype)
     for place, row in enumerate(rows):
-        filled[place, : len(row)] = row[:longest]
+        filled[place, : len(row)] = row
     return filled
 
 
 def _requests(clients: Sequence[Client]) -> tuple[FloatArray, IntArray, IntArray]:
     arrivals = [np.array(one.arrivals_s or ()) for one in clients]
     counts = np.array([len(row) for row in arrivals])
-    return _padded(arrivals, max(1, int(counts.max()))), counts, np.array([one.requests for one in clients])
+    return _padded(arrivals), counts, np.array([one.requests for one in clients])
 
 
 def _check(clients: Sequence[Client], jitter: float, rng: np.random.Generator | None) -> None:

@@ -1,4 +1,4 @@
-"""Who has the GPU when, kernel by kernel: an urgent and another task under each way of sharing."""
+"""The kernels of an urgent and another task on a GPU over a short time, under each way of sharing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,13 +11,13 @@ from heshare.systems.fikit.kernel_rules import Client, Sharing, share
 from heshare.systems.fikit.kernel_trace import KernelTrace
 
 _PIECES = 20_000
-WHO = ("urgent", "other")
+TASKS = ("urgent", "other")
 
 
 def pieces(
     high: KernelTrace, low: KernelTrace, ways: Mapping[str, Sharing], *, arrivals_ms: Sequence[float], until_ms: float
 ) -> pd.DataFrame:
-    """The pieces of a short stretch of time: requests of the urgent task arrive, the other always has a next one.
+    """Return the pieces of a short time: requests of the urgent task arrive, the other always has a next one.
 
     Args:
         high: the urgent task.
@@ -27,34 +27,27 @@ def pieces(
         until_ms: where the stretch ends, ms.
 
     Returns:
-        One row a piece: way, task (of `WHO`), start_ms, end_ms; pieces that follow each other directly are one.
+        One row a piece: way, task (of `TASKS`), start_ms, end_ms; pieces that follow each other directly are one.
     """
-    rows = []
+    arrivals_s = tuple(1e-3 * each for each in arrivals_ms)
+    rows: list[tuple[str, str, float, float]] = []
     for way, how in ways.items():
-        arrivals_s = tuple(1e-3 * each for each in arrivals_ms)
         found = share([Client(high, len(arrivals_s), 0, arrivals_s), Client(low, 0, 1)], how, pieces=_PIECES)
-        for place, task in enumerate(WHO):
-            mine = 1e3 * found.pieces[found.pieces[:, 0] == place, 1:]
-            rows += [(way, task, *piece) for piece in _joined(mine[mine[:, 0] < until_ms].tolist(), until_ms)]
+        for place, task in enumerate(TASKS):
+            own = 1e3 * found.pieces[found.pieces[:, 0] == place, 1:]
+            for start_ms, end_ms in own[own[:, 0] < until_ms].tolist():
+                follows = bool(rows) and rows[-1][:2] == (way, task) and start_ms - rows[-1][3] < 1e-6
+                begin_ms = rows.pop()[2] if follows else start_ms
+                rows.append((way, task, begin_ms, min(end_ms, until_ms)))
     return pd.DataFrame(rows, columns=["way", "task", "start_ms", "end_ms"])
 
 
-def _joined(found: Sequence[Sequence[float]], until_ms: float) -> list[tuple[float, float]]:
-    joined: list[tuple[float, float]] = []
-    for start_ms, end_ms in found:
-        if joined and start_ms - joined[-1][1] < 1e-6:
-            joined[-1] = joined[-1][0], min(end_ms, until_ms)
-        else:
-            joined.append((start_ms, min(end_ms, until_ms)))
-    return joined
-
-
 def panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Artist]:
-    """A lane for each task under each way of sharing; lines where requests of the urgent task arrive."""
+    """Draw a lane for each task under each way of sharing, and lines where requests of the urgent task arrive."""
     ways = list(dict.fromkeys(rows["way"]))
     drawn: list[Artist] = [ax.axvline(each, color="#999999", linewidth=0.6, linestyle=":") for each in arrivals_ms]
     for (way, task), part in rows.groupby(["way", "task"], sort=False):
-        lane, how = WHO.index(str(task)), series_style("", 4 if task == "urgent" else 0)
+        lane, how = TASKS.index(str(task)), series_style("", 4 if task == "urgent" else 0)
         spans = [(start, end - start) for start, end in zip(part["start_ms"], part["end_ms"], strict=True)]
         low = ways.index(str(way)) + 0.4 * lane - 0.4
         label = str(task) if way == ways[0] else "_"

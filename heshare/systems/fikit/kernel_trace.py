@@ -161,7 +161,7 @@ def host_per_kernel_s(kernels: Mapping[str, int]) -> float:
 def trace_of(rows: Sequence[KernelRow], *, ahead: bool = True) -> KernelTrace:
     """Return the trace of one recorded workload; alone it takes the recorded time.
 
-    The SMs that a kernel can use are not recorded: as many as it has blocks, one for each, and all for a copy (assumed).
+    The SMs that a kernel can use are not recorded. Assumed: one for each of its blocks, and all for a copy.
 
     Args:
         rows: its kernels in order, as `heshare.gpu.recording.kernel_table.read` gives them.

@@ -1,9 +1,9 @@
 """FIKIT (Wu, 2023): tasks of several priorities on one GPU, the less urgent in the gaps between the others' kernels.
 
-Its text was not at hand: the abstract and summaries are known. What happens on a GPU is the device's affair (sharing
-`priority-0` to `priority-9`, `heshare.systems.fikit.priority_sharing`), which is derived from FIKIT's kernel loop. Here is what
-remains for a cluster, where FIKIT itself says nothing: tasks are placed by lot and stay, and clocks are the card's own.
-On emulated GPUs the filling is taken in FIKIT's favour (`filled.GAPS`): single kernels leave it next to nothing.
+Its text was not at hand; the abstract and summaries were. The sharing model `priority-0` to `priority-9`
+(`heshare.systems.fikit.priority_sharing`), derived from FIKIT's kernel loop, defines speeds on one GPU. This policy
+adds what FIKIT leaves open for a cluster: tasks are placed by lot and stay, and clocks are the card's own. On emulated
+GPUs filling is assumed in FIKIT's favour (`priority_sharing.GAPS`): with single kernels almost nothing is filled.
 """
 
 import math
@@ -28,7 +28,7 @@ QUEUES = 10
 @register("fikit", title="FIKIT")
 @register("fikit:heshare-placement", title="FIKIT, HeShare's placement", preset={"placement": "heshare"})
 class Fikit:
-    """Each GPU runs the first task of every class that it has, in order of arrival, the most urgent as if it was alone.
+    """Each GPU runs its first task of every class, in order of arrival, the most urgent one as if it was alone.
 
     Args:
         high: where no task has a class of its own, the share of tasks, the first to arrive, that are urgent; assumed.
@@ -51,7 +51,7 @@ class Fikit:
 
     @property
     def reused(self) -> ReusedPlanning:
-        """What the placement reused since the last reset."""
+        """The planning that the placement reused since the last reset."""
         return self.placement.reused
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
@@ -64,7 +64,7 @@ class Fikit:
         self._where: dict[int, tuple[int, ...]] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Classify and place who has come, then start who can."""
+        """Classify and place new tasks, then start those that fit."""
         if event.kind is EventKind.ARRIVAL:
             self._classify(view)
             placed = self.placement.place(view.waiting)
@@ -73,7 +73,7 @@ class Fikit:
         return self._started(view)
 
     def _classify(self, view: View) -> None:
-        """The class of each newcomer: its own, or by its place in the order of arrival."""
+        """Give each new task its class: its own, or by its place in the order of arrival."""
         self._given = self._given or any(task.priority for task in view.waiting)
         new = [task for task in view.waiting if task.id not in self._class]
         urgent = math.ceil(self._high * (len(self._class) + len(new) + view.pending))
@@ -82,7 +82,7 @@ class Fikit:
             self._class[task.id] = min(task.priority, QUEUES - 1) if self._given else by_arrival
 
     def _started(self, view: View) -> Iterator[Action]:
-        """Class by class and in order of arrival; nobody overtakes one of its class, nor one that lacks memory."""
+        """Start tasks by class and arrival; no task overtakes one of its class, nor one that lacks memory."""
         free = _Free(view.gpus, self._class, self._each)
         blocked: dict[int, set[int]] = {}
         for task in sorted(view.waiting, key=lambda task: self._class[task.id]):
@@ -94,7 +94,7 @@ class Fikit:
                 yield Start(task.id, gpus[0], also=gpus[1:], sharing=f"priority-{priority}")
 
     def _gang(self, task: Task, first: int) -> tuple[int, ...]:
-        """The other GPUs of a task that needs several, drawn once: of the first one's type if it has enough of them.
+        """Return the other GPUs of a gang, drawn once: of the first one's type if there are enough of them.
 
         Raises:
             InputError: the cluster has too few that hold it.
@@ -115,7 +115,7 @@ class Fikit:
 
 
 class _Free:
-    """What is free on each GPU while tasks are started, by class; looked up when first asked for."""
+    """Free memory and the classes that run on each GPU while tasks are started; looked up at first use."""
 
     def __init__(self, gpus: Sequence[GpuView], classes: dict[int, int], each: int) -> None:
         self._gpus, self._classes, self._each = gpus, classes, each

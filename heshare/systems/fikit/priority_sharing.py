@@ -1,10 +1,11 @@
-"""FIKIT's filling for whole tasks: how fast tasks of several priorities run, from what they leave idle when alone.
+"""FIKIT's filling for whole tasks: how fast tasks of several priorities run, from the GPU time they leave idle alone.
 
-It is derived from the kernel loop (`heshare.systems.fikit`) and held against it by a test. In order of priority, each
-class takes the GPU time that it wants, and leaves the next one what is idle in gaps long enough to be filled. Of each
-such gap the last part stays empty, since the next kernel in order no longer fits: on average the mean residual life of
-a kernel, E[k^2] / (2 E[k]). A filler has one iteration launched and waiting when a gap begins, and goes on at its own
-pace alone once that is done. A task with a kernel that is longer than the gaps does not get past it.
+It is derived from the kernel loop (`heshare.systems.fikit.kernel_loops`), and a test compares the two. In order of
+priority, each class takes the GPU time that it needs, and leaves to the next one the time that is idle in gaps long
+enough to be filled. Of each such gap the last part stays empty, since the next kernel in order no longer fits: on
+average the mean residual life of a kernel, E[k^2] / (2 E[k]). A filler has one iteration launched and waiting when a
+gap begins, and continues at its own pace alone once that is done. A task with a kernel that is longer than the gaps
+makes no progress beyond it.
 """
 
 import math
@@ -29,7 +30,7 @@ With a gap after each kernel, which is what a host leaves that only launches, no
 
 @dataclass(frozen=True, slots=True)
 class GpuDemand:
-    """What a task wants of the GPU and what it leaves of it, when it runs alone.
+    """GPU time that a task needs and leaves idle when it runs alone.
 
     Attributes:
         priority: its class, 0 the most urgent.
@@ -50,11 +51,11 @@ class GpuDemand:
     iteration_s: float
 
 
-def demand_of_trace(trace: KernelTrace, priority: int = 0, rule: FikitRule = RULE) -> GpuDemand:
-    """A traced task's demand; its gaps are those that FIKIT expects of each kernel identity."""
+def demand_of_trace(trace: KernelTrace, priority: int = 0) -> GpuDemand:
+    """Return a traced task's demand; its gaps are those that FIKIT expects of each kernel identity."""
     expected_s, gaps_s = predictions(trace)
     _, alone_s = trace.alone()
-    usable_s = rule.margin * gaps_s[rule.margin * gaps_s > rule.least_gap_s]
+    usable_s = RULE.margin * gaps_s[RULE.margin * gaps_s > RULE.least_gap_s]
     square = float((expected_s**2).mean() / expected_s.mean())
     return GpuDemand(
         priority,
@@ -67,52 +68,45 @@ def demand_of_trace(trace: KernelTrace, priority: int = 0, rule: FikitRule = RUL
     )
 
 
-def demand_of_part(part: Iteration, priority: int, slow: float, stalled: float, rule: FikitRule = RULE) -> GpuDemand:
-    """The demand of a workload of the device model; its kernels vary in length as the traced ones do."""
+def demand_of_part(part: Iteration, priority: int, slow: float, stalled: float) -> GpuDemand:
+    """Return the demand of a workload of the device model; its kernels vary in length as the traced ones do."""
     time_s, busy_s = part.time_s(slow, stalled), part.gpu_s(slow, stalled)
-    gap_s = rule.margin * (time_s - busy_s) / GAPS
-    usable = gap_s > rule.least_gap_s
+    gap_s = RULE.margin * (time_s - busy_s) / GAPS
+    if gap_s <= RULE.least_gap_s:
+        gap_s = 0.0
     mean_s = busy_s / max(part.kernels, 1.0)
     square, longest = lengths()
     return GpuDemand(
         priority,
         min(1.0, busy_s / time_s),
-        gap_s * GAPS / time_s if usable else 0.0,
-        gap_s if usable else 0.0,
+        gap_s * GAPS / time_s,
+        gap_s,
         0.5 * square * mean_s,
         longest * mean_s,
         busy_s,
     )
 
 
-def intercepted(part: Iteration, rule: FikitRule = RULE) -> Iteration:
-    """A workload whose every launch is intercepted: more host time."""
-    return replace(part, host_s=part.host_s + rule.launch_s * part.kernels)
-
-
 @cache
 def lengths() -> tuple[float, float]:
-    """How kernels of an iteration vary: E[k^2] / E[k]^2, and the longest over the mean; means over the traces."""
+    """Return how kernels of an iteration vary: E[k^2] / E[k]^2, and the longest over the mean, over the traces."""
     found = [predictions(trace)[0] for trace in traces().values()]
     square = np.mean([(each**2).mean() / each.mean() ** 2 for each in found])
     return float(square), float(np.mean([each.max() / each.mean() for each in found]))
 
 
-def priority_of(sharing: str) -> int:
-    """The class of a way of sharing such as `priority-3`."""
-    return int(sharing.removeprefix("priority-"))
-
-
 def times_s(parts: Sequence[Iteration], priorities: Sequence[int], slow: float, stalled: float) -> list[float]:
-    """Time of an iteration of each resident, s, infinite for one that does not get a turn.
+    """Return the time of an iteration of each resident, s, infinite for one that does not get a turn.
+
+    Interception of a launch costs each resident host time.
 
     Args:
-        parts: of each resident's iteration on the whole GPU.
+        parts: each resident's iteration on the whole GPU.
         priorities: of each, 0 the most urgent.
         slow: top clock over clock.
         stalled: the factor on memory time.
     """
-    launched = [intercepted(part) for part in parts]
+    launched = [replace(part, host_s=part.host_s + RULE.launch_s * part.kernels) for part in parts]
     demands = [
         demand_of_part(part, priority, slow, stalled) for part, priority in zip(launched, priorities, strict=True)
     ]
@@ -123,9 +117,9 @@ def times_s(parts: Sequence[Iteration], priorities: Sequence[int], slow: float, 
 
 
 def speeds(demands: Sequence[GpuDemand]) -> list[float]:
-    """Speed of each task, over its speed alone, while all of them share the GPU.
+    """Return the speed of each task, over its speed alone, while all of them share the GPU.
 
-    Tasks of one class share what is left to it in proportion to what they want. A task that gets nothing has speed 0.
+    Tasks of one class share the time that is left to it in proportion to their demand. A task without any has speed 0.
     """
     speed = [0.0] * len(demands)
     idle, gap_s = 1.0, np.inf
@@ -137,20 +131,16 @@ def speeds(demands: Sequence[GpuDemand]) -> list[float]:
             speed[place] = min(1.0, room[place] / wanted)
         if gap_s == np.inf:
             # The most urgent class has the GPU to itself; where it has several tasks, one fills the other's gaps.
+            least = min((demands[place] for place in members), key=lambda demand: demand.idle)
             gap_s = min(demands[place].gap_s for place in members)
-            idle = max(0.0, min(demands[place].idle for place in members) + _own(demands, members) - wanted)
+            idle = max(0.0, least.idle + least.busy - wanted)
         else:
             idle = max(0.0, idle - sum(speed[place] * demands[place].busy for place in members))
     return speed
 
 
-def _own(demands: Sequence[GpuDemand], members: Sequence[int]) -> float:
-    """What the task with the least idle time wants itself."""
-    return demands[min(members, key=lambda place: demands[place].idle)].busy
-
-
 def _filled(one: GpuDemand, idle: float, gap_s: float) -> float:
-    """The share of the GPU's time that a task can have of an idle share in gaps of a length."""
+    """Return the share of the GPU's time that a task can take of an idle share in gaps of a length."""
     if gap_s == np.inf:
         return idle
     if one.longest_s > gap_s:
@@ -172,7 +162,7 @@ class PrioritySharing:
 
     def iteration_times(self, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
         """Return the function that gives each resident's time per iteration at a clock, s."""
-        priorities = [priority_of(resident.sharing) for resident in residents]
+        priorities = [int(resident.sharing.removeprefix("priority-")) for resident in residents]
         return lambda slow, stalled: times_s(parts, priorities, slow, stalled)
 
 

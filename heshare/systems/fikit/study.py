@@ -1,9 +1,8 @@
-"""FIKIT's home setting: one urgent and one other task on a GPU, kernel by kernel, over all pairs of traced models."""
+"""The study of FIKIT in the setting of its own paper: an urgent and another task on a GPU, over all pairs of models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -24,28 +23,27 @@ from heshare.systems.fikit.kernel_trace import KernelTrace, traces, traces_of
 from heshare.systems.fikit.priority_sharing import demand_of_trace, speeds
 from heshare.world.cluster import Cluster
 
-WAYS: Mapping[str, Sharing] = MappingProxyType(
-    {
-        "FIKIT": FikitRule(),
-        "FIKIT, any gap": FikitRule(least_gap_s=0.0),
-        "FIKIT, no filling": FikitRule(fills=False),
-        "time slices": TimeSliceRule(),
-        "one queue": OneQueueRule(),
-        "MPS": MpsRule(),
-    }
-)
+WAYS: Mapping[str, Sharing] = {
+    "FIKIT": FikitRule(),
+    "FIKIT, any gap": FikitRule(least_gap_s=0.0),
+    "FIKIT, no filling": FikitRule(fills=False),
+    "time slices": TimeSliceRule(),
+    "one queue": OneQueueRule(),
+    "MPS": MpsRule(),
+}
 DEFAULT = "time slices"
 """The default sharing of processes, which the claims compare FIKIT with."""
 EACH = 0
 """As a number of waits: the host waits for each kernel."""
-_MANY = 40  # requests, so that the first gap, which nothing has foretold, does not matter
+_MANY = 40  # requests, so that the first gap, for which there is no prediction, does not matter
 FEW = 3.4
-"""What more than half of FIKIT's cases exceed, as the paper says."""
+"""Speed-up that more than half of the paper's cases exceed."""
+_CASE = ["high", "low", "load", "waits", "slice_ms"]
 
 
 @dataclass(frozen=True, slots=True)
 class PairSetting:
-    """What is varied beside the pair and the way of sharing.
+    """Setting of a pair of tasks.
 
     Attributes:
         load: requests of the urgent task as a share of what it could serve alone, Poisson; 0: one after the other.
@@ -59,7 +57,7 @@ class PairSetting:
 
 
 def traced(models: Sequence[str], recorded: str = "") -> dict[str, KernelTrace]:
-    """The traces of some models, or all that were recorded on a GPU.
+    """Return the traces of some models, or all that were recorded on a GPU.
 
     Args:
         models: names of `data/kernels/v100.csv`.
@@ -83,17 +81,17 @@ def study(
     seed: int,
     jitter: float = 0.05,
 ) -> pd.DataFrame:
-    """Every pair of models in every setting and way of sharing; the other task always has a next request.
+    """Run every pair of models in every setting and way of sharing; the other task always has a next request.
 
     Arrivals and jitter are the same for all ways of sharing and settings of one pair and repetition.
 
     Args:
-        settings: what is varied.
+        settings: the settings.
         ways: names of `WAYS`.
         models: the traces, by name.
-        requests: of the urgent task.
-        seeds: repetitions.
-        seed: of all of them.
+        requests: number of requests of the urgent task.
+        seeds: number of repetitions.
+        seed: the seed of the study.
         jitter: coefficient of variation of each kernel and launch; assumed.
 
     Returns:
@@ -137,56 +135,57 @@ def _case(
 
 
 def gains(frame: pd.DataFrame, against: str = DEFAULT) -> pd.DataFrame:
-    """What FIKIT does over another way of sharing, case by case.
+    """Return the gain of FIKIT over another way of sharing, case by case.
 
     Returns:
         One row a case: its columns, `speedup` of the urgent task's JCT (the other way's over FIKIT's) and `low_ratio`
         of the other task's JCT (the same).
     """
-    keys = ["high", "low", "load", "waits", "slice_ms", "repetition"]
-    parts = {way: frame[frame["sharing"] == way].set_index(keys) for way in ("FIKIT", against)}
-    fikit, other = parts["FIKIT"], parts[against].loc[parts["FIKIT"].index]
+    cases = frame.set_index([*_CASE, "repetition"])
+    fikit, other = (cases[cases["sharing"] == way] for way in ("FIKIT", against))
+    other = other.loc[fikit.index]
     return pd.DataFrame(
         {"speedup": other["jct_s"] / fikit["jct_s"], "low_ratio": fikit["low_speed"] / other["low_speed"]}
     ).reset_index()
 
 
 def by_case(gained: pd.DataFrame) -> pd.DataFrame:
-    """The median over repetitions of each pair and setting."""
-    return medians(gained, ["high", "low", "load", "waits", "slice_ms"])
+    """Return the median over repetitions of each pair and setting."""
+    return medians(gained, _CASE)
 
 
 def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
-    """Speed-ups over the pairs of each setting, and the other task's ratio: least, median with interval, most."""
+    """Return speed-ups over the pairs of each setting, and the other task's ratio: least, median, most."""
     rows = []
     for key, part in by_case(gained).groupby(list(by), sort=False):
-        middle, low = median_interval(part["speedup"], rng), part["low_ratio"]
+        speedup, low = part["speedup"], part["low_ratio"]
         rows.append(
             {
                 **dict(zip(by, key, strict=True)),
                 "cases": len(part),
-                "least": float(part["speedup"].min()),
-                "median": middle.value,
-                "low": middle.low,
-                "high": middle.high,
-                "most": float(part["speedup"].max()),
-                "above_pct": 100.0 * float((part["speedup"] > FEW).mean()),
-                "low_least": float(low.min()),
-                "low_median": float(low.median()),
-                "low_most": float(low.max()),
+                "least": speedup.min(),
+                **median_interval(speedup, rng).columns("median"),
+                "most": speedup.max(),
+                "above_pct": 100.0 * (speedup > FEW).mean(),
+                "low_least": low.min(),
+                "low_median": low.median(),
+                "low_most": low.max(),
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).drop(columns="n")
 
 
 def extreme(gained: pd.DataFrame, which: str, rng: np.random.Generator) -> ConfidenceInterval:
-    """The `least` or `most` speed-up over all cases of a repetition: median and interval over the repetitions."""
-    each = gained.groupby("repetition")["speedup"]
-    return median_interval(each.min() if which == "least" else each.max(), rng)
+    """Return the `least` or `most` speed-up over all cases of a repetition: median and interval over repetitions."""
+    return median_interval(gained.groupby("repetition")["speedup"].agg("min" if which == "least" else "max"), rng)
 
 
 def overhead_pct(models: Mapping[str, KernelTrace], launch_s: float = FikitRule().launch_s) -> pd.DataFrame:
-    """What interception costs each model alone: columns model, overhead_pct and limit_us, the cost that makes 5 %."""
+    """Return the overhead of interception for each model alone.
+
+    Returns:
+        Columns model, alone_ms, overhead_pct, and limit_us, the time of an interception that makes 5 %.
+    """
     rows = []
     for name, trace in models.items():
         plain_s, loss = trace.alone()[1], _loss(trace, launch_s)
@@ -202,11 +201,11 @@ def _loss(trace: KernelTrace, launch_s: float) -> float:
 
 
 def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> pd.DataFrame:
-    """The task-level form against the kernel loop: the filler's share of the GPU for each pair and host gap.
+    """Compare the task-level form with the kernel loop: the filler's share of the GPU for each pair and host gap.
 
     Args:
         models: the traces, by name.
-        gaps_ms: host time before each iteration of the urgent task, ms: long gaps, which its trace alone has not.
+        gaps_ms: host time before each iteration of the urgent task, ms: long gaps, which its trace alone lacks.
     """
     rule, rows = FikitRule(), []
     for gap_ms, high, low in product(gaps_ms, models, models):
@@ -220,13 +219,12 @@ def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> 
 
 
 def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
-    """Share of the cases above each speed-up, a line for each value of `series`."""
+    """Draw the share of the cases above each speed-up, a line for each value of `series`."""
     lines = []
     for name, part in by_case(gained).groupby(series, sort=False):
         ordered = np.sort(part["speedup"].to_numpy(float))
         above = 100.0 * (1.0 - np.arange(len(ordered)) / len(ordered))
-        said = _said(series, float(str(name)))
-        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": said}))
+        lines.append(pd.DataFrame({"x": ordered, "y": above, "series": _label(series, float(str(name)))}))
     drawn: list[Artist] = list(plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4))
     drawn.append(ax.axvline(FEW, color="#999999", linewidth=0.8))
     ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
@@ -235,8 +233,8 @@ def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
 
 
 def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
-    """Median, least and most speed-up at each value of `x`; the band is the range of the paper's cases."""
-    names = [_said(x, value) for value in rows[x].tolist()]
+    """Draw median, least and most speed-up at each value of `x`; the band is the range of the paper's cases."""
+    names = [_label(x, value) for value in rows[x].tolist()]
     at = np.arange(len(names))
     middle = rows["median"].to_numpy(float)
     spread = [middle - rows["least"].to_numpy(float), rows["most"].to_numpy(float) - middle]
@@ -249,19 +247,19 @@ def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
     return drawn
 
 
-def _said(what: str, value: float) -> str:
+def _label(what: str, value: float) -> str:
     if what == "load":
         return f"{100 * value:g} %" if value else "one after the other"
     return "each" if what == "waits" and value == EACH else f"{value:g}"
 
 
 def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, seed: int) -> pd.DataFrame:
-    """Policies on emulated GPUs with a fifth of the tasks urgent, drawn by lot: medians over repetitions.
+    """Run policies on emulated GPUs with a fifth of the tasks urgent, drawn by lot, and return medians.
 
     Returns:
         One row a policy: policy, urgent_jct_s, other_jct_s, avg_jct_s, energy_active_j.
     """
-    beliefs, where = DevicePredictor(), Cluster.parse(cluster)
+    predictor, gpus = DevicePredictor(), Cluster.parse(cluster)
 
     def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
         streams = np.random.SeedSequence([seed, repetition.number]).spawn(2)
@@ -270,7 +268,7 @@ def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, s
         urgent = set(rng.choice(tasks, max(1, tasks // 5), replace=False).tolist())
         ranked = [replace(task, priority=0 if task.id in urgent else 1) for task in drawn]
         for policy in policies:
-            done = run(ranked, where, make(policy), predictor=beliefs, rng=np.random.default_rng(streams[1]))
+            done = run(ranked, gpus, make(policy), predictor=predictor, rng=np.random.default_rng(streams[1]))
             is_urgent = np.array([task.id in urgent for task in done.tasks])
             yield {
                 "policy": policy,
