@@ -75,8 +75,9 @@ class _Worker:
         self._go = threading.Event()
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
         self._lock = threading.RLock()
-        # Ordered: it has had an order. Loaded: it has a task, which may still load. Running: the task's iterations run.
-        self._ordered = self._loaded = self._running = self._leaving = False
+        # Ordered: the main thread has taken an order. Has task: an order was read and its task is not over, so a STOP
+        # behind the order ends it even before the main thread takes the order. Running: the task's iterations run.
+        self._ordered = self._has_task = self._running = self._leaving = False
         threading.Thread(target=self._read_parent, daemon=True).start()
 
     def next_order(self) -> Order | None:
@@ -95,7 +96,6 @@ class _Worker:
 
     def work(self, make: Make, order: Order) -> int:
         """Load, warm up, wait for `GO`, run, report the end, release the memory; return the exit code."""
-        self._loaded = True
         try:
             os.environ.update(order.environment or {})
             program = make(order.model, order.batch_size, order.precision)
@@ -113,7 +113,7 @@ class _Worker:
             self._channel.send(Message("failure", text=describe(error)))
             return 1
         with self._lock:
-            self._loaded, self._running, self._stop = False, False, StopFlag()
+            self._has_task, self._running, self._stop = False, False, StopFlag()
             self._go.clear()
         return 0
 
@@ -124,12 +124,12 @@ class _Worker:
         """
         with self._lock:
             self._leaving = self._leaving or leave
-            self._stop.requested = self._loaded
+            self._stop.requested = self._has_task
             if self._running:
                 return
-            if self._loaded:
+            if self._has_task:
                 self._channel.send(Message("end", at_s=monotonic()))
-            if self._loaded or leave:
+            if self._has_task or leave:
                 os._exit(0)
 
     def _read_parent(self) -> None:
@@ -143,7 +143,7 @@ class _Worker:
             os._exit(0)
         self._stop.requested = True
         self._orders.put(None)
-        threading.Event().wait(GRACE_S if self._running or not self._loaded else 0.0)
+        threading.Event().wait(GRACE_S if self._running or not self._has_task else 0.0)
         os._exit(1)
 
     def _take(self, line: bytes) -> None:
@@ -152,4 +152,5 @@ class _Worker:
         elif line == STOP:
             self._end()
         else:
+            self._has_task = True
             self._orders.put(Order(**json.loads(line)))
