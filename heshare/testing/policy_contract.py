@@ -15,7 +15,7 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import run
-from heshare.running.timeline import Interval, task_intervals
+from heshare.running.timeline import task_intervals
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -141,18 +141,16 @@ def check_run(result: Run) -> None:
 
 
 def _check_tasks(result: Run) -> None:
-    intervals: dict[int, list[Interval]] = {task.id: [] for task in result.tasks}
-    done = np.zeros(len(result.tasks))
-    for interval in result.record.intervals:
-        done[interval.task] += interval.iterations
-    for interval in task_intervals(result.record.intervals):
-        intervals[interval.task].append(interval)
+    stays = task_intervals(result.record.intervals)
     for task in result.tasks:
-        ordered = sorted(intervals[task.id], key=lambda interval: (interval.start_s, interval.end_s))
+        ordered = sorted((stay for stay in stays if stay.task == task.id), key=lambda stay: (stay.start_s, stay.end_s))
         assert [interval.outcome for interval in ordered].count("completed") == 1
         assert ordered[-1].outcome == "completed"
         assert ordered[0].start_s >= task.arrival_s
         assert all(before.end_s <= after.start_s for before, after in pairwise(ordered))
+    done = np.zeros(len(result.tasks))
+    for interval in result.record.intervals:
+        done[interval.task] += interval.iterations
     np.testing.assert_allclose(done, [task.iterations for task in result.tasks], rtol=1e-9)
 
 

@@ -99,7 +99,7 @@ class ScriptedPolicy:
     """A policy of one function, which records every event as (time_s, kind, tasks, gpu) in `trace`.
 
     Args:
-        decide: the answer to an event, as in `Policy`.
+        decide: returns the actions after an event, as in `Policy`.
         tick_s: the period of ticks, s.
     """
 

@@ -154,7 +154,7 @@ class BatchDvfs(QueuePolicy):
         self._levels, self._start, self._band = levels, start, band
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Discard the state of the last run."""
         super().reset(cluster, predictor, rng)
         self._states: dict[int, tuple[int, SearchState]] = {}
 

@@ -41,7 +41,7 @@ def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Re
     `jct_s` has the JCT of each request, shape (clients, most requests).
     """
     duration_s, host_s, waits, last, kernels = trace
-    arrival_s, arrivals, wanted = requests
+    arrival_s, arrivals, counts = requests
     place = int(state[one, PLACE])
     following = (place + 1) % kernels[one]
     begin_s = now_s if waits[one, place] else state[one, LAUNCHED]
@@ -51,7 +51,7 @@ def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Re
         if done < jct_s.shape[1]:
             jct_s[one, done] = now_s - state[one, ARRIVED]
         state[one, DONE] = done + 1
-        if wanted[one] and done + 1 >= wanted[one]:
+        if counts[one] and done + 1 >= counts[one]:
             begin_s = np.inf
         elif arrivals[one]:
             state[one, ARRIVED] = arrival_s[one, done + 1] if done + 1 < arrivals[one] else np.inf
@@ -65,11 +65,11 @@ def ended(one: int, now_s: float, state: FloatArray, trace: Traces, requests: Re
 
 
 @compiled
-def unfinished(state: FloatArray, wanted: IntArray) -> bool:
+def unfinished(state: FloatArray, counts: IntArray) -> bool:
     """Return whether a client has requests left."""
     left = False
     for one in range(len(state)):
-        left = left or (wanted[one] > 0 and state[one, DONE] < wanted[one])
+        left = left or (counts[one] > 0 and state[one, DONE] < counts[one])
     return left
 
 
@@ -205,11 +205,11 @@ def one_at_a_time(
     Returns:
         The state at the end, the time, s, and how many pieces the log has.
     """
-    (arrival_s, arrivals, wanted), (jct_s, log) = requests, results
+    (arrival_s, arrivals, counts), (jct_s, log) = requests, results
     slice_s, switch_s, least_s, margin, feedback, fills = settings
     state = new_state(trace[0], trace[1], arrival_s, arrivals)
     now_s, owner, until_s, pieces = 0.0, NONE, 0.0, 0
-    while unfinished(state, wanted):
+    while unfinished(state, counts):
         limit_s = np.inf
         if rule == TIME_SLICES:
             one, limit_s, now_s, owner, until_s = _turn(state, now_s, owner, until_s, slice_s, switch_s)
@@ -254,10 +254,10 @@ def together(
         requests: the clients' requests.
         results: as in `one_at_a_time`; each piece is logged for every client that runs in it.
     """
-    (arrival_s, arrivals, wanted), (jct_s, log) = requests, results
+    (arrival_s, arrivals, counts), (jct_s, log) = requests, results
     state = new_state(trace[0], trace[1], arrival_s, arrivals)
     now_s, pieces = 0.0, 0
-    while unfinished(state, wanted):
+    while unfinished(state, counts):
         demand, shortest_s = 0.0, np.inf
         for one in range(len(state)):
             if state[one, LAUNCHED] <= now_s:

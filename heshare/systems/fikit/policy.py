@@ -55,7 +55,7 @@ class Fikit:
         return self.placement.reused
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Discard the state of the last run."""
         self._cluster, self._rng = cluster, rng
         self.placement.reset(cluster, predictor, rng)
         self._given = False
@@ -132,7 +132,11 @@ class _Free:
                 self._mib[gpu], self._running[gpu] = view.free_mib, [self._classes[one] for one in view.running]
         if any(gpu in self._short or self._running[gpu].count(priority) >= self._each for gpu in gpus):
             return False
-        short = {gpu for gpu in gpus if self._mib[gpu] < need_mib or self._full(gpu)}
+        short = {
+            gpu
+            for gpu in gpus
+            if self._mib[gpu] < need_mib or len(self._running[gpu]) >= self._gpus[gpu].gpu.mps_clients
+        }
         self._short |= short
         if short:
             return False
@@ -140,6 +144,3 @@ class _Free:
             self._mib[gpu] -= need_mib
             self._running[gpu].append(priority)
         return True
-
-    def _full(self, gpu: int) -> bool:
-        return len(self._running[gpu]) >= self._gpus[gpu].gpu.mps_clients

@@ -126,14 +126,14 @@ def speeds(demands: Sequence[GpuDemand]) -> list[float]:
     for priority in sorted({one.priority for one in demands}):
         members = [place for place, one in enumerate(demands) if one.priority == priority]
         room = {place: _filled(demands[place], idle, gap_s) for place in members}
-        wanted = sum(demands[place].busy for place in members)
+        needed = sum(demands[place].busy for place in members)
         for place in members:
-            speed[place] = min(1.0, room[place] / wanted)
+            speed[place] = min(1.0, room[place] / needed)
         if gap_s == np.inf:
             # The most urgent class has the GPU to itself; where it has several tasks, one fills the other's gaps.
             least = min((demands[place] for place in members), key=lambda demand: demand.idle)
             gap_s = min(demands[place].gap_s for place in members)
-            idle = max(0.0, least.idle + least.busy - wanted)
+            idle = max(0.0, least.idle + least.busy - needed)
         else:
             idle = max(0.0, idle - sum(speed[place] * demands[place].busy for place in members))
     return speed

@@ -61,7 +61,7 @@ def traced(models: Sequence[str], recorded: str = "") -> dict[str, KernelTrace]:
 
     Args:
         models: names of `data/kernels/v100.csv`.
-        recorded: a GPU whose kernels `data/profiles/measured` has; instead.
+        recorded: a GPU with kernels in `data/profiles/measured`, which replace the models.
 
     Raises:
         InputError: no such record, or a bad cell of it.

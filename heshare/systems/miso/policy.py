@@ -89,7 +89,7 @@ class Miso:
         self._partitions = choices(partitions)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Discard the state of the last run."""
         self._predictions = InstancePredictions(predictor, self._error, self._error_spread, rng)
         self._states = [_State(gpu) for gpu in cluster.gpus]
         self._placed: dict[int, _State] = {}

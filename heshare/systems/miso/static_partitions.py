@@ -61,7 +61,7 @@ class StaticPartition:
         self._partition, self._promote, self._backfill = sorted(partition, reverse=True), promote, backfill
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Discard the state of the last run."""
         self._cluster = cluster
         self._gpus = [_Instances(self._partition[:] if has_mig(gpu) else [COMPUTE]) for gpu in cluster.gpus]
         self._where: dict[int, int] = {}

@@ -93,7 +93,7 @@ def _workloads() -> tuple[Workload, ...]:
     )
 
 
-def home(
+def run_policies(
     policies: Sequence[str], *, seed: int, seeds: int, tasks: int = 100, gpus: int = 8, interval_s: float = 60.0
 ) -> pd.DataFrame:
     """Run policies on MISO's jobs.
@@ -175,14 +175,14 @@ def by_interval(
         intervals_s: mean times between two arrivals, s.
         rng: draws the bootstrap's samples.
         chosen: the static partitions of which the best is taken; all of `statics()` if none are given.
-        **sizes: as of `home`.
+        **sizes: as of `run_policies`.
 
     Returns:
         One row an interval, policy and reference: columns interval_s, title, reference, static, change_pct, low, high.
     """
     rows = []
     for interval_s in intervals_s:
-        runs = home([WHOLE, MISO, FREE, *(chosen or statics())], interval_s=interval_s, **sizes)
+        runs = run_policies([WHOLE, MISO, FREE, *(chosen or statics())], interval_s=interval_s, **sizes)
         best = best_static(runs)
         for policy in (MISO, FREE):
             for reference, other in (("Unpartitioned", WHOLE), ("Best static", best)):

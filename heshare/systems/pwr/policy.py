@@ -52,7 +52,7 @@ class Pwr:
         self._alpha, self._slower, self._step_pct, self._popular = alpha, slower, step_pct, popular
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Forget every task."""
+        """Discard the state of the last run."""
         self._cluster, self._predictor, self._rng = cluster, predictor, rng
         self._shares: dict[tuple[Workload, Gpu], int] = {}
         self._seen: Counter[Workload] = Counter()

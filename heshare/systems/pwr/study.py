@@ -153,15 +153,15 @@ def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: fl
     draw, ties = rng.spawn(2)
     filling = Filling(datacentre(scale), placer, alpha if placer == "pwr" else 0.0)
     all_milli = filling.nodes.capacity.sum()
-    wanted = granted = 0
+    requested = granted = 0
     rows = []
     for level in LEVELS.tolist():
-        while wanted < level * all_milli:
+        while requested < level * all_milli:
             kind = int(draw.choice(len(filling.requests), p=filling.popularity))
             milli = filling.requests[kind].gpus * filling.requests[kind].milli
-            wanted += milli
+            requested += milli
             granted += milli * filling.place(kind, ties)
-        rows.append((level, float(filling.power_w.sum()), granted / wanted))
+        rows.append((level, float(filling.power_w.sum()), granted / requested))
     return pd.DataFrame(rows, columns=["demand", "power_w", "granted"])
 
 

@@ -58,16 +58,16 @@ def sizes(result, count):
         (SearchState(0, 0, 0, 1), 100.1, SearchState(0, 0, 0, 1)),
     ],
 )
-def test_every_branch_of_the_law(at, power_w, after):
+def test_next_state_in_every_branch(at, power_w, after):
     assert next_state(at, power_w, CAP_W, LAST, TOP) == after
 
 
 @pytest.mark.parametrize(("size", "power_w", "after"), [(0, 50, 4), (252, 50, 254), (10, 101, 8), (0, 101, 0)])
-def test_clipper(size, power_w, after):
+def test_clipper_state(size, power_w, after):
     assert clipper_state(SearchState(size, 5, 0, LAST), power_w, CAP_W, LAST).size == after
 
 
-def test_the_search_by_hand():
+def test_batch_dvfs_search_by_hand():
     # The cap is 88 W, the band begins at 70.4 W; level 5 is 600 MHz, so that b samples take 10 + 0.36 b W:
     # 1 -> 128 (56 W) -> 192 (79 W), which is in the band, and stays.
     result = go("batch-dvfs")
@@ -76,12 +76,12 @@ def test_the_search_by_hand():
     assert result.record.intervals[-1].batch_size == 192
 
 
-def test_the_search_comes_down_again():
+def test_batch_dvfs_search_comes_down_again():
     # With a cap of 44 W, from 35.2 W on: 128 takes 56 W, 64 takes 33 W, 96 takes 44.56 W, 80 takes 38.8 W.
     assert sizes(go("batch-dvfs(cap=0.4)"), 5) == [(0.0, 1), (3.0, 128), (6.0, 64), (9.0, 96), (12.0, 80)]
 
 
-def test_the_clock_moves_at_the_largest_size_only():
+def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
     # Four samples at most: 1 -> 3 -> 4 (11.4 W of a cap of 110 W), then a level each period up to 1000 MHz.
     result = go("batch-dvfs(cap=1.0,sizes=4)", 10_000.0)
     assert sizes(result, 3) == [(0.0, 1), (3.0, 3), (6.0, 4)]
@@ -89,7 +89,7 @@ def test_the_clock_moves_at_the_largest_size_only():
     assert clocks == [600, 700, 800, 900, 1000]
 
 
-def test_the_clock_alone():
+def test_dvfs_only_moves_the_clock():
     # 8 samples take 12.9 W at 600 MHz, of a cap of 11 W: down to 200 MHz, which takes 10.96 W.
     result = go("batch-dvfs:dvfs-only(cap=0.1)", 10_000.0)
     clocks = list(dict.fromkeys(row.requested_mhz for row in result.timeline.itertuples()))
@@ -104,14 +104,14 @@ def test_clipper_steps_up_and_falls_back():
     assert result.timeline["requested_mhz"].isna().all()
 
 
-def test_the_cap_is_broken_for_a_period_at_most():
+def test_batch_dvfs_exceeds_the_cap_for_a_period_at_most():
     result = go("batch-dvfs(cap=0.4)")
     above_s = [row.end_s - row.start_s for row in result.timeline.itertuples() if row.power_w > 0.4 * GPU.tdp_w]
     assert above_s
     assert max(above_s) <= 3.0 + 1e-9
 
 
-def test_what_memory_holds_bounds_the_search():
+def test_batch_dvfs_searches_sizes_that_fit_into_memory():
     small = toy_gpu(memory_mib=2_000.0)
     task = Task(0, Workload("resnet50", 8), 50_000.0)
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
@@ -120,6 +120,6 @@ def test_what_memory_holds_bounds_the_search():
 
 
 @pytest.mark.parametrize("parameter", ["cap=0", "cap=2", "law=none", "sizes=0", "levels=0", "start=10", "period_s=0"])
-def test_parameters_out_of_range(parameter):
+def test_batch_dvfs_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"batch-dvfs({parameter})")

@@ -145,7 +145,7 @@ def test_the_owner_keeps_an_idle_gpu_beyond_its_slice():
     assert timeline(found) == [(0, 0.0, 4.0), (1, 4.0, 5.0), (0, 5.0, 6.0)]
 
 
-def test_in_one_queue_nobody_overtakes_what_was_launched_before():
+def test_one_queue_runs_kernels_in_order_of_launch():
     ahead = KernelTrace(
         "t", np.full(3, MS), np.ones(3), np.zeros(3, int), np.full(3, 0.1 * MS), np.array([0, 0, 1], bool)
     )
@@ -173,7 +173,7 @@ def test_predictions_are_means_of_each_identity_and_of_the_trace_alone():
     "how", [TimeSliceRule(), OneQueueRule(), MpsRule(), FikitRule(launch_s=0.0)], ids=lambda how: type(how).__name__
 )
 @pytest.mark.parametrize("name", ["mobilenetv2", "resnet50"])
-def test_alone_every_way_of_sharing_gives_the_time_alone(how, name):
+def test_share_of_one_client_takes_its_time_alone(how, name):
     trace = traces()[name]
     found = share([Client(trace, requests=3)], how)
     assert found.jct_s[0] == pytest.approx([trace.alone()[1]] * 3)
@@ -181,7 +181,7 @@ def test_alone_every_way_of_sharing_gives_the_time_alone(how, name):
 
 
 @pytest.mark.parametrize("how", [TimeSliceRule(), OneQueueRule(), FikitRule()], ids=lambda how: type(how).__name__)
-def test_kernels_one_at_a_time_never_overlap_and_all_work_is_done(how):
+def test_share_never_overlaps_kernels_and_does_all_work(how):
     high, low = traces()["mobilenetv2"], traces()["resnet50"]
     found = share([Client(high, requests=4), Client(low, requests=3, priority=1)], how, pieces=20_000)
     starts, ends = found.pieces[:, 1], found.pieces[:, 2]
@@ -191,7 +191,7 @@ def test_kernels_one_at_a_time_never_overlap_and_all_work_is_done(how):
         assert (rows[:, 2] - rows[:, 1]).sum() == pytest.approx(times * trace.busy_s)
 
 
-def test_jitter_changes_times_and_the_same_seed_gives_the_same(rng):
+def test_share_with_jitter_is_the_same_for_the_same_seed(rng):
     clients = [Client(traces()["mobilenetv2"], requests=5), Client(traces()["resnet50"], priority=1)]
     first = share(clients, FikitRule(), rng=np.random.default_rng(4), jitter=0.1)
     again = share(clients, FikitRule(), rng=np.random.default_rng(4), jitter=0.1)
@@ -210,7 +210,7 @@ def test_jitter_changes_times_and_the_same_seed_gives_the_same(rng):
         ([Client(HIGH, 2)], 0.1),
     ],
 )
-def test_what_cannot_end_is_refused(clients, jitter):
+def test_share_refuses_clients_that_cannot_end(clients, jitter):
     with pytest.raises(InputError, match="one that ends"):
         share(clients, FREE, jitter=jitter)
 
@@ -230,7 +230,7 @@ print(bytes_of.hexdigest())
 """
 
 
-def test_compiled_or_not_the_bytes_are_the_same():
+def test_share_gives_the_same_bytes_compiled_or_not():
     found = []
     for disabled in ("0", "1"):
         environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled}

@@ -21,7 +21,7 @@ def test_pieces_are_those_of_the_loop_joined_and_cut_off():
     assert rows["end_ms"].max() == pytest.approx(3.3)
 
 
-def test_every_way_has_a_lane_for_both():
+def test_panel_has_a_lane_for_both_tasks():
     rows = kernel_timeline.pieces(HIGH, LOW, WAYS, arrivals_ms=[0.0, 5.0], until_ms=8.0)
     assert rows.groupby("way")["task"].nunique().tolist() == [2, 2, 2]
     _, ax = plt.subplots()

@@ -38,31 +38,31 @@ def test_a_chain_has_the_gaps_that_it_was_given():
 
 
 @pytest.mark.parametrize(("waits", "places"), [(1, [7]), (2, [3, 7]), (3, [2, 5, 7]), (8, list(range(8)))])
-def test_waits_are_spread_evenly_and_the_last_kernel_is_among_them(waits, places):
+def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
     made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
     assert np.flatnonzero(made.waits).tolist() == places
 
 
-def test_more_host_time_before_each_launch_and_before_the_first():
+def test_with_host_adds_time_before_each_launch_and_the_first():
     made = hosted([1.0, 1.0], 2.0, [0, 1])
     assert made.with_host(each_s=0.5, first_s=3.0).host_s.tolist() == [5.5, 2.5]
     assert made.host_s.tolist() == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("waits", [0, 9])
-def test_impossible_waits_are_refused(waits):
+def test_with_waits_refuses_impossible_numbers(waits):
     with pytest.raises(InputError, match="1 to 8"):
         hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
 
 
-def test_a_bad_trace_is_refused():
+def test_kernel_trace_refuses_bad_arrays():
     with pytest.raises(InputError, match="durations above 0"):
         chain("c", [1.0, 0.0], 0.1)
     with pytest.raises(InputError, match="at least one kernel"):
         chain("c", [], 0.1)
 
 
-def test_the_v100_traces_have_the_kernels_and_times_of_their_source():
+def test_traces_have_the_kernels_and_times_of_their_source():
     # Kernels of an iteration and their time in ms, as the source's own summary has them.
     expected = {
         "bert": (572, 48.6253),
@@ -78,7 +78,7 @@ def test_the_v100_traces_have_the_kernels_and_times_of_their_source():
     assert {int(one.waits.sum()) for one in traces().values()} == {1}
 
 
-def test_the_hosts_pace_is_the_calibrated_floor_over_the_traced_kernels():
+def test_host_per_kernel_s_is_the_calibrated_floor_over_the_traced_kernels():
     each_s = host_per_kernel_s({"resnet50": 175})
     assert each_s * 175 == pytest.approx(0.00488, rel=0.01)
     assert 20e-6 < traces()["resnet50"].host_s[0] < 40e-6

@@ -18,23 +18,23 @@ HIGH = GpuDemand(0, busy=0.4, idle=0.5, gap_s=10.0, residual_s=1.0, longest_s=3.
 LOW = GpuDemand(1, busy=1.0, idle=0.0, gap_s=0.0, residual_s=2.0, longest_s=4.0, iteration_s=50.0)
 
 
-def test_one_filler_by_hand():
+def test_speeds_of_one_filler_by_hand():
     # Half the time lies in gaps of 10 s; of each, 2 s stay empty: 0.5 x 0.8 = 0.4 of the GPU, of which it wants all.
     assert speeds([HIGH, LOW]) == pytest.approx([1.0, 0.4])
     assert speeds([LOW, HIGH]) == pytest.approx([0.4, 1.0])
 
 
-def test_a_filler_that_is_through_with_its_iteration_goes_on_at_its_own_pace():
+def test_speeds_of_a_filler_that_continues_at_its_own_pace():
     # 4 of 10 s are waiting work, the other 6 at half pace: 7 of 10; times 0.8 of the gap and half the time; wants 0.5.
     short = replace(LOW, busy=0.5, iteration_s=4.0)
     assert speeds([HIGH, short]) == pytest.approx([1.0, 0.5 * 0.7 * 0.8 / 0.5])
 
 
-def test_a_kernel_longer_than_the_gaps_blocks_its_task():
+def test_speeds_are_zero_with_a_kernel_longer_than_the_gaps():
     assert speeds([HIGH, replace(LOW, longest_s=10.5)]) == [1.0, 0.0]
 
 
-def test_fillers_of_one_class_share_and_the_next_class_gets_the_rest():
+def test_speeds_of_fillers_of_one_class_and_of_the_next():
     small = replace(LOW, busy=0.1)
     # 0.4 for two that want 0.1 and 1.0: both at 0.4 / 1.1 of their speed; nothing of the idle time is counted twice.
     paced = (10.0 * 1.0) / 10.0
@@ -45,14 +45,14 @@ def test_fillers_of_one_class_share_and_the_next_class_gets_the_rest():
     assert found[2] == pytest.approx((0.5 - 0.1) * 0.8)
 
 
-def test_two_urgent_tasks_fill_each_other():
+def test_speeds_of_two_urgent_tasks():
     found = speeds([HIGH, replace(HIGH, busy=0.3, idle=0.6), LOW])
     assert found[:2] == [1.0, 1.0]
     assert found[2] == pytest.approx((0.5 + 0.4 - 0.7) * 0.8)
     assert speeds([replace(LOW, priority=0), replace(LOW, priority=0)]) == [0.5, 0.5]
 
 
-def test_the_form_meets_the_kernel_loop_over_all_pairs():
+def test_speeds_agree_with_the_kernel_loop_over_all_pairs():
     """Share of the GPU that the filler gets, over all pairs of traces and gaps of 0 to 10 ms before an iteration."""
     rule, off, found = FikitRule(), [], []
     for first_s in (0.0, 1e-3, 3e-3, 10e-3):
@@ -86,7 +86,7 @@ def test_the_urgent_task_on_an_emulated_gpu_runs_as_if_alone_and_the_filler_take
     assert 1.0 < alone / plain < 1.05
 
 
-def test_under_mps_a_task_that_fills_the_gpu_pays_for_its_neighbour_and_by_priority_it_does_not():
+def test_a_task_that_fills_the_gpu_is_slowed_under_mps_and_not_by_priority():
     pair = [Workload("bert_large", 8), Workload("vgg19", 8)]
     alone_s = co_run(gpu("V100"), [Resident(pair[0])]).tasks[0].time_s
     mps = co_run(gpu("V100"), [Resident(one) for one in pair])

@@ -16,7 +16,7 @@ ROWS = (row(0, 10.0, 5.0), row(1, 20.0, -2.0, grid="27x1x1"), row(2, 30.0, 0.0, 
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-def test_alone_the_trace_takes_what_was_recorded(ahead):
+def test_trace_of_takes_the_recorded_time_alone(ahead):
     trace = trace_of(ROWS, ahead=ahead)
     gaps_s, alone_s = trace.alone()
     assert 1e6 * gaps_s == pytest.approx([5.0, 0.0, 0.0])
@@ -35,7 +35,7 @@ def test_a_host_that_runs_ahead_has_launched_the_next_kernel_when_one_is_delayed
         assert starts[:2] == pytest.approx(expected)
 
 
-def test_sms_and_identities():
+def test_trace_of_counts_sms_and_identities():
     trace = trace_of((row(0, 1.0, 0.0), row(1, 1.0, 0.0), *ROWS[2:]))
     assert trace.sms.tolist() == [1.0, 1.0, 1.0]
     assert trace_of(ROWS).sms[1] == 27 / 108
@@ -43,6 +43,6 @@ def test_sms_and_identities():
     assert trace_of(ROWS).kernel[0] != trace_of(ROWS).kernel[1]
 
 
-def test_a_table_holds_several():
+def test_traces_of_a_table_with_several_workloads():
     more = (row(0, 1.0, 0.0, kernels=1, size=8),)
     assert list(traces_of(ROWS + more)) == ["resnet18:4", "resnet18:8"]

@@ -65,19 +65,19 @@ def go(tasks, policy, gpus=1):
 
 
 class TestSearch:
-    def test_two_tasks_by_hand(self):
+    def test_best_for_two_tasks_by_hand(self):
         #             1    2    3    4    7 slices
         slowdowns = [[INF, 3.0, 1.8, 1.6, 1.0], [1.2, 1.1, 1.0, 1.0, 1.0]]
         assert best(slowdowns, choices("published")) == (3, 3)
         # With (4, 3) allowed the mean falls from 1.4 to 1.3.
         assert best(slowdowns, choices("all")) == (4, 3)
 
-    def test_three_tasks_by_hand(self):
+    def test_best_for_three_tasks_by_hand(self):
         slowdowns = [[1.2, 1.1, 1.0, 1.0, 1.0], [6.0, 3.0, 2.0, 1.7, 1.0], [3.0, 1.5, 1.2, 1.1, 1.0]]
         # Means: (3, 2, 1) 1.2 + 2.0 + 1.5 = 4.7 thirds; (3, 2, 2) 4.6; (4, 2, 1) 1.2 + 1.7 + 1.5 = 4.4.
         assert best(slowdowns, choices("published")) == (1, 4, 2)
 
-    def test_speed_may_choose_otherwise_than_slowdown(self):
+    def test_best_by_throughput_may_differ_from_slowdown(self):
         slowdowns = [[8.0, 4.0, 2.0, 1.0, 1.0], [8.0, 4.0, 2.0, 2.0, 1.0]]
         # (3, 3): slowdowns 2 + 2, speeds 0.5 + 0.5; (4, 1): slowdowns 1 + 8, speeds 1 + 0.125.
         assert best(slowdowns, [(3, 3), (4, 1)]) == (3, 3)
@@ -89,7 +89,7 @@ class TestSearch:
 
     @settings(max_examples=100, deadline=None)
     @given(st.data(), st.sampled_from(["slowdown", "throughput"]))
-    def test_no_permutation_is_better(self, data, objective):
+    def test_best_is_no_worse_than_any_permutation(self, data, objective):
         count = data.draw(st.integers(1, 5))
         speeds = st.sampled_from([INF, 1.0, 1.1, 1.4, 2.0, 3.3, 6.0])
         table = [data.draw(st.lists(speeds, min_size=5, max_size=5)) for _ in range(count)]
@@ -138,7 +138,7 @@ class TestInstancePredictions:
 
 
 class TestDecisions:
-    def test_step_by_step_on_one_gpu(self):
+    def test_miso_step_by_step_on_one_gpu(self):
         policy, log = logged(Miso(error=0.0, error_spread=0.0))
         result = go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert log[:5] == [
@@ -161,7 +161,7 @@ class TestDecisions:
         assert stays[0].iterations == pytest.approx(100.0 / 0.0317)
         assert stays[2].iterations == pytest.approx((left_s - 153.0) / 0.0372)
 
-    def test_without_a_probe_there_is_one_stop(self):
+    def test_miso_without_a_probe_stops_once(self):
         policy, log = logged(Miso(probe_s=0.0))
         go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert [time for time, _ in log[:3]] == [0.0, 100.0, 120.0]
@@ -242,7 +242,7 @@ class TestBaselines:
         assert [each.gpu for each in sorted(result.record.intervals)] == [0, 0, 0, 1, 1, 1, 2]
         assert {each.mps_pct for each in result.record.intervals} == {33}
 
-    def test_names(self):
+    def test_make_keeps_parameters_in_the_name(self):
         assert make("miso:static(partition=4/2/1)").name == "miso:static(partition=4/2/1)"
         assert make("miso(overhead_s=5.0)").name == "miso(overhead_s=5.0)"
 

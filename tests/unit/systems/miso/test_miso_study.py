@@ -12,27 +12,27 @@ from heshare.systems.miso import study
 @pytest.fixture(scope="module")
 def runs():
     policies = [study.WHOLE, study.MISO, "miso:static(partition=3/3)", "miso:static"]
-    return study.home(policies, seed=3, seeds=3, tasks=20, gpus=2)
+    return study.run_policies(policies, seed=3, seeds=3, tasks=20, gpus=2)
 
 
-def test_the_cluster_has_small_cards():
+def test_cluster_has_cards_of_40_gb():
     assert {gpu.memory_mib for gpu in study.cluster(3).gpus} == {study.MEMORY_MIB}
     assert str(study.cluster(3)) == "3xA100"
 
 
-def test_static_partitions_can_hold_the_largest_job():
+def test_statics_can_hold_the_largest_job():
     assert len(study.statics()) == 8
     assert study.partition_of(study.statics()[0]) == "4/2/1"
     assert study.name_of("miso:static") == "Static 3/2/2"
 
 
-def test_home_gives_every_policy_the_same_jobs_and_the_same_seed_the_same_result(runs):
+def test_run_policies_gives_the_same_jobs_and_for_the_same_seed_the_same_result(runs):
     assert len(runs) == 12
-    again = study.home([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
+    again = study.run_policies([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
     pd.testing.assert_frame_equal(again, runs[runs["policy"].isin([study.WHOLE, study.MISO])].reset_index(drop=True))
 
 
-def test_the_best_static_partition_is_the_best_in_the_mean():
+def test_best_static_has_the_least_mean_jct():
     frame = pd.DataFrame(
         {
             "policy": ["miso:static(partition=3/3)", "miso:static"] * 2 + [study.MISO] * 2,
@@ -45,7 +45,7 @@ def test_the_best_static_partition_is_the_best_in_the_mean():
     assert found.value == pytest.approx(np.median([100 / 12 - 100, 100 / 20 - 100]))
 
 
-def test_the_table_compares_with_both(runs):
+def test_table_compares_with_whole_gpus_and_the_best_static(runs):
     best = study.best_static(runs)
     table = study.table(runs, best, np.random.default_rng(0)).set_index("policy")
     assert table.loc[study.WHOLE, "against_whole_pct"] == 0
