@@ -70,7 +70,7 @@ class Forest:
 
 
 class ForestPredictor(RecordPredictor):
-    """The predictor that every scheduler uses: Table II's features and one random forest (Section III-A).
+    """Predictor of time and power by Table II's features and a random forest (Section III-A, Eq. 5).
 
     The power of a set is the mean over its members of the power that the forest predicts with that member as the task
     and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.
