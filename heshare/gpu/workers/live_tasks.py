@@ -63,7 +63,10 @@ class LiveTasks:
         workers: dict[int, Worker] = {}
         try:
             for task, one in wanted.items():
-                workers[task] = self._launcher.start(task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid)
+                worker = self._launcher.start(task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid)
+                workers[task] = worker
+                if len(wanted) == 1:
+                    worker.go()  # without waiting for others
             self._await(workers, wanted, lambda worker: worker.ready)
             for worker in workers.values():
                 worker.go()
