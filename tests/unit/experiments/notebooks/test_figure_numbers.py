@@ -9,7 +9,7 @@ WRITTEN = re.compile(r"\b((?:fig|table)[A-Z]?\d+)_([a-z][a-z0-9_]*)")
 
 
 def test_each_number_is_used_once(checkout: Path) -> None:
-    sources = [*(checkout / "notebooks").rglob("*.ipynb"), *(checkout / "heshare/reporting").glob("*.py")]
+    sources = [*(checkout / "notebooks").rglob("*.ipynb"), *(checkout / "heshare/experiments").rglob("*.py")]
     names: dict[str, set[str]] = {}
     for path in sources:
         for number, name in WRITTEN.findall(path.read_text("utf-8")):
