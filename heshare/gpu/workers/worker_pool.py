@@ -92,15 +92,12 @@ class ProcessLauncher(Launcher):
         share = (self._sharing or MpsSession(gpu_uuid)).environment(mps_pct)
         count = None if iterations is None else math.ceil(iterations)
         order = self._order(workload.model, workload.batch_size, workload.precision, count, share)
-        try:
-            spawned = self._place(order.line(), share)
-            self.stand_by()
-        except OSError as error:
-            raise self._no_start(error, f"{name}: ") from error
+        spawned = self._place(order.line(), share)
         take_back = partial(self._take_back, share) if self._keep_count else None
         worker = ProcessWorker(spawned, name=name, iterations=iterations, take_back=take_back, **self._limits_s)
         self._failed = self._failed or any(one.failure is not None for one in self._workers)
         self._workers = [one for one in self._workers if not one.closed] + [worker]
+        self.stand_by()
         return worker
 
     def stand_by(self) -> None:
@@ -109,11 +106,8 @@ class ProcessLauncher(Launcher):
         Raises:
             DeviceError: a process does not start.
         """
-        try:
-            while len(self._spares) < self._spare_count:
-                self._spares.append(self._spawn(STANDBY))
-        except OSError as error:
-            raise self._no_start(error) from error
+        while len(self._spares) < self._spare_count:
+            self._spares.append(self._spawn(STANDBY))
 
     def shed(self) -> None:
         """End the processes that are kept warm, and wait until the GPU has their memory back."""
@@ -184,10 +178,10 @@ class ProcessLauncher(Launcher):
         folder = self._log_dir or self._own_dir
         if folder is None:
             folder = self._own_dir = Path(tempfile.mkdtemp(prefix="heshare-workers-"))
-        folder.mkdir(parents=True, exist_ok=True)
         log = folder / f"worker-{os.getpid()}-{self._started}.log"
-        # Nothing is downloaded, whatever a model library would do by itself.
-        return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
-
-    def _no_start(self, error: OSError, task: str = "") -> DeviceError:
-        return DeviceError(f"{task}{self._command[0]} does not start: {error.strerror}. Check the command.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Nothing is downloaded, whatever a model library would do by itself.
+            return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
+        except OSError as error:
+            raise DeviceError(f"{self._command[0]} does not start: {error.strerror}. Check the command.") from error
