@@ -60,7 +60,7 @@ class FaultyDevice:
 
     def lose(self, *, after: int = 0) -> FaultyDevice:
         """Make the GPU fall off the bus: every method fails from its call number `after` on."""
-        lost = GpuLostError(f"{self.gpu.name}: the GPU is lost. Reset it.", call="nvmlDeviceGetPowerUsage", code=15)
+        lost = GpuLostError(f"{self.gpu.name}: the GPU is lost. Reset it.")
         for method in METHODS:
             self.fail(method, lost, after=after)
         return self
