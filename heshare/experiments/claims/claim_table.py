@@ -1,7 +1,7 @@
-"""The table of the paper's claims: what it says, what was measured here, and the verdict.
+"""The table of the paper's claims: the paper's value, the measured value and the verdict of each.
 
-Verdicts: *reproduced* (the interval reaches the paper's value or beats it), *direction* (same sign, smaller),
-*not reproduced*, *not testable*, and *not yet* for a claim that nothing here measures so far.
+Verdicts are *reproduced* (the interval reaches the paper's value or beats it), *direction* (same sign, smaller),
+*not reproduced*, *not testable*, and *not yet* (no notebook evaluates the claim so far).
 """
 
 import csv
@@ -33,10 +33,10 @@ class Claim:
 
     Attributes:
         id: such as `H3`.
-        part: which of the claim's numbers, such as `energy against Random`; empty when it has one.
+        part: which of the claim's numbers, such as `energy against Random`; empty where it has only one.
         where: the figure or table of the paper.
-        statement: what it says.
-        paper: what the paper says, for reading.
+        statement: the statement, in words.
+        paper: the paper's value, as text.
         kind: `reduction` (percent, below zero), `ratio` (above 1), `error` (percent, ours), `rival error` (percent, of
             a technique that the paper finds poor) or `ordering`.
         value: the paper's number; NaN for an ordering.
@@ -66,7 +66,7 @@ def verdict(
     """Return the verdict on one claim from a measured value and the ends of its 95 % interval, in the claim's unit.
 
     Args:
-        claim: what the paper says.
+        claim: the claim.
         measured: the value.
         low: lower end of its interval.
         high: upper end of its interval.
@@ -103,7 +103,7 @@ def evaluate_claim(
     """Return one evaluated claim as a row, with its verdict; see `verdict` for the arguments not named here.
 
     Args:
-        claim: what the paper says.
+        claim: the claim.
         measured: the value, in the claim's unit.
         low: lower end of its 95 % interval.
         high: upper end of its 95 % interval.
@@ -113,7 +113,7 @@ def evaluate_claim(
         note: reasons, from the data.
         against: see `verdict`.
         holds: see `verdict`.
-        testable: whether the value says anything about the claim; not where an assumption alone decides it.
+        testable: False where an assumption alone decides the value, so that it does not test the claim.
 
     Raises:
         InputError: a number that is needed is missing, or the measured value lies outside its own interval.
@@ -127,7 +127,7 @@ def evaluate_claim(
             "Correct what the notebook passes.",
             column=f"claim {claim.id}",
         )
-    said = "; ".join(f"{'holds' if good else 'FAILS'}: {text}" for text, good in parts.items())
+    parts_text = "; ".join(f"{'holds' if good else 'FAILS'}: {text}" for text, good in parts.items())
     return {
         "id": claim.id,
         "part": claim.part,
@@ -138,19 +138,19 @@ def evaluate_claim(
         "verdict": verdict(claim, measured, low, high, against=against, holds=parts) if testable else UNTESTABLE,
         "provenance": provenance,
         "profile": profile,
-        "note": " ".join(filter(None, [f"{said}." if said else "", note])),
+        "note": " ".join(filter(None, [f"{parts_text}." if parts_text else "", note])),
     }
 
 
 def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
-    """Return the reason, from another notebook's experiment, why a claim fails; it ends the claim's note."""
+    """Return a row with the reason why a claim of another notebook fails; `merge` appends it to the claim's note."""
     return {"id": claim.id, "part": claim.part, "profile": profile, "why": why}
 
 
 def merge(folder: Path) -> pd.DataFrame:
-    """Return every claim of the paper with the results of the notebooks in `folder`, or "not yet".
+    """Return every claim of the paper with its result from the notebooks' files in `folder`, or "not yet".
 
-    Reasons (`explain_failure`) end the notes of claims that are evaluated and not reproduced.
+    Reasons (`explain_failure`) are appended to the notes of claims that were evaluated but not reproduced.
 
     Raises:
         InputError: a file of claims names a claim that does not exist.

@@ -1,4 +1,4 @@
-"""The paper's claims as a figure: its values beside what comes out here, one row a claim, by verdict."""
+"""Figure of the paper's claims: the paper's value beside the measured one, one row a claim, coloured by verdict."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from heshare.experiments.figures import style
 from heshare.experiments.figures.style import origin, write_figure
 
 NAME = "figA30_claims"
-LOOKS: Mapping[str, tuple[str, str]] = {
+MARKERS: Mapping[str, tuple[str, str]] = {
     claim_table.REPRODUCED: ("#009E73", "o"),
     claim_table.DIRECTION: ("#E69F00", "s"),
     claim_table.FAILED: ("#D55E00", "X"),
@@ -68,13 +68,13 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
             continue
         value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
         if claim.kind == "ordering":
-            value, low, high = _held(str(row["note"])), np.nan, np.nan
+            value, low, high = _share_that_holds(str(row["note"])), np.nan, np.nan
         rows.append(
             {
                 "id": claim.id,
                 "kind": _KINDS.get(claim.kind, claim.kind),
                 "label": _label(claim),
-                "paper": 100.0 if claim.kind == "ordering" else _stated(claim),
+                "paper": 100.0 if claim.kind == "ordering" else _printed_value(claim),
                 "value": value,
                 "low": low,
                 "high": high,
@@ -86,14 +86,14 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _stated(claim: claim_table.Claim) -> float:
-    """Return the number that the paper prints, which is not the threshold of the verdict for the poor predictors."""
+def _printed_value(claim: claim_table.Claim) -> float:
+    """Return the number printed in the paper; for the poor predictors the verdict's threshold is another number."""
     found = re.search(r"-?\d+(\.\d+)?", claim.paper)
     return float(found.group()) if found else claim.value
 
 
-def _held(note: str) -> float:
-    """Return the share of an ordering's parts that hold, %, from its note; NaN where it was not measured."""
+def _share_that_holds(note: str) -> float:
+    """Return the share of an ordering's parts that hold, %, read from its note; NaN where it was not measured."""
     good, bad = len(re.findall(r"\bholds: ", note)), note.count("FAILS: ")
     return 100.0 * good / (good + bad) if good + bad else np.nan
 
@@ -108,7 +108,7 @@ def _label(claim: claim_table.Claim) -> str:
 def panel(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw a row for each claim: a bar at the paper's value, and ours with its interval in the verdict's colour."""
     for at, row in enumerate(frame.to_dict("records")):
-        colour, marker = LOOKS[str(row["verdict"])]
+        colour, marker = MARKERS[str(row["verdict"])]
         ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
             ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
@@ -126,9 +126,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     sizes = [int((frame["kind"] == kind).sum()) for kind in kinds[1:]]
     figure = plt.figure(figsize=(style.PAGE_IN, 4.4), layout="constrained")
     grid = figure.add_gridspec(len(sizes), 2, height_ratios=[size + 2 for size in sizes], width_ratios=[1.15, 1])
-    places = [grid[:, 0], *(grid[place, 1] for place in range(len(sizes)))]
-    for kind, place in zip(kinds, places, strict=True):
-        ax = figure.add_subplot(place)
+    cells = [grid[:, 0], *(grid[row, 1] for row in range(len(sizes)))]
+    for kind, cell in zip(kinds, cells, strict=True):
+        ax = figure.add_subplot(cell)
         panel(ax, frame[frame["kind"] == kind])
         if kind == "reduction":
             ax.axvline(0, color="#333333", linewidth=0.6)
@@ -141,7 +141,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _handles(verdicts: Sequence[str]) -> list[Line2D]:
     ours = [
         Line2D([], [], color=colour, marker=marker, markersize=4.2, linestyle="", label=f"here: {verdict}")
-        for verdict, (colour, marker) in LOOKS.items()
+        for verdict, (colour, marker) in MARKERS.items()
         if verdict in verdicts
     ]
     bar = Line2D([], [], color="black", marker="|", markersize=7, markeredgewidth=1.4, linestyle="", label="the paper")

@@ -1,7 +1,8 @@
-"""Reasons why claims fail, each from an experiment whose numbers go into the claim's note.
+"""Studies of the reasons why claims fail: each is an experiment whose numbers end the claim's note.
 
-Each study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance) and, for each claim,
-sentences with these numbers; `heshare.experiments.claims.claim_table.merge` adds them to the notes of claims that fail.
+A study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance). For each claim it also
+returns sentences with these numbers. `heshare.experiments.claims.claim_table.merge` adds them to the notes of claims
+that fail.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
 Reasons = dict[tuple[str, str], str]
-BOUND, TRUE = "proven bound", "En-opt, knowing the device"
+BOUND, ON_DEVICE = "proven bound", "En-opt, knowing the device"
 _ENERGY, _SWEPT = "energy against Morak, %", "En-opt's energy against it, %"
 _WORDS = {ENERGY: "energy", JCT: "average JCT"}
 
@@ -50,27 +51,28 @@ def row(study: str, variant: str, measure: str, found: ConfidenceInterval) -> di
     return {"study": study, "variant": variant, "measure": measure, **found.columns("value"), "provenance": "emulated"}
 
 
-def _said(found: ConfidenceInterval) -> str:
+def _pct(found: ConfidenceInterval) -> str:
+    """Return a change and its interval as text, such as `-12 % [-15, -9]`."""
     return f"{found.value:+.0f} % [{found.low:+.0f}, {found.high:+.0f}]"
 
 
 def least_energy_j(n: int, cluster: str, *, seed: int, repetition: int) -> float:
     """Return a proven lower bound on the energy of any plan of HeShare+ on the device itself, J.
 
-    The task set is the one of a repetition of a sweep with this seed.
+    The task set is that of one repetition of a sweep with this seed.
     """
-    # The stream of the tasks in `heshare.experiments.sweeps.sweep`.
-    tasks, truth = draw(n, rng=Repetition(repetition, seed).rng(0)), DevicePredictor()
-    costs = BatchCosts(make_instance(tasks, Cluster.parse(cluster), truth), truth)
+    # The same random stream as that of the tasks in `heshare.experiments.sweeps.sweep`.
+    tasks, predictor = draw(n, rng=Repetition(repetition, seed).rng(0)), DevicePredictor()
+    costs = BatchCosts(make_instance(tasks, Cluster.parse(cluster), predictor), predictor)
     return float(lower_bound(costs, np.array([[1.0, 0.0]])).least[0])
 
 
 def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    """Return Morak, placed at random, at every setting."""
+    """Return Morak with random placement at every setting, by its names in the registry."""
     return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
 
 
-def one_kind(
+def energy_on_one_kind(
     kinds: Sequence[str],
     n: int,
     *,
@@ -81,10 +83,10 @@ def one_kind(
     rng: np.random.Generator,
     folder: str | Path | None = None,
 ) -> tuple[pd.DataFrame, Reasons]:
-    """O3, O4: how much less energy than Morak is possible on two GPUs of one kind, and at which of Morak's settings.
+    """Study claims O3 and O4: the least possible energy on two GPUs of one kind, against every setting of Morak.
 
     Args:
-        kinds: of GPU.
+        kinds: types of GPU.
         n: number of tasks.
         shares: concurrent tasks of Morak.
         caps: power caps of Morak, shares of the TDP.
@@ -93,13 +95,13 @@ def one_kind(
         rng: random numbers of the bootstrap.
         folder: for finished runs.
     """
-    ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", TRUE: "heshare:en-opt(belief=device)"}
+    ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", ON_DEVICE: "heshare:en-opt(belief=device)"}
     settings = _of_morak(shares, caps)
     clusters = {f"2x{kind}": kind for kind in kinds}
     policies = tuple(dict.fromkeys([*ours.values(), "morak", *settings]))
     runs = sweep(Grid(policies, tuple(clusters), (n,), seeds=seeds, seed=seed), folder=folder)
     titled = runs.assign(
-        world=runs["cluster"].map(clusters), title=runs["title"].where(runs["policy"] != ours[TRUE], TRUE)
+        world=runs["cluster"].map(clusters), title=runs["title"].where(runs["policy"] != ours[ON_DEVICE], ON_DEVICE)
     )
     bounds = [
         {"world": kind, "repetition": at, "title": BOUND, ENERGY: least_energy_j(n, name, seed=seed, repetition=at)}
@@ -119,12 +121,12 @@ def one_kind(
 
 
 def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], caps: Sequence[float]) -> pd.DataFrame:
-    """Return O3 at every setting of Morak's and the least possible energy, as `verdict_plots.heat` draws it.
+    """Return claim O3 at every setting of Morak and at the least possible energy, as `verdict_plots.heat_map` draws it.
 
-    `rows` is as from `one_kind`, which has the same `kinds`, `shares` and `caps`.
+    `rows` is as from `energy_on_one_kind`, which has the same `kinds`, `shares` and `caps`.
     """
     swept = [(f"cap {cap}", f"k {k}", f"morak(cap={cap},k={k})") for cap, k in product(caps, shares)]
-    columns = [("possible", name, name, _ENERGY) for name in (BOUND, TRUE)]
+    columns = [("possible", name, name, _ENERGY) for name in (BOUND, ON_DEVICE)]
     columns += [("En-opt", "defaults", "En-opt", _ENERGY)]
     columns += [(axis, level, registry.title(registry.canonical(text)), _SWEPT) for axis, level, text in swept]
     cells = []
@@ -142,11 +144,11 @@ def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], 
 def _against_morak(
     runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str, rng: np.random.Generator
 ) -> list[dict[str, object]]:
-    """Return the energy of ours against Morak as it is, and of En-opt against Morak at each setting."""
+    """Return rows: the energy of our policies against Morak by default, and of En-opt against Morak at each setting."""
     pairs = [(title, _ENERGY, title, "Morak") for title in ours]
     pairs += [(title, _SWEPT, "En-opt", title) for title in map(registry.title, settings)]
     return [
-        row(study, title, measure, variants.between(runs, one, other, ENERGY, rng))
+        row(study, title, measure, variants.median_change(runs, one, other, ENERGY, rng))
         for title, measure, one, other in pairs
     ]
 
@@ -165,9 +167,9 @@ def _why_o3(table: pd.DataFrame, paper: float, n: int) -> str:
     where = f"only at {'; '.join(map(_setting, reached))}" if reached else "at none"
     return (
         f"{first}. On {n} tasks the least energy that any could take on the device itself (a proven bound over "
-        f"HeShare+'s plans) is {_said(bound)} against Morak at its defaults; En-opt takes {_said(own)}, and "
-        f"{_said(sizes[TRUE])} if it knows the device. Of {len(swept)} settings of Morak's, En-opt reaches the paper's "
-        f"value {where}."
+        f"HeShare+'s plans) is {_pct(bound)} against Morak at its defaults; En-opt takes {_pct(own)}, and "
+        f"{_pct(sizes[ON_DEVICE])} if it knows the device. Of {len(swept)} settings of Morak's, En-opt reaches the "
+        f"paper's value {where}."
     )
 
 
@@ -183,8 +185,8 @@ def _why_o4(table: pd.DataFrame, paper: float) -> str:
     for_jct = f", which gives {given:.0f} points of that for a shorter JCT" if given >= 0.5 else ""
     return (
         f"over the three kinds together the least energy that any plan could take (a proven bound, see O3) is "
-        f"{_said(bound)} against Morak, where the paper has {paper:+.1f} % for a plan between energy and JCT. En-opt "
-        f"takes {_said(least)}, Trade-off {_said(own)}{for_jct}."
+        f"{_pct(bound)} against Morak, where the paper has {paper:+.1f} % for a plan between energy and JCT. En-opt "
+        f"takes {_pct(least)}, Trade-off {_pct(own)}{for_jct}."
     )
 
 
@@ -199,17 +201,17 @@ def random_and_rivals(
     rng: np.random.Generator,
     folder: str | Path | None = None,
 ) -> tuple[pd.DataFrame, Reasons]:
-    """H5: whether any setting of Morak's is better than Random, and Random without sharing.
+    """Study claim H5: compare Random with every setting of Morak, and with random placement without sharing.
 
-    The arguments are those of `one_kind`, on one cluster.
+    The arguments are those of `energy_on_one_kind`, on one cluster.
     """
-    # mu-Serve without slack or an order of its own: one task at a time at the top clock, as placed.
+    # mu-Serve without slack and first come, first served: one task at a time at the top clock.
     alone = "mu-serve(limit=1.0,order=fifo)"
     settings = _of_morak(shares, caps)
     policies = tuple(dict.fromkeys(["random", alone, *settings]))
     runs = sweep(Grid(policies, (cluster,), (n,), seeds=seeds, seed=seed), folder=folder)
     found = {
-        (title, metric): variants.between(runs, title, "Random", metric, rng)
+        (title, metric): variants.median_change(runs, title, "Random", metric, rng)
         for title, metric in product([registry.title(each) for each in [alone, *settings]], (JCT, ENERGY))
     }
     names = {registry.title(alone): "random placement, one task at a time"}
@@ -223,10 +225,10 @@ def random_and_rivals(
     own = registry.title(alone)
     why = (
         f"Random shares its GPUs as far as memory goes. The same placement with one task at a time, first come, first "
-        f"served, at the top clock has {_said(found[own, JCT])} average JCT and {_said(found[own, ENERGY])} energy "
+        f"served, at the top clock has {_pct(found[own, JCT])} average JCT and {_pct(found[own, ENERGY])} energy "
         f"against it. Of {len(jct)} settings of Morak's, placed at random, {better or 'none'} "
         f"{'has' if better == 1 else 'have'} a shorter average JCT than Random; the best, {best}, is at "
-        f"{_said(jct[best])}."
+        f"{_pct(jct[best])}."
     )
     return pd.DataFrame(rows), {("H5", ""): why}
 
@@ -235,36 +237,40 @@ LIGHT, HEAVY = "mobilenet", "densenet201"
 
 
 def light_models(batch_size: int) -> tuple[pd.DataFrame, Reasons]:
-    """M1, M4: MobileNet's spread over GPUs against DenseNet-201's, within the uncertainty of MobileNet's times."""
-    rows, said = [], {}
-    variants = {"as calibrated": default(), "closer": worlds.moved(LIGHT, -1), "further apart": worlds.moved(LIGHT, 1)}
+    """Study claims M1 and M4: MobileNet's and DenseNet-201's spread over GPUs, with MobileNet's times varied."""
+    rows, spreads = [], {}
+    variants = {
+        "as calibrated": default(),
+        "closer": worlds.with_shifted_times(LIGHT, -1),
+        "further apart": worlds.with_shifted_times(LIGHT, 1),
+    }
     for variant, known in variants.items():
         frame = motivation.solo(GPUS, batch_sizes=(batch_size,), constants=known)
         for column, word in (("energy_j", "energy"), ("time_s", "time")):
             sizes = motivation.spread(frame, column)
             light, heavy = float(sizes[LIGHT]), float(sizes[HEAVY])
-            said[variant, word] = f"{light:.1f}x against {heavy:.1f}x"
+            spreads[variant, word] = f"{light:.1f}x against {heavy:.1f}x"
             for model, size in ((LIGHT, light), (HEAVY, heavy)):
-                rows.append(row("light models", f"{model}, {variant}", f"{word}, largest over smallest", _one(size)))
+                rows.append(row("light models", f"{model}, {variant}", f"{word}, largest over smallest", _exact(size)))
 
     def why(word: str) -> str:
         return (
             f"MobileNet was measured on none of the GPUs. With its times closer together by each one's own standard "
-            f"uncertainty, its spread of {word} against DenseNet-201's is {said['closer', word]}, further apart "
-            f"{said['further apart', word]}; as calibrated {said['as calibrated', word]}."
+            f"uncertainty, its spread of {word} against DenseNet-201's is {spreads['closer', word]}, further apart "
+            f"{spreads['further apart', word]}; as calibrated {spreads['as calibrated', word]}."
         )
 
     return pd.DataFrame(rows), {("M1", ""): why("energy"), ("M4", ""): why("time")}
 
 
-def _one(value: float) -> ConfidenceInterval:
+def _exact(value: float) -> ConfidenceInterval:
     return ConfidenceInterval(value, value, value, 1)
 
 
 def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """P1: the forest's error on simpler samples than those of the profiles.
+    """Study claim P1: the forest's error on samples that are simpler than those of the shipped profiles.
 
-    `seed` is that of the splits, of the forest and of the profiles recorded anew.
+    `seed` is the seed of the splits, of the forest and of the newly recorded profiles.
     """
     shipped = store.read(files.data("profiles", "emulated"))
     tables = {
@@ -301,7 +307,7 @@ def _top_pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
 
 
 def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed: int) -> pd.DataFrame:
-    """Return a profile of T4, V100 and A100 with as many samples as the shipped one, drawn by `draw`, each once."""
+    """Return a profile of T4, V100 and A100 with as many samples as the shipped one; `draw` draws them, each once."""
     tables = []
     for name in GPUS:
         card, rng = catalogue.gpu(name), np.random.default_rng(np.random.SeedSequence([seed, *name.encode(), 2]))
@@ -318,12 +324,15 @@ def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed:
 def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceInterval]:
     """Return the forest's errors of time, power and both, %, as in Table V: mean and range over its splits by row."""
     samples = profile_samples(table)
-    x, truth = samples.features(), samples.truth
+    x, true_values = samples.features(), samples.truth
     found: dict[tuple[str, str], list[float]] = {}
     for train, test in folds("row", samples.rows, seed, quick=False):
-        model = Forest(seed=seed).fit(x[train], *truth[train].T)
-        gap = np.abs(np.column_stack(model.predict(x[test])) - truth[test])
-        absolute, relative = 100 * gap.mean(axis=0) / truth[test].mean(axis=0), 100 * (gap / truth[test]).mean(axis=0)
+        model = Forest(seed=seed).fit(x[train], *true_values[train].T)
+        gap = np.abs(np.column_stack(model.predict(x[test])) - true_values[test])
+        absolute, relative = (
+            100 * gap.mean(axis=0) / true_values[test].mean(axis=0),
+            100 * (gap / true_values[test]).mean(axis=0),
+        )
         for error, (time, power) in (("absolute", absolute), ("relative", relative)):
             for quantity, size in (("time", time), ("power", power), ("both", (time + power) / 2)):
                 found.setdefault((quantity, error), []).append(float(size))
@@ -334,7 +343,7 @@ def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceI
 
 
 def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
-    """P2, P3: the techniques' errors when time and power are learned as they are, not over first guesses."""
+    """Study claims P2 and P3: errors of techniques that learn time and power without first guesses."""
     shipped = store.read(files.data("profiles", "emulated"))
     rows, sizes = [], {}
     for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):
@@ -345,7 +354,7 @@ def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
         for technique, error in both.index:
             size = float(both[technique, error])
             sizes[target, technique, error] = size
-            rows.append(row("learners", f"{technique}, learned {word}", f"{error} error of both, %", _one(size)))
+            rows.append(row("learners", f"{technique}, learned {word}", f"{error} error of both, %", _exact(size)))
     reasons: Reasons = {}
     named = [("P2", "MLP", ""), *(("P3", technique, f"{technique} ") for technique in ("LR", "DT", "SVR"))]
     for id, technique, prefix in named:

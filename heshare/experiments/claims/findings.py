@@ -1,6 +1,6 @@
-"""What the results mean for the paper's claims: each function returns the arguments of one `Context.claim`.
+"""Evaluation of the paper's claims: each function returns the arguments of one `Context.claim`.
 
-Orderings are split into parts that hold or do not; the measured number of an ordering is a size that goes with it.
+An ordering is split into parts that hold or fail. Its measured number is a related size, which the note explains.
 """
 
 from collections.abc import Iterable
@@ -28,16 +28,19 @@ _OVER_SIZES = "Interval: the range over inference batch sizes."
 
 
 def energy_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
-    """M1: energy of light models differs little between GPUs, of heavy ones much; `frame` as from `motivation.solo`."""
+    """Return claim M1: the energy of light models differs less between GPUs than that of heavy ones.
+
+    `frame` is as from `motivation.solo`.
+    """
     by_size = {size: spread(part, "energy_j") for size, part in frame.groupby("batch_size")}
     heavy_over_light = {
         size: float(values[list(HEAVY)].mean() / values[list(LIGHT)].mean()) for size, values in by_size.items()
     }
     here = by_size[batch_size]
     holds = {f"{heavy} above {light}": bool(here[heavy] > here[light]) for heavy in HEAVY for light in LIGHT}
-    said = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
+    values_text = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
     return _range(heavy_over_light[batch_size], heavy_over_light.values()).claim_arguments(
-        f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {said}. "
+        f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {values_text}. "
         f"Measured: mean spread of the heavy over that of the light. {_OVER_SIZES} {_unanchored(frame, LIGHT + HEAVY)}",
         holds=holds,
     )
@@ -50,40 +53,42 @@ def _range(value: float, sizes: Iterable[float]) -> ConfidenceInterval:
 
 
 def _unanchored(frame: pd.DataFrame, names: tuple[str, ...]) -> str:
-    """Return, as a sentence, which of the named cells no measurement anchors; they come from the feature model."""
+    """Return a sentence with the workloads and GPUs whose times come from the feature model, not from a measurement."""
     rows = frame[frame["workload"].isin(names) & ~frame["anchored"]].drop_duplicates(["workload", "gpu"])
     cells = [f"{row.workload} on {row.gpu}" for row in rows.itertuples()]
     return f"Not anchored by a measurement: {', '.join(cells)}." if cells else ""
 
 
 def time_ratio(frame: pd.DataFrame, workload: str, batch_size: int) -> dict[str, Any]:
-    """M2, M3: a workload's time on a T4 over that on an A100."""
+    """Return claim M2 or M3: a workload's time on a T4 over that on an A100."""
     here = frame[frame["batch_size"] == batch_size]
     middle, low, high = ratio(here, workload)
     sizes = {str(size): ratio(part, workload)[0] for size, part in frame.groupby("batch_size")}
-    said = ", ".join(f"{size}: {value:.1f}x" for size, value in sizes.items())
+    values_text = ", ".join(f"{size}: {value:.1f}x" for size, value in sizes.items())
     clock = float(here[(here["workload"] == workload) & (here["gpu"] == "T4")]["sm_mhz"].item())
     return ConfidenceInterval(middle, low, high, len(sizes)).claim_arguments(
-        f"At inference batch size {batch_size}; by size: {said}. The A100 uses TF32, as PyTorch does by "
+        f"At inference batch size {batch_size}; by size: {values_text}. The A100 uses TF32, as PyTorch does by "
         f"default; the limit holds the T4 at {clock:.0f} MHz. {_OF_MODEL} {_unanchored(frame, (workload,))}"
     )
 
 
 def time_spread(frame: pd.DataFrame, batch_size: int) -> dict[str, Any]:
-    """M4: the time of MobileNet differs little between GPUs, less than that of heavier models."""
+    """Return claim M4: the time of MobileNet differs less between GPUs than that of heavier models."""
     sizes = {size: spread(part, "time_s") for size, part in frame.groupby("batch_size")}
     here = sizes[batch_size]
     values = [float(each["mobilenet"]) for each in sizes.values()]
-    said = ", ".join(f"{name} {here[name]:.1f}x" for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large"))
+    values_text = ", ".join(
+        f"{name} {here[name]:.1f}x" for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large")
+    )
     return _range(float(here["mobilenet"]), values).claim_arguments(
-        f"Slowest over fastest GPU at inference batch size {batch_size}: {said}. The paper does not say what is "
+        f"Slowest over fastest GPU at inference batch size {batch_size}: {values_text}. The paper does not say what is "
         f"little. {_OVER_SIZES} {_unanchored(frame, ('mobilenet',))}",
         holds={f"below {name}": bool(here["mobilenet"] < here[name]) for name in ("resnet50", *HEAVY)},
     )
 
 
 def clock_effect(frame: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
-    """M5: the clock's effect on ResNet-152 differs between GPUs; `frame` as from `motivation.clocks`.
+    """Return claim M5: the clock's effect on ResNet-152 differs between GPUs; `frame` as from `motivation.clocks`.
 
     The effect is the elasticity of time over the upper half of a GPU's clocks: -1 where time falls as the clock rises,
     0 where it no longer matters. Two GPUs differ if theirs are more than `apart` apart.
@@ -97,10 +102,11 @@ def clock_effect(frame: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
         for one, other in combinations(gpus, 2)
     }
     ranges = [max(effect[s, g] for g in gpus) - min(effect[s, g] for g in gpus) for s in sizes]
-    said = "; ".join(f"{size}: " + ", ".join(f"{g} {effect[size, g]:.2f}" for g in gpus) for size in sizes)
+    values_text = "; ".join(f"{size}: " + ", ".join(f"{g} {effect[size, g]:.2f}" for g in gpus) for size in sizes)
     return _range(float(np.mean(ranges)), ranges).claim_arguments(
         f"Elasticity of time over the upper half of the clocks that can be asked for, by inference batch size: "
-        f"{said}. Measured: its range over GPUs; interval: the range over sizes. The T4's power limit holds its clock.",
+        f"{values_text}. Measured: its range over GPUs; interval: the range over sizes. "
+        "The T4's power limit holds its clock.",
         holds=holds,
     )
 
@@ -112,24 +118,28 @@ def _elasticity(part: pd.DataFrame) -> float:
 
 
 def pair_degradation(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
-    """M6: pairs finish later than alone everywhere, on the T4 most, on the A100 least; `frame`: `motivation.pairs`."""
+    """Return claim M6: pairs are slower together than alone, most on the T4 and least on the A100.
+
+    `frame` is as from `motivation.pairs`.
+    """
     table = frame.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()
     means = table.mean()
     gap = median_interval(table["T4"] - table["A100"], rng)
     holds = {f"every pair is slower on {gpu}": bool((table[gpu] > 0).all()) for gpu in ("T4", "V100", "A100")}
     holds |= {f"{a} worse than {b}": bool(means[a] > means[b]) for a, b in (("T4", "V100"), ("V100", "A100"))}
-    said = ", ".join(f"{gpu} +{means[gpu]:.0f} %" for gpu in ("T4", "V100", "A100"))
+    values_text = ", ".join(f"{gpu} +{means[gpu]:.0f} %" for gpu in ("T4", "V100", "A100"))
     note = (
-        f"Mean slowdown of the pairs: {said}. Measured: T4 less A100 in percentage points, median over pairs, "
+        f"Mean slowdown of the pairs: {values_text}. Measured: T4 less A100 in percentage points, median over pairs, "
         "bootstrap interval."
     )
     return gap.claim_arguments(note, holds=holds)
 
 
 def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[str, Any]:
-    """P1 to P3: a technique's error in Table V by row, time and power together; `frame` as from `table5`.
+    """Return a claim of P1 to P3: a technique's error in Table V; `frame` as from `table5.prediction_errors`.
 
-    The claim is evaluated on the emulated profiles, the paper's setting; the note has the error on published times.
+    The error is that of time and power together, with rows held out at random, on the emulated profiles. The note has
+    the error on published times.
     """
     of_error = frame[frame["error"] == error]
     emulated = of_error[of_error["data"] == "emulated"]
@@ -139,12 +149,12 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
     rivals = chosen.loc["row"]["mean_pct"].drop("Physics", errors="ignore")
     against = float(rivals.drop("RF").min()) if technique == "RF" else float(rivals["RF"])
     means = chosen["mean_pct"].to_dict()
-    honest = ", ".join(f"by {kind} {means[kind, technique]:.1f} %" for kind in ("workload", "gpu"))
+    held_out = ", ".join(f"by {kind} {means[kind, technique]:.1f} %" for kind in ("workload", "gpu"))
     first = f"Best rival: {against:.2f} %." if technique == "RF" else f"The forest: {against:.2f} %."
     middle, low, high = (float(row[name]) for name in ("mean_pct", "low_pct", "high_pct"))
     return ConfidenceInterval(middle, low, high, int(row["test_sets"])).claim_arguments(
         f"{first} Time {parts[technique, 'time']:.1f} %, power {parts[technique, 'power']:.1f} %. Rows held "
-        f"out at random, the paper's way; held out {honest}.{_on_published(of_error, technique)} Every technique is "
+        f"out at random, the paper's way; held out {held_out}.{_on_published(of_error, technique)} Every technique is "
         "tuned by cross-validation inside the training rows. The paper defines neither error; here MAE over mean, and "
         "MAPE.",
         against=against,
@@ -152,7 +162,7 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
 
 
 def _on_published(frame: pd.DataFrame, technique: str) -> str:
-    """Return, as a sentence, the technique's errors on published times; empty where there are none."""
+    """Return a sentence with the technique's errors on published times; empty where there are none."""
     rows = frame[(frame["data"] == "published") & (frame["technique"] == technique)]
     found = ", ".join(f"by {row.split} {row.mean_pct:.2f} %" for row in rows.itertuples())
     return f" On the published V100 MPS times (not priced, time only): {found}." if found else ""
@@ -170,7 +180,7 @@ def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def paired(runs: pd.DataFrame, metric: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the change of every policy against every other, seed by seed, %, with 95 % bootstrap intervals."""
+    """Return the change of every policy against every other, paired by seed, %, with 95 % bootstrap intervals."""
     rows = []
     for ours, theirs in permutations(dict.fromkeys(runs["title"]), 2):
         change = paired_change(runs, ours, theirs, metric, rng).columns("change_pct", "low_pct", "high_pct")
@@ -179,23 +189,23 @@ def paired(runs: pd.DataFrame, metric: str, rng: np.random.Generator) -> pd.Data
 
 
 def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator) -> dict[str, Any]:
-    """H3, H4: a policy's metric against another's, paired by seed."""
+    """Return a claim of H3 or H4: a policy's metric against another's, paired by seed."""
     others = ["avg_jct_s" if metric.startswith("energy") else "energy_active_j"]
     if metric == "energy_active_j":
         others.append("energy_cluster_j")
     found, *beside = (paired_change(runs, ours, theirs, name, rng) for name in (metric, *others))
     words = {"avg_jct_s": "average JCT", "energy_active_j": "energy (active)", "energy_cluster_j": "energy (cluster)"}
-    said = ", ".join(f"{words[name]} {size.value:+.0f} %" for name, size in zip(others, beside, strict=True))
+    values_text = ", ".join(f"{words[name]} {size.value:+.0f} %" for name, size in zip(others, beside, strict=True))
     why = (
         " Random puts a task on any GPU with equal chance and runs all of a GPU's tasks that fit its memory at once."
         if theirs == "Random"
         else ""
     )
-    return found.claim_arguments(f"Paired by seed, {words[metric]}. Beside it: {said}.{why}")
+    return found.claim_arguments(f"Paired by seed, {words[metric]}. Beside it: {values_text}.{why}")
 
 
 def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = "") -> dict[str, Any]:
-    """H5: Random is poorest in both objectives, Sched-only best in neither; `why` ends the note."""
+    """Return claim H5: Random is poorest in both objectives, Sched-only best in neither; `why` ends the note."""
     metrics = {"energy": "energy_active_j", "JCT": "avg_jct_s"}
     middle = {word: runs.groupby("title", sort=False)[name].median() for word, name in metrics.items()}
     ends = {word: (str(values.idxmin()), str(values.idxmax())) for word, values in middle.items()}

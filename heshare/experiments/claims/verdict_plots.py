@@ -1,4 +1,4 @@
-"""Heat maps of verdicts: claims by condition, with the change in each cell; and tables of them."""
+"""Heat maps and tables of verdicts on claims under several conditions."""
 
 from collections.abc import Mapping
 from itertools import groupby
@@ -12,21 +12,21 @@ from matplotlib.textpath import TextPath
 from heshare.experiments.claims.claim_table import DIRECTION, FAILED, REPRODUCED
 
 BELOW = "below zero"
-"""The verdict on a reduction that is not in the paper."""
+"""The verdict on a reduction for which the paper has no value."""
 COLOURS: Mapping[str, str] = {REPRODUCED: "#8FD3BC", DIRECTION: "#F7E7A0", BELOW: "#D9DEE8", FAILED: "#EDA483"}
-"""Light forms of the palette of Okabe and Ito, on which black text can be read."""
+"""Light shades of the palette of Okabe and Ito, on which black text is legible."""
 HATCHES: Mapping[str, str] = {FAILED: "////"}
-WORDS: Mapping[str, str] = {
+MEANINGS: Mapping[str, str] = {
     REPRODUCED: "as large as the paper says, or larger",
     DIRECTION: "below zero, but smaller",
     BELOW: "below zero; the paper says nothing",
     FAILED: "not certainly below zero",
 }
-"""What a colour of `heat` means."""
+"""The meaning of each colour in a `heat_map`."""
 
 
-def heat(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
-    """Draw a table of cells: a row a claim, a column a condition, each with its change (%) in its verdict's colour.
+def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
+    """Draw a heat map: one row a claim, one column a condition, in each cell the change (%) in its verdict's colour.
 
     `frame` has the columns claim, axis, level, change_pct and verdict, one row a cell in the order of drawing.
     """
@@ -35,7 +35,7 @@ def heat(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
     for cell in frame.to_dict("records"):
         x, y = columns.index((cell["axis"], cell["level"])), rows.index(cell["claim"])
         verdict, change = str(cell["verdict"]), float(cell["change_pct"])
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_look(verdict)))
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(verdict)))
         text = f"{change:+.0f}".replace("-", "\u2212") if abs(change) >= 0.5 else "0"
         ax.text(x, y, text, fontsize=size_pt, ha="center", va="center")
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
@@ -50,13 +50,13 @@ def heat(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
             ax.axvline(first - 0.5, color="white", linewidth=2.2)
 
 
-def _look(verdict: str) -> dict[str, Any]:
-    """Return how a verdict's cells and legend are drawn."""
+def _patch_style(verdict: str) -> dict[str, Any]:
+    """Return the colours and hatch of a verdict's cells and legend entry, as arguments of a patch."""
     return {"facecolor": COLOURS[verdict], "hatch": HATCHES.get(verdict, ""), "edgecolor": "white"}
 
 
 def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None:
-    """Write the conditions' names above a table of `heat`: levels upright, their axes above them."""
+    """Write the conditions' names above a `heat_map`: the rotated levels, and above them the axes."""
     columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
     levels = [TextPath((0, 0), level, size=size_pt).get_extents().width for _, level in columns]
     how: dict[str, Any] = {"textcoords": "offset points", "fontsize": size_pt, "ha": "center", "va": "bottom"}
@@ -69,29 +69,31 @@ def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None
 
 
 def _spans(columns: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
-    """Return each axis of some (axis, level) columns with the positions of its first and last column."""
+    """Return each axis of (axis, level) columns with the positions of its first and last column."""
     spans = [(axis, [at for at, _ in part]) for axis, part in groupby(enumerate(columns), lambda each: each[1][0])]
-    return [(axis, places[0], places[-1]) for axis, places in spans]
+    return [(axis, positions[0], positions[-1]) for axis, positions in spans]
 
 
-def patches(frame: pd.DataFrame) -> list[Patch]:
-    """Return the legend's patches for the verdicts in a table of `heat`."""
+def legend_patches(frame: pd.DataFrame) -> list[Patch]:
+    """Return the legend's patches for the verdicts in a `heat_map`."""
     shown = set(frame["verdict"])
-    return [Patch(label=words, **_look(verdict)) for verdict, words in WORDS.items() if verdict in shown]
+    return [Patch(label=words, **_patch_style(verdict)) for verdict, words in MEANINGS.items() if verdict in shown]
 
 
-def survival(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the results of each claim over all conditions; `frame` as from `sensitivity.verdicts`, with the reference.
+def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the results of each claim over all conditions, one row a claim and form of the rivals.
+
+    `frame` is as from `sensitivity.verdicts` and includes the reference.
 
     Returns:
-        One row a claim and form of the rivals: claim, form, paper_pct, change_pct (in the reference), conditions, the
+        Columns claim, form, paper_pct, change_pct (in the reference), conditions, the
         number of them with each verdict, the change and name of the worst one, those that fail, provenance.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):
         named = part.assign(condition=(part["axis"] + " " + part["level"]).str.strip())
         worst = named.nlargest(1, "change_pct")
-        counts = {verdict: int((part["verdict"] == verdict).sum()) for verdict in WORDS}
+        counts = {verdict: int((part["verdict"] == verdict).sum()) for verdict in MEANINGS}
         rows.append(
             {
                 "claim": claim,
@@ -109,16 +111,18 @@ def survival(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def across(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return, by (id, part), a sentence with the range of each claim over all conditions, for its note.
+def condition_ranges(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Return a sentence for the note of each claim, by (id, part): its range over all conditions.
 
-    `frame` is as from `sensitivity.verdicts`; the first form of the rivals counts.
+    `frame` is as from `sensitivity.verdicts`. Only the first form of the rivals is used.
     """
-    said = {}
+    sentences = {}
     for (id, part), rows in frame[frame["form"] == frame["form"].iloc[0]].groupby(["id", "part"], sort=False):
         ordered = rows.sort_values("change_pct", kind="stable")
         named = (ordered["axis"] + " " + ordered["level"]).str.strip().tolist()
         sizes = ordered["change_pct"].tolist()
         ends = [f"{sizes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
-        said[str(id), str(part)] = f"Over the {len(rows)} conditions of Fig. A31 it goes from {ends[0]} to {ends[1]}."
-    return said
+        sentences[str(id), str(part)] = (
+            f"Over the {len(rows)} conditions of Fig. A31 it goes from {ends[0]} to {ends[1]}."
+        )
+    return sentences

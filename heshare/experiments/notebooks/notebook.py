@@ -115,8 +115,8 @@ class Context:
         self._write_claim(row)
         return str(row["verdict"])
 
-    def because(self, id: str, part: str = "", *, why: str) -> None:
-        """Explain why a claim fails that another notebook evaluates; see `explain_failure`."""
+    def explain_failure(self, id: str, part: str = "", *, why: str) -> None:
+        """Explain why a claim fails that another notebook evaluates; see `claim_table.explain_failure`."""
         self._write_claim(claim_table.explain_failure(claim_table.paper_claims()[id, part], why, profile=self.profile))
 
     def _write_claim(self, row: dict[str, object]) -> None:

@@ -1,6 +1,6 @@
-"""Results of a live comparison: measured beside simulated values as tables and files, with a manifest.
+"""Results of a live comparison: tables and files of measured and simulated values, with a manifest.
 
-Also which of the paper's claims a live comparison on given GPUs tests, and which it leaves untested.
+One table has the claims of the paper that a comparison on the given GPUs tests, and those that it leaves untested.
 """
 
 import json
@@ -32,12 +32,12 @@ PAPER = frozenset({"T4", "V100", "A100"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a test of a claim on real GPUs needs.
+    """The policies, GPUs and rights that a test of a claim on real GPUs needs.
 
     Attributes:
-        policies: to run, by the names of the registry; without any, the recorded profiles of the GPUs test the claim.
-        gpus: the GPUs; none for a claim that no GPU can test.
-        clocks: the right to set SM clocks.
+        policies: names of the policies to run; if empty, the recorded profiles of the GPUs test the claim.
+        gpus: types of GPU; empty for a claim that no GPU can test.
+        clocks: whether SM clocks must be settable.
     """
 
     policies: tuple[str, ...] = ()
@@ -64,17 +64,17 @@ NEEDS: dict[str, Need] = {
     "O3": Need((_EN, "morak")),
     "O4": Need((_KNEE, "morak")),
 }
-"""By claim; those of other papers, about other systems, are not here."""
+"""By claim of the paper; claims of other papers about other systems are not included."""
 
 YES, ELSEWHERE, NO = "yes", "on other GPUs than the paper's", "no"
 
 
 def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, emulated: bool) -> pd.DataFrame:
-    """Return which claims a live comparison tests.
+    """Return a table of the claims that a live comparison tests or leaves untested.
 
     Args:
         gpus: the types of GPU.
-        policies: that were run.
+        policies: the policies that were run.
         clocks: whether clocks could be set.
         emulated: whether the GPUs were emulated stand-ins.
 
@@ -83,11 +83,13 @@ def coverage(gpus: Collection[str], policies: Collection[str], *, clocks: bool, 
     """
     claims = pd.DataFrame(list(paper_claims().values()))[["id", "where", "statement"]]
     claims = claims.drop_duplicates("id", ignore_index=True)
-    tested = [_judge(NEEDS.get(id), set(gpus), set(policies), clocks, emulated) for id in claims["id"]]
+    tested = [_tested_and_why(NEEDS.get(id), set(gpus), set(policies), clocks, emulated) for id in claims["id"]]
     return claims.assign(tested=[verdict for verdict, _ in tested], why=[why for _, why in tested])
 
 
-def _judge(need: Need | None, gpus: set[str], policies: set[str], clocks: bool, emulated: bool) -> tuple[str, str]:
+def _tested_and_why(
+    need: Need | None, gpus: set[str], policies: set[str], clocks: bool, emulated: bool
+) -> tuple[str, str]:
     if need is None:
         return NO, "about another system, which a live comparison does not run"
     if not need.gpus:
@@ -112,7 +114,7 @@ def untested_for_clocks(found: pd.DataFrame) -> list[str]:
 
 MANIFEST = "manifest.json"
 TABLES = ("comparison", "runs", "jobs", "claims")
-AIM_PCT = 10.0
+TARGET_PCT = 10.0
 """The largest acceptable difference between simulated and measured, %."""
 _QUANTITIES = {
     "average JCT (s)": "avg_jct_s",
@@ -124,7 +126,7 @@ _QUANTITIES = {
 
 @dataclass(frozen=True)
 class Results:
-    """A live comparison as it was written: its folder, its tables by name (`TABLES`), and its manifest."""
+    """The written results of a live comparison: its folder, its tables by name (`TABLES`), and its manifest."""
 
     folder: Path
     tables: dict[str, pd.DataFrame]
@@ -132,33 +134,33 @@ class Results:
 
     @property
     def kind(self) -> str:
-        """The provenance of its rows: `measured`, or `emulated` for emulated stand-ins."""
+        """The provenance of the rows: `measured`, or `emulated` for emulated stand-ins."""
         return "emulated" if self.manifest["stand_in"] else "measured"
 
     @property
     def rows(self) -> dict[str, int]:
-        """The number of rows with values of each provenance: each row has one run and simulations."""
+        """The number of rows with values of each provenance; each row has both a run's and simulated values."""
         return dict.fromkeys(("emulated", self.kind), len(self.tables["comparison"]))
 
     @property
     def label(self) -> str:
-        """The name in captions."""
+        """The name of the comparison in captions."""
         gpus = "stand-ins for the NVML library and the GPU, real processes" if self.manifest["stand_in"] else "real"
         return f"{self.manifest['cluster']} ({gpus})"
 
 
 def comparison(trial: LiveComparison) -> pd.DataFrame:
-    """Return measured beside simulated values, one row a policy and quantity.
+    """Return measured and simulated values, one row a policy and quantity.
 
     Returns:
         Columns policy, title, quantity, measured, then for each device model its value and its error, % of the
         measured one, such as fitted and fitted_error_pct.
     """
     rows = []
-    for policy, seen in trial.measured.items():
+    for policy, outcome in trial.measured.items():
         for quantity, name in _QUANTITIES.items():
             row: dict[str, object] = {"policy": policy, "title": title(policy), "quantity": quantity}
-            row["measured"] = found = float(getattr(seen, name))
+            row["measured"] = found = float(getattr(outcome, name))
             for model in DEVICE_MODELS:
                 simulated = float(getattr(trial.simulated[model][policy], name))
                 row |= {model: simulated, f"{model}_error_pct": 100.0 * (simulated / found - 1.0)}
@@ -169,21 +171,21 @@ def comparison(trial: LiveComparison) -> pd.DataFrame:
 def runs(trial: LiveComparison) -> pd.DataFrame:
     """Return planning, loading, attempts and clocks of each policy's run."""
     rows = []
-    for policy, seen in trial.measured.items():
+    for policy, outcome in trial.measured.items():
         fitted = trial.simulated["fitted"][policy]
         rows.append(
             {
                 "policy": policy,
-                "tasks": len(seen.jobs),
-                "attempts": int(seen.jobs["attempts"].sum()),
-                "before_first_start_s": seen.before_s,
+                "tasks": len(outcome.jobs),
+                "attempts": int(outcome.jobs["attempts"].sum()),
+                "before_first_start_s": outcome.before_s,
                 "simulator_planning_s": fitted.planning_s,
-                "longest_loading_s": float(seen.jobs["loading_s"].max()),
-                "mean_loading_s": float(seen.jobs["loading_s"].mean()),
-                "sm_mhz": float(seen.jobs["sm_mhz"].mean()),
-                "sharing": "+".join(sorted(set(seen.sharing))),
-                "limits": "+".join(seen.limits),
-                "notes": " ".join(seen.notes),
+                "longest_loading_s": float(outcome.jobs["loading_s"].max()),
+                "mean_loading_s": float(outcome.jobs["loading_s"].mean()),
+                "sm_mhz": float(outcome.jobs["sm_mhz"].mean()),
+                "sharing": "+".join(sorted(set(outcome.sharing))),
+                "limits": "+".join(outcome.limits),
+                "notes": " ".join(outcome.notes),
             }
         )
     return pd.DataFrame(rows)
@@ -192,8 +194,9 @@ def runs(trial: LiveComparison) -> pd.DataFrame:
 def jobs(trial: LiveComparison) -> pd.DataFrame:
     """Return the JCT of every job, measured and simulated: one row a policy and job."""
     parts = []
-    for policy, seen in trial.measured.items():
-        measured = seen.jobs.assign(task=seen.jobs["job"].str.removeprefix(JOB_PREFIX).astype(int)).sort_values("task")
+    for policy, outcome in trial.measured.items():
+        numbers = outcome.jobs["job"].str.removeprefix(JOB_PREFIX).astype(int)
+        measured = outcome.jobs.assign(task=numbers).sort_values("task")
         tasks = [trial.tasks[task] for task in measured["task"]]
         frame = pd.DataFrame(
             {
@@ -215,14 +218,14 @@ def jobs(trial: LiveComparison) -> pd.DataFrame:
 
 
 def label(trial: LiveComparison) -> str:
-    """Return the name of the results' folder: the cluster, and whether its GPUs were stand-ins."""
+    """Return the name of the results' folder: the cluster, with a prefix if its GPUs were stand-ins."""
     return ("stand-in-" if trial.emulated else "") + str(cluster_of(trial.gpus)).replace(",", "-")
 
 
 def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Results:
-    """Write a comparison into `out/<label>`, all tables and the manifest that holds their checksums.
+    """Write the tables of a comparison, and the manifest with their checksums, into the folder `out/<label>`.
 
-    `record` is the folder with the profiles that were recorded for it, `command` the command line for the manifest.
+    `record` is the folder of the profiles that were recorded for it; `command` is the command line for the manifest.
     """
     folder = out / label(trial)
     shutil.rmtree(folder, ignore_errors=True)
@@ -238,21 +241,21 @@ def write(trial: LiveComparison, out: Path, record: Path, *, command: str) -> Re
         files.write_text(folder / f"{name}.csv", tables.to_csv(table))
     files.write_text(folder / JOBS, job_file_text(trial.tasks))
     if not trial.emulated:
-        # The profile of a stand-in must never be found among the records of GPUs.
+        # The profile of a stand-in must not be read as the record of a GPU.
         for path in sorted(record.glob(f"*/{RECORD_MANIFEST}")):
             for one in (path, path.with_name("profile.csv")):
                 files.write_text(folder / "profiles" / path.parent.name / one.name, one.read_text(encoding="utf-8"))
     kept = sorted(path for path in folder.rglob("*") if path.is_file())
-    said = _manifest(trial, command) | {
+    manifest = _manifest(trial, command) | {
         "claims_untested_for_clocks": untested_for_clocks(made["claims"]),
         "files": {path.relative_to(folder).as_posix(): files.sha256(path) for path in kept},
     }
-    files.write_text(folder / MANIFEST, json.dumps(said, indent=2, ensure_ascii=False, default=_plain) + "\n")
+    files.write_text(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False, default=_plain) + "\n")
     return read(folder)
 
 
 def read(where: str | Path) -> Results:
-    """Read results by the name of their folder below `data/live`, or by a path.
+    """Return results, read by the name of their folder below `data/live` or by a path.
 
     Raises:
         InputError: there are none, or a file was changed after it was written.
@@ -268,8 +271,8 @@ def read(where: str | Path) -> Results:
             file=path,
             column="results",
         )
-    said = json.loads(path.read_text(encoding="utf-8"))
-    for name, expected in said["files"].items():
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    for name, expected in manifest["files"].items():
         if not (folder / name).is_file() or files.sha256(folder / name) != expected:
             raise InputError(
                 "a file that was changed after it was written",
@@ -277,7 +280,9 @@ def read(where: str | Path) -> Results:
                 "Restore it, or run `make live` again.",
                 file=folder / name,
             )
-    return Results(folder, {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=True) for name in TABLES}, said)
+    return Results(
+        folder, {name: pd.read_csv(folder / f"{name}.csv", keep_default_na=True) for name in TABLES}, manifest
+    )
 
 
 def worst(found: pd.DataFrame, model: str, quantity: str) -> float:
@@ -305,7 +310,7 @@ def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
 
 
 def _facts(card: LiveGpu) -> dict[str, Any]:
-    """Return a card's properties but those of sharing, which the runs record."""
+    """Return a card's properties without those of sharing, which are recorded with the runs."""
     facts = {name: value for name, value in card.facts.items() if not name.startswith("sharing")}
     return {"gpu": card.gpu.name, "clocks_set": card.clocks, **facts}
 

@@ -1,4 +1,4 @@
-"""Recorded GPUs beside the emulated ones: the parts of Figs. 1 to 4 and Tables II and V that a record contains."""
+"""Results of recorded GPUs, drawn beside the emulated ones: parts of Figs. 1 to 4 and of Tables II and V."""
 
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
@@ -20,20 +20,20 @@ from heshare.world.catalogue import gpu as card
 from heshare.world.catalogue import model, models
 
 ENOUGH, ENOUGH_WORKLOADS = 50, 5
-"""Samples and workloads below which a record is too small to train predictors on."""
+"""The least numbers of samples and workloads of a record that predictors are trained on."""
 
 
-def labelled(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataFrame:
-    """Return a frame to draw: measured GPUs are marked in its column `gpu`, such as `H100 (measured)`.
+def mark_measured(frame: pd.DataFrame, *, all_of_them: bool = False) -> pd.DataFrame:
+    """Return a frame with measured GPUs marked in its column `gpu`, such as `H100 (measured)`.
 
-    With `all_of_them` the others are marked too, such as `A100 (emulated)`.
+    With `all_of_them` the emulated GPUs are marked too, such as `A100 (emulated)`.
     """
     kinds = zip(frame["gpu"], frame["provenance"], strict=True)
     return frame.assign(gpu=[f"{gpu} ({kind})" if all_of_them or kind == "measured" else gpu for gpu, kind in kinds])
 
 
-def beside(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the measured rows after the emulated ones; the emulated ones alone where nothing was measured."""
+def append_measured(emulated: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Return the emulated rows followed by the measured ones, if there are any."""
     return emulated if measured.empty else pd.concat([emulated, measured], ignore_index=True)
 
 
@@ -105,30 +105,32 @@ def pairs(
     return pd.DataFrame(rows)
 
 
-def said(records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: str, shared: bool = False) -> str:
-    """Return the end of a caption: how much of a figure each record contains; empty without records.
+def coverage_text(
+    records: Sequence[Recording], frame: pd.DataFrame, *, of: int, what: str, shared: bool = False
+) -> str:
+    """Return the end of a caption with the part of the figure that each record covers; empty without records.
 
     Args:
         records: the recorded GPUs.
         frame: the figure's rows.
-        of: number of rows of a complete GPU.
-        what: a word for the rows, such as `workloads`.
+        of: the number of rows of a complete record.
+        what: the name of the rows, such as `workloads`.
         shared: whether tasks share the GPU in the figure.
     """
     parts = []
     for one in records:
-        held = 0 if frame.empty else int(((frame["gpu"] == one.gpu) & (frame["provenance"] == "measured")).sum())
-        rest = "" if held >= of else ", the rest is not in the record and left out"
+        covered = 0 if frame.empty else int(((frame["gpu"] == one.gpu) & (frame["provenance"] == "measured")).sum())
+        rest = "" if covered >= of else ", the rest is not in the record and left out"
         turns = "; without MPS, the tasks took turns" if shared and one.sharing == "time-slice" else ""
-        parts.append(f" {one.label}: {held} of {of} {what}{rest}{turns}.")
+        parts.append(f" {one.label}: {covered} of {of} {what}{rest}{turns}.")
     return "".join(parts)
 
 
-def covered(one: Recording) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a record whose tasks were all recorded alone too, and a sentence on what is left out.
+def trainable_rows(one: Recording) -> tuple[pd.DataFrame, str]:
+    """Return the rows of a record that predictors can be trained on, and a sentence on the rows left out.
 
-    A predictor's features of a task are measured while it runs alone. A record that is too small to train on gives no
-    rows.
+    All tasks of such a row were also recorded alone, because a task's features are measured while it runs alone. A
+    record that is too small has no such rows.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelledUtilisationWarning)
@@ -140,12 +142,12 @@ def covered(one: Recording) -> tuple[pd.DataFrame, str]:
     gone = len(one.table) - len(kept)
     lost = f", {gone} rows left out whose tasks were not all recorded alone" if gone else ""
     holes = [name for name in UTILISATIONS if kept[name].isna().any()]
-    stood = f"; not measured, the device model's values stand in: {', '.join(holes)}" if holes else ""
-    return kept, f" {one.label}: {len(samples)} samples{lost}{stood}."
+    modelled = f"; not measured, the device model's values stand in: {', '.join(holes)}" if holes else ""
+    return kept, f" {one.label}: {len(samples)} samples{lost}{modelled}."
 
 
 def samples(tables: Sequence[pd.DataFrame], thin: int = 1) -> list[Samples]:
-    """Return the training samples of the records: all recorded GPUs as one set, every `thin`-th row; none without."""
+    """Return every `thin`-th training sample of all records as one set; an empty list without records."""
     if not tables:
         return []
     with warnings.catch_warnings():
@@ -168,7 +170,7 @@ def feature_ranges(features: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> p
 
 
 def inventory(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return the contents of profile tables: one row a table, and one that says so if no GPU was recorded.
+    """Return the contents of profile tables, one row a table; an extra row has a note if no GPU was recorded.
 
     Returns:
         Columns gpu, provenance, rows, workloads, alone, shares, clocks, pairs, larger_sets, repeated (settings), note.
@@ -202,5 +204,5 @@ def _contents(table: pd.DataFrame) -> dict[str, object]:
 
 
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows in FP32 and eager execution, as in the figures."""
+    """Return the rows in FP32 and eager execution, which the figures show."""
     return table[(table["precision"] == "fp32") & (table["engine"] == "eager") & table["workload"].isin(list(models()))]

@@ -1,4 +1,4 @@
-"""Figs. 8 to 11: average JCT and energy over GPU mixes, loads and numbers of tasks; and the growth of planning time."""
+"""Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11), and growth of planning time."""
 
 from collections.abc import Iterable, Sequence
 from time import perf_counter
@@ -21,8 +21,8 @@ from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
 
 _UNITS = {variants.JCT: (1e3, "Average JCT (1000 s)"), variants.ENERGY: (1e6, "Energy (MJ)")}
-DRAWN_NOT = ("HeShare+ JCT-opt", "HeShare+ En-opt")
-"""Titles that are in the tables only, to keep the bars apart."""
+NOT_DRAWN = ("HeShare+ JCT-opt", "HeShare+ En-opt")
+"""Titles that are only in the tables, to leave space between the bars."""
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
@@ -42,10 +42,10 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
 def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str, group: str) -> None:
     """Draw bars of one metric: a panel for each value of `panel`, a group for each of `group`, a bar for each policy.
 
-    `frame` is as from `medians`; the titles `DRAWN_NOT` are left out. `metric` is `avg_jct_s` or `energy_active_j`.
+    `frame` is as from `medians`; the titles `NOT_DRAWN` are left out. `metric` is `avg_jct_s` or `energy_active_j`.
     """
     unit, label = _UNITS[metric]
-    part = frame[(frame["metric"] == metric) & ~frame["title"].isin(DRAWN_NOT)]
+    part = frame[(frame["metric"] == metric) & ~frame["title"].isin(NOT_DRAWN)]
     part = part.assign(**{name: part[name] / unit for name in ("median", "low", "high")})
     shown = list(axes)
     for ax, (title, rows) in zip(shown, part.groupby(panel, sort=False), strict=True):
@@ -56,9 +56,10 @@ def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str
 
 
 def planning(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return what planning adds to average JCT: nothing starts before the plan exists, so every task waits for it.
+    """Return the time that planning adds to average JCT.
 
-    For an online controller, which also decides while tasks run, it is an upper bound.
+    No task starts before the plan is ready, so every task waits for it. For an online controller, which also decides
+    while tasks run, this is an upper bound.
 
     Args:
         runs: one row a world, repetition and policy, with `planning_s`; tasks arrive at once.
@@ -76,15 +77,15 @@ def planning(runs: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def between(
+def own_plan_claim(
     runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator, why: str
 ) -> dict[str, Any]:
-    """Return the arguments of a claim on two of HeShare's own plans, by title, paired by world and seed.
+    """Return the arguments of a claim that compares two of HeShare's own plans, paired by world and seed.
 
-    `runs` is as in `variants.between`; `why` ends the note.
+    `ours` and `theirs` are titles. `runs` is as in `variants.median_change`; `why` ends the note.
     """
     other = variants.ENERGY if metric == variants.JCT else variants.JCT
-    found, beside = (variants.between(runs, ours, theirs, name, rng) for name in (metric, other))
+    found, beside = (variants.median_change(runs, ours, theirs, name, rng) for name in (metric, other))
     word = "average JCT" if metric == variants.ENERGY else "energy"
     return found.claim_arguments(
         f"Paired by world and seed, active account; {word} beside it {beside.value:+.0f} % "
@@ -93,9 +94,9 @@ def between(
 
 
 def front_width(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """Return, as a sentence, how far HeShare's two ends are apart: the most that any plan between them could gain."""
-    energy = variants.between(runs, "En-opt", "JCT-opt", variants.ENERGY, rng).value
-    jct = variants.between(runs, "JCT-opt", "En-opt", variants.JCT, rng).value
+    """Return a sentence with the distance between the ends of HeShare's front, the most that a plan can gain."""
+    energy = variants.median_change(runs, "En-opt", "JCT-opt", variants.ENERGY, rng).value
+    jct = variants.median_change(runs, "JCT-opt", "En-opt", variants.JCT, rng).value
     return f"The whole front, end to end, is {energy:+.0f} % in energy and {jct:+.0f} % in average JCT when run."
 
 
@@ -110,11 +111,11 @@ def both_rivals(table: pd.DataFrame, ours: str, metric: str) -> dict[str, Any]:
 
 UNITS = {"T4": 4, "V100": 2, "A100": 2}
 TASKS = 60
-"""Tasks for each such unit of 8 GPUs."""
+"""Number of tasks for each unit of 8 GPUs (`UNITS`)."""
 
 
 def cluster_for(tasks: int) -> Cluster:
-    """Return GPUs in the proportions of `UNITS` for a number of tasks; 10,000 tasks get 1,000 GPUs."""
+    """Return a cluster in the proportions of `UNITS` for a number of tasks; 10,000 tasks have 1,000 GPUs."""
     units = 125 if tasks == 10_000 else max(1, tasks // TASKS)
     return Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNITS.items()))
 
@@ -128,22 +129,22 @@ def study(
     timed: bool = True,
     warm: bool = True,
 ) -> pd.DataFrame:
-    """Plan task sets of several sizes with HeShare+.
+    """Return the times and front sizes of planning task sets of several sizes with HeShare+.
 
     Args:
         sizes: numbers of tasks.
-        predictor: its tables are filled before the search and timed apart.
-        seed: of the task sets and the search.
+        predictor: the predictor; its tables are filled before the search and timed separately.
+        seed: the seed of the task sets and the search.
         effort: settings of the search.
         timed: whether to report times, which differ from run to run.
-        warm: whether to search once before, unreported, so that compiling is in no row.
+        warm: whether to search once before, unreported, so that no row includes compilation.
 
     Returns:
         One row a size: `tasks`, `gpus`, `points` of the front, `predictor_rows` of the tables and, if timed,
         `tables_s` and `search_s`.
     """
     rows = []
-    for place, size in enumerate([*sizes[: int(warm)], *sizes]):
+    for index, size in enumerate([*sizes[: int(warm)], *sizes]):
         cluster, calls, start_s = cluster_for(size), predictor.calls, perf_counter()
         tasks = draw(size, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
         costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor, effort.choices)
@@ -154,7 +155,7 @@ def study(
         front = search.front()
         row = {"tasks": size, "gpus": len(cluster), "points": len(front), "predictor_rows": predictor.calls - calls}
         times_s = {"tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s} if timed else {}
-        rows += [{**row, **times_s}] if place >= int(warm) else []
+        rows += [{**row, **times_s}] if index >= int(warm) else []
     return pd.DataFrame(rows)
 
 

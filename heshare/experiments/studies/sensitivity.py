@@ -1,8 +1,8 @@
-"""Sensitivity of the claims: each comparison with the rivals again, in worlds that differ in one thing.
+"""Sensitivity of the claims: the comparisons with the rivals repeated under conditions that differ in one thing.
 
-A `Condition` changes one thing for all systems (the GPUs, the tasks) or the rivals' power cap or latency limit. A
-`MeasuredPlace` is where some of the claims are measured: the mix of Fig. 6, the loads of Figs. 8 and 9, the single
-kinds of GPU of Figs. 10 and 11.
+A `Condition` changes one thing for all systems (the GPUs, the tasks), or the rivals' power cap or latency limit. A
+`ClaimSetting` has the cluster and tasks of some of the claims: the mix of Fig. 6, the loads of Figs. 8 and 9, the
+single kinds of GPU of Figs. 10 and 11.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,16 +83,16 @@ CONDITIONS: Sequence[Condition] = (
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPlace:
-    """Where some claims are measured.
+class ClaimSetting:
+    """The cluster, tasks and policies with which some claims are measured.
 
     Attributes:
-        name: of the place.
+        name: the setting's name.
         cluster: the GPUs.
         tasks: number of tasks.
         loads: load classes; claims are over all of them.
-        plans: titles of ours that are measured there.
-        forms: of the rivals; where all GPUs are alike, only the paper's placement.
+        plans: titles of our policies.
+        forms: the rivals' forms; where all GPUs are alike, only the paper's placement.
     """
 
     name: str
@@ -105,20 +105,20 @@ class MeasuredPlace:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number of a claim: the place, the two sides of the comparison, and the metric.
+    """One number of a claim: its setting, the two sides of the comparison, and the metric.
 
     Attributes:
-        id: of the claim; `+` for HeShare+ against the better rival, which is not in the paper.
+        id: the claim's id; `+` for HeShare+ against the better rival, which is not in the paper.
         part: which of the claim's numbers.
-        place: name of the place.
+        setting: the name of a `ClaimSetting`, or `single` for those of single kinds together.
         ours: the title of our policy.
-        rivals: of several, the one with the smallest gain counts.
+        rivals: the rivals; of several, the one over which the gain is smallest.
         metric: `energy_active_j` or `avg_jct_s`.
     """
 
     id: str
     part: str
-    place: str
+    setting: str
     ours: str
     rivals: tuple[str, ...]
     metric: str
@@ -128,7 +128,7 @@ class Measure:
         """The label in a figure."""
         what = "energy" if self.metric == ENERGY else "JCT"
         against = " and ".join(rival.replace("mu-Serve", "μ-Serve") for rival in self.rivals)
-        where = f" on {self.place}" if self.id.startswith("O") and self.id != "O4" else ""
+        where = f" on {self.setting}" if self.id.startswith("O") and self.id != "O4" else ""
         return f"{'' if self.id == '+' else self.id + ' '}{self.ours} against {against}{where}: {what}"
 
 
@@ -156,7 +156,7 @@ MEASURES: Sequence[Measure] = (
 
 
 def conditions(axes: Sequence[str]) -> list[Condition]:
-    """Return the reference, and the conditions that differ from it in one of `axes`.
+    """Return the reference condition and those that differ from it in one of `axes`.
 
     Raises:
         InputError: there is no such axis.
@@ -168,24 +168,24 @@ def conditions(axes: Sequence[str]) -> list[Condition]:
     return [each for each in CONDITIONS if each.axis in ("", *axes)]
 
 
-def places(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[MeasuredPlace, ...]:
-    """Return the places of all measures.
+def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[ClaimSetting, ...]:
+    """Return the settings of all measures.
 
     Args:
         cluster: the mix of GPUs.
-        tasks: tasks on it.
+        tasks: number of tasks on it.
         loads: load classes of G1 and G2.
-        single: tasks on two GPUs of one kind.
+        single: number of tasks on two GPUs of one kind.
     """
     return (
-        MeasuredPlace(MIX, cluster, tasks, ("mixed",), ("Trade-off", PLUS)),
-        MeasuredPlace(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
-        *(MeasuredPlace(kind, f"2x{kind}", single, ("mixed",), tuple(PLANS), (PAPER,)) for kind in KINDS),
+        ClaimSetting(MIX, cluster, tasks, ("mixed",), ("Trade-off", PLUS)),
+        ClaimSetting(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
+        *(ClaimSetting(kind, f"2x{kind}", single, ("mixed",), tuple(PLANS), (PAPER,)) for kind in KINDS),
     )
 
 
 def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict[tuple[str, str], str]:
-    """Return the policy of each rival in each of the forms under a condition, by (form, rival)."""
+    """Return the policy of each rival in each form, by (form, rival), under a condition."""
     own = {MORAK: {"cap": condition.cap, "limit": condition.limit}, MU_SERVE: {"limit": condition.limit}}
     ends = {PAPER: "", PLACED: ":heshare-placement"}
     found = {}
@@ -196,7 +196,7 @@ def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict
 
 
 def runs(
-    place: MeasuredPlace,
+    setting: ClaimSetting,
     condition: Condition,
     *,
     seed: int,
@@ -204,29 +204,29 @@ def runs(
     interval_s: float,
     folder: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Run all systems at a place under a condition.
+    """Return the runs of all systems in a setting under a condition.
 
     Args:
-        place: the cluster, tasks and policies.
+        setting: the cluster, tasks and policies.
         condition: what differs from the reference.
-        seed: of all repetitions.
+        seed: the seed of all repetitions.
         seeds: number of repetitions.
-        interval_s: mean time between two arrivals, where tasks do not arrive at once, s.
-        folder: for finished runs.
+        interval_s: mean time between two arrivals, s, where tasks do not arrive at once.
+        folder: the folder of finished runs.
 
     Returns:
-        One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Plans of ours
-        have no form; `BETTER` has at each metric the better rival's value.
+        One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Our plans have
+        no form. `BETTER` has the better rival's value of each metric.
     """
-    known = {**PLANS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
-    policies = {("", title): known[title] for title in place.plans} | rivals(condition, place.forms)
-    there = {gpu.name for gpu in Cluster.parse(place.cluster).kinds}
-    changed = condition.world if condition.world and there & set(worlds.WORLDS[condition.world][0]) else ""
+    plans = {**PLANS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
+    policies = {("", title): plans[title] for title in setting.plans} | rivals(condition, setting.forms)
+    gpus = {gpu.name for gpu in Cluster.parse(setting.cluster).kinds}
+    changed = condition.world if condition.world and gpus & set(worlds.WORLDS[condition.world][0]) else ""
     grid = Grid(
         policies=tuple(policies.values()),
-        clusters=(place.cluster,),
-        tasks=(max(round(condition.scale * place.tasks), 1),),
-        loads=place.loads,
+        clusters=(setting.cluster,),
+        tasks=(max(round(condition.scale * setting.tasks), 1),),
+        loads=setting.loads,
         arrivals=(condition.arrivals,),
         intervals_s=(interval_s,),
         predictors=(_named("predictor", changed) or resolve.PAPER,),
@@ -238,7 +238,7 @@ def runs(
     found = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
     forms, titles = zip(*policies, strict=True)
     count = len(found) // len(policies)
-    named = found.assign(world=place.name + " " + found["load"], form=forms * count, title=titles * count)
+    named = found.assign(world=setting.name + " " + found["load"], form=forms * count, title=titles * count)
     kept = named[["world", "repetition", "form", "title", ENERGY, JCT]]
     theirs = kept[kept["form"] != ""]
     better = theirs.groupby(["world", "repetition", "form"], sort=False)[[ENERGY, JCT]].min().reset_index()
@@ -253,7 +253,7 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
     """Return the verdict on every claim under one condition, with the rivals in both forms.
 
     Args:
-        found: the runs of each place, as from `runs`, by its name.
+        found: the runs of each setting, as from `runs`, by its name.
         condition: the condition.
         rng: random numbers of the bootstrap.
 
@@ -266,11 +266,12 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
     for measure in MEASURES:
-        part = single if measure.place == "single" else found[measure.place]
+        part = single if measure.setting == "single" else found[measure.setting]
         for form in [form for form in (PAPER, PLACED) if (part["form"] == form).any()]:
             here = part[part["form"].isin(["", form])]
             sizes = {
-                rival: variants.between(here, measure.ours, rival, measure.metric, rng) for rival in measure.rivals
+                rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)
+                for rival in measure.rivals
             }
             rival = max(sizes, key=lambda name: sizes[name].value)
             rows.append(_row(measure, condition, form, rival, sizes[rival]))

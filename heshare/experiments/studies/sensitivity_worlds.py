@@ -1,7 +1,8 @@
-"""Other worlds for the sensitivity study: devices, predictors and task sets that differ from the calibrated ones.
+"""Worlds of the sensitivity study: devices, predictors and task sets that differ from the calibrated ones.
 
-A world is named by text, as in `heshare.experiments.sweeps.resolve`. Where the GPUs differ, every policy uses a forest
-that was trained on a profile of those GPUs, recorded as the shipped ones were, but with one visit to each setting.
+A world is referred to by name, as in `heshare.experiments.sweeps.resolve`. Where the GPUs differ, every policy uses a
+forest that was trained on a profile of those GPUs. The profile is recorded like the shipped ones, but with one visit to
+each setting.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,19 +43,19 @@ T4_IDLE_W, T4_V_MIN = (15.0, 20.0, 27.0), (0.72, 0.80, 0.88)
 IDLE_W: Mapping[str, tuple[float, float]] = {"V100": (21.25, 30.0), "A100": (52.7, 74.4)}
 """Low and high idle power, W: the ranges of data/calibration/constants.csv."""
 A100_DYNAMIC_W = (168.1, 291.0)
-"""Quartiles of the A100's dynamic power over busy codes, W; no inference was among them (constants.csv)."""
+"""Quartiles of the A100's dynamic power over busy programs, W; none of them is an inference (constants.csv)."""
 PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
-"""Samples of a GPU."""
+"""Number of samples of a GPU."""
 BURST = 4
-"""Tasks of a burst."""
+"""Number of tasks in a burst."""
 HEAVY_SIGMA = 1.5
 """Standard deviation of the logarithm of the heavy-tailed durations."""
 
 
-def moved(model: str, sign: int) -> Constants:
-    """Return constants with a model slower on T4 and V100 and faster on the A100 by each time's standard uncertainty.
+def with_shifted_times(model: str, sign: int) -> Constants:
+    """Return constants in which a model's times are shifted by their standard uncertainty.
 
-    `sign` is 1, or -1 for the reverse.
+    With `sign` 1 it is slower on T4 and V100 and faster on the A100; with -1 it is the reverse.
     """
     known = default()
     off = {gpu: 1 + known.timing[gpu, "eager", model].uncertainty for gpu in GPUS}
@@ -85,14 +86,14 @@ def _idle(end: int) -> Constants:
 WORLDS: Mapping[str, tuple[tuple[str, ...], Callable[[], Constants]]] = {
     "idle-low": (GPUS, lambda: _idle(0)),
     "idle-high": (GPUS, lambda: _idle(1)),
-    "gpt2-apart": (GPUS, lambda: moved("gpt2", 1)),
-    "gpt2-close": (GPUS, lambda: moved("gpt2", -1)),
+    "gpt2-apart": (GPUS, lambda: with_shifted_times("gpt2", 1)),
+    "gpt2-close": (GPUS, lambda: with_shifted_times("gpt2", -1)),
     "t4-low": (("T4",), lambda: _t4(T4_IDLE_W[0], T4_V_MIN[0])),
     "t4-high": (("T4",), lambda: _t4(T4_IDLE_W[2], T4_V_MIN[2])),
     "a100-low": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[0])),
     "a100-high": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[1])),
 }
-"""The GPUs that each world changes, and its constants."""
+"""By name: the GPUs that the world changes, and its constants."""
 
 
 @cache
@@ -113,7 +114,7 @@ def devices(world: str, cluster: Cluster) -> Sequence[Device]:
 
 
 def predictor(world: str) -> ForestPredictor:
-    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of it."""
+    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of the world."""
     return ForestPredictor(*_trained(world))
 
 
@@ -126,13 +127,13 @@ def _trained(world: str) -> tuple[Forest, ReferenceFeatures]:
 
 
 def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
-    """Record a profile of a GPU with other constants: references and samples, one visit each.
+    """Return a recorded profile of a GPU with given constants: references and samples, one visit each.
 
     Args:
-        gpu: its name.
-        known: the constants.
+        gpu: the GPU's name.
+        known: the device constants.
         points: the samples; by default as many as the shipped profiles have, by the same design.
-        seed: of the design, of the order and of the repeat noise.
+        seed: the seed of the design, the order and the repeat noise.
     """
     card = catalogue.gpu(gpu)
     settings, noise = (np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), what])) for what in (0, 1))
@@ -143,13 +144,13 @@ def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *
 
 
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
-    """Draw a task set that differs from the recipe's of the same random state in one thing.
+    """Return a task set that differs in one thing from the recipe's for the same random state.
 
     Args:
         kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
             has the mean duration), `heavy` (log-normal durations of the same mean), or `bursts` (tasks arrive four at
             a time).
-        n: how many tasks.
+        n: number of tasks.
         rng: the source of randomness.
         how: the other arguments of `heshare.devices.task_sizes.draw`.
 
@@ -174,12 +175,12 @@ def _without_gpt2(kind: str, n: int, rng: np.random.Generator, how: Mapping[str,
 
 
 def durations_s(kind: str) -> FloatArray:
-    """Return as many durations as Helios' percentiles, with their mean, s: all `alike`, or `heavy`-tailed."""
+    """Return durations, s, all `alike` or `heavy`-tailed; their number and mean are those of Helios' percentiles."""
     mean_s = helios_durations_s().mean()
     if kind == "alike":
         return np.full(PERCENTILES, mean_s)
-    places = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
-    drawn = np.exp(HEAVY_SIGMA * np.asarray(ndtri(places), dtype=np.float64))
+    quantiles = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
+    drawn = np.exp(HEAVY_SIGMA * np.asarray(ndtri(quantiles), dtype=np.float64))
     return np.asarray(drawn * (mean_s / drawn.mean()))
 
 

@@ -1,6 +1,6 @@
 """Comparison of variants: rivals in three forms, HeShare with one part removed, HeShare+ at equal energy or JCT.
 
-A rival's forms are that of the paper, with HeShare's placement, and at its own best setting of a sweep.
+The forms of a rival are the one of the paper, the one with HeShare's placement, and its own best setting in a sweep.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,20 +33,20 @@ from heshare.world.task import Task
 
 PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
 RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
-"""The rivals as claims call them, and their names in the registry."""
+"""Names of the rivals in the registry, by their names in claims."""
 ENERGY, JCT, CLUSTER = "energy_active_j", "avg_jct_s", "energy_cluster_j"
 METRICS = (ENERGY, JCT, CLUSTER)
-"""Energy of the active account, average JCT, energy of the cluster account."""
+"""Energy (active account), average JCT, energy (cluster account)."""
 _WORDS = {ENERGY: "energy", JCT: "average JCT"}
 _CHANGE = ("change_pct", "low_pct", "high_pct")
 
 
 def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[float]) -> list[str]:
-    """Return every policy of the sweep: both rivals as they are and with HeShare's placement, at every setting.
+    """Return the policies of the sweep: both rivals, with their own and with HeShare's placement, at every setting.
 
     Args:
         limits: latency limits of mu-Serve, multiples of the time alone.
-        shares: tasks at once of Morak.
+        shares: numbers of tasks that Morak runs at once on a GPU.
         caps: power caps of Morak, shares of the TDP.
 
     Returns:
@@ -60,22 +60,22 @@ def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[floa
 
 
 def other_seed(seed: int) -> int:
-    """Return a seed for choosing settings: no repetition of it shares a random stream with one of `seed`."""
+    """Return a seed with which settings are chosen; its repetitions share no random stream with those of `seed`."""
     return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
 
 
 def best_setting(runs: pd.DataFrame, rival: str) -> str:
-    """Return the policy of a rival with the least median of energy times average JCT; the first one of equals.
+    """Return the policy of a rival with the least median of energy times average JCT, the first of several.
 
-    `runs` has one row a repetition and policy, of other task sets than those of the comparison (`other_seed`).
+    `runs` has one row a repetition and policy. Its task sets are not those of the comparison (`other_seed`).
     """
-    mine = runs[runs["policy"].str.match(rf"{RIVALS[rival]}(\W|$)")]
-    product_js = mine[ENERGY] * mine[JCT]
-    return str(product_js.groupby(mine["policy"], sort=False).median().idxmin())
+    of_rival = runs[runs["policy"].str.match(rf"{RIVALS[rival]}(\W|$)")]
+    product_js = of_rival[ENERGY] * of_rival[JCT]
+    return str(product_js.groupby(of_rival["policy"], sort=False).median().idxmin())
 
 
 def rival_forms(rival: str, at_best: str) -> dict[str, str]:
-    """Return the policy of each form of a rival; `at_best` is the one at its own best setting (`best_setting`)."""
+    """Return the policy of each form of a rival; `at_best` is its policy at its own best setting (`best_setting`)."""
     name = RIVALS[rival]
     return {PAPER: name, PLACED: f"{name}:heshare-placement", BEST: registry.canonical(at_best)}
 
@@ -83,7 +83,7 @@ def rival_forms(rival: str, at_best: str) -> dict[str, str]:
 def changes(
     runs: pd.DataFrame, forms: Mapping[str, Mapping[str, str]], ours: Sequence[str], rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Compare energy (both accounts) and average JCT of our policies with every form of every rival, paired by seed.
+    """Return changes of energy (both accounts) and average JCT of our policies against every form of every rival.
 
     Args:
         runs: one row a world, repetition and policy; a column `world` names the world where there are several.
@@ -92,19 +92,22 @@ def changes(
         rng: random numbers of the bootstrap.
 
     Returns:
-        One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance.
+        One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance. Changes are
+        paired by seed.
     """
     rows = []
     for metric, title, (rival, each) in product(METRICS, ours, forms.items()):
         for form, policy in each.items():
             theirs = registry.title(policy)
             row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
-            rows.append({**row, **between(runs, title, theirs, metric, rng).columns(*_CHANGE)})
+            rows.append({**row, **median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def between(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator) -> ConfidenceInterval:
-    """Return by how many percent a metric of `ours` differs from that of `theirs`, both by title.
+def median_change(
+    runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator
+) -> ConfidenceInterval:
+    """Return the median change, %, of a metric from the policy titled `theirs` to the one titled `ours`.
 
     Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
     alone, because worlds of one seed share their task sets and are not independent.
@@ -116,7 +119,7 @@ def between(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.ran
 
 
 def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
-    """Return the arguments of a claim on a rival: its value in the paper's set-up, the other forms in the note.
+    """Return the arguments of a claim on a rival: the value in the paper's set-up, with the other forms in the note.
 
     Args:
         table: as from `changes`.
@@ -130,18 +133,18 @@ def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: s
     other = ENERGY if metric == JCT else JCT
     swept = f"at its best setting in the sweep of Fig. 6 ({_setting(rows, BEST)})"
     others = ((f"with {PLACED}", PLACED), (swept, BEST))
-    said = "; ".join(f"{words} {_sized(rows, form, metric)}" for words, form in others)
+    other_forms = "; ".join(f"{words} {_change_text(rows, form, metric)}" for words, form in others)
     value, low, high = (float(here[name]) for name in _CHANGE)
     note = (
         f"{rival} in the paper's set-up: random placement, {_defaults(rival)} (values of its authors or ours, "
-        f"the paper states none); {_WORDS[other]} there {_sized(rows, PAPER, other)}. {rival} {said}. "
+        f"the paper states none); {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} {other_forms}. "
         f"{_placement_share(rows, metric)}Paired by seed, active account. {more}"
     )
     return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(note.strip())
 
 
 def _placement_share(rows: pd.DataFrame, metric: str) -> str:
-    """Return, as a sentence, how much of a reduction is due to HeShare's placement, which the rival then has too."""
+    """Return a sentence with the part of a reduction that the rival has too with HeShare's placement."""
     alone, placed = (float(rows.loc[(form, metric), "change_pct"]) for form in (PAPER, PLACED))  # type: ignore[arg-type]
     if alone >= 0:
         return ""
@@ -150,7 +153,7 @@ def _placement_share(rows: pd.DataFrame, metric: str) -> str:
     return f"So placement alone accounts for {placed - alone:.0f} of the {-alone:.0f} points. "
 
 
-def _sized(rows: pd.DataFrame, form: str, metric: str) -> str:
+def _change_text(rows: pd.DataFrame, form: str, metric: str) -> str:
     row: Any = rows.loc[(form, metric)]
     return f"{row['change_pct']:+.0f} % [{row['low_pct']:+.0f}, {row['high_pct']:+.0f}]"
 
@@ -161,37 +164,39 @@ def _setting(rows: pd.DataFrame, form: str) -> str:
 
 def _defaults(rival: str) -> str:
     known = registry.policies()[RIVALS[rival]].parameters
-    wanted = {"Morak": ("cap", "k", "limit"), "mu-Serve": ("limit",)}[rival]
-    return ", ".join(f"{name} {known[name]}" for name in wanted)
+    names = {"Morak": ("cap", "k", "limit"), "mu-Serve": ("limit",)}[rival]
+    return ", ".join(f"{name} {known[name]}" for name in names)
 
 
 def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """Return, as a sentence, the change of both rivals, at either placement, against Random."""
-    said = []
+    """Return a sentence with the changes of both rivals, with either placement, against Random."""
+    texts = []
     for rival, policy in RIVALS.items():
         sizes = []
         for end in ("", ":heshare-placement"):
-            found = [between(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)]
+            found = [
+                median_change(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)
+            ]
             sizes.append(f"{found[0]:+.0f} % energy, {found[1]:+.0f} % average JCT")
-        said.append(f"{rival} {sizes[0]}, with {PLACED} {sizes[1]}")
-    return f"Against Random: {'; '.join(said)}."
+        texts.append(f"{rival} {sizes[0]}, with {PLACED} {sizes[1]}")
+    return f"Against Random: {'; '.join(texts)}."
 
 
 WHOLE = "heshare:trade-off"
 POLICIES = tuple(f"{WHOLE}/{name}" for name in ABLATIONS)
-"""Trade-off with one part removed each, by their names in the registry."""
+"""Names in the registry of Trade-off with one part removed."""
 
 
 def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Compare energy (both accounts) and average JCT of each of `POLICIES` with `WHOLE`, seed by seed.
+    """Return changes of energy (both accounts) and average JCT of each of `POLICIES` against `WHOLE`, paired by seed.
 
     Returns:
-        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. Above zero,
-        the removed part improves the metric by that much.
+        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. A change
+        above zero is the improvement by the removed part.
     """
     rows = []
     for metric, (policy, (meaning, _)) in product(METRICS, zip(POLICIES, ABLATIONS.values(), strict=True)):
-        change = between(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
+        change = median_change(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
         rows.append({"part": meaning, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
@@ -206,7 +211,7 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
         ax.axvline(0.0, color="#999999", linewidth=0.8)
         ax.set_yticks(place, list(part["part"]))
-        # Linear up to 10 %: one part is worth ten times as much as any other.
+        # Linear up to 10 %, because the effect of one part is ten times as large as that of any other.
         ax.set_xscale("symlog", linthresh=10.0)
         ticks = [-10, 0, 10, 100]
         ax.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
@@ -219,26 +224,26 @@ KNEE, POINT = "HeShare+", "HeShare+, other plans"
 
 
 class FrontPoint(PlanReleasePolicy):
-    """A policy that runs one plan of HeShare+'s front; policies that share `known` plan the front once.
+    """A policy that runs one plan of HeShare+'s front; policies that share `fronts` compute the front once.
 
     Args:
-        known: an empty list, into which the front is put.
-        along: 0 is the least energy, 1 the least average JCT; None the knee.
+        fronts: an empty list to which the front is appended.
+        along: the position on the front: 0 is the least energy, 1 the least average JCT, None the knee.
         effort: settings of the search.
     """
 
     traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
 
-    def __init__(self, known: list[Front], along: float | None, effort: SearchSettings) -> None:
+    def __init__(self, fronts: list[Front], along: float | None, effort: SearchSettings) -> None:
         self.name = "heshare+" if along is None else f"heshare+ at {along:.3f}"
-        self._known, self._along, self._effort = known, along, effort
+        self._fronts, self._along, self._effort = fronts, along, effort
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of the plan."""
-        if not self._known:
+        if not self._fronts:
             found = heshare_plus.optimise(tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort)
-            self._known.append(found)
-        front = self._known[0]
+            self._fronts.append(found)
+        front = self._fronts[0]
         if self._along is None:
             return front.trade_off.queues
         order = np.argsort(front.objectives[:, 0], kind="stable")
@@ -246,26 +251,30 @@ class FrontPoint(PlanReleasePolicy):
 
 
 def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: SearchSettings) -> pd.DataFrame:
-    """Run the knee of HeShare+'s front, and plans spread along it, on the task sets that a sweep of this seed draws.
+    """Return runs of the knee of HeShare+'s front and of plans spread along it.
+
+    The task sets are those of a sweep with the same seed.
 
     Args:
-        n: tasks of a set.
+        n: number of tasks in a set.
         cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
-        seed: of all repetitions.
-        seeds: how many repetitions.
-        points: how many plans besides the knee.
+        seed: the seed of all repetitions.
+        seeds: number of repetitions.
+        points: number of plans besides the knee.
         effort: settings of HeShare+'s search.
 
     Returns:
         One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
         wall time and predictor calls, which the plans of a front share.
     """
-    predictor = resolve.predictor_maker(resolve.PAPER)()  # one for all: its calls are not reported here
-    places = [None, *np.linspace(0, 1, points).tolist()]
+    predictor = resolve.predictor_maker(
+        resolve.PAPER
+    )()  # shared by all policies, because its calls are not reported here
+    positions = [None, *np.linspace(0, 1, points).tolist()]
 
     def run_one(drawn: Repetition) -> Iterator[dict[str, object]]:
-        known: list[Front] = []
-        makers: list[Callable[[], Policy]] = [partial(FrontPoint, known, along, effort) for along in places]
+        fronts: list[Front] = []
+        makers: list[Callable[[], Policy]] = [partial(FrontPoint, fronts, along, effort) for along in positions]
         tasks: Any = partial(draw, n)
         for done in repetition(drawn.sequence(), tasks, Cluster.parse(cluster), makers, lambda: predictor):
             title = KNEE if done.policy == "heshare+" else POINT
@@ -275,17 +284,17 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
     return rows.drop(columns=["planning_s", "predictor_calls"])
 
 
-def at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the change of HeShare+ against a rival at equal energy, and at equal average JCT.
+def changes_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the changes of HeShare+ against a rival at equal energy and at equal average JCT.
 
-    Nothing is interpolated: at equal energy it is the fastest of the plans that, when run, used no more energy than
-    the rival on the same task set; at equal JCT the one of least energy that was no slower. A seed without such a plan
-    counts as no gain (0 %).
+    Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the rival
+    when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower. A seed
+    without such a plan counts as no gain (0 %).
 
     Args:
         plus: as from `runs`.
         rival: one row a repetition.
-        name: of the rival, in the result.
+        name: the rival's name in the result.
         rng: random numbers of the bootstrap.
 
     Returns:

@@ -21,7 +21,7 @@ from heshare.world.cluster import Cluster
 
 
 def table(bound: float, own: float, **swept: float) -> pd.DataFrame:
-    sizes = {"En-opt": own, "Trade-off": own + 5, reasons.TRUE: own - 1, reasons.BOUND: bound}
+    sizes = {"En-opt": own, "Trade-off": own + 5, reasons.ON_DEVICE: own - 1, reasons.BOUND: bound}
     rows = [
         reasons.row("T4", name, reasons._ENERGY, ConfidenceInterval(value, value - 1, value + 1, 3))
         for name, value in sizes.items()
@@ -58,14 +58,14 @@ def test_nobody_takes_less_than_the_least_energy(name: str) -> None:
     assert least_j <= done.energy_active_j * (1 + 1e-9)
 
 
-def test_one_kind_has_a_reason_for_each_of_its_claims() -> None:
+def test_energy_on_one_kind_has_a_reason_for_each_of_its_claims() -> None:
     how = {"shares": [2, 4], "caps": [0.8], "seed": 0, "seeds": 2, "rng": np.random.default_rng(0)}
-    rows, why = reasons.one_kind(["V100"], 3, **how)  # type: ignore[arg-type]
+    rows, why = reasons.energy_on_one_kind(["V100"], 3, **how)  # type: ignore[arg-type]
     assert set(why) == {("O3", "V100"), ("O4", "")}
     here = rows[rows["study"] == "V100"]
     sizes = {name: part["value"].tolist() for name, part in here.groupby("variant")}
     assert sizes[reasons.BOUND][0] <= sizes["En-opt"][0]
-    assert set(sizes) == {"En-opt", "Trade-off", reasons.TRUE, reasons.BOUND, "Morak", "Morak (k 4)"}
+    assert set(sizes) == {"En-opt", "Trade-off", reasons.ON_DEVICE, reasons.BOUND, "Morak", "Morak (k 4)"}
     assert (rows["low"] <= rows["value"]).all()
     cells = reasons.by_setting(rows, ["V100"], [2, 4], [0.8]).set_index(["axis", "level"])
     assert cells.index.tolist() == [
@@ -76,7 +76,7 @@ def test_one_kind_has_a_reason_for_each_of_its_claims() -> None:
         ("cap 0.8", "k 4"),
     ]
     assert cells["change_pct"].tolist() == [
-        *(sizes[name][0] for name in (reasons.BOUND, reasons.TRUE, "En-opt", "Morak", "Morak (k 4)")),
+        *(sizes[name][0] for name in (reasons.BOUND, reasons.ON_DEVICE, "En-opt", "Morak", "Morak (k 4)")),
     ]
 
 

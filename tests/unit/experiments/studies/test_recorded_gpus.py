@@ -41,7 +41,7 @@ def test_figures_1_and_2_hold_what_was_recorded_alone(h100: Recording) -> None:
     cell = table[table["workload"] == "resnet50"].iloc[0]
     assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
     assert row["time_low_s"] < row["time_s"] < row["time_high_s"]
-    both = recorded_gpus.beside(emulated, found)
+    both = recorded_gpus.append_measured(emulated, found)
     pd.testing.assert_frame_equal(both.iloc[: len(emulated)], emulated)
     assert recorded_gpus.counts(both) == {"emulated": 45, "measured": 15}
 
@@ -53,9 +53,9 @@ def test_a_setting_without_repeats_has_no_interval(h100: Recording) -> None:
 
 def test_without_records_the_emulated_rows_are_the_very_same() -> None:
     emulated = motivation.pairs(batch_size=8)
-    assert recorded_gpus.beside(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
-    assert recorded_gpus.labelled(emulated).equals(emulated)
-    assert recorded_gpus.said([], emulated, of=6, what="pairs") == ""
+    assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
+    assert recorded_gpus.mark_measured(emulated).equals(emulated)
+    assert recorded_gpus.coverage_text([], emulated, of=6, what="pairs") == ""
 
 
 def test_the_clocks_of_figure_3_are_those_that_were_recorded(h100: Recording) -> None:
@@ -63,7 +63,7 @@ def test_the_clocks_of_figure_3_are_those_that_were_recorded(h100: Recording) ->
     assert list(found.columns) == list(motivation.clocks("resnet152", batch_sizes=[16], points=2).columns)
     assert found["requested_mhz"].tolist() == [1980, 1980]
     assert found["relative_time"].isna().all(), "one clock has nothing to be compared with"
-    words = recorded_gpus.said([h100], found, of=12, what="points")
+    words = recorded_gpus.coverage_text([h100], found, of=12, what="points")
     assert words == " H100 (measured): 2 of 12 points, the rest is not in the record and left out."
 
 
@@ -78,13 +78,15 @@ def test_a_pair_of_figure_4_needs_both_and_each_alone(h100: Recording) -> None:
     assert len(recorded_gpus.pairs([gone], batch_size=8)) == len(PAIRS) - 1
     assert recorded_gpus.pairs([h100], batch_size=32).empty
     turns = replace(h100, sharing="time-slice")
-    assert "without MPS, the tasks took turns" in recorded_gpus.said([turns], found, of=6, what="pairs", shared=True)
+    assert "without MPS, the tasks took turns" in recorded_gpus.coverage_text(
+        [turns], found, of=6, what="pairs", shared=True
+    )
 
 
 def test_measured_gpus_are_marked_and_look_different() -> None:
     frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
-    assert recorded_gpus.labelled(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
-    assert recorded_gpus.labelled(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
+    assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
+    assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
     assert series_style("T4 (measured)") != series_style("T4") == series_style("T4 (emulated)")
     assert series_style("T4 (measured)").colour == series_style("T4").colour
     assert series_style("H100 (measured)").marker != series_style("A100").marker
@@ -92,7 +94,7 @@ def test_measured_gpus_are_marked_and_look_different() -> None:
 
 def test_a_gap_stays_a_gap_in_the_pairs(h100: Recording) -> None:
     frame = recorded_gpus.pairs([h100], batch_size=8)
-    both = recorded_gpus.labelled(recorded_gpus.beside(motivation.pairs(batch_size=8), frame.iloc[1:]))
+    both = recorded_gpus.mark_measured(recorded_gpus.append_measured(motivation.pairs(batch_size=8), frame.iloc[1:]))
     fig, axes = plt.subplots(4, 1, sharex=True)
     panels.pair_panels(list(axes), both)
     bars = axes[3].containers[0]
@@ -103,14 +105,16 @@ def test_a_gap_stays_a_gap_in_the_pairs(h100: Recording) -> None:
 
 
 def test_predictors_get_rows_whose_tasks_were_recorded_alone(h100: Recording) -> None:
-    kept, words = recorded_gpus.covered(h100)
+    kept, words = recorded_gpus.trainable_rows(h100)
     assert len(kept) == len(h100.table)
     assert words.startswith(" H100 (measured): ")
-    kept, words = recorded_gpus.covered(without(h100, is_reference(h100.table) & (h100.table["workload"] == "vgg19")))
+    kept, words = recorded_gpus.trainable_rows(
+        without(h100, is_reference(h100.table) & (h100.table["workload"] == "vgg19"))
+    )
     assert not kept["workload"].eq("vgg19").any()
     assert not kept["co_runners"].str.contains("vgg19").any()
     assert "not all recorded alone" in words
-    kept, words = recorded_gpus.covered(
+    kept, words = recorded_gpus.trainable_rows(
         replace(h100, table=h100.table[is_reference(h100.table)].reset_index(drop=True))
     )
     assert kept.empty
@@ -119,7 +123,7 @@ def test_predictors_get_rows_whose_tasks_were_recorded_alone(h100: Recording) ->
 
 def test_holes_are_filled_and_told(h100: Recording) -> None:
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
-    kept, words = recorded_gpus.covered(blind)
+    kept, words = recorded_gpus.trainable_rows(blind)
     assert "the device model's values stand in: l2_util_pct" in words
     (samples,) = recorded_gpus.samples([kept], 4)
     assert samples.provenance == "measured"
@@ -144,7 +148,7 @@ def test_the_inventory_says_plainly_that_nothing_was_recorded(h100: Recording) -
 
 
 def test_the_panels_of_a_recorded_gpu_can_be_drawn(h100: Recording) -> None:
-    errors = recorded_gpus.labelled(
+    errors = recorded_gpus.mark_measured(
         record_validation.errors_by_form(record_validation.left_out_points(h100.table, splits=1)), all_of_them=True
     )
     fig, axes = plt.subplots(1, 2)
@@ -153,7 +157,7 @@ def test_the_panels_of_a_recorded_gpu_can_be_drawn(h100: Recording) -> None:
     plt.close(fig)
     fig, ax = plt.subplots()
     panels.activity_panels(
-        [ax], recorded_gpus.labelled(record_validation.power_by_activity(h100.table), all_of_them=True)
+        [ax], recorded_gpus.mark_measured(record_validation.power_by_activity(h100.table), all_of_them=True)
     )
     assert len(ax.lines) == 3
     assert ax.get_xlabel() == "SM activity (%),\nby the card"

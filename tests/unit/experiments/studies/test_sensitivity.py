@@ -14,7 +14,7 @@ from heshare.errors import InputError
 from heshare.experiments.claims import verdict_plots
 from heshare.experiments.studies import sensitivity
 from heshare.experiments.studies import sensitivity_worlds as worlds
-from heshare.experiments.studies.sensitivity import BETTER, CONDITIONS, MEASURES, Condition, MeasuredPlace
+from heshare.experiments.studies.sensitivity import BETTER, CONDITIONS, MEASURES, ClaimSetting, Condition
 from heshare.experiments.studies.variants import ENERGY, JCT, PAPER, PLACED
 from heshare.experiments.sweeps import resolve
 from heshare.world import catalogue
@@ -23,7 +23,7 @@ from heshare.world.task_set import helios_durations_s
 from heshare.world.workload import Resident, Workload
 
 REFERENCE = CONDITIONS[0]
-V100 = MeasuredPlace("V100", "1xV100", 3, ("mixed",), ("Trade-off",), (PAPER,))
+V100 = ClaimSetting("V100", "1xV100", 3, ("mixed",), ("Trade-off",), (PAPER,))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -164,12 +164,12 @@ def test_the_median_must_reach_the_papers_value_and_the_nearer_rival_counts() ->
     assert rows["change_pct"].to_dict()["O2", "V100"] == pytest.approx(100 * (75 / 90 - 1))
 
 
-def test_survival_counts_conditions_and_names_the_worst() -> None:
+def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     frames = []
     for condition, ours in ((REFERENCE, 60.0), (CONDITIONS[1], 90.0), (CONDITIONS[2], 120.0)):
         found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
         frames.append(sensitivity.verdicts(found, condition, rng()))
-    table = verdict_plots.survival(pd.concat(frames, ignore_index=True))
+    table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True))
     row: pd.DataFrame = table[
         (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")
     ]
@@ -182,7 +182,7 @@ def test_a_cell_has_the_colour_of_its_verdict_and_its_number() -> None:
     cells = [("one", "", "as is", -40.2, "reproduced"), ("one", "cap", "0.6", 3.0, "not reproduced")]
     frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "verdict"])
     _, ax = plt.subplots()
-    verdict_plots.heat(ax, frame)
+    verdict_plots.heat_map(ax, frame)
     verdict_plots.column_names(ax, frame)
     assert [text.get_text() for text in ax.texts] == ["\u221240", "+3", "as is", "0.6", "cap"]
     assert [patch.get_facecolor() for patch in ax.patches] == [

@@ -86,7 +86,7 @@ def test_what_placement_does_not_explain_is_said() -> None:
 def test_worlds_of_a_seed_count_as_one_value() -> None:
     one = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(2.0, 1.0)]}, "a")
     two = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(8.0, 1.0)]}, "b")
-    found = variants.between(pd.concat([one, two]), "Trade-off", "Morak", variants.ENERGY, rng())
+    found = variants.median_change(pd.concat([one, two]), "Trade-off", "Morak", variants.ENERGY, rng())
     assert found.n == 1
     assert found.value == pytest.approx(-75), "the geometric mean of 1/2 and 1/8"
 
@@ -109,7 +109,7 @@ def test_against_random_gives_both_placements() -> None:
 
 def test_at_equal_energy_only_plans_that_took_no_more_count() -> None:
     plus = pd.DataFrame({"repetition": [0] * 3, "energy_active_j": [50.0, 90.0, 110.0], "avg_jct_s": [12.0, 8.0, 2.0]})
-    found = variants.at_equal(plus, runs({"mu-serve": [(100.0, 10.0)]}), "μ-Serve", rng()).set_index("at")
+    found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)]}), "μ-Serve", rng()).set_index("at")
     assert found.loc["equal energy", "change_pct"] == pytest.approx(-20)
     assert found.loc["equal average JCT", "change_pct"] == pytest.approx(-10)
     assert found["reached"].tolist() == [1, 1]
@@ -117,7 +117,7 @@ def test_at_equal_energy_only_plans_that_took_no_more_count() -> None:
 
 def test_a_seed_without_a_plan_within_counts_as_no_gain() -> None:
     plus = pd.DataFrame({"repetition": [0, 1], "energy_active_j": [50.0, 200.0], "avg_jct_s": [5.0, 5.0]})
-    found = variants.at_equal(plus, runs({"mu-serve": [(100.0, 10.0)] * 2}), "μ-Serve", rng()).set_index("at")
+    found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)] * 2}), "μ-Serve", rng()).set_index("at")
     assert found.loc["equal energy", "reached"] == 1
     assert found.loc["equal energy", "change_pct"] == pytest.approx(-25), "the median of -50 and 0"
 

@@ -27,7 +27,7 @@ from heshare.world.workload import Resident, Workload
 
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
 MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "p99_jct_s", "utilisation")
-ARRIVE = "heshare.experiments.studies.together:as_in_venus"
+VENUS_ARRIVALS = "heshare.experiments.studies.shared_setting:as_in_venus"
 """The name of `as_in_venus` in a grid."""
 
 
@@ -41,16 +41,16 @@ def as_in_venus(
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
 ) -> tuple[Task, ...]:
-    """Draw tasks of the recipe that arrive in the bursts of a generated trace of Venus, `interval_s` apart on average.
+    """Return tasks of the recipe that arrive in bursts as in a generated trace of Venus, `interval_s` apart on average.
 
     Args:
         n: number of tasks.
         rng: the source of randomness.
         load: see `heshare.world.task_set.task_set`.
-        arrivals: has no effect: arrivals are those of the generated trace.
+        arrivals: ignored, because arrivals are those of the generated trace.
         interval_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes, drawn uniformly.
-        trace: a trace to take durations from.
+        trace: a trace file with durations.
     """
     tasks = recipe(n, rng=rng, load=load, batch_sizes=batch_sizes, trace=trace)
     if n == 1:
@@ -61,7 +61,7 @@ def as_in_venus(
 
 
 def interval_s(cluster: str, load: float) -> float:
-    """Return the mean time between arrivals at which a cluster has a load, as a share of its capacity, s.
+    """Return the mean time between arrivals, s, that gives a cluster a load, as a share of its capacity.
 
     Capacity is that of one task a GPU at a time. A GPU's speed is relative to an A100, the mean over the models of
     Table IV.
@@ -74,7 +74,7 @@ def interval_s(cluster: str, load: float) -> float:
     return float(np.mean(helios_durations_s()) / (sum(speeds) * load))
 
 
-def run_all(
+def run_systems(
     policies: Mapping[str, str],
     clusters: Sequence[str],
     loads: Mapping[str, float],
@@ -84,16 +84,16 @@ def run_all(
     seeds: int,
     folder: Path | None,
 ) -> pd.DataFrame:
-    """Run every system in every world.
+    """Return the runs of every system in every world (cluster and load).
 
     Args:
-        policies: by title, as the registry names them.
+        policies: names of the registry, by title.
         clusters: the mixes of GPUs.
         loads: by name, as shares of a cluster's capacity.
         tasks: number of tasks of a repetition.
-        seed: of all repetitions.
+        seed: the seed of all repetitions.
         seeds: number of repetitions.
-        folder: for finished cells.
+        folder: the folder of finished cells.
 
     Returns:
         One row a world, repetition and system: columns mix, load, and those of a sweep, with the titles given.
@@ -105,7 +105,7 @@ def run_all(
             policies=tuple(named),
             clusters=(cluster,),
             tasks=(tasks,),
-            draws=(ARRIVE,),
+            draws=(VENUS_ARRIVALS,),
             intervals_s=(round(interval_s(cluster, load), 3),),
             seed=seed,
             seeds=seeds,
@@ -135,39 +135,39 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
             row |= median_interval(part[measure], rng).columns(measure, f"{measure}_low", f"{measure}_high")
         rows.append(row)
     table = pd.DataFrame(rows)
-    table["dominated_by"] = [_better(table, row, by) for _, row in table.iterrows()]
+    table["dominated_by"] = [_dominating_systems(table, row, by) for _, row in table.iterrows()]
     return table.assign(provenance="emulated")
 
 
-def _better(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) -> str:
+def _dominating_systems(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) -> str:
     world = table[(table[list(by)] == row[list(by)]).all(axis=1)]
     no_worse = (world[ENERGY] <= row[ENERGY]) & (world[JCT] <= row[JCT])
     less = (world[ENERGY] < row[ENERGY]) | (world[JCT] < row[JCT])
     return ", ".join(world[no_worse & less]["title"])
 
 
-def products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return energy times average JCT of each system over the best system's, in each world: medians over repetitions.
+def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return energy times average JCT of each system, over that of the best system in the world (medians).
 
     Returns:
-        One row a system, one column a world; 1 is the winner.
+        One row a system, one column a world; the best system has 1.
     """
     both = runs.assign(product=runs[ENERGY] * runs[JCT])
     table = both.pivot_table(index="title", columns=list(by), values="product", aggfunc="median", sort=False)
     return table / table.min()
 
 
-def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) -> None:
-    """Draw energy against average JCT, a mark for each system; the line joins those that no other dominates.
+def pareto_panel(ax: Axes, table: pd.DataFrame, styles: Mapping[str, tuple[str, str]]) -> None:
+    """Draw average JCT against energy: one mark a system, and a line through the systems that no other dominates.
 
-    `table` has the rows of `medians` of one world, `looks` the colour and marker of each title.
+    `table` has the rows of `medians` of one world, `styles` the colour and marker of each title.
     """
     for row in table.itertuples():
         x, y = getattr(row, ENERGY) / 1e6, getattr(row, JCT) / 1e3
         wide = [[x - getattr(row, f"{ENERGY}_low") / 1e6], [getattr(row, f"{ENERGY}_high") / 1e6 - x]]
         high = [[y - getattr(row, f"{JCT}_low") / 1e3], [getattr(row, f"{JCT}_high") / 1e3 - y]]
         title = str(row.title)
-        colour, marker = looks[title]
+        colour, marker = styles[title]
         ax.errorbar(
             x, y, xerr=wide, yerr=high, color=colour, marker=marker, ls="", label=title, elinewidth=0.5, capsize=0
         )
@@ -178,8 +178,8 @@ def pareto(ax: Axes, table: pd.DataFrame, looks: Mapping[str, tuple[str, str]]) 
     plots.log_axis(ax)
 
 
-def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return a colour and a marker for each system, no pair twice; ours are black, others as in all figures."""
+def colours_and_markers(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return a distinct pair of colour and marker for each system; ours are black, others as in all figures."""
     markers = "osD^vP*XhdH8<>p"
     colours = [style.series_style(title, index).colour for index, title in enumerate(titles)]
     return {
@@ -188,8 +188,8 @@ def looks(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def heat(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
-    """Draw a heat map of `products`: darker is worse, numbers in the cells, the best of each world in bold."""
+def heat_map(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
+    """Draw a heat map of `energy_jct_products`: darker is worse, the best number of each world is bold."""
     values = table.to_numpy()
     below: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
     ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
