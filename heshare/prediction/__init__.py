@@ -1,1 +1,1 @@
-"""Prediction: Table II's features, the random forest, and Table V's comparison with other techniques (Section III-A)."""
+"""Prediction: the features of Table II, the random forest, and the comparison of Table V (Section III-A)."""

@@ -1,4 +1,4 @@
-"""The stand-in library and the stand-in MPS daemon, for the tests of live devices."""
+"""Fixtures for live devices: the stand-in for NVML's library and the stand-in for the MPS daemon."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Doubles:
         return execute.resume(self.folder / into, predictor=ToyPredictor(), options=options)
 
     def traces(self):
-        """What is left of a run; the kernel may take a moment to bury a process that was killed."""
+        """What a run has left behind; the kernel may take a moment to remove a killed process."""
         until = time.monotonic() + 0.5
         while (left := self._left()) and time.monotonic() < until:
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""MPS sessions over a stand-in daemon that is a real process: none is left behind, whatever happens."""
+"""MPS sessions over a stand-in daemon that is a real process: no daemon is left behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gone(pid: int, within_s: float = 3.0) -> bool:
     return False
 
 
-def test_clients_get_pipes_a_gpu_and_a_share_of_their_own(mps_mode) -> None:
+def test_environment_has_the_sessions_pipe_its_gpu_and_the_share(mps_mode) -> None:
     mps_mode("obeys")
     with MpsSession(GPU) as session:
         assert session.sharing == "mps"
@@ -54,28 +54,28 @@ def test_clients_get_pipes_a_gpu_and_a_share_of_their_own(mps_mode) -> None:
     assert session.sharing == "time-slice"
 
 
-def test_two_sessions_share_nothing(mps_mode) -> None:
+def test_two_sessions_have_different_pipes_and_daemons(mps_mode) -> None:
     mps_mode("obeys")
     with MpsSession(GPU) as one, MpsSession(GPU) as other:
         assert one.environment()["CUDA_MPS_PIPE_DIRECTORY"] != other.environment()["CUDA_MPS_PIPE_DIRECTORY"]
         assert pid_of(one) != pid_of(other)
 
 
-def test_an_exception_ends_the_daemon(mps_mode) -> None:
+def test_an_exception_in_a_session_ends_its_daemon(mps_mode) -> None:
     mps_mode("obeys")
     pids: list[int] = []
 
     def fail() -> None:
         with MpsSession(GPU) as session:
             pids.append(pid_of(session))
-            raise RuntimeError("a test's own")
+            raise RuntimeError("of the test")
 
     with pytest.raises(RuntimeError):
         fail()
     assert gone(pids[0])
 
 
-def test_a_daemon_that_hears_nothing_is_killed_and_its_server_too(mps_mode) -> None:
+def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> None:
     server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
     with MpsSession(GPU, timeout_s=1.0) as session:
         pid = pid_of(session)
@@ -83,7 +83,9 @@ def test_a_daemon_that_hears_nothing_is_killed_and_its_server_too(mps_mode) -> N
     assert gone(int(server.read_text()))
 
 
-def test_without_mps_it_is_time_slicing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_without_mps_is_time_slicing_and_gives_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with MpsSession(GPU) as session:
         assert session.sharing == "time-slice"
@@ -99,7 +101,7 @@ def test_without_mps_it_is_time_slicing_and_says_why(tmp_path: Path, monkeypatch
     ("mode", "why"),
     [("refuses", "exit code 1 .its log ends: refuses daemon"), ("hangs", "did not start"), ("mute", "no process id")],
 )
-def test_a_daemon_that_does_not_start_is_time_slicing_or_an_error(mps_mode, mode: str, why: str) -> None:
+def test_session_whose_daemon_does_not_start_is_time_slicing_or_an_error(mps_mode, mode: str, why: str) -> None:
     mps_mode(mode)
     with MpsSession(GPU, timeout_s=0.3) as session:
         assert session.sharing == "time-slice"
@@ -107,7 +109,7 @@ def test_a_daemon_that_does_not_start_is_time_slicing_or_an_error(mps_mode, mode
         MpsSession(GPU, required=True, timeout_s=0.3).start()
 
 
-def test_stopping_twice_is_stopping_once(mps_mode) -> None:
+def test_stop_may_be_repeated(mps_mode) -> None:
     mps_mode("obeys")
     session = MpsSession(GPU)
     session.stop()
@@ -130,7 +132,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("how", ["end", "SIGTERM", "SIGHUP", "SIGINT"])
-def test_no_daemon_outlives_its_process(mps_mode, how: str) -> None:
+def test_session_ends_its_daemon_however_the_process_ends(mps_mode, how: str) -> None:
     mps_mode("obeys")
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, how],
@@ -148,16 +150,16 @@ def test_no_daemon_outlives_its_process(mps_mode, how: str) -> None:
     assert gone(pid)
 
 
-def test_a_session_ends_what_a_killed_one_left(mps_mode, monkeypatch) -> None:
+def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, monkeypatch) -> None:
     mps_mode("obeys")
     # Sessions of tests beside this one would end it too.
     with tempfile.TemporaryDirectory(prefix="hs-") as alone:
         monkeypatch.setenv("TMPDIR", alone)
         monkeypatch.setattr(tempfile, "tempdir", None)
-        end_what_a_killed_one_left()
+        check_daemon_of_killed_session()
 
 
-def end_what_a_killed_one_left() -> None:
+def check_daemon_of_killed_session() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, "wait"],
         stdout=subprocess.PIPE,
@@ -169,7 +171,7 @@ def end_what_a_killed_one_left() -> None:
     with process:
         pid = int(process.stdout.readline())
         with MpsSession(GPU, required=True):
-            assert not gone(pid, within_s=0.1)  # its process lives, so it is left alone
+            assert not gone(pid, within_s=0.1)  # its process runs, so it is not ended
         process.kill()
     assert not gone(pid, within_s=0.1)
     with MpsSession(GPU, required=True):

@@ -95,7 +95,8 @@ def test_migrate_sends_one_task_back_if_it_is_as_long_as_the_arriving_one() -> N
 
 def test_search_is_the_same_with_numba_disabled() -> None:
     code = (
-        "import numpy as np; from support.toy_predictor import *; from heshare.scheduling.objectives import make_instance;"
+        "import numpy as np; from support.toy_predictor import DEMANDS, Toy, mixed_tasks;"
+        "from heshare.scheduling.objectives import make_instance;"
         "from heshare.scheduling.genetic import search; from heshare.scheduling.settings import Settings;"
         "from heshare.scheduling.operators_numba import make_operators; from heshare.world.cluster import Cluster;"
         "instance = make_instance(mixed_tasks(20), Cluster.parse('2xT4,1xA100'), Toy(demand=DEMANDS));"

@@ -50,7 +50,7 @@ def text(waits_s):
 
 
 @pytest.mark.parametrize("policy", ["heshare", "random"])
-def test_decisions_are_the_same_in_virtual_and_in_wall_time(doubles, monkeypatch, policy):
+def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
     factory = small if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)
     tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(text([1.0] * 12)))), JobHistory())

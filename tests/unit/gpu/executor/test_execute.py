@@ -50,7 +50,7 @@ def by_job(result):
     return result.jobs.set_index("job").to_dict("index")
 
 
-def test_jobs_complete_fail_are_retried_and_time_out(doubles):
+def test_execute_completes_retries_and_times_out_jobs(doubles):
     flaky = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then echo CUDA out of memory; exit 1; fi'
     result = doubles.run(
         "jobs:\n"
@@ -77,7 +77,7 @@ def test_jobs_complete_fail_are_retried_and_time_out(doubles):
     assert doubles.traces() == []
 
 
-def test_energies_of_attempts_and_idle_time_add_up_to_the_counter(doubles):
+def test_energies_of_attempts_and_idle_time_sum_to_the_energy_counter(doubles):
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=4) + entry("b", "sh", "-c", "sleep 0.3; exit 1"))
     samples = [row["sample"] for row in run_journal.read(doubles.folder / "run") if "sample" in row]
     counted_j = samples[-1]["gpus"][0]["energy_j"]
@@ -89,7 +89,7 @@ def test_energies_of_attempts_and_idle_time_add_up_to_the_counter(doubles):
     assert totals["completed_j"] == pytest.approx(result.jobs["energy_j"].sum())
 
 
-def test_resume_runs_what_is_not_over_and_counts_the_rest_once(doubles):
+def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
     text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
     journal = doubles.folder / "run" / run_journal.NAME
 
@@ -117,7 +117,7 @@ def test_resume_runs_what_is_not_over_and_counts_the_rest_once(doubles):
     assert doubles.traces() == []
 
 
-def test_jobs_of_a_lost_gpu_run_on_the_others(doubles):
+def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
     gone = once_started(doubles, 6, lambda: doubles.fake.set("lost0", 1))
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
     gone.join()
@@ -129,7 +129,7 @@ def test_jobs_of_a_lost_gpu_run_on_the_others(doubles):
 
 
 @pytest.mark.parametrize("cards", [1, 0])
-def test_resume_without_a_gpu_that_is_missing(doubles, cards):
+def test_resume_runs_without_a_gpu_that_is_missing(doubles, cards):
     ended = once_started(doubles, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(BaseException, match="SIGTERM"):
         doubles.run("jobs:\n" + entry("a", "sleep", "0.6", count=4), devices="nvml")
@@ -147,7 +147,7 @@ def test_resume_without_a_gpu_that_is_missing(doubles, cards):
     assert doubles.traces() == []
 
 
-def test_a_gpu_of_another_run_is_refused_with_the_process_that_has_it(doubles):
+def test_execute_refuses_a_gpu_of_another_run_and_names_its_process(doubles):
     lock = GpuLock(UUID)
     with pytest.raises(GpuInUseError, match=rf"another run has it: process {os.getpid()}: \S*python"):
         doubles.run("jobs:\n" + entry("a", "true"))
@@ -156,7 +156,7 @@ def test_a_gpu_of_another_run_is_refused_with_the_process_that_has_it(doubles):
     assert doubles.resume().complete
 
 
-def test_all_clients_of_an_mps_daemon_that_ended_are_retried(doubles):
+def test_execute_retries_all_clients_of_an_mps_daemon_that_ended(doubles):
     def end_the_daemon():
         (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")
         os.kill(int(note.read_text()), signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_all_clients_of_an_mps_daemon_that_ended_are_retried(doubles):
     assert doubles.traces() == []
 
 
-def test_a_suspect_runs_alone_and_its_neighbours_are_not_charged(doubles):
+def test_execute_runs_a_suspect_alone_and_charges_no_retry_to_its_co_runners(doubles):
     once = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then sleep {}; exit 1; fi; sleep 0.1'
     result = doubles.run(
         "jobs:\n"
@@ -186,7 +186,7 @@ def test_a_suspect_runs_alone_and_its_neighbours_are_not_charged(doubles):
     }  # fmt: skip
 
 
-def test_jobs_that_always_fail_together_run_out_of_retries(doubles):
+def test_jobs_that_always_fail_together_use_up_their_retries(doubles):
     result = doubles.run("jobs:\n" + entry("x", "false", count=3, retries=1))
     assert list(result.jobs["outcome"]) == ["failed"] * 3
     # An attempt that fails with a neighbour is free: with three jobs that fail, once or twice.
@@ -195,7 +195,7 @@ def test_jobs_that_always_fail_together_run_out_of_retries(doubles):
 
 
 @pytest.mark.parametrize("clocks", [False, True])
-def test_the_report_states_that_clocks_were_not_set(doubles, clocks):
+def test_report_states_that_clocks_were_not_set(doubles, clocks):
     if clocks:
         doubles.fake.set("may_lock", 0)
     result = doubles.run("jobs:\n" + entry("a", "true"), clocks=clocks)
@@ -206,7 +206,7 @@ def test_the_report_states_that_clocks_were_not_set(doubles, clocks):
     assert doubles.fake.called("nvmlDeviceSetGpuLockedClocks") == clocks
 
 
-def test_a_run_survives_nvml_calls_that_fail_for_a_while(doubles):
+def test_execute_continues_after_nvml_calls_that_fail_for_a_while(doubles):
     call = "nvmlDeviceGetTotalEnergyConsumption"
     failing = once_started(doubles, 2, lambda: doubles.fake.fail(call, 999, times=3))
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
@@ -215,7 +215,7 @@ def test_a_run_survives_nvml_calls_that_fail_for_a_while(doubles):
     assert any("no answer" in note for note in result.notes)
 
 
-def test_a_job_waits_for_memory_that_another_process_holds(doubles):
+def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):
     doubles.fake.set("free_mib", 500)
     freed = later(0.6, lambda: doubles.fake.set("free_mib", 80_900))
     result = doubles.run("jobs:\n" + entry("a", "true", retries=9))
@@ -239,13 +239,13 @@ def full_disk(monkeypatch, times):
     monkeypatch.setattr("os.write", refuse)
 
 
-def test_a_run_waits_while_the_disk_is_full(doubles, monkeypatch):
+def test_execute_waits_while_the_disk_is_full(doubles, monkeypatch):
     full_disk(monkeypatch, 2)
     assert doubles.run("jobs:\n" + entry("a", "true", count=2), full_disk_s=2.0).complete
     assert doubles.traces() == []
 
 
-def test_a_disk_that_stays_full_ends_the_run_and_it_can_be_resumed(doubles, monkeypatch):
+def test_execute_ends_on_a_disk_that_stays_full_and_can_be_resumed(doubles, monkeypatch):
     with monkeypatch.context() as patch:
         full_disk(patch, 10**6)
         with pytest.raises(DeviceError, match=r"No space left.*--resume"):
@@ -257,14 +257,14 @@ def test_a_disk_that_stays_full_ends_the_run_and_it_can_be_resumed(doubles, monk
 @pytest.mark.parametrize(
     "text", ["jobs: []", "jobs: [{name: a, command: [no-such-program], like: low, iterations: 1}]"]
 )
-def test_a_bad_job_file_starts_nothing(doubles, text):
+def test_execute_starts_nothing_for_a_bad_job_file(doubles, text):
     with pytest.raises(InputError):
         doubles.run(text)
     assert not (doubles.folder / "run").exists()
     assert doubles.fake.get("calls") == 0
 
 
-def test_a_run_never_begins_in_the_folder_of_another(doubles):
+def test_execute_refuses_the_folder_of_another_run(doubles):
     doubles.run("jobs:\n" + entry("a", "true"))
     with pytest.raises(InputError, match="--resume"):
         doubles.run("jobs:\n" + entry("a", "true"))
@@ -278,7 +278,7 @@ def test_a_run_never_begins_in_the_folder_of_another(doubles):
         doubles.resume("elsewhere")
 
 
-def test_a_batch_of_workloads_begins_together(doubles):
+def test_execute_starts_a_batch_of_workloads_together(doubles):
     command = (sys.executable, "-m", "support.spin_worker", "--ms", "5", "--load-s", "0.2")
     text = "jobs:\n" + "".join(
         f"  - {{name: {name}, workload: '{name}:8', iterations: 40}}\n" for name in ("resnet50", "mobilenet")
@@ -292,14 +292,14 @@ def test_a_batch_of_workloads_begins_together(doubles):
     assert doubles.traces() == []
 
 
-def test_a_job_waits_for_its_arrival(doubles):
+def test_execute_starts_a_job_at_its_arrival(doubles):
     began_s = time.monotonic()
     result = doubles.run("jobs:\n" + entry("now", "true") + entry("later", "true", arrival_s=1.0))
     assert time.monotonic() - began_s > 1.0
     assert by_job(result)["later"]["waiting_s"] < 0.8
 
 
-def test_attempts_are_counted_over_all_gpus(doubles):
+def test_attempt_numbers_of_a_job_are_counted_over_all_gpus(doubles):
     count = 'echo "$HESHARE_ATTEMPT" >> attempts.txt; test "$(wc -l < attempts.txt)" = 6'
     # Two long jobs, one a GPU, so that the third moves between them as they end.
     text = entry("moves", "sh", "-c", count, retries=5) + entry("hold", "sleep", "0.4", count=2)

@@ -38,7 +38,7 @@ def without_mps(doubles, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_restores_the_gpu_whichever_nvml_function_fails(without_mps, monkeypatch):
+def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps, monkeypatch):
     doubles = without_mps
     total_calls = count_calls(doubles)
     ended = continued = 0

@@ -90,7 +90,7 @@ def all_on_first(event, view):
     return [Start(task.id, 0) for task in view.waiting]
 
 
-def test_a_failed_task_is_retried_from_its_beginning():
+def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
     done, observer = go(
         [Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
     )
@@ -101,14 +101,14 @@ def test_a_failed_task_is_retried_from_its_beginning():
     assert [kind for _, kind, *_ in observer.decisions] == [EventKind.ARRIVAL, EventKind.FAILURE, EventKind.COMPLETION]
 
 
-def test_a_task_without_retries_left_stays_failed():
+def test_fault_tolerant_does_not_retry_a_task_without_retries_left():
     device = Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
     done, _ = go([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), Again(times=0))
     assert [interval.outcome for interval in done.record.intervals if interval.task == 0] == ["failed: crash"]
     assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
 
 
-def test_a_suspect_runs_alone_once_nothing_else_waits():
+def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
     device = Failing(
         GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
     )
@@ -121,7 +121,7 @@ def test_a_suspect_runs_alone_once_nothing_else_waits():
     assert attempts == [(1, 2.0, 12.0), (0, 12.0, 22.0)]
 
 
-def test_no_task_is_started_beside_a_suspect():
+def test_fault_tolerant_starts_no_task_beside_a_suspect():
     device = Failing(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
     late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
     done, _ = go([device], ScriptedPolicy(all_on_first), late)
@@ -133,7 +133,7 @@ def test_no_task_is_started_beside_a_suspect():
     assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
 
 
-def test_tasks_of_a_lost_gpu_are_planned_again_on_the_others():
+def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
     devices = [Failing(GPU, lost_s=5.0), Failing(GPU)]
     done, _ = go(devices, make("random"), tasks(*[8.0] * 6))
     completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
@@ -145,13 +145,13 @@ def test_tasks_of_a_lost_gpu_are_planned_again_on_the_others():
     }
 
 
-def test_a_run_without_gpus_left_ends_with_an_error():
+def test_fault_tolerant_raises_if_all_gpus_are_lost():
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
         go([Failing(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
 
 
 @pytest.mark.parametrize("name", ["random", "sched-only"])
-def test_without_failures_every_decision_is_the_same(name):
+def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     decisions = []
     for wrap in (FaultTolerantPolicy, lambda policy: policy):
         observer = Again()
@@ -166,7 +166,7 @@ def test_without_failures_every_decision_is_the_same(name):
 
 
 @pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
-def test_policies_complete_every_task_through_all_kinds_of_failures(name):
+def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
     crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
     shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
     devices = [Failing(GPU, lost_s=7.0), Failing(GPU, crashes), Failing(GPU, shared)]

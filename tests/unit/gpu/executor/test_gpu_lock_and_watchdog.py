@@ -1,4 +1,4 @@
-"""Locks of GPUs, the note and the watchdog of a run, cleanup after a run that was killed, names of GPUs."""
+"""Locks of GPUs, the note and the watchdog of a run, cleanup after a killed run, selection of GPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sleeper(token, *command):
     )
 
 
-def test_a_lock_names_its_holder_and_is_free_when_that_is_killed():
+def test_gpu_lock_names_its_holder_and_is_free_when_that_is_killed():
     environment = {**os.environ}
     holder = subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"
@@ -49,13 +49,13 @@ def test_a_lock_names_its_holder_and_is_free_when_that_is_killed():
     holder.stdout.close()
 
 
-def test_a_lock_in_a_missing_folder_is_refused(monkeypatch, tmp_path):
+def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path / "none"))
     with pytest.raises(DeviceError, match="HESHARE_LOCKS"):
         GpuLock("GPU-x")
 
 
-def test_cleanup_of_a_killed_run_and_none_after_a_dismissal(tmp_path):
+def test_clean_up_ends_processes_of_killed_runs_only(tmp_path):
     note = watchdog.note_of_this_process(tmp_path / "run", "w" * 32)
     note.write()
     dog = watchdog.Watchdog(note, [])
@@ -74,7 +74,7 @@ def test_cleanup_of_a_killed_run_and_none_after_a_dismissal(tmp_path):
     assert watchdog.run_notes() == []
 
 
-def test_a_damaged_note_is_refused(tmp_path):
+def test_run_note_read_refuses_a_damaged_file(tmp_path):
     path = tmp_path / "run-x.json"
     path.write_text("{")
     with pytest.raises(DeviceError, match="not a note of a run"):

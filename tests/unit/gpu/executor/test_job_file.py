@@ -1,4 +1,4 @@
-"""`read_jobs`: a good file is read, anything else is an `InputError` with its place."""
+"""`read_jobs`: a good file is read, a bad one raises an `InputError` with row and field."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_read_jobs_returns_every_field(tmp_path):
     assert (serve.count, serve.timeout_s, serve.retries, serve.row) == (1, None, 0, 11)
 
 
-def test_a_load_class_stands_for_a_model_of_that_class(tmp_path):
+def test_read_jobs_takes_a_model_of_a_named_load_class(tmp_path):
     text = "jobs: [{name: a, command: [true], like: medium, iterations: 5}]"
     assert read_jobs(write(tmp_path, text))[0].workload.model in ("resnet101", "densenet161", "vgg16", "resnet152")
 
@@ -123,7 +123,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "row", "part"), BAD)
-def test_bad_files_are_refused_with_row_and_field(tmp_path, text, row, part):
+def test_read_jobs_refuses_a_bad_file_with_row_and_field(tmp_path, text, row, part):
     path = write(tmp_path, text)
     with pytest.raises(InputError) as caught:
         read_jobs(path)
@@ -136,14 +136,14 @@ def test_bad_files_are_refused_with_row_and_field(tmp_path, text, row, part):
     assert error.expected
 
 
-def test_missing_files_and_folders_are_refused(tmp_path):
+def test_read_jobs_refuses_missing_files_and_folders(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_jobs(tmp_path / "none.yaml")
     with pytest.raises(InputError, match="cannot be read"):
         read_jobs(tmp_path)
 
 
-def test_nested_aliases_do_not_explode(tmp_path):
+def test_read_jobs_refuses_nested_yaml_aliases(tmp_path):
     text = "x: &a [z, z]\n" + "".join(f"x{i}: &b{i} [*a, *a]\n" for i in range(50)) + "jobs: *a"
     with pytest.raises(InputError):
         read_jobs(write(tmp_path, text))
@@ -173,7 +173,7 @@ documents = st.builds(
 @given(documents | st.text(max_size=80) | st.binary(max_size=60))
 @example("jobs: [{name: a, workload: resnet50:8, iterations: 1}]")
 @settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_a_thousand_random_files_are_read_or_refused(tmp_path_factory, text):
+def test_read_jobs_reads_or_refuses_a_thousand_random_files(tmp_path_factory, text):
     path = write(tmp_path_factory.getbasetemp(), text)
     try:
         specs = read_jobs(path)

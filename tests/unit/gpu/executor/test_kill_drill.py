@@ -33,11 +33,11 @@ def check(result, kills):
 
 
 @pytest.mark.slow
-def test_three_kills():
+def test_an_executor_killed_3_times_is_restored_and_counts_each_job_once():
     check(drill(3, 3), 3)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("HESHARE_SLOW"), reason="ten minutes: set HESHARE_SLOW=1")
-def test_two_hundred_kills():
+def test_an_executor_killed_200_times_is_restored_and_counts_each_job_once():
     check(drill(200, 7), 200)

@@ -1,4 +1,4 @@
-"""The executor's journal: a run is begun once, gone on with, and its jobs are counted once wherever it is torn."""
+"""The executor's journal: a run begins once, is continued, and its jobs are counted once, wherever the file is cut."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENTRIES = [
 ]
 
 
-def test_entries_are_there_when_append_returns_and_when_the_run_goes_on(tmp_path):
+def test_append_writes_entries_that_a_resumed_journal_reads(tmp_path):
     journal = RunJournal(tmp_path, RUN)
     for entry in ENTRIES:
         journal.append(entry)
@@ -47,7 +47,7 @@ def test_entries_are_there_when_append_returns_and_when_the_run_goes_on(tmp_path
     again.close()
 
 
-def test_history_counts_every_attempt_and_what_is_over_once():
+def test_job_history_counts_every_attempt_and_each_finished_job_once():
     jobs = job_history([{"run": RUN}, *ENTRIES])
     assert jobs.over == {"a": "completed", "b": "completed", "c": "failed"}
     assert jobs.attempts == {"a": 1, "b": 3, "c": 2}
@@ -56,7 +56,7 @@ def test_history_counts_every_attempt_and_what_is_over_once():
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=150, deadline=None)
-def test_torn_anywhere_a_run_goes_on_and_nothing_is_counted_twice(tmp_path_factory, cut):
+def test_a_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
     whole = b"".join(map(journal_line, [{"run": RUN}, *ENTRIES]))
     folder = tmp_path_factory.mktemp("torn")
     least = len(journal_line({"run": RUN}))
@@ -71,7 +71,7 @@ def test_torn_anywhere_a_run_goes_on_and_nothing_is_counted_twice(tmp_path_facto
     assert read(folder)[count:] == [end("z")]
 
 
-def test_a_damaged_line_before_the_end_is_refused_with_its_row(tmp_path):
+def test_run_journal_refuses_a_damaged_line_before_the_end_with_its_row(tmp_path):
     lines = [journal_line(entry) for entry in [{"run": RUN}, *ENTRIES]]
     lines[3] = lines[3].replace(b"a", b"e", 1)
     (tmp_path / NAME).write_bytes(b"".join(lines))
@@ -79,7 +79,7 @@ def test_a_damaged_line_before_the_end_is_refused_with_its_row(tmp_path):
         RunJournal(tmp_path, None)
 
 
-def test_two_executors_never_share_a_folder(tmp_path):
+def test_run_journal_refuses_a_folder_with_another_writer(tmp_path):
     first = RunJournal(tmp_path, RUN)
     with pytest.raises(InputError, match="another process writes"):
         RunJournal(tmp_path, None)
@@ -87,7 +87,7 @@ def test_two_executors_never_share_a_folder(tmp_path):
     RunJournal(tmp_path, None).close()
 
 
-def test_a_run_is_begun_anew_only_where_nothing_was_decided(tmp_path):
+def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
     first = RunJournal(tmp_path, RUN)
     first.append(ENTRIES[0])
     first.close()

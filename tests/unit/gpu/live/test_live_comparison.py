@@ -49,7 +49,7 @@ def rehearsed(tmp_path_factory):
         tempfile.tempdir = None
 
 
-def test_simulated_is_near_measured_on_a_known_device_model(rehearsed):
+def test_live_comparison_on_a_known_device_model_has_small_errors(rehearsed):
     first, _, _, _, _ = rehearsed
     table = live_results.comparison(first)
     assert set(table["policy"]) == {"random", "sched-only"}
@@ -58,13 +58,13 @@ def test_simulated_is_near_measured_on_a_known_device_model(rehearsed):
     assert live_results.worst(table, "shipped", "energy, active") < 25.0
 
 
-def test_a_second_call_reuses_all_runs(rehearsed):
+def test_live_comparison_reuses_all_runs_in_a_second_call(rehearsed):
     first, again, kept, _, _ = rehearsed
     assert kept
     assert live_results.comparison(again).equals(live_results.comparison(first))
 
 
-def test_jobs_are_tasks_of_six_models_that_load(rehearsed):
+def test_live_task_set_has_tasks_of_six_models_with_loading_times(rehearsed):
     first, _, _, written, _ = rehearsed
     assert len({one.workload.model for one in first.tasks}) >= MIN_MODELS
     table = written.tables["jobs"]
@@ -72,7 +72,7 @@ def test_jobs_are_tasks_of_six_models_that_load(rehearsed):
     assert (table["loading_s"] > 0).all()
 
 
-def test_results_of_a_stand_in_are_marked_and_test_no_claim(rehearsed):
+def test_results_of_a_stand_in_gpu_are_marked_and_test_no_claim(rehearsed):
     _, _, _, written, _ = rehearsed
     assert written.manifest["stand_in"] is True
     assert written.kind == "emulated"
@@ -85,7 +85,7 @@ def test_results_of_a_stand_in_are_marked_and_test_no_claim(rehearsed):
     assert set(written.tables["runs"]["sharing"]) == {"mps"}
 
 
-def test_changed_or_missing_results_are_refused(rehearsed, tmp_path):
+def test_live_results_that_were_changed_or_are_missing_are_refused(rehearsed, tmp_path):
     _, _, _, written, _ = rehearsed
     copy = shutil.copytree(written.folder, tmp_path / "copy")
     (copy / "comparison.csv").write_text("policy\n")
@@ -95,5 +95,5 @@ def test_changed_or_missing_results_are_refused(rehearsed, tmp_path):
         live_results.read("nowhere")
 
 
-def test_clock_locks_are_released(rehearsed):
+def test_live_comparison_releases_clock_locks(rehearsed):
     assert rehearsed[4] == 0.0

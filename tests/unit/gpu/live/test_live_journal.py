@@ -27,7 +27,7 @@ def journal(*ends, sample_j=(700.0, 60.0)):
     ]
 
 
-def test_times_and_energies_count_from_the_first_decision():
+def test_live_journal_counts_times_and_energies_from_the_first_decision():
     entries = journal(end("a", 3.0, 5.0, 10.0, 400.0), end("b", 3.0, 5.0, 13.0, 600.0))
     run = measured_run(entries, {"a": 0.0, "b": 0.0})
     assert run.avg_jct_s == pytest.approx((7.0 + 10.0) / 2)
@@ -40,7 +40,7 @@ def test_times_and_energies_count_from_the_first_decision():
     assert list(run.jobs["loading_s"]) == [2.0, 2.0]
 
 
-def test_an_incomplete_or_interrupted_run_is_refused():
+def test_live_journal_refuses_an_incomplete_or_interrupted_run():
     entries = journal(end("a", 3.0, 5.0, 10.0, 400.0, outcome="failed: crash"))
     with pytest.raises(DeviceError, match="did not complete a: x"):
         measured_run(entries, {"a": 0.0})
@@ -49,7 +49,7 @@ def test_an_incomplete_or_interrupted_run_is_refused():
         measured_run([*complete, {"session": {}}], {"a": 0.0})
 
 
-def test_jobs_that_were_released_together_loaded_together():
+def test_live_journal_gives_jobs_released_together_one_loading_time():
     entries = journal(end("a", 3.0, 5.0, 10.0, 1.0), end("b", 3.0, 5.0, 11.0, 1.0), end("c", 11.0, 12.0, 13.0, 1.0))
     groups = [(group.jobs, group.started_s, group.begun_s, group.ended_s) for group in loaded_jobs(entries)]
     assert groups == [(("a", "b"), 3.0, 5.0, 11.0), (("c",), 11.0, 12.0, 13.0)]

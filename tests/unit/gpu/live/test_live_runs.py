@@ -21,7 +21,7 @@ END = {
 SESSION = {"session": {"at": 0.0, "gpus": [{"uuid": "u", "name": "H100", "planned_mhz": "", "sharing": "mps"}]}}
 
 
-def test_only_a_run_in_one_piece_with_its_report_is_complete(tmp_path):
+def test_complete_runs_are_uninterrupted_and_have_a_report(tmp_path):
     file = tmp_path / "jobs.yaml"
     file.write_text(job_file_text([Task(0, Workload("resnet50", 8), 3)]))
     run = {"policy": "random", "jobs": specs_to_json(read_jobs(file))}

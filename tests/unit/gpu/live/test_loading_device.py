@@ -22,7 +22,7 @@ def idle_power_w():
     return EmulatedDevice(H100).read().power_w
 
 
-def test_tasks_that_load_together_begin_together():
+def test_loading_device_begins_tasks_together_that_load_together():
     device = loading_device(one_s=2.0, more_s=0.5)
     device.start(0, RESNET, 100, 10)
     device.start(1, RESNET, 100, 10)
@@ -35,7 +35,7 @@ def test_tasks_that_load_together_begin_together():
     assert sorted(device.advance(device.next_event_s() + 1e-9)) == [0, 1]
 
 
-def test_a_task_started_after_an_end_loads_end_s_later():
+def test_loading_device_loads_a_task_end_s_after_the_end_of_another():
     device = loading_device(one_s=1.0, end_s=0.5)
     device.start(0, RESNET, 100, 1)
     ended_s = device.advance(1.0) or device.next_event_s()
@@ -44,7 +44,7 @@ def test_a_task_started_after_an_end_loads_end_s_later():
     assert device.next_event_s() == pytest.approx(ended_s + 1.5)
 
 
-def test_a_task_stays_resident_until_its_process_has_ended():
+def test_loading_device_keeps_a_task_resident_until_its_process_has_ended():
     device = loading_device(exit_s=0.5)
     device.start(0, RESNET, 100, 1)
     last_s = device.next_event_s()
@@ -56,7 +56,7 @@ def test_a_task_stays_resident_until_its_process_has_ended():
     assert device.read().residents == {}
 
 
-def test_warm_up_draws_power_and_counts_no_iterations():
+def test_loading_device_draws_power_in_warm_up_and_counts_no_iterations():
     device = loading_device(one_s=2.0, warm_s=0.5)
     device.start(0, RESNET, 100, 1000)
     assert device.next_event_s() == 1.5
@@ -68,7 +68,7 @@ def test_warm_up_draws_power_and_counts_no_iterations():
     assert device.next_event_s() - 2.0 == pytest.approx(plain.next_event_s())
 
 
-def test_a_task_that_loads_can_be_stopped():
+def test_loading_device_stops_a_task_that_loads():
     device = loading_device(one_s=2.0, warm_s=0.5)
     device.start(0, RESNET, 100, 10)
     device.advance(1.8)
@@ -80,6 +80,6 @@ def test_a_task_that_loads_can_be_stopped():
 
 
 @pytest.mark.parametrize("bad", [{"one_s": -1.0}, {"more_s": float("nan")}])
-def test_loading_times_are_finite_and_not_negative(bad):
+def test_loading_device_refuses_loading_times_that_are_negative_or_not_finite(bad):
     with pytest.raises(InputError):
         LoadingTimes(**bad)

@@ -1,4 +1,4 @@
-"""NVML translated: the binding as a double with its own signatures, and the real binding over the stand-in library."""
+"""NVML: calls of a double with the signatures of the binding, and the real binding over the stand-in library."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MOBILENET = Workload("mobilenet", 4)
 @pytest.fixture
 def double():
     """The binding with the signatures of the real one, so that a call that it would not take fails here."""
-    one = create_autospec(pynvml)
+    fake_binding = create_autospec(pynvml)
     for name in dir(pynvml):
         if name.startswith(("NVML_", "NVMLError", "NVMLLibrary")):
-            setattr(one, name, getattr(pynvml, name))
-    return one
+            setattr(fake_binding, name, getattr(pynvml, name))
+    return fake_binding
 
 
-def test_every_question_to_a_card_is_a_call_that_the_binding_takes(double) -> None:
+def test_nvml_gpu_makes_calls_that_the_binding_accepts(double) -> None:
     double.nvmlDeviceGetSupportedMemoryClocks.return_value = [877]
     double.nvmlDeviceGetSupportedGraphicsClocks.return_value = [1380, 135, 1372]
     double.nvmlDeviceGetName.return_value = "Tesla V100-PCIE-32GB"
@@ -67,29 +67,29 @@ def test_every_question_to_a_card_is_a_call_that_the_binding_takes(double) -> No
 
 
 @pytest.mark.parametrize(("capability", "kind"), [((7, 5), "instant"), ((8, 0), "instant"), ((8, 6), "average")])
-def test_what_power_usage_is_follows_from_the_architecture(double, capability, kind) -> None:
+def test_usage_power_kind_follows_from_the_architecture(double, capability, kind) -> None:
     double.nvmlDeviceGetCudaComputeCapability.return_value = capability
     assert NvmlGpu(double, "handle", "GPU 0").usage_power_kind() == kind
 
 
-def test_a_function_that_an_older_binding_lacks_is_not_supported(double) -> None:
+def test_call_nvml_raises_not_supported_for_a_missing_function(double) -> None:
     del double.nvmlGpmQueryDeviceSupport
     assert NvmlGpu(double, "handle", "GPU 0").has_gpm() is False
     with pytest.raises(NotSupportedError):
         call_nvml(double, "GPU 0", "nvmlNoSuchFunction")
 
 
-def test_a_binding_that_does_not_match_the_library_is_not_supported(double) -> None:
+def test_call_nvml_raises_not_supported_if_binding_and_library_do_not_match(double) -> None:
     double.nvmlDeviceGetName.side_effect = pynvml.NVMLLibraryMismatchError("other")
     with pytest.raises(NotSupportedError):
         NvmlGpu(double, "handle", "GPU 0").name()
 
 
-def test_an_unknown_code_is_said_to_be_unknown() -> None:
+def test_fault_names_an_unknown_code() -> None:
     assert "12345" in str(fault("GPU 0", "nvmlInit", 12345))
 
 
-def test_another_package_of_the_same_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binding_refuses_another_package_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
     with pytest.raises(NoDriverError, match="not NVIDIA's binding"):
         binding()
@@ -128,7 +128,7 @@ def test_only_one_module_imports_the_binding() -> None:
         ("NVIDIA H200", "H200"),
     ],
 )
-def test_cards_are_matched_by_their_names(name: str, like: str) -> None:
+def test_match_finds_the_catalogue_card_of_a_name(name: str, like: str) -> None:
     card = gpus()[like]
     memory_mib = 1.01 * card.memory_mib
     found = match(name, memory_mib=memory_mib, clocks_mhz=(300, 600), cores=card.cuda_cores, tdp_w=99.0)
@@ -146,12 +146,14 @@ def test_cards_are_matched_by_their_names(name: str, like: str) -> None:
         ("NVIDIA T400", 2_048, 384),
     ],
 )
-def test_a_card_that_the_catalogue_lacks_says_what_to_add(name: str, memory_mib: float, cores: int) -> None:
+def test_match_refuses_an_unknown_card_and_names_the_file_to_add_it_to(
+    name: str, memory_mib: float, cores: int
+) -> None:
     with pytest.raises(InputError, match=r"Describe this card in data/gpus.csv"):
         match(name, memory_mib=memory_mib, clocks_mhz=(300, 600), cores=cores)
 
 
-def test_a_card_is_opened_by_its_uuid_and_tells_its_facts(fake: FakeNvml) -> None:
+def test_nvml_device_is_opened_by_its_uuid_and_reports_its_facts(fake: FakeNvml) -> None:
     with NvmlDevice("GPU-00000000-1111-2222-3333-444444444444", ToyLauncher()) as device:
         facts = device.facts()
         assert facts["card"] == "NVIDIA H100 80GB HBM3"
@@ -168,7 +170,7 @@ def test_a_card_is_opened_by_its_uuid_and_tells_its_facts(fake: FakeNvml) -> Non
         NvmlDevice("GPU-none", ToyLauncher())
 
 
-def test_limits_mark_a_reading_as_throttled(fake: FakeNvml) -> None:
+def test_read_marks_a_reading_under_a_limit_as_throttled(fake: FakeNvml) -> None:
     with NvmlDevice(0, ToyLauncher()) as device:
         fake.set("reasons", 0x20)
         assert device.read().throttled
@@ -178,7 +180,7 @@ def test_limits_mark_a_reading_as_throttled(fake: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize(("figure", "value", "found"), [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited")])
-def test_modes_that_forbid_measuring_are_refused(fake: FakeNvml, figure: str, value: int, found: str) -> None:
+def test_nvml_device_refuses_modes_that_forbid_measuring(fake: FakeNvml, figure: str, value: int, found: str) -> None:
     fake.set(figure, value)
     with pytest.raises(DeviceError, match=found):
         NvmlDevice(0, ToyLauncher())
@@ -186,7 +188,7 @@ def test_modes_that_forbid_measuring_are_refused(fake: FakeNvml, figure: str, va
 
 
 @pytest.mark.parametrize("doom", ["unborn", "silent", "dies"])
-def test_a_worker_that_fails_is_an_error_and_never_a_measurement(fake: FakeNvml, doom: str) -> None:
+def test_nvml_device_raises_if_a_worker_fails_and_returns_no_reading(fake: FakeNvml, doom: str) -> None:
     launcher = ToyLauncher(doom=doom)
     with NvmlDevice(0, launcher, start_timeout_s=0.3) as device:
         if doom == "dies":
@@ -203,12 +205,12 @@ def test_a_worker_that_fails_is_an_error_and_never_a_measurement(fake: FakeNvml,
     assert all(worker._process.returncode is not None for worker in launcher.started)
 
 
-def test_a_share_that_nothing_enforces_is_refused(fake: FakeNvml) -> None:
+def test_start_refuses_a_share_without_mps(fake: FakeNvml) -> None:
     with NvmlDevice(0, ToyLauncher()) as device, pytest.raises(DeviceError, match="without MPS"):
         device.start(0, MOBILENET, 50)
 
 
-def test_clients_are_started_under_mps_with_their_share(fake: FakeNvml, mps_mode) -> None:
+def test_start_sets_the_mps_share_of_a_client(fake: FakeNvml, mps_mode) -> None:
     mps_mode("obeys")
     mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
     launcher = ToyLauncher(environment=mps.environment)
@@ -220,7 +222,7 @@ def test_clients_are_started_under_mps_with_their_share(fake: FakeNvml, mps_mode
     assert not Path(launcher.environments[0]["CUDA_MPS_PIPE_DIRECTORY"]).exists()
 
 
-def test_clocks_are_locked_only_when_allowed_and_given_back(fake: FakeNvml) -> None:
+def test_set_clock_locks_only_if_allowed_and_close_unlocks(fake: FakeNvml) -> None:
     with NvmlDevice(0, ToyLauncher()) as device, pytest.raises(DeviceError, match="not allowed"):
         device.set_clock(1200)
     with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
@@ -239,7 +241,7 @@ def test_clocks_are_locked_only_when_allowed_and_given_back(fake: FakeNvml) -> N
     assert notes() == []
 
 
-def test_no_permission_says_what_it_needs_and_changes_nothing(fake: FakeNvml) -> None:
+def test_set_clock_without_permission_names_the_capability_and_changes_nothing(fake: FakeNvml) -> None:
     fake.set("may_lock", 0)
     with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
         with pytest.raises(DeviceError, match="CAP_SYS_ADMIN"):
@@ -248,7 +250,7 @@ def test_no_permission_says_what_it_needs_and_changes_nothing(fake: FakeNvml) ->
         assert device.read().requested_mhz is None
 
 
-def test_devices_are_opened_by_name() -> None:
+def test_open_device_opens_an_emulated_device_by_name() -> None:
     assert open_device("emulated:t4").gpu.name == "T4"
     with opened("emulated:A100") as device:
         assert device.provenance == "emulated"
@@ -257,7 +259,9 @@ def test_devices_are_opened_by_name() -> None:
             open_device(text)
 
 
-def test_a_live_device_is_opened_by_name(fake: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_device_opens_a_live_device_by_name(
+    fake: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with opened("nvml:0") as device:
         assert device.provenance == "measured"
@@ -267,17 +271,19 @@ def test_a_live_device_is_opened_by_name(fake: FakeNvml, tmp_path: Path, monkeyp
         open_device("nvml:7")
 
 
-def test_capabilities_are_read_from_the_kernel(tmp_path: Path) -> None:
+def test_has_sys_admin_reads_the_kernels_status_file(tmp_path: Path) -> None:
     status = tmp_path / "status"
-    for mask, answer in (("0000000000200000", True), ("0000000000000000", False), ("000001ffffffffff", True)):
+    for mask, expected in (("0000000000200000", True), ("0000000000000000", False), ("000001ffffffffff", True)):
         status.write_text(f"Name:\tpython\nCapEff:\t{mask}\n")
-        assert has_sys_admin(status) is answer
+        assert has_sys_admin(status) is expected
     status.write_text("Name:\tpython\n")
     assert has_sys_admin(status) is None
     assert has_sys_admin(tmp_path / "none") is None
 
 
-def test_the_doctor_says_what_follows(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_probe_reports_what_follows_from_the_readings(
+    fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("heshare.gpu.nvml.probe.has_sys_admin", lambda: False)
     found = probe()
@@ -297,7 +303,7 @@ def test_the_doctor_says_what_follows(fake: FakeNvml, monkeypatch: pytest.Monkey
     assert "--device nvml:0" not in lines
 
 
-def test_the_doctor_survives_every_refusal(fake: FakeNvml) -> None:
+def test_doctor_exits_with_0_whichever_nvml_function_fails(fake: FakeNvml) -> None:
     from support.fakenvml import functions
 
     for function in functions():
@@ -308,7 +314,7 @@ def test_the_doctor_survives_every_refusal(fake: FakeNvml) -> None:
         assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
 
 
-def test_the_real_binding_loads_the_stand_in_in_a_process_of_its_own(library: Path) -> None:
+def test_doctor_reads_the_stand_in_library_through_the_real_binding(library: Path) -> None:
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(library.parent),
@@ -327,7 +333,7 @@ def test_the_real_binding_loads_the_stand_in_in_a_process_of_its_own(library: Pa
     assert "NVML code 3" in gpu["refused"]["persistence"]
 
 
-def test_closing_twice_is_closing_once(fake: FakeNvml) -> None:
+def test_close_may_be_repeated(fake: FakeNvml) -> None:
     device = NvmlDevice(0, ToyLauncher())
     device.close()
     device.close()

@@ -1,4 +1,4 @@
-"""Every NVML call that is made, made to fail with every code there is: no hang, no zero, one message."""
+"""Every NVML call fails with every code: the device does not hang, reads no zero, and raises one message."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from heshare.world.workload import Workload
 
 CODES = sorted({getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")})
 INNER = ("field", "metric")
-# What is without effect on any measurement, so that a failure has nothing to say: the end of NVML, memory given back.
+# Without effect on any measurement, so a failure is not reported: the end of NVML, the release of memory.
 SILENT = ("nvmlShutdown", "nvmlGpmSampleFree")
 HANG_S = 2.0
 
 
 def session(fake: FakeNvml) -> list[float]:
-    """All that HeShare ever asks of NVML, once; returns every number that came out of it."""
+    """Make every kind of NVML call of HeShare once; return all numbers that were read."""
     numbers: list[float] = []
     with Nvml() as nvml:
         numbers.append(float(nvml.count()))
@@ -64,14 +64,14 @@ def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]
 
 
 def _spared(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
-    """The kinds of failure that another call makes good: a card without instant power gives the other kind."""
+    """Return the failures that another call replaces: a card without instant power reports average power."""
     power = function in ("nvmlDeviceGetFieldValues", "field")
     return (NotSupportedError, NoReadingError) if power else NotSupportedError
 
 
 def make_fail(fake: FakeNvml, function: str, code: int) -> None:
     fake.reset()
-    # Calls that are only made when a newer or an older one is not there.
+    # These calls are made only if a newer or an older one is missing.
     if function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCudaComputeCapability"):
         fake.set("instant", 0)
     if function == "nvmlDeviceGetTemperatureV":
@@ -81,11 +81,11 @@ def make_fail(fake: FakeNvml, function: str, code: int) -> None:
     fake.fail(function, code)
 
 
-def test_the_table_knows_every_code_of_the_binding() -> None:
+def test_error_table_has_every_code_of_the_binding() -> None:
     assert set(CODES) == set(TABLE)
 
 
-def test_the_session_asks_for_everything_that_the_stand_in_has(fake: FakeNvml) -> None:
+def test_one_session_calls_every_function_of_the_stand_in_library(fake: FakeNvml) -> None:
     for function in functions():
         make_fail(fake, function, 0)
         outcome(lambda: session(fake))
@@ -93,20 +93,20 @@ def test_the_session_asks_for_everything_that_the_stand_in_has(fake: FakeNvml) -
 
 
 @pytest.mark.parametrize("function", [*functions(), *INNER])
-def test_every_failure_of_a_call_is_one_message_or_no_number(
+def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(
     fake: FakeNvml, function: str, record_property: Callable[[str, object], None]
 ) -> None:
-    told = 0
+    messages = 0
     for code in CODES:
         make_fail(fake, function, code)
         numbers, message = outcome(lambda: session(fake))
         assert fake.called(function) > 0
         if message is None:
-            # Whatever came out is still a measurement: nothing is zero, what is missing is NaN.
+            # The numbers are still measurements: none is zero, and a missing one is NaN.
             assert all(math.isnan(number) or number > 0 for number in numbers)
             assert function in SILENT or issubclass(TABLE[code][0], _spared(function))
         else:
-            told += 1
+            messages += 1
             assert "\n" not in message
             assert f"(NVML code {code})" in message
             assert message.rstrip().endswith(".")
@@ -114,10 +114,10 @@ def test_every_failure_of_a_call_is_one_message_or_no_number(
         for note in notes():
             note.unlink()
     record_property("combinations", len(CODES))
-    assert function in SILENT or told >= len(CODES) - 8
+    assert function in SILENT or messages >= len(CODES) - 8
 
 
-def test_count_the_combinations(record_testsuite_property: Callable[[str, object], None]) -> None:
+def test_number_of_combinations_of_calls_and_codes(record_testsuite_property: Callable[[str, object], None]) -> None:
     count = len(CODES) * (len(functions()) + len(INNER))
     record_testsuite_property("nvml_calls", len(functions()) + len(INNER))
     record_testsuite_property("nvml_codes", len(CODES))
@@ -126,7 +126,7 @@ def test_count_the_combinations(record_testsuite_property: Callable[[str, object
 
 
 @pytest.mark.parametrize("code", sorted(TABLE))
-def test_a_failure_while_a_task_runs_ends_the_worker_and_names_the_call(fake: FakeNvml, code: int) -> None:
+def test_a_failing_reading_ends_the_worker_and_names_the_code(fake: FakeNvml, code: int) -> None:
     launcher = ToyLauncher()
     with NvmlDevice(0, launcher) as device:
         device.start(0, Workload("mobilenet", 4), 100)
@@ -156,13 +156,13 @@ def test_a_failure_while_a_task_runs_ends_the_worker_and_names_the_call(fake: Fa
         ("dram_pct", -1.0),
     ],
 )
-def test_what_cannot_be_a_measurement_is_refused(fake: FakeNvml, figure: str, value: float) -> None:
+def test_nvml_device_refuses_readings_that_cannot_be_measurements(fake: FakeNvml, figure: str, value: float) -> None:
     fake.set(figure, value)
     with pytest.raises(DeviceError, match="returned"):
         session(fake)
 
 
-def test_a_metric_that_is_not_a_number_stays_one(fake: FakeNvml) -> None:
+def test_read_keeps_a_utilisation_that_is_nan(fake: FakeNvml) -> None:
     fake.set("sm_pct", math.nan)
     with NvmlDevice(0, ToyLauncher()) as device:
         assert math.isnan(device.read().sm_util_pct)
@@ -170,7 +170,7 @@ def test_a_metric_that_is_not_a_number_stays_one(fake: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NOT_READY, pynvml.NVML_ERROR_IN_USE])
-def test_what_is_transient_is_asked_again(fake: FakeNvml, code: int) -> None:
+def test_call_nvml_repeats_a_call_after_a_transient_code(fake: FakeNvml, code: int) -> None:
     with NvmlDevice(0, ToyLauncher()) as device:
         fake.fail("nvmlDeviceGetClockInfo", code, times=2)
         assert device.read().sm_mhz == 1980
@@ -179,7 +179,7 @@ def test_what_is_transient_is_asked_again(fake: FakeNvml, code: int) -> None:
             device.read()
 
 
-def test_what_is_final_is_asked_once(fake: FakeNvml) -> None:
+def test_call_nvml_does_not_repeat_a_call_after_a_final_code(fake: FakeNvml) -> None:
     with NvmlDevice(0, ToyLauncher()) as device:
         before = fake.called("nvmlDeviceGetClockInfo")
         fake.fail("nvmlDeviceGetClockInfo", pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -188,7 +188,7 @@ def test_what_is_final_is_asked_once(fake: FakeNvml) -> None:
         assert fake.called("nvmlDeviceGetClockInfo") == before + 1
 
 
-def test_nothing_is_left_after_a_failure_at_any_call_of_the_opening(fake: FakeNvml) -> None:
+def test_nvml_device_leaves_nothing_open_after_a_failure_at_any_call(fake: FakeNvml) -> None:
     with NvmlDevice(0, ToyLauncher()):
         pass
     calls = int(fake.get("calls"))
@@ -202,7 +202,7 @@ def test_nothing_is_left_after_a_failure_at_any_call_of_the_opening(fake: FakeNv
         assert fake.get("samples") == 0, function
 
 
-def test_a_clock_that_could_not_be_given_back_is_noted_and_restored(fake: FakeNvml) -> None:
+def test_restore_unlocks_a_clock_that_close_could_not_unlock(fake: FakeNvml) -> None:
     device = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
     device.set_clock(1200)
     fake.fail("nvmlDeviceResetGpuLockedClocks", pynvml.NVML_ERROR_UNKNOWN)

@@ -31,13 +31,13 @@ def _steps(count: int, name: str = "A100", **options: bool) -> list[budget_plan.
     return list(islice(budget_plan.plan(gpu(name), rng=np.random.default_rng(5), **options), count))
 
 
-def test_every_workload_alone_comes_first() -> None:
+def test_budget_plan_begins_with_every_workload_alone() -> None:
     first = [setup for setup, _ in _steps(15)]
     assert {setup.residents[0].workload.model for setup in first} == set(models())
     assert {(len(setup.residents), setup.residents[0].mps_pct, setup.sm_mhz) for setup in first} == {(1, 100, 1410)}
 
 
-def test_workloads_that_share_a_gpu_were_measured_alone_before() -> None:
+def test_budget_plan_measures_workloads_alone_before_they_share_a_gpu() -> None:
     alone: set[Workload] = set()
     for setup, _ in _steps(400):
         workloads = {task.workload for task in setup.residents}
@@ -45,7 +45,7 @@ def test_workloads_that_share_a_gpu_were_measured_alone_before() -> None:
         alone |= workloads
 
 
-def test_a_chain_needs_no_new_start() -> None:
+def test_budget_plan_chains_setups_that_need_no_new_start() -> None:
     chain = [setup.residents for setup, _ in _steps(22)[15:]]
     assert [len(residents) for residents in chain] == [7, 6, 5, 4, 3, 2, 1]
     for larger, smaller in pairwise(chain):
@@ -53,7 +53,7 @@ def test_a_chain_needs_no_new_start() -> None:
 
 
 @pytest.mark.parametrize("name", ["T4", "A100"])
-def test_setups_fit_and_visits_are_numbered(name: str) -> None:
+def test_budget_plan_has_setups_that_fit_and_numbered_visits(name: str) -> None:
     seen: set[tuple[str, int]] = set()
     for setup, number in _steps(900, name, clocks=True):
         assert sum(memory_mib(task.workload) for task in setup.residents) <= gpu(name).memory_mib
@@ -63,13 +63,13 @@ def test_setups_fit_and_visits_are_numbered(name: str) -> None:
         seen.add((str(setup), number))
 
 
-def test_clocks_are_varied_only_on_request() -> None:
+def test_budget_plan_varies_clocks_only_on_request() -> None:
     assert {setup.sm_mhz for setup, _ in _steps(600)} == {1410}
     assert len({setup.sm_mhz for setup, _ in _steps(900, clocks=True)}) > 2
 
 
 @pytest.mark.parametrize("clocks", [False, True])
-def test_the_papers_figures_are_among_the_first_settings(clocks: bool) -> None:
+def test_budget_plan_has_the_settings_of_the_papers_figures_first(clocks: bool) -> None:
     early = [setup for setup, _ in _steps(100, clocks=clocks)]
     pairs = {tuple(sorted(task.workload.model for task in setup.residents)) for setup in early if _is_figure_4(setup)}
     assert pairs == {tuple(sorted(pair)) for pair in budget_plan.PAIRS}
@@ -82,7 +82,7 @@ def _is_figure_4(setup: Setup) -> bool:
     return len(setup.residents) == 2 and all(str(task).endswith(":8@100") for task in setup.residents)
 
 
-def test_a_time_sliced_device_is_recorded_at_100_pct(tmp_path: Path) -> None:
+def test_budget_plan_of_a_time_sliced_device_has_only_shares_of_100_pct(tmp_path: Path) -> None:
     path = profile(TimeSliced(A100), tmp_path, budget_s=300.0)
     table = store.read(path)
     assert set(table["mps_pct"]) == {100}
@@ -103,13 +103,13 @@ class TimeSliced(EmulatedDevice):
         return {"sharing": self.sharing}
 
 
-def test_bit_reversal_order() -> None:
+def test_bit_reversal_returns_each_index_once_in_order() -> None:
     assert budget_plan.bit_reversal_order(8) == [4, 2, 6, 1, 5, 3, 7, 0]
     for levels in range(1, 40):
         assert sorted(budget_plan.bit_reversal_order(levels)) == list(range(levels))
 
 
-def test_fifteen_minutes_give_three_hundred_points(tmp_path: Path) -> None:
+def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
     device = Counting()
     path = profile(device, tmp_path, budget_s=900.0)
     table = store.read(path)
@@ -132,7 +132,7 @@ class Counting(EmulatedDevice):
         return super().advance(to_s)
 
 
-def test_a_larger_budget_continues_a_smaller_one(tmp_path: Path) -> None:
+def test_budget_plan_of_a_larger_budget_continues_that_of_a_smaller_one(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     small = record_within_budget(emulated("A100"), 120.0, journal=journal)
     kept = journal.read_bytes()
@@ -143,7 +143,7 @@ def test_a_larger_budget_continues_a_smaller_one(tmp_path: Path) -> None:
     assert store.as_csv(record_within_budget(emulated("A100"), 120.0, journal=journal)) == store.as_csv(small)
 
 
-def test_a_budget_without_time_for_a_visit_is_refused() -> None:
+def test_record_within_budget_refuses_a_budget_without_time_for_a_visit() -> None:
     with pytest.raises(InputError, match="found 20 s; expected time for idle power and one visit: 31 s"):
         record_within_budget(emulated("A100"), 20.0)
 
@@ -168,7 +168,7 @@ def _killed_after(out: Path, lines: int) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
-def test_a_recording_killed_at_any_moment_and_resumed_is_byte_for_byte_the_same(tmp_path: Path) -> None:
+def test_record_within_budget_resumed_after_a_kill_writes_the_same_bytes(tmp_path: Path) -> None:
     complete, broken = tmp_path / "complete", tmp_path / "broken"
     reference = _start(complete)
     moments = np.random.default_rng(9).integers((1, 20, 60), (20, 60, 100))

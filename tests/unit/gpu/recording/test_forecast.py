@@ -36,7 +36,7 @@ def _plan(costs: RecordingCosts) -> list[PlannedItem]:
     return forecast(items, MeasurementProtocol(), BUDGET_S, costs=costs)
 
 
-def test_a_chain_is_started_once_so_a_point_takes_less_than_three_seconds() -> None:
+def test_forecast_starts_a_chain_once_so_a_point_takes_less_than_three_seconds() -> None:
     """Seven tasks: one start of 5 s, six stops of 0.5 s, seven visits of 6 s, 28 points."""
     protocol, costs = MeasurementProtocol(), RecordingCosts()
     chain = _plan(costs)[30:37]
@@ -57,11 +57,11 @@ def test_a_chain_is_started_once_so_a_point_takes_less_than_three_seconds() -> N
     assert BUDGET_S / points <= 3.0
 
 
-def test_starting_tasks_one_after_the_other_yields_fewer_points() -> None:
+def test_forecast_has_fewer_points_if_tasks_start_one_after_the_other() -> None:
     assert sum(item.points for item in _plan(ONE_BY_ONE)) < 300 <= sum(item.points for item in _plan(RecordingCosts()))
 
 
-def test_fifteen_minutes_with_starts_and_kernels_give_three_hundred_points(tmp_path: Path) -> None:
+def test_forecast_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
     device = SlowDevice(H100, RecordingCosts())
     path = profile(device, tmp_path, budget_s=BUDGET_S, clocks=False, trace=device.trace, progress=False)
     table = store.read(path)
@@ -72,7 +72,7 @@ def test_fifteen_minutes_with_starts_and_kernels_give_three_hundred_points(tmp_p
     assert {row.workload for row in kernel_table.read(path.with_name("kernels.csv"))} == set(models())
 
 
-def test_kernels_are_traced_after_workloads_alone_and_before_shared_ones() -> None:
+def test_recording_traces_kernels_after_workloads_alone_and_before_shared_ones() -> None:
     device = EmulatedDevice(H100)
     items = list(islice(recording_items(device, 0, BUDGET_S, clocks=False, seed=0, repeats=5, kernels=True), 31))
     assert all(not isinstance(item, Workload) and len(item[0].residents) == 1 for item in items[:15])
@@ -82,7 +82,7 @@ def test_kernels_are_traced_after_workloads_alone_and_before_shared_ones() -> No
     assert [isinstance(item, Workload) for item in without_budget[-16:]] == [False] + 15 * [True]
 
 
-def test_the_manifest_has_the_checksum_of_the_kernels(tmp_path: Path) -> None:
+def test_manifest_has_the_checksum_of_the_kernel_table(tmp_path: Path) -> None:
     device = SlowDevice(H100, RecordingCosts())
     path = profile(device, tmp_path, budget_s=400.0, clocks=False, trace=device.trace, progress=False)
     entry = json.loads(path.with_name("manifest.json").read_text("utf-8"))["kernels"]
@@ -102,7 +102,7 @@ def test_the_manifest_has_the_checksum_of_the_kernels(tmp_path: Path) -> None:
     manifest.verify(traced)
 
 
-def test_a_failing_profiler_does_not_end_the_recording(tmp_path: Path) -> None:
+def test_recording_continues_after_a_failing_kernel_profiler(tmp_path: Path) -> None:
     tried: list[Workload] = []
 
     def broken(workload: Workload) -> tuple[KernelRow, ...]:
@@ -120,7 +120,7 @@ def test_a_failing_profiler_does_not_end_the_recording(tmp_path: Path) -> None:
     assert len(store.read(path)) > 15
 
 
-def test_recorded_kernels_are_not_traced_again(tmp_path: Path) -> None:
+def test_recording_does_not_trace_recorded_kernels_again(tmp_path: Path) -> None:
     device = SlowDevice(H100, RecordingCosts())
     recorded = device.trace(Workload("resnet18", 8)) + device.trace(Workload("resnet18", 1))
     kernel_table.write(recorded, tmp_path / "H100" / "kernels.csv")
@@ -135,7 +135,7 @@ def test_recorded_kernels_are_not_traced_again(tmp_path: Path) -> None:
     assert len({row.setting for row in kernel_table.read(path.with_name("kernels.csv"))}) == 16
 
 
-def test_dry_run_prints_the_plan_and_measures_nothing(tmp_path: Path) -> None:
+def test_profile_dry_run_prints_the_plan_and_measures_nothing(tmp_path: Path) -> None:
     command = ["profile", "--device", "emulated:A100", "--budget", "5m", "--dry-run", "--out", str(tmp_path)]
     shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0
@@ -148,5 +148,5 @@ def test_dry_run_prints_the_plan_and_measures_nothing(tmp_path: Path) -> None:
     assert printed["minutes"] <= 5.0
 
 
-def test_an_emulated_device_starts_in_no_time() -> None:
+def test_forecast_of_an_emulated_device_has_no_starting_times() -> None:
     assert all(item.start_s == 0 for item in _plan(NO_COSTS))

@@ -71,7 +71,7 @@ def test_parse_trace_returns_kernels_in_order_of_their_start(events: tuple[Kerne
     assert (copy.kernel, copy.grid, copy.block) == ("Memcpy DtoD", "", "")
 
 
-def test_shortened_names_stay_different() -> None:
+def test_parse_trace_keeps_shortened_names_different() -> None:
     trace = {"traceEvents": [{**TRACE["traceEvents"][4], "name": "k" * 200 + end} for end in "ab"]}
     first, second = (kernel_table._event(entry).kernel for entry in trace["traceEvents"])
     assert first != second
@@ -90,12 +90,12 @@ def test_shortened_names_stay_different() -> None:
         ({"traceEvents": [7]}, "no trace"),
     ],
 )
-def test_a_trace_without_gpu_events_is_refused(trace: object, message: str, tmp_path: Path) -> None:
+def test_parse_trace_refuses_a_trace_without_gpu_events(trace: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         parse_trace(_file(tmp_path / "trace.json", trace))
 
 
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_parse_trace_refuses_a_file_that_is_no_json(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"trace\.json"):
@@ -120,19 +120,21 @@ def test_summarise_returns_means_and_deviations_over_the_repeats(events: tuple[K
     assert first.provenance == "measured"
 
 
-def test_an_iteration_with_other_kernels_is_left_out(events: tuple[KernelEvent, ...]) -> None:
+def test_summarise_leaves_out_an_iteration_with_other_kernels(events: tuple[KernelEvent, ...]) -> None:
     rows = summarise([events, events[:2], events], RESNET, "A100")
     assert len(rows) == 3
     assert {row.repeats for row in rows} == {2}
 
 
 @pytest.mark.parametrize("keep", [(), (3, 2), (3, 2, 1)])
-def test_iterations_without_a_majority_are_refused(keep: tuple[int, ...], events: tuple[KernelEvent, ...]) -> None:
+def test_summarise_refuses_iterations_without_a_majority(
+    keep: tuple[int, ...], events: tuple[KernelEvent, ...]
+) -> None:
     with pytest.raises(InputError, match="same kernels in the same order"):
         summarise([events[:count] for count in keep], RESNET, "A100")
 
 
-def test_a_written_table_is_sorted_and_read_back_equal(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_kernel_table_is_written_sorted_and_read_back_equal(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
     other = tuple(replace(row, batch_size=1) for row in rows)
     path = kernel_table.write([*rows, *other], tmp_path / "kernels.csv")
     assert kernel_table.read(path) == (*other, *rows)
@@ -140,7 +142,7 @@ def test_a_written_table_is_sorted_and_read_back_equal(rows: tuple[KernelRow, ..
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_a_bad_row_is_not_written(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_write_refuses_a_bad_row_of_kernels(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
     path = tmp_path / "kernels.csv"
     for bad in (replace(rows[0], gpu="A101"), replace(rows[0], duration_us=-1.0), replace(rows[0], position=5)):
         with pytest.raises(InputError):
@@ -168,7 +170,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("column", "cell"), [(column, cell) for column, cells in BAD.items() for cell in cells])
-def test_a_bad_cell_is_refused_with_its_row_and_column(
+def test_kernel_table_with_a_bad_cell_is_refused_with_its_row_and_column(
     column: str, cell: str, rows: tuple[KernelRow, ...], tmp_path: Path
 ) -> None:
     path = kernel_table.write(rows, tmp_path / "kernels.csv")
@@ -181,12 +183,12 @@ def test_a_bad_cell_is_refused_with_its_row_and_column(
     assert (caught.value.row, caught.value.column) == (3, column)
 
 
-def test_every_column_is_corrupted_above() -> None:
+def test_the_bad_cells_above_cover_every_column() -> None:
     assert set(BAD) == set(COLUMNS)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_missing_column_is_refused(column: str, rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_kernel_table_without_a_column_is_refused(column: str, rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
     path = kernel_table.write(rows, tmp_path / "kernels.csv")
     text = path.read_text("utf-8").replace(f"{column},", "other,", 1).replace(f",{column}\n", ",other\n", 1)
     path.write_text(text.replace("duration_other", "other"), encoding="utf-8")
@@ -194,7 +196,9 @@ def test_a_missing_column_is_refused(column: str, rows: tuple[KernelRow, ...], t
         kernel_table.read(path)
 
 
-def test_a_workload_twice_or_without_its_beginning_is_refused(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+def test_kernel_table_with_a_repeated_or_incomplete_workload_is_refused(
+    rows: tuple[KernelRow, ...], tmp_path: Path
+) -> None:
     other = tuple(replace(row, batch_size=8) for row in rows)
     path = kernel_table.write([*rows, *other], tmp_path / "kernels.csv")
     head, *lines = path.read_text("utf-8").splitlines(keepends=True)
@@ -212,7 +216,7 @@ def test_a_workload_twice_or_without_its_beginning_is_refused(rows: tuple[Kernel
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.0, 1e3)), min_size=1, max_size=30))
-def test_durations_and_gaps_add_up_to_the_iteration(spans: list[tuple[float, float]]) -> None:
+def test_kernel_durations_and_gaps_sum_to_the_iteration_time(spans: list[tuple[float, float]]) -> None:
     events, now_us = [], 0.0
     for duration_us, gap_us in spans:
         events.append(KernelEvent("k", "1x1x1", "1x1x1", now_us, duration_us))
@@ -255,7 +259,7 @@ def test_record_continues_where_it_stopped(tmp_path: Path) -> None:
     assert {row.repeats for row in rows} == {2}
 
 
-def test_a_failed_trace_raises_its_reason_and_keeps_earlier_traces(tmp_path: Path) -> None:
+def test_record_raises_the_reason_of_a_failed_trace_and_keeps_earlier_ones(tmp_path: Path) -> None:
     path = tmp_path / "kernels.csv"
     kernel_recorder.record([RESNET], "A100", path, gpu_uuid="GPU-0", command=_tracer(tmp_path))
     before = path.read_bytes()
@@ -271,7 +275,7 @@ def test_a_failed_trace_raises_its_reason_and_keeps_earlier_traces(tmp_path: Pat
         trace(RESNET)
 
 
-def test_the_real_tracer_reports_what_is_missing() -> None:
+def test_kernel_profiler_reports_a_missing_library_or_gpu() -> None:
     """No PyTorch, or no GPU of this name: a message, no empty table."""
     with (
         closing(Tracer("A100", gpu_uuid="GPU-none")) as trace,
@@ -280,7 +284,7 @@ def test_the_real_tracer_reports_what_is_missing() -> None:
         trace(RESNET)
 
 
-def test_only_a_live_gpu_has_kernels(tmp_path: Path) -> None:
+def test_trace_kernels_refuses_an_emulated_gpu(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="Name a live GPU"):
         kernel_recorder.record_device("emulated:A100", tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -14,18 +14,20 @@ from heshare.gpu.recording import recordings
 from heshare.gpu.recording.profile_device import profile
 
 
-def test_emulated_names_no_recording() -> None:
+def test_recordings_of_emulated_are_none() -> None:
     assert recordings.read("emulated") == ()
 
 
-def test_read_by_folder(made_up_h100: Path) -> None:
+def test_recordings_are_read_by_folder(made_up_h100: Path) -> None:
     (recording,) = recordings.read(f"recorded:{made_up_h100}")
     assert (recording.gpu, recording.label, recording.sharing) == ("H100", "H100 (measured)", "mps")
     assert set(recording.table["provenance"]) == {"measured"}
     assert recording.path == made_up_h100 / "profile.csv"
 
 
-def test_read_by_gpu_and_all(made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_are_read_by_gpu_and_all(
+    made_up_h100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recordings, "folder", lambda: tmp_path)
     assert recordings.read("recorded:all") == ()
     shutil.copytree(made_up_h100, tmp_path / "H100")
@@ -37,7 +39,7 @@ def test_read_by_gpu_and_all(made_up_h100: Path, tmp_path: Path, monkeypatch: py
         recordings.read("recorded:H100,H100")
 
 
-def test_sharing_is_read_from_the_manifest(made_up_h100: Path, tmp_path: Path) -> None:
+def test_sharing_of_a_recording_is_read_from_the_manifest(made_up_h100: Path, tmp_path: Path) -> None:
     shutil.copytree(made_up_h100, tmp_path / "H100")
     path = tmp_path / "H100" / "manifest.json"
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +57,7 @@ def test_a_recording_of_an_emulated_device_is_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_the_error_for_a_missing_recording_names_its_folder_and_the_command() -> None:
+def test_a_missing_recording_is_refused_with_its_folder_and_the_command() -> None:
     with pytest.raises(InputError) as refused:
         recordings.read("recorded:NoSuchGpu")
     assert str(recordings.folder() / "NoSuchGpu") in str(refused.value)
@@ -63,6 +65,6 @@ def test_the_error_for_a_missing_recording_names_its_folder_and_the_command() ->
 
 
 @pytest.mark.parametrize("source", ["", "measured", "recorded:", "recorded:H100,", "emulated:T4"])
-def test_a_source_of_another_form_is_refused(source: str) -> None:
+def test_recordings_of_an_unknown_source_are_refused(source: str) -> None:
     with pytest.raises(InputError, match="recorded:GPU"):
         recordings.read(source)

@@ -28,14 +28,14 @@ def test_repeat_cv_ignores_settings_that_were_visited_once() -> None:
     assert np.isnan(repeat_cv([0.0], [1]))
 
 
-def test_the_noise_of_the_emulated_profiles_is_that_of_the_public_record() -> None:
+def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
     for name in ("T4", "V100", "A100"):
         time_cv, power_cv = repeat_noise.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
         assert time_cv == pytest.approx(TIME_CV, rel=0.1)
         assert power_cv == pytest.approx(POWER_CV, rel=0.1)
 
 
-def test_noise_by_workload(made_up_h100: Path) -> None:
+def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
     table = recordings.read_one(str(made_up_h100)).table
     noise = repeat_noise.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
@@ -44,7 +44,7 @@ def test_noise_by_workload(made_up_h100: Path) -> None:
     assert noise.loc["all", "power_pct"] == pytest.approx(1.0, rel=0.5)
 
 
-def test_a_recording_without_repeats_has_no_noise(made_up_h100: Path) -> None:
+def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
     table = recordings.read_one(str(made_up_h100)).table.assign(repeats=1)
     assert repeat_noise.noise_by_workload(table)["time_pct"].isna().all()
     with pytest.raises(InputError, match="no setting was visited twice"):

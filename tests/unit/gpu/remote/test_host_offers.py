@@ -80,7 +80,7 @@ def test_select_offers_keeps_the_order_of_hosts_or_of_the_names():
     assert [(uuid, offer.host) for uuid, offer in named.items()] == [(UUIDS[0], "zeta"), (UUIDS[1], "alpha")]
 
 
-def test_two_workers_of_a_host_may_each_offer_some_of_its_gpus():
+def test_select_offers_accepts_two_workers_of_one_host_with_different_gpus():
     shares = {name: machine(*UUIDS, declared=[uuid]) for name, uuid in zip("ab", UUIDS, strict=False)}
     owners = host_offers.select_offers(offered(**shares), "nvml")
     assert {uuid: offer.host for uuid, offer in owners.items()} == {
@@ -97,7 +97,7 @@ def test_connect_refuses_another_form_of_address(address):
         pass
 
 
-def test_connect_refuses_a_scheduler_that_does_not_answer():
+def test_connect_refuses_a_scheduler_that_does_not_reply():
     with (
         pytest.raises(InputError, match=r"dask://127.0.0.1:1, where no scheduler answers"),
         host_offers.connect("dask://127.0.0.1:1", timeout_s=0.2),

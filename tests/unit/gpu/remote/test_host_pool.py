@@ -67,7 +67,7 @@ def entry(name, script, count=1, **more):
     return f"  - {{name: {name}, {command}, count: {count}{fields}}}\n"
 
 
-def test_jobs_run_on_the_hosts_and_leave_nothing_there(cluster, monkeypatch):
+def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatch):
     monkeypatch.setattr(execute, "make", lambda name: kill_drill.Drilled())
     text = entry("say", "echo $HESHARE_JOB on $FAKENVML_UUID; sleep 0.1", count=9)
     bad = entry("bad", "exit 3", retries=2)
@@ -92,7 +92,7 @@ def test_jobs_run_on_the_hosts_and_leave_nothing_there(cluster, monkeypatch):
     assert cluster.traces() == {}
 
 
-def test_a_gpu_of_another_run_is_refused_and_the_others_are_given_back(cluster, monkeypatch):
+def test_execute_refuses_a_gpu_of_another_run_and_releases_the_others(cluster, monkeypatch):
     monkeypatch.setenv("HESHARE_LOCKS", str(cluster.hosts["beta"].folder / "locks"))
     held = GpuLock(BETA)
     try:
@@ -104,7 +104,7 @@ def test_a_gpu_of_another_run_is_refused_and_the_others_are_given_back(cluster, 
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_host_is_lost_when_its_worker_is_killed_or_hangs(cluster, how):
+def test_host_pool_loses_a_host_whose_worker_is_killed_or_hangs(cluster, how):
     gamma = cluster.join("gamma", uuid=GAMMA)
     cluster.joined(3)
     outputs = gamma.folder / "state" / "heshare" / "runs"
@@ -135,7 +135,7 @@ def test_a_host_is_lost_when_its_worker_is_killed_or_hangs(cluster, how):
 
 
 @pytest.mark.slow
-def test_a_killed_executor_leaves_nothing_and_is_resumed_on_the_remaining_hosts(cluster):
+def test_resume_continues_a_killed_executor_on_the_remaining_hosts(cluster):
     gamma = cluster.join("gamma", uuid=GAMMA)
     cluster.joined(3)
     (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=5) + entry("b", "sleep 0.1"))

@@ -113,7 +113,7 @@ def test_commands_are_sent_in_one_poll_that_reports_every_gpu(remote):
     assert (first.running, second.running) == (0, 0)
 
 
-def test_a_batch_is_one_poll_though_the_loop_advances_before_each_start(remote):
+def test_starts_of_one_decision_are_sent_in_one_poll(remote):
     first, second = remote.host.devices
     first.advance(0.0)
     remote.polls.clear()
@@ -125,7 +125,7 @@ def test_a_batch_is_one_poll_though_the_loop_advances_before_each_start(remote):
     assert [len(commands) for commands in remote.polls] == [6]
 
 
-def test_news_of_another_gpu_wakes_its_device(remote):
+def test_an_event_on_another_gpu_ends_the_wait_of_its_device(remote):
     first, second = remote.host.devices
     second.start(1, WORK, 100, 100.0)
     first.read()

@@ -1,4 +1,4 @@
-"""The worker process from inside: its messages, its loop, its orders."""
+"""The worker program: its messages, its loop of iterations, its orders."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         text=st.text(),
     )
 )
-def test_a_message_is_one_short_line_that_reads_back(message: Message) -> None:
+def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> None:
     line = message.line()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -77,77 +77,77 @@ def test_a_message_is_one_short_line_that_reads_back(message: Message) -> None:
     )
 
 
-def test_the_longest_text_fits() -> None:
+def test_message_line_cuts_a_long_text_to_the_longest_line() -> None:
     """A character beyond the 16-bit plane takes 12 bytes in JSON."""
     for one in ("x", "é", "\U0001f525"):
         assert len(Message("failure", text=one * 10_000).line()) <= LONGEST
 
 
-def test_no_time_is_not_zero() -> None:
+def test_parse_returns_nan_for_a_message_without_a_time() -> None:
     assert math.isnan(parse(Message("end").line()).time_s)
 
 
 @pytest.mark.parametrize("line", [b"", b"hello", b"[]", b"{}", b'{"kind": "end"}', b'{"kind": "other"}', b"\xff"])
-def test_what_is_no_message_is_refused(line: bytes) -> None:
+def test_parse_refuses_a_line_that_is_no_message(line: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (JSON's own errors are ValueErrors)
         parse(line)
 
 
-def test_progress_never_waits_and_the_last_word_does_not_wait_for_ever(pipe: tuple[int, int]) -> None:
+def test_channel_drops_progress_on_a_full_pipe_and_waits_a_limited_time_for_the_end(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     channel = Channel(writing, patience_s=0.1)
-    told = 0
-    while channel.send(Message("progress", told)):
-        told += 1
-    assert told > 100
+    sent = 0
+    while channel.send(Message("progress", sent)):
+        sent += 1
+    assert sent > 100
     begun = monotonic()
-    assert not channel.send(Message("progress", told))
+    assert not channel.send(Message("progress", sent))
     assert monotonic() - begun < 0.05
-    assert not channel.send(Message("end", told))
+    assert not channel.send(Message("end", sent))
     os.read(reading, 65536)
-    assert channel.send(Message("end", told))
+    assert channel.send(Message("end", sent))
     os.close(reading)
-    assert not channel.send(Message("end", told))
+    assert not channel.send(Message("end", sent))
 
 
-def test_the_loop_counts_what_is_complete() -> None:
-    program, said = Queue(), []
-    last = run(program, said.append, iterations=500, stop=StopFlag(), period_s=0.0)
+def test_run_counts_only_completed_iterations() -> None:
+    program, messages = Queue(), []
+    last = run(program, messages.append, iterations=500, stop=StopFlag(), period_s=0.0)
     assert (last.done, last.finished, program.complete) == (500, True, 500)
-    assert [one.done for one in said] == list(range(1, 500))
-    assert all(one.time_s > 0 for one in said)
+    assert [one.done for one in messages] == list(range(1, 500))
+    assert all(one.time_s > 0 for one in messages)
 
 
-def test_reports_come_at_their_period() -> None:
-    said: list[Message] = []
+def test_run_reports_progress_at_most_once_a_period() -> None:
+    messages: list[Message] = []
     begun = monotonic()
-    last = run(Spin(0.001), said.append, iterations=200, stop=StopFlag(), period_s=0.05)
+    last = run(Spin(0.001), messages.append, iterations=200, stop=StopFlag(), period_s=0.05)
     took_s = monotonic() - begun
-    assert 1 <= len(said) <= took_s / 0.05
-    counts = [one.done for one in said]
+    assert 1 <= len(messages) <= took_s / 0.05
+    counts = [one.done for one in messages]
     assert counts == sorted(set(counts))
     assert last.time_s == pytest.approx(took_s / 200, rel=0.2)
 
 
-def test_a_stop_between_iterations_keeps_the_count() -> None:
+def test_run_returns_the_count_when_stopped_between_iterations() -> None:
     stop = StopFlag()
     program = Queue()
 
-    def say(message: Message) -> None:
+    def report(message: Message) -> None:
         stop.requested = message.done >= 10
 
-    last = run(program, say, iterations=None, stop=stop, period_s=0.0)
+    last = run(program, report, iterations=None, stop=stop, period_s=0.0)
     assert (last.done, last.finished) == (program.begun, False)
     assert last.done == 11
-    assert run(Queue(), say, iterations=None, stop=stop).done == 0
+    assert run(Queue(), report, iterations=None, stop=stop).done == 0
 
 
-def test_an_orphan_stops() -> None:
+def test_run_stops_when_the_parent_process_has_changed() -> None:
     last = run(Queue(), lambda message: None, iterations=None, stop=StopFlag(parent=-1), period_s=0.0)
     assert last.done == 2
 
 
-def test_warm_up_is_long_enough_and_times_the_last_iterations() -> None:
+def test_warm_up_lasts_long_enough_and_times_the_last_iterations() -> None:
     program = Queue()
     assert warm_up(program, iterations=4, least_s=0.0) > 0
     assert program.complete == 7
@@ -158,7 +158,7 @@ def test_warm_up_is_long_enough_and_times_the_last_iterations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "text"),
     [
         (DeviceError("no card"), "no card"),
         (
@@ -168,8 +168,8 @@ def test_warm_up_is_long_enough_and_times_the_last_iterations() -> None:
         (ValueError(), "ValueError: no message"),
     ],
 )
-def test_a_failure_is_one_line(error: BaseException, said: str) -> None:
-    assert describe(error) == said
+def test_describe_returns_one_line_for_an_error(error: BaseException, text: str) -> None:
+    assert describe(error) == text
 
 
 def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.CompletedProcess[bytes]]:
@@ -182,38 +182,38 @@ def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.Comple
         process.stdin.write(order.line() + GO)
         process.stdin.flush()
         with open(reading, "rb") as stream:  # noqa: PTH123 (a descriptor)
-            said = [parse(line) for line in stream]
+            messages = [parse(line) for line in stream]
         assert process.stderr is not None
         errors = process.stderr.read()
         code = process.wait(timeout=10)
-    return said, subprocess.CompletedProcess(command, code, stderr=errors)
+    return messages, subprocess.CompletedProcess(command, code, stderr=errors)
 
 
-def test_a_worker_says_ready_then_how_far_then_the_end() -> None:
-    said, process = _runner("support.spin_worker", Order("spin:5", 1, iterations=60, warmup=1, warmup_s=0.0))
+def test_worker_reports_ready_then_progress_then_the_end() -> None:
+    messages, process = _runner("support.spin_worker", Order("spin:5", 1, iterations=60, warmup=1, warmup_s=0.0))
     assert process.returncode == 0
-    kinds = [one.kind for one in said]
-    assert kinds == ["ready", *["progress"] * (len(said) - 2), "end"]
+    kinds = [one.kind for one in messages]
+    assert kinds == ["ready", *["progress"] * (len(messages) - 2), "end"]
     assert len(kinds) >= 3
-    assert (said[-1].done, said[-1].finished) == (60, True)
-    assert said[-1].time_s == pytest.approx(0.005, rel=0.5)
+    assert (messages[-1].done, messages[-1].finished) == (60, True)
+    assert messages[-1].time_s == pytest.approx(0.005, rel=0.5)
 
 
-def test_without_pytorch_or_a_gpu_the_worker_says_what_to_do() -> None:
-    """A CPU is never used in the place of a GPU that was asked for."""
+def test_worker_without_pytorch_or_a_gpu_reports_what_to_install() -> None:
+    """A CPU is never used in the place of a requested GPU."""
     with contextlib.suppress(ImportError):
         import torch
 
         if torch.cuda.is_available():
             pytest.skip("this machine has a GPU")
-    said, process = _runner("heshare.gpu.worker_program", Order("resnet18", 1))
+    messages, process = _runner("heshare.gpu.worker_program", Order("resnet18", 1))
     assert process.returncode == 1
-    assert [one.kind for one in said] == ["failure"]
-    assert "pip install 'heshare[live]'" in said[0].text or "CUDA" in said[0].text
+    assert [one.kind for one in messages] == ["failure"]
+    assert "pip install 'heshare[live]'" in messages[0].text or "CUDA" in messages[0].text
     assert b"Traceback" in process.stderr
 
 
-def test_a_model_of_table_iv_runs_on_a_cpu_when_asked() -> None:
+def test_inference_runs_on_a_cpu_on_request() -> None:
     pytest.importorskip("torch", reason="needs the extra `live`")
     program = Inference("mobilenet", 1, "fp32", "cpu")
     last = run(program, lambda message: None, iterations=3, stop=StopFlag())
@@ -221,7 +221,7 @@ def test_a_model_of_table_iv_runs_on_a_cpu_when_asked() -> None:
     assert "mobilenet:1 fp32 on CPU" in program.title
 
 
-def test_the_spin_fails_when_it_should() -> None:
+def test_spin_raises_in_its_iteration_after_fail_after() -> None:
     program = Spin(0.0, fail_after=2)
     program.step()
     program.step()

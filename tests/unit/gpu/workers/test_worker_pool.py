@@ -33,7 +33,7 @@ class Clients:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[Callable[..., ProcessLauncher]]:
-    """Makes launchers; at the end no process and no descriptor of theirs is left."""
+    """Makes launchers; checks at the end that they have left no open descriptor."""
     before = _descriptors()
     made: list[ProcessLauncher] = []
 
@@ -76,8 +76,8 @@ def _gone(pid: int) -> bool:
     return True
 
 
-def test_a_process_takes_task_after_task_of_its_share(launcher: Callable[..., ProcessLauncher]) -> None:
-    """Finished or stopped, the counts are exact, and each task says its own."""
+def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: Callable[..., ProcessLauncher]) -> None:
+    """The count of each task is exact, whether it finished or was stopped."""
     one = launcher()
     pids = []
     for number in range(1, 5):
@@ -97,8 +97,8 @@ def test_a_process_takes_task_after_task_of_its_share(launcher: Callable[..., Pr
     assert _gone(pids[0])
 
 
-def test_another_share_is_another_process(launcher: Callable[..., ProcessLauncher]) -> None:
-    """A share is fixed with the context; the processes used longest ago are given up for a third one."""
+def test_launcher_starts_another_process_for_another_share(launcher: Callable[..., ProcessLauncher]) -> None:
+    """A share is fixed with the CUDA context; the process used longest ago is ended for a third share."""
     one = launcher()
     pids = {}
     for pct in (100, 30, 100, 30, 50):
@@ -111,7 +111,7 @@ def test_another_share_is_another_process(launcher: Callable[..., ProcessLaunche
     assert all(map(_gone, pids.values()))
 
 
-def test_a_late_stop_does_not_end_the_next_task(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_stop_after_the_end_does_not_end_the_next_task(launcher: Callable[..., ProcessLauncher]) -> None:
     one = launcher()
     for number in range(60):
         worker = _run(one, "spin:0.01", iterations=1 + number % 3)
@@ -124,7 +124,7 @@ def test_a_late_stop_does_not_end_the_next_task(launcher: Callable[..., ProcessL
             assert worker.done == 1 + number % 3
 
 
-def test_what_failed_or_was_still_loading_is_not_kept(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_launcher_does_not_keep_a_worker_that_failed_or_was_loading(launcher: Callable[..., ProcessLauncher]) -> None:
     broken = launcher("--fail-after", "20")
     worker = _run(broken, iterations=None)
     _until(worker, lambda: worker.failure)
@@ -139,7 +139,7 @@ def test_what_failed_or_was_still_loading_is_not_kept(launcher: Callable[..., Pr
     assert _gone(worker.pid)
 
 
-def test_a_warm_process_that_has_died_is_passed_over(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_launcher_skips_a_warm_process_that_has_ended(launcher: Callable[..., ProcessLauncher]) -> None:
     one = launcher()
     worker = _run(one)
     _until(worker, lambda: worker.finished)
@@ -152,7 +152,7 @@ def test_a_warm_process_that_has_died_is_passed_over(launcher: Callable[..., Pro
     assert other.pid != worker.pid
 
 
-def test_spares_are_used_where_nothing_is_warm(launcher: Callable[..., ProcessLauncher]) -> None:
+def test_launcher_uses_a_spare_if_no_warm_process_has_the_share(launcher: Callable[..., ProcessLauncher]) -> None:
     one = launcher(spares=1)
     first = _run(one)
     spare = one._spares[0].process.pid
@@ -166,10 +166,10 @@ def test_spares_are_used_where_nothing_is_warm(launcher: Callable[..., ProcessLa
     _until(third, lambda: third.finished)
 
 
-def test_tasks_of_a_set_begin_together(
+def test_start_together_begins_all_tasks_when_the_last_is_ready(
     fake: FakeNvml, mps_mode: Callable[[str], Path], launcher: Callable[..., ProcessLauncher]
 ) -> None:
-    """Nobody's iterations are counted before the last one is ready."""
+    """No iteration is counted before the last task is ready."""
     mps_mode("obeys")
     mps = MpsSession(GPU, required=True)
     one = launcher("--load-s", "0.3")
@@ -191,7 +191,7 @@ def test_tasks_of_a_set_begin_together(
         assert len(device.read().residents) == 2
 
 
-def test_all_of_a_set_or_none(fake: FakeNvml) -> None:
+def test_start_together_starts_all_tasks_or_none(fake: FakeNvml) -> None:
     wanted = {n: resident("mobilenet:4@100") for n in range(3)}
     toys = ToyLauncher(doom="unborn")
     with NvmlDevice(0, toys) as device:
@@ -209,7 +209,7 @@ def test_all_of_a_set_or_none(fake: FakeNvml) -> None:
         assert toys.started == []
 
 
-def test_warm_processes_make_room_for_tasks(fake: FakeNvml) -> None:
+def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
     class Warm(ToyLauncher):
         def shed(self) -> None:
             fake.set("free_mib", 40_000.0)
@@ -220,7 +220,7 @@ def test_warm_processes_make_room_for_tasks(fake: FakeNvml) -> None:
         assert set(device.read().residents) == {0}
 
 
-def test_processes_stand_by_before_the_first_task(
+def test_stand_by_starts_the_spares_before_the_first_task(
     fake: FakeNvml, launcher: Callable[..., ProcessLauncher], tmp_path: Path
 ) -> None:
     one = launcher(spares=3)

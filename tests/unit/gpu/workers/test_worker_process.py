@@ -1,4 +1,4 @@
-"""Worker processes: real ones, of a program that only lets time pass."""
+"""Worker processes and their launcher, with real processes of a program that only lets time pass."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def gone(pid: int) -> bool:
     return True
 
 
-def test_they_keep_the_protocol(start: Start) -> None:
+def test_launcher_and_worker_implement_their_protocols(start: Start) -> None:
     launcher: Launcher = ProcessLauncher()
     worker: Worker = start()
     assert launcher is not None
@@ -83,7 +83,7 @@ def test_they_keep_the_protocol(start: Start) -> None:
     assert worker.done == 0
 
 
-def test_a_task_runs_to_its_end_and_leaves_nothing(start: Start) -> None:
+def test_worker_runs_to_its_end_and_leaves_no_process(start: Start) -> None:
     worker = start(iterations=20)
     until(worker, lambda: worker.finished)
     assert worker.ready
@@ -96,14 +96,14 @@ def test_a_task_runs_to_its_end_and_leaves_nothing(start: Start) -> None:
     assert worker.stop() == 20
 
 
-def test_a_part_of_an_iteration_is_rounded_up_but_not_counted(start: Start) -> None:
+def test_worker_runs_a_fractional_iteration_in_full_and_counts_its_fraction(start: Start) -> None:
     worker = start(iterations=3.5)
     until(worker, lambda: worker.finished)
     assert worker.done == 3.5
 
 
-def test_stop_tells_the_exact_count(start: Start) -> None:
-    """Reports come every 100 ms; the last word has the iterations since."""
+def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
+    """Reports come every 100 ms; the last message has the iterations since then."""
     worker = start(period_s=60.0)
     until(worker, lambda: worker.ready)
     assert worker.done == 0
@@ -117,7 +117,7 @@ def test_stop_tells_the_exact_count(start: Start) -> None:
     assert worker.stop() == done
 
 
-def test_progress_and_its_moment_give_the_rate(start: Start) -> None:
+def test_done_and_at_s_give_the_iteration_rate(start: Start) -> None:
     worker = start(period_s=0.02)
     until(worker, lambda: worker.done > 10)
     first, first_s = worker.done, worker.at_s
@@ -126,7 +126,7 @@ def test_progress_and_its_moment_give_the_rate(start: Start) -> None:
     assert first_s < worker.at_s <= time.monotonic()
 
 
-def test_workers_wait_for_go_so_that_a_batch_begins_together(tmp_path: Path) -> None:
+def test_worker_begins_its_iterations_only_after_go(tmp_path: Path) -> None:
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
     with ProcessLauncher(Clients(), **how) as launcher:
         workers = [launcher.start(n, Workload("spin:2", 1), 50, None, gpu_uuid=GPU) for n in range(2)]
@@ -144,7 +144,7 @@ def test_workers_wait_for_go_so_that_a_batch_begins_together(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--fail-after", "30"), "RuntimeError: a kernel failed"),
         (("--fail-after", "0"), "RuntimeError: a kernel failed"),
@@ -152,12 +152,12 @@ def test_workers_wait_for_go_so_that_a_batch_begins_together(tmp_path: Path) -> 
         (("--fail-after", "30", "--error", "killed"), "ended without a message, by SIGKILL"),
     ],
 )
-def test_a_failure_is_told_once_and_clearly(start: Start, options: tuple[str, ...], said: str) -> None:
+def test_failure_names_the_task_the_error_and_the_log(start: Start, options: tuple[str, ...], message: str) -> None:
     worker = start(*options)
     until(worker, lambda: worker.failure)
     assert worker.failure is not None
     assert worker.failure.startswith("task 7 (spin:2:4@100): ")
-    assert said in worker.failure
+    assert message in worker.failure
     assert str(worker.log) in worker.failure
     assert not worker.finished
     until(worker, lambda: worker.closed)
@@ -166,7 +166,7 @@ def test_a_failure_is_told_once_and_clearly(start: Start, options: tuple[str, ..
         assert "Traceback" in worker.log.read_text("utf-8")
 
 
-def test_a_program_that_is_no_worker_is_told(start: Start, tmp_path: Path) -> None:
+def test_failure_names_the_exit_code_of_a_program_that_is_no_worker(start: Start, tmp_path: Path) -> None:
     launcher = ProcessLauncher(command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path)
     worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
     until(worker, lambda: worker.failure)
@@ -174,7 +174,7 @@ def test_a_program_that_is_no_worker_is_told(start: Start, tmp_path: Path) -> No
     launcher.close()
 
 
-def test_nonsense_on_the_pipe_is_a_failure(tmp_path: Path) -> None:
+def test_poll_reports_a_line_that_is_no_message_as_failure(tmp_path: Path) -> None:
     code = "import os,sys; os.write(int(sys.argv[sys.argv.index('--report-fd')+1]), b'hello\\n')"
     with ProcessLauncher(command=(sys.executable, "-c", code), log_dir=tmp_path) as launcher:
         worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
@@ -182,7 +182,7 @@ def test_nonsense_on_the_pipe_is_a_failure(tmp_path: Path) -> None:
         assert "no message" in str(worker.failure)
 
 
-def test_a_worker_that_loads_for_ever_is_ended(start: Start) -> None:
+def test_poll_ends_a_worker_that_is_not_ready_in_time(start: Start) -> None:
     worker = start("--load-s", "60", start_timeout_s=0.3)
     until(worker, lambda: worker.failure)
     assert "not ready after 0.3 s" in str(worker.failure)
@@ -190,7 +190,7 @@ def test_a_worker_that_loads_for_ever_is_ended(start: Start) -> None:
     assert gone(worker.pid)
 
 
-def test_a_worker_that_still_loads_stops_at_once(start: Start) -> None:
+def test_stop_ends_a_loading_worker_at_once(start: Start) -> None:
     worker = start("--load-s", "60")
     time.sleep(0.3)
     begun = time.monotonic()
@@ -199,7 +199,7 @@ def test_a_worker_that_still_loads_stops_at_once(start: Start) -> None:
     assert gone(worker.pid)
 
 
-def test_a_worker_that_does_not_listen_is_killed_with_what_it_started(start: Start) -> None:
+def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
     worker = start(model="spin:60000", warmup=1, grace_s=0.2)
     # Warm-up takes a minute here, and Python's handler waits for nothing but the sleep; a stopped process cannot react.
     time.sleep(0.3)
@@ -239,29 +239,29 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def _ended(pid: int) -> bool:
-    """Whether a process that is not our child has ended; nobody may have waited for it."""
+    """Whether a process that is not a child of this one has ended; it may be a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
     return gone(pid)
 
 
-def test_without_mps_a_share_is_refused() -> None:
+def test_start_refuses_a_share_without_mps() -> None:
     with pytest.raises(DeviceError, match="50 % of the SMs requested, but without MPS"):
         ProcessLauncher().start(1, Workload("resnet50", 1), 50, None, gpu_uuid=GPU)
 
 
 @pytest.mark.parametrize("iterations", [0.0, -1.0, math.nan, math.inf])
-def test_no_iterations_are_refused(iterations: float) -> None:
+def test_start_refuses_a_number_of_iterations_that_is_not_positive(iterations: float) -> None:
     with pytest.raises(DeviceError, match="iterations requested"):
         ProcessLauncher().start(1, Workload("resnet50", 1), 100, iterations, gpu_uuid=GPU)
 
 
-def test_another_engine_is_refused() -> None:
+def test_start_refuses_another_engine() -> None:
     with pytest.raises(DeviceError, match="tensorrt"):
         ProcessLauncher().start(1, Workload("resnet50", 1, engine="tensorrt"), 100, None, gpu_uuid=GPU)
 
 
-def test_a_command_that_is_not_there_leaks_nothing(tmp_path: Path) -> None:
+def test_start_of_a_missing_command_leaves_no_descriptor_open(tmp_path: Path) -> None:
     before = _descriptors()
     with pytest.raises(DeviceError, match="does not start"):
         ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path).start(
@@ -270,7 +270,7 @@ def test_a_command_that_is_not_there_leaks_nothing(tmp_path: Path) -> None:
     assert _descriptors() == before
 
 
-def test_the_command_is_the_runner_of_this_python() -> None:
+def test_runner_is_the_worker_program_of_this_python() -> None:
     assert RUNNER[0] == sys.executable
     assert RUNNER[1:] == ("-m", "heshare.gpu.worker_program")
 
@@ -282,7 +282,7 @@ def _descriptors() -> list[str]:
     return sorted(f"{one.name} {one.readlink()}" for one in folder.iterdir() if one.exists())
 
 
-def test_a_spare_takes_the_order_with_its_environment(tmp_path: Path) -> None:
+def test_spare_takes_an_order_with_its_environment(tmp_path: Path) -> None:
     """The share is set after the start of the process, and before it has a CUDA context."""
     before = _descriptors()
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
@@ -299,7 +299,7 @@ def test_a_spare_takes_the_order_with_its_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spares", [0, 1])
-def test_an_order_changes_the_environment_of_a_process_that_runs(spares: int, tmp_path: Path) -> None:
+def test_order_changes_the_environment_of_a_running_process(spares: int, tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from heshare.gpu.worker_program.worker_main import main\n"
@@ -318,7 +318,7 @@ def test_an_order_changes_the_environment_of_a_process_that_runs(spares: int, tm
         assert ("ready to take an order" in worker.log.read_text("utf-8")) == (spares > 0)
 
 
-def test_a_spare_that_has_died_is_passed_over(tmp_path: Path) -> None:
+def test_launcher_skips_a_spare_that_has_ended(tmp_path: Path) -> None:
     how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
     with ProcessLauncher(Clients(), spares=1, **how) as launcher:
         launcher.start(1, Workload("spin:1", 1), 100, 1, gpu_uuid=GPU)
