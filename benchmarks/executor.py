@@ -1,8 +1,8 @@
-"""What the executor costs, over the doubles, with real processes: its share of a core, and from decision to start.
+"""Overhead of the executor with stand-in GPUs and real processes: its share of a core, and the delay of starts.
 
-Once with the GPUs of this machine, once with those of a host that it reaches through Dask (this machine again). All is
-measured in a process of its own, which meets the stand-ins in the place of a driver: `python benchmarks/executor.py`
-prints it as JSON.
+It is measured with the GPUs of this machine, and with those of a host reached through Dask (this machine again). All is
+measured in a separate process that loads the stand-ins instead of a driver. `python benchmarks/executor.py` prints the
+results as JSON.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GROUPS, GROUP = 15, 4
 
 
 def results() -> list[dict[str, Any]]:
-    """`executor_core_pct` (while 48 jobs run) and `decision_to_start_ms` (journal's sync included, median, largest).
+    """Return `executor_core_pct` (while 48 jobs run) and `decision_to_start_ms` (median and largest, with the journal).
 
-    The same with `hosts_` in front through Dask; there the clocks agree to half a round trip.
-    Nothing where there is no C compiler to build the stand-in with.
+    Results through Dask have the prefix `hosts_`; there the clocks agree to half a round trip. The list is empty
+    without a C compiler, which builds the stand-in.
     """
     from support.fakenvml import compiler
     from support.kill_drill import prepare
@@ -45,7 +45,7 @@ def results() -> list[dict[str, Any]]:
 
 
 def core_pct(folder: Path, hosts: str | None = None) -> float:
-    """CPU time of this process over wall time while `JOBS` jobs run, %; the jobs' and the watchdog's is not in it."""
+    """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without jobs and watchdog."""
     from heshare.gpu.executor import execute
     from heshare.testing.toy import ToyPredictor
 
@@ -75,7 +75,7 @@ def core_pct(folder: Path, hosts: str | None = None) -> float:
 
 
 def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
-    """From each decision to the moment at which each process that it asked for had been started, ms."""
+    """Return the time from each decision to the start of each of its processes, ms."""
     from heshare.gpu.executor import execute, run_journal
     from heshare.testing.toy import ToyPredictor
 
@@ -100,8 +100,8 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     return [1e3 * (one["end"]["began_s"] - decided_s[one["end"]["job"]]) for one in entries if "end" in one]
 
 
-def measured(folder: Path, prefix: str = "", hosts: str | None = None) -> list[dict[str, Any]]:
-    """All figures, with the GPUs of this machine or of hosts."""
+def measurements(folder: Path, prefix: str = "", hosts: str | None = None) -> list[dict[str, Any]]:
+    """Return all results with the GPUs of this machine or of hosts."""
     pct, waits_ms = core_pct(folder, hosts), starts_ms(folder, hosts)
     return [
         {"name": f"{prefix}executor_core_pct", "value": pct, "unit": "%", "n": JOBS},
@@ -116,18 +116,18 @@ def measured(folder: Path, prefix: str = "", hosts: str | None = None) -> list[d
 
 
 def main(folder: Path) -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the results."""
     from support.dask_cluster import Cluster, scheduler
 
-    found = measured(folder)
-    there = folder / "there"
-    there.mkdir()
-    with scheduler(there) as address:
-        cluster = Cluster(address, there)
+    found = measurements(folder)
+    remote = folder / "there"
+    remote.mkdir()
+    with scheduler(remote) as address:
+        cluster = Cluster(address, remote)
         cluster.join("host", uuid="GPU-bbbbbbbb-1111-2222-3333-444444444440")
         try:
             cluster.joined(1)
-            found += measured(there, "hosts_", address)
+            found += measurements(remote, "hosts_", address)
         finally:
             cluster.end()
     print(json.dumps(found))

@@ -45,7 +45,7 @@ def ratio(policy: Any, tasks: int, predictor: Any) -> float:
 
 
 def kernels_per_s() -> float:
-    """Kernels that the loop runs in a second of CPU time: FIKIT, an urgent task beside another one."""
+    """Return the number of kernels that the loop runs in a second of CPU time: FIKIT, an urgent and another task."""
     from heshare.systems.fikit.kernel_rules import Client, FikitRule, share
     from heshare.systems.fikit.kernel_trace import traces
 

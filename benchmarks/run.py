@@ -1,4 +1,4 @@
-"""How fast the stages are: medians of repeats, into a JSON list of name, value, unit and n.
+"""Benchmarks of all stages: medians of repeats, written as a JSON list of name, value, unit and n.
 
 Run it as `make bench`. Times depend on the machine, so no test compares them.
 """
@@ -30,7 +30,7 @@ ESTIMATES = 500
 
 
 def trace_file(folder: str) -> Path:
-    """A trace of `TRACE_ROWS` jobs, one every second."""
+    """Return the file of a trace of `TRACE_ROWS` jobs, one every second."""
     path = Path(folder) / "trace.csv"
     rows = (
         f"{i},2020-09-{1 + i // 86400:02d} {i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d},300,1"
@@ -41,13 +41,13 @@ def trace_file(folder: str) -> Path:
 
 
 def many_estimates() -> None:
-    """Questions to the device model: two residents, all different clocks."""
+    """Estimate times and power of two residents with the device model, `ESTIMATES` times."""
     for i in range(ESTIMATES):
         heshare.estimate("V100-SXM2", [f"resnet50:{1 + i % 32}@50", "vgg19:8@50"])
 
 
 def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
-    """What is timed: by name, a call and how many things it does."""
+    """Return the timed cases by name: a call and the number of units that it processes."""
     trace = trace_file(folder)
     tasks = heshare.task_set(60)
     predictor = heshare.load_predictor()
@@ -62,7 +62,7 @@ def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
 
 
 def timed_s(call: Callable[[], object], repeats: int) -> list[float]:
-    """Wall time of each of `repeats` calls, after one that warms up, s."""
+    """Return the wall time of each of `repeats` calls, after one for warm-up, s."""
     call()
     times_s = []
     for _ in range(repeats):

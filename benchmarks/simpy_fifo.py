@@ -1,9 +1,9 @@
-"""FIFO over exclusive GPUs and gangs, written in SimPy: what the event loop is compared with, in speed and in results.
+"""FIFO over exclusive GPUs and gangs, written in SimPy, to compare the event loop with in speed and results.
 
-Two programs on SimPy's own terms. `by_device` is the logic of the event loop: each GPU is a process that works off
-what runs on it at the rate of the moment, accounts for energy, and plans anew whenever something changes. `by_job`
-knows beforehand how long each task will take, and that nothing ever changes: a process for each task, which waits for
-its GPUs and then for its end. Both ask the same device model, once for each workload.
+There are two programs. `by_device` has the logic of the event loop: each GPU is a process that advances its tasks at
+their present rates, accounts for energy, and schedules the next end again whenever something changes. `by_job` computes
+the duration of each task in advance and assumes that it never changes: each task is a process that waits for its GPUs
+and then for its end. Both use the same device model, once for each workload.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a program found: stretches in order of their ends, and each GPU's energy until the end, J."""
+class Result:
+    """Result of a program: stretches in order of their ends, and each GPU's energy until the end, J."""
 
     stretches: list[Stretch]
     energy_j: list[float]
@@ -49,19 +49,19 @@ class Queue:
         self._env, self._free = env, list(range(gpus))
         self._waiting: deque[tuple[int, simpy.Event]] = deque()
 
-    def ask(self, gpus: int) -> simpy.Event:
-        """An event that comes with the GPUs."""
+    def request(self, gpus: int) -> simpy.Event:
+        """Return an event whose value is the GPUs, once they are free."""
         event = self._env.event()
         self._waiting.append((gpus, event))
         return event
 
-    def give_back(self, gpus: Sequence[int]) -> None:
-        """GPUs are free again."""
+    def release(self, gpus: Sequence[int]) -> None:
+        """Mark GPUs as free."""
         for gpu in gpus:
             heappush(self._free, gpu)
 
     def serve(self) -> None:
-        """Give the head of the queue its GPUs, and the next, as long as there are enough."""
+        """Assign GPUs to the head of the queue as long as enough are free."""
         while self._waiting and self._waiting[0][0] <= len(self._free):
             count, event = self._waiting.popleft()
             event.succeed(tuple([heappop(self._free) for _ in range(count)]))
@@ -72,38 +72,38 @@ class Card:
 
     Args:
         env: SimPy's environment.
-        ask: the device model: what a set of workloads does.
+        estimate: the device model, which returns times and power of a set of workloads.
     """
 
-    def __init__(self, env: simpy.Environment, ask: Callable[[tuple[Workload, ...]], Estimate]) -> None:
-        self._env, self._ask = env, ask
+    def __init__(self, env: simpy.Environment, estimate: Callable[[tuple[Workload, ...]], Estimate]) -> None:
+        self._env, self._estimate = env, estimate
         self._left: dict[int, float] = {}
         self._ends: dict[int, simpy.Event] = {}
         self._what: dict[int, Workload] = {}
         self._now_s, self.energy_j = 0.0, 0.0
         self._changed = env.event()
-        self._settle()
-        env.process(self._live())
+        self._update_state()
+        env.process(self._process())
 
     def start(self, task: Task) -> simpy.Event:
-        """An event for the end of the task, which runs from now on."""
+        """Start a task now and return an event for its end."""
         self.pass_time()
         self._left[task.id], self._what[task.id] = task.iterations, task.workload
         end = self._ends[task.id] = self._env.event()
-        self._settle()
+        self._update_state()
         if not self._changed.triggered:
             self._changed.succeed()
         return end
 
     def pass_time(self) -> None:
-        """Account for the time since this was last done."""
+        """Account for the progress and energy since the last call."""
         step_s = self._env.now - self._now_s
         self.energy_j += self._state.power_w * step_s
         for task, time_s in self._times_s.items():
             self._left[task] -= step_s / time_s
         self._now_s = self._env.now
 
-    def _live(self) -> Process:
+    def _process(self) -> Process:
         env = self._env
         while True:
             next_s = min((self._left[task] * time_s for task, time_s in self._times_s.items()), default=math.inf)
@@ -112,17 +112,17 @@ class Card:
                 self._changed = env.event()
             self.pass_time()
             ended = [task for task, time_s in self._times_s.items() if env.now + self._left[task] * time_s <= env.now]
-            for task in ended or self._nearly():
+            for task in ended or self._almost_ended():
                 del self._left[task], self._what[task]
                 self._ends.pop(task).succeed()
-            self._settle()
+            self._update_state()
 
-    def _nearly(self) -> list[int]:
-        """What has ended but for rounding."""
+    def _almost_ended(self) -> list[int]:
+        """Return the tasks that have ended except for rounding."""
         return [task for task, time_s in self._times_s.items() if self._left[task] * time_s < 1e-6]
 
-    def _settle(self) -> None:
-        self._state = self._ask(tuple(self._what.values()))
+    def _update_state(self) -> None:
+        self._state = self._estimate(tuple(self._what.values()))
         self._times_s = {task: each.time_s for task, each in zip(self._what, self._state.tasks, strict=True)}
 
 
@@ -134,34 +134,34 @@ def _source(env: simpy.Environment, tasks: Sequence[Task], job: Callable[[Task],
         env.process(job(task))
 
 
-def by_device(tasks: Sequence[Task], gpus: int, ask: Callable[[tuple[Workload, ...]], Estimate]) -> Found:
-    """GPUs are processes; see the module."""
+def by_device(tasks: Sequence[Task], gpus: int, estimate: Callable[[tuple[Workload, ...]], Estimate]) -> Result:
+    """Return the result of the program in which GPUs are processes."""
     env = simpy.Environment()
-    cards, queue, found = [Card(env, ask) for _ in range(gpus)], Queue(env, gpus), Found([], [])
+    cards, queue, found = [Card(env, estimate) for _ in range(gpus)], Queue(env, gpus), Result([], [])
 
     def job(task: Task) -> Process:
-        event = queue.ask(task.gpus)
+        event = queue.request(task.gpus)
         queue.serve()
         chosen = yield event
         start_s = env.now
         yield env.all_of([cards[gpu].start(task) for gpu in chosen])
         found.stretches.append(Stretch(task.id, chosen, start_s, env.now))
-        queue.give_back(chosen)
+        queue.release(chosen)
         queue.serve()
 
     env.process(_source(env, tasks, job, queue))
     env.run()
     for card in cards:
         card.pass_time()
-    return Found(found.stretches, [card.energy_j for card in cards])
+    return Result(found.stretches, [card.energy_j for card in cards])
 
 
-def by_job(tasks: Sequence[Task], gpus: int, ask: Callable[[tuple[Workload, ...]], Estimate]) -> Found:
-    """Tasks are processes, their times known; see the module."""
+def by_job(tasks: Sequence[Task], gpus: int, estimate: Callable[[tuple[Workload, ...]], Estimate]) -> Result:
+    """Return the result of the program in which tasks are processes with durations computed in advance."""
     env = simpy.Environment()
-    queue, found = Queue(env, gpus), Found([], [0.0] * gpus)
-    idle_w, since_s = ask(()).power_w, [0.0] * gpus
-    known = {workload: ask((workload,)) for workload in {task.workload for task in tasks}}
+    queue, found = Queue(env, gpus), Result([], [0.0] * gpus)
+    idle_w, since_s = estimate(()).power_w, [0.0] * gpus
+    known = {workload: estimate((workload,)) for workload in {task.workload for task in tasks}}
 
     def account(chosen: Sequence[int], power_w: float) -> None:
         for gpu in chosen:
@@ -169,7 +169,7 @@ def by_job(tasks: Sequence[Task], gpus: int, ask: Callable[[tuple[Workload, ...]
             since_s[gpu] = env.now
 
     def job(task: Task) -> Process:
-        event = queue.ask(task.gpus)
+        event = queue.request(task.gpus)
         queue.serve()
         chosen = yield event
         state, start_s = known[task.workload], env.now
@@ -177,7 +177,7 @@ def by_job(tasks: Sequence[Task], gpus: int, ask: Callable[[tuple[Workload, ...]
         yield env.timeout(task.iterations * state.tasks[0].time_s)
         account(chosen, state.power_w)
         found.stretches.append(Stretch(task.id, chosen, start_s, env.now))
-        queue.give_back(chosen)
+        queue.release(chosen)
         queue.serve()
 
     env.process(_source(env, tasks, job, queue))
@@ -187,7 +187,7 @@ def by_job(tasks: Sequence[Task], gpus: int, ask: Callable[[tuple[Workload, ...]
 
 
 def stretches(intervals: Iterator[Any]) -> list[Stretch]:
-    """The intervals of a run, those of a gang together, in order of their ends."""
+    """Return the intervals of a run as stretches, those of a gang as one, in order of their ends."""
     gangs: dict[int, list[Any]] = {}
     for each in intervals:
         gangs.setdefault(each.task, []).append(each)

@@ -1,4 +1,4 @@
-"""The event loop at the scale of a data centre: half a year of Venus under FIFO, growth, and beside SimPy."""
+"""Speed of the event loop: half a year of Venus under FIFO, growth with the number of tasks, and ratio to SimPy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from heshare.world.workload import Resident, Workload
 
 GPUS, KIND = 1000, "V100"
 SIZES = (8_000, 16_000, 32_000, 64_000, 125_000)
-BESIDE = 20_000
+SIMPY_TASKS = 20_000
 
 
 def tasks_of(n: int) -> tuple[Task, ...]:
-    """The first n jobs of a half-year like that of Venus."""
+    """Return the first n jobs of a half-year like that of Venus."""
     return venus_tasks(n, rng=np.random.default_rng(0), gpus=GPUS)[0]
 
 
 def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
-    """Wall time of the event loop on a task set under FIFO, s."""
+    """Return the wall time of the event loop on a task set under FIFO, s."""
     cluster, policy = Cluster.parse(f"{GPUS}x{KIND}"), make("fifo")
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     start_s = time.perf_counter()
@@ -39,23 +39,23 @@ def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
 
 
 def simpy_s(program: Callable[..., object], tasks: tuple[Task, ...]) -> float:
-    """Wall time of a SimPy program on the same, s."""
+    """Return the wall time of a SimPy program on the same task set, s."""
 
     @cache
-    def ask(workloads: tuple[Workload, ...]) -> Estimate:
+    def estimate(workloads: tuple[Workload, ...]) -> Estimate:
         return co_run(gpu(KIND), [Resident(workload) for workload in workloads])
 
     start_s = time.perf_counter()
-    program(tasks, GPUS, ask)
+    program(tasks, GPUS, estimate)
     return time.perf_counter() - start_s
 
 
 def results(repeats: int = 3) -> list[dict[str, object]]:
-    """Rows for the benchmark's list; what is compared is run in turn, the fastest of the repeats counts."""
+    """Return rows of the benchmark's list; compared programs run in turn, and the fastest of the repeats counts."""
     every = {n: tasks_of(n) for n in SIZES}
     loop_s(every[SIZES[0]])
     grown_s = {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
-    some = tasks_of(BESIDE)
+    some = tasks_of(SIMPY_TASKS)
     times_s = [
         (loop_s(some), simpy_s(simpy_fifo.by_device, some), simpy_s(simpy_fifo.by_job, some)) for _ in range(repeats)
     ]

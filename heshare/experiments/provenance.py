@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def input_hashes() -> dict[str, str]:
-    """Return the SHA-256 of every file in the checkout's `data/`, by path: all that may have been read."""
+    """Return the SHA-256 of every file in the checkout's `data/`, by path: every file that an experiment may read."""
     return {path.relative_to(files.root()).as_posix(): files.sha256(path) for path in data_files()}
 
 

@@ -1,4 +1,4 @@
-"""Medians with bootstrap intervals; comparisons are paired by seed (DESIGN: at least 10 seeds, 95 %)."""
+"""Medians and paired changes with 95 % bootstrap intervals."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +21,17 @@ class ConfidenceInterval:
     n: int
 
     def columns(self, value: str, low: str = "low", high: str = "high") -> dict[str, float]:
-        """Return the interval as cells of a table's row: the median is named `value`; `n` comes last."""
+        """Return the interval as cells of a table's row: the median in the column `value`, then low, high and n."""
         return {value: self.value, low: self.low, high: self.high, "n": self.n}
 
     def claim_arguments(self, note: str, provenance: str = "emulated", **more: Any) -> dict[str, Any]:
-        """Return the arguments with which `heshare.experiments.claims.claim_table.evaluate_claim` takes this value."""
+        """Return this value as arguments of `heshare.experiments.claims.claim_table.evaluate_claim`."""
         numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
         return {**numbers, "provenance": provenance, "note": note, **more}
 
 
 def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> ConfidenceInterval:
-    """The median of `values`, shape (n,), with its 95 % percentile bootstrap interval.
+    """Return the median of `values`, shape (n,), with its 95 % percentile bootstrap interval.
 
     Raises:
         InputError: no value, or one that is not finite.
@@ -47,7 +47,7 @@ def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int 
 
 
 def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> ConfidenceInterval:
-    """By how many percent `ours` differs from `theirs`, seed by seed: -30 is a reduction of 30 %.
+    """Return the median change of `ours` against `theirs`, paired by seed, %; -30 is a reduction of 30 %.
 
     `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `rng` draws the samples.
 

@@ -1,4 +1,4 @@
-"""The harness of the studies: repetitions to one tidy frame, then medians and paired changes with intervals.
+"""Repetitions of a study as one tidy frame, and its medians and paired changes with intervals.
 
 A tidy frame has one row for each repetition and system (or plan, or case): the column `repetition`, a column that
 names the system (`title`, unless another is given), and a column for each measure. Systems are compared on the same

@@ -15,12 +15,12 @@ from heshare.world.workload import Workload
 
 
 def to_csv(frame: pd.DataFrame) -> str:
-    """The frame as CSV text without its index, Unix line ends, floats to the last digit."""
+    """Return the frame as CSV text without its index, Unix line ends, floats to the last digit."""
     return frame.to_csv(index=False, lineterminator="\n")
 
 
 def cell(value: object) -> str:
-    """One cell for reading: four significant digits, yes and no, nothing for a missing value."""
+    """Return one cell as readable text: four significant digits, yes and no, nothing for a missing value."""
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return "yes" if value else "no"
     if value is None or value is pd.NA:
@@ -46,7 +46,7 @@ def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tup
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """The frame as a Markdown table with aligned columns; numbers stand to the right."""
+    """Return the frame as a Markdown table with aligned columns, numbers to the right."""
     (head, *body), columns = _aligned(frame, 3)
     rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for r, w in columns) + "|"
     lines = [f"| {' | '.join(row)} |" for row in (head, *body)]
@@ -54,12 +54,12 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
 
 def to_text(frame: pd.DataFrame) -> str:
-    """The frame for a terminal: aligned columns, no rules."""
+    """Return the frame as text for a terminal, with aligned columns and no rules."""
     return "\n".join("  ".join(row).rstrip() for row in _aligned(frame, 0)[0])
 
 
 def table_3(names: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
-    """Table III and what the device model needs besides: one row a GPU."""
+    """Return Table III with the further values that the device model uses: one row a GPU."""
     return pd.DataFrame(
         {
             "GPU": card.title,
@@ -79,7 +79,7 @@ def table_3(names: Sequence[str] = PAPER_GPUS) -> pd.DataFrame:
 
 
 def table_4(batch_size: int = 8) -> pd.DataFrame:
-    """Table IV and what the device model needs besides: one row a workload."""
+    """Return Table IV with the further values that the device model uses: one row a workload."""
     return pd.DataFrame(
         {
             "Name": model.title,
@@ -95,7 +95,7 @@ def table_4(batch_size: int = 8) -> pd.DataFrame:
 
 
 def table_5(errors: pd.DataFrame) -> pd.DataFrame:
-    """Table V as the paper prints it: one row a technique, its absolute and relative errors side by side.
+    """Return Table V in the paper's layout: one row a technique, its absolute and relative errors side by side.
 
     Args:
         errors: as from `heshare.prediction.table5.table5`.

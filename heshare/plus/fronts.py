@@ -67,7 +67,7 @@ class FeasibleBatches:
     options: BatchOptions
 
     def batch(self, option: int, world: Instance) -> Batch:
-        """Return the batch of a plan that an option stands for."""
+        """Return the batch of a plan that corresponds to an option."""
         row = int(np.searchsorted(self.options.begin, option, side="right")) - 1
         positions = self.sets[row][self.sets[row] != EMPTY]
         ids = tuple(world.tasks[task].id for task in self.order[positions].tolist())

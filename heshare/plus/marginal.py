@@ -1,11 +1,11 @@
 """HeShare+ online by marginal cost: each task where and when it adds least to energy and waiting; clocks likewise.
 
-A second that a task spends in the system has a price p in W = J / s. With N(t) tasks in the system at time t, the sum
+A second that a task spends in the system costs p, in W = J / s. With N(t) tasks in the system at time t, the sum
 of JCTs is the integral of N (each task counts from arrival to completion, as in Little's law), so
 
     cost = E + p T = integral over t of (sum over g of P_g(t) + p N(t)) dt
 
-and p is the weight w of `heshare.plus.weighted_search`: a low price leads to the end of least energy, a high one to the
+and p is the weight w of `heshare.plus.weighted_search`: a low p leads to the end of least energy, a high one to the
 end of least JCT. Idle power is left out of P_g: it is drawn whatever the policy does.
 
 Clock. A GPU that runs the set S with q tasks queued behind it costs P(f) - P_idle + p (|S| + q) per second at clock f.
@@ -18,8 +18,8 @@ its f* for q = 0, and e(S) is its end. Task i adds D(S + i) - D(S) beside S, and
 tasks) behind it. At each event, every waiting task in SPT order takes the cheapest of these places over all GPUs. The
 rule is greedy: nothing is planned ahead, nothing is batched, and later arrivals are not foreseen.
 
-Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at a
-price of 10 W another 10 (4 + 7) J.
+Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at
+p = 10 W another 10 (4 + 7) J.
 
 >>> from heshare.testing.toy import ToyPredictor, toy_gpu
 >>> gpu, short, long = toy_gpu(), Workload("mobilenet", 4), Workload("resnet18", 4)
@@ -60,7 +60,7 @@ class SetPredictions:
     Args:
         predictor: predicts times and powers.
         clocks: the number of clocks of a GPU's grid, spread evenly.
-        price_w: the price of a second in the system, W.
+        price_w: p, the cost of a second in the system, W.
     """
 
     def __init__(self, predictor: Predictor, clocks: int, price_w: float) -> None:
@@ -173,12 +173,12 @@ class _Placement:
 
 @register("marginal", title="HeShare+ marginal")
 class Marginal:
-    """Waiting tasks, the shortest first, each where and when it adds least to the cost E + price x T.
+    """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
     For tasks that need one GPU. The defaults were chosen on task sets that no comparison uses.
 
     Args:
-        price_w: the price of a second that a task spends in the system, W. About 30 is the end of least energy, 300
+        price_w: p, the cost of a second that a task spends in the system, W. About 30 is the end of least energy, 300
             and more that of least JCT.
         most: the largest number of tasks that share a GPU.
         clocks: the number of clocks of a GPU's grid that are considered.

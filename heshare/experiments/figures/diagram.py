@@ -26,7 +26,7 @@ _STEPS = (
     ("Execution", "running.run:run", "start, MPS %, SM clock"),
     ("GPUs", "devices.device:Device", "progress, power"),
 )
-"""The steps of the paper's Fig. 5: title, the code that does it, what it gives to the next."""
+"""The steps of the paper's Fig. 5: title, code, and the result that is passed to the next step."""
 
 
 def steps() -> pd.DataFrame:
@@ -46,7 +46,7 @@ def steps() -> pd.DataFrame:
 
 
 def system(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw the steps from top to bottom with what each gives to the next; `frame` as from `steps`."""
+    """Draw the steps from top to bottom with the result that each passes to the next; `frame` as from `steps`."""
     last = len(frame) - 1
     for index, row in enumerate(frame.itertuples(index=False)):
         top = -index * (_HIGH + _GAP)
@@ -76,7 +76,7 @@ def _box(ax: Axes, top: float, row: Any) -> None:
     ]
     for text in texts:
         text.set(verticalalignment="center")
-        # Else the layout makes room for the text beside the axes, not within them.
+        # Otherwise the layout reserves space for the text beside the axes.
         text.set_in_layout(False)
 
 

@@ -1,4 +1,4 @@
-"""The figures that have several panels, composed of the plots."""
+"""Figures with several panels, composed of the plots."""
 
 import textwrap
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from heshare.experiments.figures.style import series_style
 
 
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 3: time against the clock asked for, a panel for each inference batch size, a line for each GPU."""
+    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a line for each GPU."""
     for ax, (size, part) in zip(axes, frame.groupby("batch_size", sort=False), strict=True):
         for gpu, rows in part.groupby("gpu", sort=False):
             _clock_line(ax, rows, str(gpu))
@@ -28,7 +28,7 @@ def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
 
 
 def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
-    """Draw one GPU's line; open markers where the power limit holds the card below the clock asked for."""
+    """Draw one GPU's line, with open markers where the power limit keeps the GPU below the requested clock."""
     how = series_style(gpu)
     x, y = rows["requested_mhz"].to_numpy(float), 1e3 * rows["time_s"].to_numpy(float)
     ax.plot(x, y, color=how.colour, linestyle=how.line)
@@ -42,7 +42,7 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     """Draw Fig. 4: mean time of each pair alone and together, a panel for each GPU, all on one scale."""
     every = list(frame["pair"].unique())
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
-        # A pair that this GPU has not stays a gap: the panels share the axis.
+        # A pair that this GPU does not have leaves a gap, because the panels share the axis.
         part = part.set_index("pair").reindex(every).rename_axis("pair").reset_index()
         both = part.melt(id_vars="pair", value_vars=["alone_s", "together_s"], var_name="how", value_name="time_s")
         both["how"] = both["how"].map({"alone_s": "alone", "together_s": "together"})
@@ -73,7 +73,7 @@ def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
 
 
 def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Table V as bars: errors of each technique, a panel for each way to hold rows out."""
+    """Draw Table V as bars: errors of each technique, a panel for each way of splitting off test rows."""
     both = frame[frame["quantity"] == "both"]
     columns = {"group": "technique", "series": "error", "value": "mean_pct", "low": "low_pct", "high": "high_pct"}
     for ax, (kind, part) in zip(axes, both.groupby("split", sort=False), strict=True):
@@ -142,7 +142,7 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
 
 
 def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
-    """Return how one GPU's points are drawn, filled with `face` or the GPU's colour."""
+    """Return the style of one GPU's points as arguments of `Axes.plot`, filled with `face` or the GPU's colour."""
     how = series_style(gpu)
     return how.line_arguments(linestyle="", markerfacecolor=face or how.colour)
 

@@ -1,4 +1,4 @@
-"""Plots as pure functions: each draws a frame on axes; nothing is read, shown or saved here."""
+"""Plots of frames on given axes; these functions read, show and save nothing."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def bars(
 
 
 def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> FloatArray:
-    """Return how far intervals reach below and above their values, for `xerr` or `yerr`, shape (2, rows)."""
+    """Return the lengths of intervals below and above their values, for `xerr` or `yerr`, shape (2, rows)."""
     middle, bottom, top = part[[value, low, high]].to_numpy(float).T
     return np.maximum([middle - bottom, top - middle], 0.0)
 
@@ -122,9 +122,9 @@ def legend_above(ax: Axes) -> None:
 
 def class_legend(ax: Axes, classes: Sequence[str], *, title: str) -> None:
     """Put a legend for the load classes of `timelines.timeline_rows` above the axes."""
-    looks = [series_style("", index) for index in range(len(classes))]
+    styles = [series_style("", index) for index in range(len(classes))]
     patches = [
         Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=name)
-        for how, name in zip(looks, classes, strict=True)
+        for how, name in zip(styles, classes, strict=True)
     ]
     ax.legend(handles=patches, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(classes))

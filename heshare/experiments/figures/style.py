@@ -1,6 +1,7 @@
-"""One style for every figure: column width, 8 pt, colour-blind safe, and never by colour alone.
+"""The common style of all figures, and their files.
 
-Figures as files: the caption under the axes, PDF and PNG of one layout, the same bytes every time.
+Figures have a column's width and 8 pt text. They are colour-blind safe: series differ in more than colour. The caption
+is under the axes. PDF and PNG have the same layout, and their bytes are reproducible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,9 +60,9 @@ _RC: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyle:
-    """How one series is drawn, in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
+    """The style of one series in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
 
-    Colours are of the palette of Okabe and Ito, which the colour-blind can tell apart; the hatch serves grey prints.
+    Colours are of the colour-blind safe palette of Okabe and Ito. The hatch is for prints in grey.
     """
 
     colour: str
@@ -74,7 +75,7 @@ class SeriesStyle:
         return {"color": self.colour, "marker": self.marker, "linestyle": self.line, **changes}
 
 
-_LOOKS = (
+_STYLES = (
     SeriesStyle("#E69F00", "////", "o", "-"),
     SeriesStyle("#56B4E9", "....", "s", "--"),
     SeriesStyle("#009E73", "", "^", "-."),
@@ -110,7 +111,7 @@ MEASURED = " (measured)"
 
 
 def series_style(name: str, index: int = 0) -> SeriesStyle:
-    """Return the look of a GPU or policy, the same in every figure; `index` chooses one for any other name.
+    """Return the style of a GPU or policy, the same in every figure; `index` chooses one for any other name.
 
     A measured GPU has the colour and dash of the emulated one, but its own hatch and marker.
     """
@@ -118,17 +119,17 @@ def series_style(name: str, index: int = 0) -> SeriesStyle:
         plain = series_style(name.removesuffix(MEASURED), index)
         return replace(plain, hatch=plain.hatch + "oo", marker="*")
     name = name.removesuffix(" (emulated)")
-    return _LOOKS[_FIXED.get(name, index) % len(_LOOKS)]
+    return _STYLES[_FIXED.get(name, index) % len(_STYLES)]
 
 
 def apply() -> None:
-    """Use the style for everything that this process draws from now on (a notebook's kernel)."""
+    """Apply the style to all later figures of this process, such as a notebook's kernel."""
     mpl.rcParams.update(_RC)  # type: ignore[arg-type]
 
 
 @contextmanager
 def using() -> Iterator[None]:
-    """Use the style within a `with` block only."""
+    """Apply the style within a `with` block."""
     with mpl.rc_context(_RC):  # type: ignore[arg-type]
         yield
 
@@ -138,7 +139,7 @@ _LINE_IN = 1.25 * _CAPTION_PT / 72
 
 
 def origin(counts: Mapping[str, int]) -> str:
-    """Where rows come from, in words; `counts` as from `provenance.check_provenances`, in its order."""
+    """Return the provenance of rows in words; `counts` as from `provenance.check_provenances`, in its order."""
     words = {
         "emulated": "emulated (calibrated on published measurements)",
         "measured": "measured",
@@ -152,7 +153,7 @@ def origin(counts: Mapping[str, int]) -> str:
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     """Write a figure with its caption as `name.pdf` and `name.png` and close it; returns the PNG's path."""
     _write_caption(fig, caption)
-    # Dates and versions would make two runs differ; one layout serves both files.
+    # Without dates and versions two runs write the same bytes. Both files have the same layout.
     files.write_atomic(out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name}))
     fig.set_layout_engine("none")
     preview = files.write_atomic(out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
@@ -176,7 +177,7 @@ def _write_caption(fig: Figure, text: str) -> None:
 
 
 def wrapped(text: str, width_pt: float) -> list[str]:
-    """`text` in lines that are no wider than `width_pt` points in the caption's font."""
+    """Return `text` as lines that are no wider than `width_pt` points in the caption's font."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

@@ -1,4 +1,4 @@
-"""A run as a figure: the tasks of each GPU, with MPS percentage, clock and power; measured beside simulated."""
+"""Timelines of a run (tasks, MPS percentages, clock and power of each GPU), and bars of a live comparison."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from heshare.running.result import Run
 from heshare.world.catalogue import model
 
 _TASKS, _CLOCK, _POWER = (-0.46, 0.10), (0.12, 0.27), (0.29, 0.46)
-"""Where in a GPU's row, of height 1 and downwards, its tasks, clock and power are drawn."""
+"""The upper and lower edges of tasks, clock and power in a GPU's row, which has height 1 and runs downwards."""
 
 
 def frame(done: Run) -> pd.DataFrame:
@@ -23,7 +23,7 @@ def frame(done: Run) -> pd.DataFrame:
 
     Returns:
         Columns gpu (label), row (`task`, `clock` or `power`), start_s, end_s, value (MPS percentage, SM clock reached
-        or board power), top (what it could be at most), unit; and for tasks also task, workload, kind (load class) and
+        or board power), top (its largest value), unit; and for tasks also task, workload, kind (load class) and
         lane, else missing.
     """
     labels, cards = done.cluster.labels, done.cluster.gpus

@@ -24,7 +24,7 @@ CLUSTER = 0
 
 
 def trace_events(run: Run) -> dict[str, Any]:
-    """Return the JSON object of a run: `traceEvents` in order of time after their metadata, and the run's summary.
+    """Return a run as the JSON object of a trace: `traceEvents` in order of time, and the run's summary.
 
     Counters hold until their next event: power, integrated from counter to counter, is the run's energy by the
     cluster account.

@@ -1,4 +1,4 @@
-"""Runs of any length in virtual time: with checkpoints, and with totals or a streamed timeline in place of a list.
+"""Runs of any length in virtual time, with checkpoints, and with totals or a streamed timeline instead of a list.
 
 A run that was interrupted continues from its last checkpoint and ends with the same bytes. A checkpoint is the pickled
 state between two events: event loop, devices, recorder, policy with its random generator, and predictor. Read only

@@ -23,7 +23,7 @@ from heshare.experiments.notebooks.run_notebooks import folder_for
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A written PNG, which Jupyter shows in its printed size."""
+    """A written PNG that Jupyter displays in its printed size."""
 
     path: Path
 
@@ -48,7 +48,7 @@ class Context:
 
     @property
     def profile(self) -> str:
-        """`smoke`, `paper` or `live`."""
+        """The profile: `smoke`, `paper` or `live`."""
         return str(self.parameters["profile"])
 
     @property
@@ -116,7 +116,7 @@ class Context:
         return str(row["verdict"])
 
     def explain_failure(self, id: str, part: str = "", *, why: str) -> None:
-        """Explain why a claim fails that another notebook evaluates; see `claim_table.explain_failure`."""
+        """Write the reason why a claim of another notebook fails; see `claim_table.explain_failure`."""
         self._write_claim(claim_table.explain_failure(claim_table.paper_claims()[id, part], why, profile=self.profile))
 
     def _write_claim(self, row: dict[str, object]) -> None:

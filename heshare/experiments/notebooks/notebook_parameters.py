@@ -168,7 +168,7 @@ def _type_name(value: object) -> str:
 
 
 def coerce(value: object, default: object) -> object:
-    """Return `value` with the type of `default`; text is parsed, a whole number may stand for a number.
+    """Return `value` with the type of `default`; text is parsed, a whole number is accepted as a number.
 
     Raises:
         ValueError: it has another type, or its text cannot be parsed as that type.

@@ -1,4 +1,4 @@
-"""Imports that notebooks need; the server from which kernels are forked imports this module for its effect."""
+"""Imports that notebooks need; the server from which kernels are forked imports this module in advance."""
 
 from contextlib import suppress
 

@@ -106,7 +106,7 @@ def run(
 
 
 def _longest_first(runs: Sequence[tuple[Notebook, dict[str, object]]]) -> list[tuple[Notebook, dict[str, object]]]:
-    """Return the longest in the order of `profiles.yaml`, then the others: the last one to start is a short one."""
+    """Return the notebooks with the longest first, in the order of `profiles.yaml`, so that a short one starts last."""
     order = {name: position for position, name in enumerate(_profiles()["order"]["longest"])}
     return sorted(runs, key=lambda run: order.get(run[0].name, len(order)))
 

@@ -1,4 +1,4 @@
-"""Section II's observations: time and energy of workloads on each GPU, at each clock, and in pairs (Figs. 1 to 4)."""
+"""Time and energy of workloads on each GPU, at each clock, and in pairs (Section II, Figs. 1 to 4)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import product
@@ -27,7 +27,7 @@ _SOLO = (
 def solo(
     gpus: Sequence[str] = PAPER_GPUS, *, batch_sizes: Iterable[int], constants: Constants | None = None
 ) -> pd.DataFrame:
-    """Return every workload alone on every GPU at its default clock (Figs. 1 and 2): the columns of `solo_columns`.
+    """Return every workload alone on every GPU at its default clock (Figs. 1 and 2); columns as from `solo_columns`.
 
     The uncertainty is that of the device model, with `constants` or its calibrated ones.
     """
@@ -47,7 +47,7 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row a workload, inference batch size and GPU: workload, title, load, batch_size, gpu, time_s (of an
         iteration), time_low_s, time_high_s, power_w, energy_j (of an iteration), energy_low_j, energy_high_j, sm_mhz
-        (reached), anchored (whether a measurement went into the time), uncertainty, provenance.
+        (reached), anchored (whether the time is based on a measurement), uncertainty, provenance.
     """
     of = [models()[name] for name in frame["workload"]]
     # The factor is symmetric in the logarithm: a time cannot be negative.
@@ -87,7 +87,7 @@ def clocks(model: str, *, batch_sizes: Iterable[int], points: int, gpus: Sequenc
 def pairs(
     chosen: Iterable[Sequence[str]] = PAIRS, *, batch_size: int, mps_pct: int = 100, gpus: Sequence[str] = PAPER_GPUS
 ) -> pd.DataFrame:
-    """Return pairs of workloads alone and together on each GPU (Fig. 4), but those that do not fit a GPU's memory.
+    """Return pairs of workloads alone and together on each GPU with enough memory for both (Fig. 4).
 
     Returns:
         Columns gpu, pair, alone_s and together_s (mean time per iteration of the two), degradation_pct (mean over the

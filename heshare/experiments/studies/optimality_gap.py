@@ -1,4 +1,4 @@
-"""How far fronts are from the optimum, and what the predictor's errors cost."""
+"""Optimality gaps of fronts, and the effect of prediction errors on them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 CROWDED = 60
-"""Points from which on a front's markers are small."""
+"""Number of points above which a front's markers are small."""
 DIRECTIONS = 25
 """Number of weights at which a front is compared with the exact one."""
 
@@ -45,12 +45,12 @@ def against_exact(
     rng: np.random.Generator,
     effort: SearchSettings = DEFAULT_SETTINGS,
 ) -> tuple[dict[str, float], FloatArray, FloatArray]:
-    """Compare HeShare+ with the exact front of a small task set.
+    """Return the gap between HeShare+'s front and the exact front of a small task set.
 
     Returns:
-        `hypervolume`, HeShare+'s over the exact front's, up to the level of random plans; `gap_pct`, the mean over
-        directions along the front of how much more its best weighted sum costs; `points` of both; and both fronts,
-        exact and found, [J, s], shape (m, 2).
+        A row with `hypervolume` (HeShare+'s over the exact front's, up to the level of random plans), `gap_pct` (the
+        excess of its best weighted sum, mean over directions along the front), `points` and `exact_points`; then the
+        exact front and HeShare+'s, [J, s], shape (m, 2) each.
     """
     world = make_instance(tasks, cluster, predictor)
     costs = BatchCosts(world, predictor, effort.choices)
@@ -69,7 +69,7 @@ def against_exact(
 
 
 def device_front(front: Front, *, points: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Run plans spread over a front on emulated GPUs.
+    """Return predicted and actual results of plans spread over a front, run on emulated GPUs.
 
     Returns:
         One row a plan: `predicted_j` and `predicted_s` as predicted, `energy_j` (active account) and `jct_s` as run.

@@ -1,9 +1,9 @@
-"""The searches that Fig. 7 compares with stage 1: NSGA-II, SPEA2 and MOEA/D, by pymoo, and their checkpoints.
+"""NSGA-II, SPEA2 and MOEA/D by pymoo with checkpoints: the searches that Fig. 7 compares with stage 1.
 
 All search the same encoding (the GPU of each task) with the same evaluation, uniform crossover, and random reset to
 GPUs that the task fits, so that memory is never exceeded. All keep the same external archive as stage 1, and
-`configure` takes their schemes through the same stage 2. Objectives are scaled by two greedy schemes, because MOEA/D
-weighs them as they come, and joules would outweigh seconds.
+their schemes are configured by the same stage 2 (`configure`). Objectives are scaled by two greedy schemes, because
+MOEA/D weighs raw objectives, and joules would outweigh seconds.
 """
 
 from collections.abc import Sequence
@@ -155,9 +155,9 @@ class _Record:
             new = gpus[done:last].astype(np.int64), objectives[done:last]
             archive = archive.with_new(*new, limit=settings.archive)
             if last in checkpoints:
-                seen = min(last, len(gpus))  # pymoo ends early when all children are duplicates
+                count = min(last, len(gpus))  # pymoo ends early when all children are duplicates
                 results.append(
-                    SearchCheckpoint(Schemes(archive.gpus, archive.objectives, seen), float(times_s[seen - 1]))
+                    SearchCheckpoint(Schemes(archive.gpus, archive.objectives, count), float(times_s[count - 1]))
                 )
         return results
 

@@ -43,14 +43,14 @@ ABLATIONS: Mapping[str, dict[str, Any]] = {
     "no clocks": {"clock_scope": "none"},
     "one clock for all (literal)": {"clock_scope": "plan"},
 }
-"""Settings of each ablation by its name; one part of the paper replaced at a time."""
+"""Changed settings of each ablation, by its name; one part of the paper is replaced at a time."""
 
 Runner = Callable[[Instance, np.random.Generator], list[SearchCheckpoint]]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Searches of the same task sets, one task set a seed.
+    """Results of searches of the same task sets, one task set a seed.
 
     Attributes:
         final: one row a seed and system: `system`, `seed`, `hypervolume`, `igd_plus` of its final plans, `points`.
@@ -64,7 +64,7 @@ class Study:
 
 
 def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, Runner]:
-    """Return HeShare and, for each mutation rate, some pymoo searches (keys of `TITLES`), by title in figures."""
+    """Return the searches by title: HeShare, and for each mutation rate those of pymoo (keys of `TITLES`)."""
     total = settings.population * settings.generations
     checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
     found: dict[str, Runner] = {
@@ -91,15 +91,15 @@ def compare(
     settings: Settings,
     improved: SearchSettings | None = DEFAULT_SETTINGS,
 ) -> Study:
-    """Search the same task sets with every system, and configure the schemes of each with the same second stage.
+    """Return a study of searches of the same task sets; one second stage configures the schemes of all of them.
 
     Args:
         sets: task sets by seed, which is also the seed of the searches.
         cluster: the GPUs.
-        predictor: the one that all systems use.
+        predictor: the predictor of all systems.
         runners: the systems, as from `systems`.
-        settings: of the second stage.
-        improved: settings of HeShare+'s search; None leaves it out.
+        settings: the settings of the second stage.
+        improved: the settings of HeShare+'s search; None omits HeShare+.
     """
     final, curves = [], []
     fronts: dict[str, list[FloatArray]] = {}
@@ -121,7 +121,7 @@ def compare(
 def ablation(
     sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
 ) -> pd.DataFrame:
-    """Search and configure with one part of `base` replaced at a time, and with all of the paper's words literally.
+    """Return results with one part of `base` replaced at a time, and with the paper read literally in all parts.
 
     Returns:
         One row a seed and `system`: `hypervolume` and `igd_plus` of the final plans.
@@ -193,7 +193,7 @@ def summary(final: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.D
 
 
 def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
-    """Return median attainment surfaces over the seeds: `system`, `energy`, `jct`, each over the best found."""
+    """Return the median attainment surfaces over the seeds: `system`, `energy`, `jct`, relative to the best found."""
     rows = []
     for title in titles:
         scaled = [
@@ -205,20 +205,21 @@ def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
 
 
 def covers_more(final: pd.DataFrame, rng: np.random.Generator, rate: str = "0.1") -> dict[str, Any]:
-    """S1: the order of the hypervolumes at the paper's mutation rate; the note has the other rate too."""
+    """Return claim S1: the order of the hypervolumes at the paper's mutation rate; the note also has the other rate."""
     table: Any = summary(final, OURS, rng).set_index("system")
     theirs = [title for title in table.index if title.endswith(f" at {rate}")]
     holds = {title: bool(table["change_low_pct"][title] > 0) for title in theirs}
     nearest = min(theirs, key=lambda title: float(table["change_pct"][title]))
     value, low, high = (float(table[name][nearest]) for name in ("change_pct", "change_low_pct", "change_high_pct"))
-    said = ", ".join(
+    changes_text = ", ".join(
         f"{row.Index} {row.change_pct:+.2f} % (p = {row.p_value:.3g})"
         for row in table.itertuples()
         if str(row.Index) not in (OURS, IMPROVED)
     )
     return ConfidenceInterval(value, low, high, int(table["n"][nearest])).claim_arguments(
-        f"Hypervolume of HeShare's final plans over each rival's, paired by seed: {said}. Measured: over the "
-        f"nearest at rate {rate}, {nearest}. All have the same encoding, evaluator, evaluations and second stage.",
+        f"Hypervolume of HeShare's final plans over each rival's, paired by seed: {changes_text}. "
+        f"Measured: over the nearest at rate {rate}, {nearest}. All have the same encoding, evaluator, evaluations and "
+        "second stage.",
         holds=holds,
     )
 

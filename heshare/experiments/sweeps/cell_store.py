@@ -1,4 +1,4 @@
-"""Finished cells of a sweep on disk: a small file each, named by the hash of all that decides its result.
+"""Store of a sweep's finished cells on disk: one small file each, named by the hash of all inputs of its result.
 
 A file is written whole or not at all and contains the hash of its own content; a damaged file counts as missing. While
 a cell is computed its name is locked, so that no two processes compute it. The system releases the lock of a process
@@ -18,7 +18,7 @@ from heshare import files
 from heshare.file_lock import lock_bytes
 
 Description = Mapping[str, Any]
-"""All that decides a cell's result, as JSON values."""
+"""All inputs of a cell's result, as JSON values."""
 Row = dict[str, float | int | str | None]
 """A cell's result."""
 

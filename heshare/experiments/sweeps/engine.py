@@ -1,4 +1,4 @@
-"""Engines: where the jobs of a sweep run, processes of this machine by joblib or a Dask cluster, with the same results.
+"""Engines that run the jobs of a sweep with the same results: joblib processes of this machine, or a Dask cluster.
 
 Slurm and Kubernetes clusters are reached through Dask: a `dask_jobqueue.SLURMCluster` or a
 `dask_kubernetes.operator.KubeCluster` is an engine, as is a `distributed.Client` or a scheduler's address,
@@ -77,13 +77,13 @@ def _map_by_dask(function: Callable[[Job], Result], jobs: Sequence[Job], engine:
 
 @contextmanager
 def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout_s: float = 30.0) -> Iterator[Any]:
-    """Yield a Dask client of an engine; a client or cluster that was given stays open, all else is closed.
+    """Yield a Dask client of an engine; a client or cluster that was passed in stays open, all else is closed.
 
     `engine` and `n_jobs` are as in `map_unordered`, without `joblib`. Messages name the engine by `column`. A scheduler
     must respond within `timeout_s`.
 
     Raises:
-        InputError: no scheduler answers, or Dask is not installed.
+        InputError: no scheduler responds, or Dask is not installed.
     """
     distributed = _distributed(column)
     if hasattr(engine, "submit"):

@@ -1,4 +1,4 @@
-"""Grids: what a sweep runs, every combination of policies, clusters, task sets, predictors, devices and repetitions."""
+"""Grid of a sweep: every combination of policies, clusters, task sets, predictors, devices and repetitions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,17 +35,17 @@ class Grid:
         arrivals: `at_once`, `poisson`, `front_loaded`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: with which policies predict: `paper`, `paper-kept` (the same answers, kept from run to run, so that
+        predictors: the policies' predictors: `paper`, `paper-kept` (the same predictions, kept from run to run, so that
             planning takes as long as in a scheduler that has predicted its workloads before), `physics`, `truth` (the
             device model), `profile:PATH` (the paper's forest trained on that profile), or `module:function` that
             returns a predictor.
-        devices: on which tasks run: `emulated`, or `module:function` that makes the devices of a cluster.
+        devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
         draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
             `heshare.devices.task_sizes.draw`.
         traces: `shipped` percentiles, or a trace file to take durations from.
         start_costs_s: time that a task loads whenever it starts, s.
-        seeds: how many repetitions.
-        seed: of all repetitions.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions.
 
     Raises:
         InputError: an empty list, a value of a wrong type, or an unknown name.
@@ -126,7 +126,7 @@ LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
 
 
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
-    """Return a grid from plain values, where a single value may stand for a list of one.
+    """Return a grid from plain values, where a single value means a list of one.
 
     Args:
         values: by attribute of `Grid`; `policies` is required.

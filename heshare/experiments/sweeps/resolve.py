@@ -1,4 +1,4 @@
-"""Names and JSON values in a cell's description, and the predictors, devices, tasks and clusters that they mean.
+"""Resolution of names and JSON values in a cell's description to predictors, devices, tasks and clusters.
 
 With names in place of objects a cell can be sent to another process and recognised when it comes again. A name of the
 form `module:function` is that function, imported where the cell runs; the module's source is part of the cell's key.
@@ -77,7 +77,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def source_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return, by name, the hashes of what names stand for outside this package: profiles, traces and modules.
+    """Return, by name, the hashes of profiles, traces and modules outside this package that names refer to.
 
     Raises:
         InputError: a file or module that does not exist.

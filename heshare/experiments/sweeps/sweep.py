@@ -33,7 +33,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 ComputeCells = Callable[[Sequence[Description]], Iterator[Row]]
-"""Computes the cells of a bundle; yields their rows in order, each as soon as it is known."""
+"""A function that computes the cells of a bundle and yields their rows in order, each as soon as it is computed."""
 WALL_TIME = ("planning_s",)
 """Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
 
@@ -47,7 +47,7 @@ def sweep(
     progress: bool = False,
     again: bool = False,
 ) -> pd.DataFrame:
-    """Run every cell of a grid.
+    """Return the results of every cell of a grid.
 
     Within a repetition all policies get the same tasks and the same random stream. Repetition i is the i-th child of
     `SeedSequence(grid.seed)`.
@@ -114,16 +114,16 @@ def repetition(
     make_devices: MakeDevices | None = None,
     start_cost_s: float = 0.0,
 ) -> Iterator[Run]:
-    """Run policies one after the other on the same tasks.
+    """Yield the runs of policies, one after the other, on the same tasks.
 
     Policies that plan the same front plan it once, and each is charged for the planning.
 
     Args:
-        seed: of the tasks, and of the stream that each policy gets from its beginning.
+        seed: the seed of the tasks, and of the random stream that is the same for each policy.
         tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
         cluster: the GPUs.
         make_policies: return the policies.
-        make_predictor: returns a predictor; called for each run, so that no run profits from another one's memory.
+        make_predictor: returns a predictor; called for each run, so that no run uses predictions cached by another.
         make_devices: returns the devices of a run; by default emulated ones.
         start_cost_s: see `run`.
 
@@ -159,7 +159,7 @@ def run_cells(
     progress: bool = False,
     again: bool = False,
 ) -> list[Row]:
-    """Return the rows of cells of any kind, in the order given; each has been through JSON, whether read or computed.
+    """Return the rows of cells of any kind, in the order given; computed rows are converted by JSON as if read.
 
     `compute` is a pure function of a module. One process computes the cells of a bundle; a cell's row must not depend
     on which others of its bundle are computed. The other arguments are those of `sweep`.
@@ -180,7 +180,7 @@ def run_cells(
         missing = {name: cell for name, cell in named if name not in known and name not in planned}
         if missing:
             planned |= missing
-            # Other machines need not see the folder: what they compute is stored here.
+            # Other machines may have no access to the folder: this process stores what they compute.
             jobs.append(_Job(compute, missing, store if local else None, again, os.getpid() if local else 0, version))
     total = len(known) + len(planned)
     with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:

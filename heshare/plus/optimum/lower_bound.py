@@ -1,4 +1,4 @@
-"""A proven lower bound on every plan of the choices in `heshare.plus.costs`, by column generation with exact pricing.
+"""Proven lower bound on every plan of the choices in `heshare.plus.costs`, by column generation with exact pricing.
 
 For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A
 plan is a choice of queues, at most m_t of each type t, that together hold each task. Fractions of queues allowed, this
@@ -89,7 +89,7 @@ class Bound:
     iterations: IntArray
 
     def gap_pct(self, objectives: FloatArray) -> FloatArray:
-        """Return how far each point is from the bound, %: no plan is better by more in both objectives at once.
+        """Return the gap of each point to the bound, %: no plan is better by more in both objectives at once.
 
         Along the ray from a point to zero energy and zero JCT, the half-plane of every weight is left at some share;
         the first to be left counts. A point between two weights is compared with a bound that is too low there: its
@@ -102,7 +102,7 @@ class Bound:
         return 100.0 * (ratios - 1.0)
 
     def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
-        """Return how far the best of m points is from the bound of each weight, %, shape (f,)."""
+        """Return the gap of the best of m points to the bound of each weight, %, shape (f,)."""
         best: FloatArray = (objectives @ self.weights.T).min(axis=0)
         return 100.0 * (best / self.least - 1.0)
 
@@ -194,7 +194,7 @@ class _Master:
         self._n = len(batches[0].order)
 
     def solve(self, columns: QueueColumns, tolerance: float, iterations: int) -> tuple[float, float, int, QueueColumns]:
-        """Return the best bound, the program's value, the iterations done, and the columns that are worth keeping."""
+        """Return the best bound, the program's value, the iterations done, and the columns to keep."""
         centre, alone = self._first_prices()
         best, new = self._price(centre)
         columns = columns.joined(new)

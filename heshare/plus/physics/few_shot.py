@@ -6,7 +6,7 @@ unbiased predictor of b (Robinson, 1991, doi:10.1214/ss/1177011926) is the mean 
 
     b = (e_1 + ... + e_k) / (k + v_n / v_b),
 
-so v_n / v_b is worth as many points at zero (`prior_points`); it is estimated from training workloads that were left
+so the prior counts as v_n / v_b points at zero (`prior_points`); it is estimated from training workloads that were left
 out. Further predictions for the cell are multiplied by exp(b); the model is not trained again.
 
 Example: one point measured 10 % above its prediction, with a prior of one point, raises predictions by 5 %.
@@ -92,7 +92,7 @@ def correction(errors: FloatArray, prior: float) -> float:
 
     Args:
         errors: of the measured points; none: 0 is returned.
-        prior: how many points at zero the prior is worth (see `prior_points`).
+        prior: the number of points at zero that the prior counts as (see `prior_points`).
     """
     return float(errors.sum()) / (len(errors) + prior) if len(errors) else 0.0
 
