@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heshare.gpu.workers.launcher import Launcher
 from heshare.world.workload import Workload
 
-# One line for each iteration done, "ready" first; an argument that is no number makes it die, as a model would.
+# Prints "ready", then a line for each completed iteration; the third argument selects a failure.
 _PROGRAM = """
 import sys, time
 period_s, iterations, doom = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
@@ -26,7 +26,7 @@ while done < iterations:
     done += 1
     time.sleep(max(0.0, began_s + done * period_s - time.perf_counter()))
     print(done, flush=True)
-    if doom == "dies" and done == 5:
+    if doom == "crashes" and done == 5:
         sys.exit("device-side assert")
 """
 
@@ -56,20 +56,20 @@ class ToyWorker:
         self.failure: str | None = None
 
     def go(self) -> None:
-        """Let it begin."""
+        """Let it begin its first iteration."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def poll(self) -> None:
-        """Take in what the process has said since."""
+        """Read what the process has reported since."""
         if self._stopped:
             return
         ended = self._process.poll()
         self._take()
         if ended is not None and not self.finished:
             assert self._process.stderr is not None
-            said = self._process.stderr.read().decode().strip().splitlines() if self.failure is None else []
-            self.failure = self.failure or (said[-1] if said else f"ended with exit code {ended}")
+            lines = self._process.stderr.read().decode().strip().splitlines() if self.failure is None else []
+            self.failure = self.failure or (lines[-1] if lines else f"ended with exit code {ended}")
 
     def stop(self) -> float:
         """End the process; returns the iterations done."""
@@ -100,10 +100,10 @@ class ToyLauncher(Launcher):
     """Starts `ToyWorker`s.
 
     Args:
-        period_s: seconds per iteration, whatever the workload and whatever runs beside it.
-        environment: what a client's environment must hold for a share in %, as `MpsSession.environment` gives it.
-        doom: what befalls the workers: `unborn` dies before it is ready, `silent` never gets ready, `dies` dies at
-            the fifth iteration; empty is nothing.
+        period_s: seconds per iteration, for any workload and any co-runners.
+        environment: returns a client's environment for a share in %, as `MpsSession.environment` does.
+        doom: how the workers fail: `unborn` ends before it is ready, `silent` is never ready, `crashes` ends at the
+            fifth iteration; empty is no failure.
     """
 
     def __init__(

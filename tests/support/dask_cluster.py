@@ -88,7 +88,7 @@ class Cluster:
         return self.hosts[name]
 
     def joined(self, count: int, *, within_s: float = 60.0) -> None:
-        """Wait until the scheduler knows so many workers.
+        """Wait until the scheduler has so many workers.
 
         Raises:
             TimeoutError: it does not come to that.
@@ -142,7 +142,7 @@ class Cluster:
             host.process.wait(timeout=30)
 
     def traces(self, within_s: float = 10.0) -> dict[str, list[str]]:
-        """Return what is left on each host that has anything left, after a while for the cleanup."""
+        """Return what each host has left behind, after a while for the cleanup."""
         until = time.monotonic() + within_s
         while True:
             left = {host.name: wrong for host in self.hosts.values() if (wrong := host.traces())}

@@ -29,10 +29,10 @@ if sys.argv[1:] == ["-d"]:
             pid = subprocess.Popen([server, "3600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
             server.with_suffix(".pid").write_text(str(pid))
     os._exit(0)
-said = sys.stdin.read()
+command = sys.stdin.read()
 if mode == "deaf":
     time.sleep(3600)
-if said.startswith("quit"):
+if command.startswith("quit"):
     os.kill(int(note.read_text()), signal.SIGTERM)
 """
 

@@ -21,7 +21,7 @@ class Spin:
     Args:
         time_s: seconds an iteration.
         fail_after: raise in the iteration after so many; None never does.
-        error: what to raise then: `error`, `memory` (as PyTorch does), or `killed` (dies without a word).
+        error: what to raise then: `error`, `memory` (as PyTorch does), or `killed` (ends without a message).
     """
 
     lag = 0

@@ -63,7 +63,7 @@ def _calls(page: Path) -> Iterator[list[str]]:
             yield match[1].split("#")[0].split("|")[0].split()
 
 
-def test_pages_have_examples_and_commands() -> None:
+def test_documentation_has_examples_and_commands() -> None:
     """The tests below would pass on nothing."""
     assert {"README.md", "docs/policies.md"} <= set(EXAMPLES)
     assert sum(len(list(_calls(page))) for page in PAGES) > 20
@@ -71,7 +71,9 @@ def test_pages_have_examples_and_commands() -> None:
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_python_examples_run(page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_examples_of_the_documentation_run(
+    page: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The python blocks of a page run one after the other, in one namespace."""
     monkeypatch.chdir(tmp_path)
     registered = set(policies(variants=True))
@@ -88,7 +90,7 @@ def test_python_examples_run(page: str, capsys, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_commands_and_their_options_exist(page: Path) -> None:
+def test_commands_of_the_documentation_and_their_options_exist(page: Path) -> None:
     wrong = []
     for words in _calls(page):
         depth = max(depth for depth in range(3) if " ".join(words[:depth]) in _commands())

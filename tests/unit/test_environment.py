@@ -75,11 +75,11 @@ def unbounded(requirements: dict[str, Requirement]) -> list[str]:
     ]
 
 
-def test_every_dependency_has_a_lower_bound(requirements: dict[str, Requirement]) -> None:
+def test_dependencies_have_lower_bounds(requirements: dict[str, Requirement]) -> None:
     assert not unbounded(requirements)
 
 
-def test_the_lock_satisfies_every_bound(
+def test_lock_file_satisfies_every_bound(
     requirements: dict[str, Requirement], pins: list[tuple[Requirement, int]]
 ) -> None:
     pinned: dict[str, list[str]] = {}
@@ -104,15 +104,13 @@ def test_pytorch_is_an_extra_that_nothing_else_pulls_in(
     assert not set(live) & {canonicalize_name(pin.name) for pin, _ in pins}
 
 
-def test_every_pin_has_hashes_and_nothing_in_the_lock_is_an_address(
-    lock: str, pins: list[tuple[Requirement, int]]
-) -> None:
+def test_lock_file_has_hashes_for_every_pin_and_no_addresses(lock: str, pins: list[tuple[Requirement, int]]) -> None:
     assert len(pins) > 50
     assert not [pin.name for pin, hashes in pins if not hashes]
     assert not re.findall(r"(?i)https?:|://|--index|--extra-index|--find-links|--trusted-host| @ |/\w+/", lock)
 
 
-def test_the_package_pynvml_is_absent(pins: list[tuple[Requirement, int]]) -> None:
+def test_environment_has_not_the_package_pynvml(pins: list[tuple[Requirement, int]]) -> None:
     """`pynvml` on PyPI only redirects to nvidia-ml-py, and warns at every start of Python."""
     assert "pynvml" not in {canonicalize_name(pin.name) for pin, _ in pins}
     with pytest.raises(PackageNotFoundError):
@@ -149,11 +147,11 @@ def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
     assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
 
 
-def test_the_makefile_uses_nothing_newer_than_make_381(makefile: str) -> None:
+def test_makefile_uses_nothing_newer_than_make_381(makefile: str) -> None:
     assert not re.search(r"&:|\$\(file |!=|::=|\.ONESHELL|\$\(let ", re.sub(r"(?m)^\t.*$", "", makefile))
 
 
-def test_a_conda_environment_without_heshare_is_not_used(checkout: Path, tmp_path: Path) -> None:
+def test_make_does_not_use_a_conda_environment_without_heshare(checkout: Path, tmp_path: Path) -> None:
     """Its Python cannot import heshare, so make falls back to .venv."""
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
@@ -165,7 +163,7 @@ def test_a_conda_environment_without_heshare_is_not_used(checkout: Path, tmp_pat
     assert str(tmp_path) not in done.stdout
 
 
-def test_an_active_environment_with_heshare_is_used(checkout: Path, tmp_path: Path) -> None:
+def test_make_uses_an_active_environment_with_heshare(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
@@ -190,7 +188,7 @@ def test_make_without_a_python_reports_it(makefile: str, tmp_path: Path) -> None
     assert not (tmp_path / ".venv").exists()
 
 
-def test_the_citation_has_the_version_of_the_package(checkout: Path) -> None:
+def test_citation_has_the_version_of_the_package(checkout: Path) -> None:
     import heshare
 
     cited = yaml.safe_load((checkout / "CITATION.cff").read_text("utf-8"))

@@ -21,7 +21,7 @@ def make(folder, content):
     return path
 
 
-def test_an_appended_entry_is_on_disk_with_its_checksum(tmp_path):
+def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
     journal = Journal(tmp_path / "new" / "journal.jsonl", "run")
     assert journal.entries == []
     for entry in ENTRIES:
@@ -38,7 +38,7 @@ def test_an_appended_entry_is_on_disk_with_its_checksum(tmp_path):
 
 @given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
 @settings(max_examples=150, deadline=None)
-def test_a_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
+def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
     content = b"".join(map(journal_line, ENTRIES))[:cut]
     path = make(tmp_path_factory.mktemp("cut"), content)
     journal = Journal(path, "run")
@@ -50,7 +50,7 @@ def test_a_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tm
     journal.close()
 
 
-def test_a_damaged_line_before_the_last_is_refused_with_its_row(tmp_path):
+def test_journal_refuses_a_damaged_line_before_the_last_with_its_row(tmp_path):
     lines = [journal_line(entry) for entry in ENTRIES]
     lines[2] = lines[2].replace(b"1.5", b"1.6")
     path = make(tmp_path, b"".join(lines))
@@ -60,7 +60,7 @@ def test_a_damaged_line_before_the_last_is_refused_with_its_row(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
-def test_another_file_is_refused_and_unchanged(tmp_path, content):
+def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content):
     path = make(tmp_path, content)
     for read in (Journal, read_journal):
         with pytest.raises(InputError, match="found no journal of a run"):
@@ -68,14 +68,14 @@ def test_another_file_is_refused_and_unchanged(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_zeros_that_a_crash_left_in_the_place_of_the_first_line_are_no_entry(tmp_path):
+def test_journal_reads_zeros_in_the_place_of_the_first_line_as_no_entry(tmp_path):
     journal = Journal(make(tmp_path, b"\0" * 40), "run")
     journal.append(ENTRIES[0])
     journal.close()
     assert journal.path.read_bytes() == journal_line(ENTRIES[0])
 
 
-def test_a_second_writer_is_refused_until_the_first_closes(tmp_path):
+def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
     first = Journal(tmp_path / "journal.jsonl", "run")
     with pytest.raises(InputError, match="another process writes"):
         Journal(first.path, "run")
@@ -84,13 +84,13 @@ def test_a_second_writer_is_refused_until_the_first_closes(tmp_path):
     Journal(first.path, "run").close()
 
 
-def test_a_folder_that_cannot_be_made_is_one_message(tmp_path):
+def test_journal_reports_a_folder_that_cannot_be_made_with_one_message(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be opened"):
         Journal(tmp_path / "file" / "journal.jsonl", "run")
 
 
-def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     write = os.write
 
     def half(handle, data):

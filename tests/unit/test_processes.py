@@ -23,7 +23,7 @@ def test_child_environment_has_this_package_first(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("code", "text"), [(3, "exit code 3"), (-9, "by SIGKILL"), (-250, "by signal 250")])
-def test_exit_text(code: int, text: str) -> None:
+def test_exit_text_of_codes_and_signals(code: int, text: str) -> None:
     assert exit_text(code) == text
 
 

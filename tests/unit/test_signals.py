@@ -44,7 +44,7 @@ print(signal.getsignal(signal.SIGTERM) is mine, signal.getsignal(signal.SIGHUP) 
     assert output_of(code) == ["False", "True", "True"]
 
 
-def test_a_signal_goes_to_the_handler_and_not_to_the_callbacks() -> None:
+def test_handling_calls_its_handler_for_a_signal_and_not_the_callbacks() -> None:
     code = """
 import os, signal
 from heshare.signals import at_end, handling
@@ -57,7 +57,7 @@ print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
     assert output_of(code) == ["SIGTERM", "SIGINT", "True", "callback"]
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
+def test_at_end_leaves_an_ignored_signal_ignored() -> None:
     code = """
 import os, signal
 from heshare.signals import at_end, handling
@@ -81,7 +81,7 @@ def test_interrupt_handler_raises_once_and_handlers_are_restored() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_the_innermost_handler_handles_a_signal() -> None:
+def test_handling_calls_the_innermost_handler() -> None:
     numbers: list[tuple[str, int]] = []
     with handling(lambda number: numbers.append(("outer", number))):
         with handling(lambda number: numbers.append(("inner", number))):

@@ -1,7 +1,7 @@
 """A stand-in for `libnvidia-ml.so.1`, so that the real binding can be tested where there is no GPU.
 
-The library is one C file, built on demand. It plays one card (up to four, by the figure `count`), whose figures can be
-set and each of whose functions can be made to fail, by the functions below or, for a process of its own, by
+The library is one C file, built on demand. It stands for one card (up to four, by the figure `count`), whose figures
+can be set and each of whose functions can be made to fail, by the functions below or, for a process of its own, by
 `FAKENVML_FAIL` in its environment (such as `nvmlDeviceGetPowerUsage=3`). Processes with the same `FAKENVML_STATE`, a
 file, see the same cards, as processes of one machine do.
 """

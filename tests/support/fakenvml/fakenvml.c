@@ -96,10 +96,10 @@ static fault_t *fault_of(const char *name) {
 
 /* Faults from the environment: "function=code" separated by commas; "set:name=value" sets a figure. */
 static void from_environment(void) {
-    const char *said = getenv("FAKENVML_FAIL");
-    if (said == NULL) return;
+    const char *value = getenv("FAKENVML_FAIL");
+    if (value == NULL) return;
     char text[1024];
-    snprintf(text, sizeof text, "%s", said);
+    snprintf(text, sizeof text, "%s", value);
     char *rest = NULL;
     for (char *part = strtok_r(text, ",", &rest); part != NULL; part = strtok_r(NULL, ",", &rest)) {
         char *equals = strchr(part, '=');
@@ -147,7 +147,7 @@ static void begin(void) {
     ready = 1;
 }
 
-/* What a function begins with: it is counted, and fails if it is told to. */
+/* What a function begins with: it is counted, and fails if that is set. */
 static int enter(const char *name) {
     pthread_mutex_lock(&lock);
     begin();
@@ -238,8 +238,8 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
 
 /* The UUID of the first card, from FAKENVML_UUID if that is as long; the others differ in the last character. */
 static const char *first_uuid(void) {
-    const char *said = getenv("FAKENVML_UUID");
-    return said != NULL && strlen(said) == UUID_LENGTH ? said : UUID;
+    const char *value = getenv("FAKENVML_UUID");
+    return value != NULL && strlen(value) == UUID_LENGTH ? value : UUID;
 }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {

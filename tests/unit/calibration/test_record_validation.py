@@ -53,7 +53,9 @@ def test_fitted_half_holds_workloads_that_were_observed_at_one_size(measured: pd
     assert record_validation.fitted_half(once.reset_index(drop=True), np.random.default_rng(0)).all()
 
 
-def test_fitted_forms_have_small_errors_where_the_shipped_model_has_not(measured: pd.DataFrame) -> None:
+def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_shipped_model(
+    measured: pd.DataFrame,
+) -> None:
     errors = record_validation.errors_by_form(record_validation.left_out_points(measured, splits=1)).set_index(
         ["form", "quantity"]
     )
@@ -63,7 +65,7 @@ def test_fitted_forms_have_small_errors_where_the_shipped_model_has_not(measured
     assert errors.loc[("pairs", "time"), "shipped_pct"] > 15
 
 
-def test_errors_of_the_shipped_model_on_its_own_profiles_are_the_noise(a100: pd.DataFrame) -> None:
+def test_shipped_model_errors_on_its_own_profiles_are_the_noise(a100: pd.DataFrame) -> None:
     errors = record_validation.errors_by_form(record_validation.left_out_points(a100, splits=1))
     assert (errors["shipped_pct"] < 1).all()
     assert (errors["fitted_pct"] < 3).all()

@@ -20,7 +20,7 @@ T4 = catalogue.gpu("T4")
 
 @pytest.mark.parametrize("idle_w", [15.0, 20.0, 27.0])
 @pytest.mark.parametrize("v_min", [0.72, 0.80, 0.88])
-def test_the_power_limit_leaves_every_t4_curve_the_measured_clock(idle_w: float, v_min: float):
+def test_t4_power_curve_reaches_the_measured_clock_at_the_power_limit(idle_w: float, v_min: float):
     power = t4_power_curve(0.64, idle_w, v_min)
     parts = [iteration_at(fit_t4_clocks().timing, 8, 1.0)]
     assert capped_clock_mhz(power, parts, 70.0, 1590.0, 1590.0) == pytest.approx(T4_CAPPED_MHZ, rel=1e-6)

@@ -152,7 +152,7 @@ def test_compare_takes_repeated_options() -> None:
         (("--policy", "randm"), "found 'randm'"),
     ],
 )
-def test_a_bad_comparison_is_refused_with_one_message(words: tuple[str, ...], message: str) -> None:
+def test_compare_refuses_bad_input_with_one_message(words: tuple[str, ...], message: str) -> None:
     done = RUN.invoke(app, ["compare", *words])
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
@@ -187,7 +187,7 @@ def test_doctor_reports_what_this_machine_has() -> None:
     assert RUN.invoke(app, ["doctor"]).exit_code == 0
 
 
-def test_restore_with_nothing_to_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restore_reports_that_nothing_is_to_be_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     done = RUN.invoke(app, ["restore"])
     assert done.exit_code == 0
@@ -235,7 +235,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_with_one_message_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+def test_commands_refuse_bad_input_with_one_message_and_write_nothing(name: str, tmp_path: Path) -> None:
     words, texts = BAD[name]
     trace = tmp_path / "trace.csv"
     trace.write_text("job_id,submit_time,duration_s,gpu_num\n1,2020-09-01 00:00:00,100,1\n2,2020-09-01 00:01:00,,1\n")

@@ -21,7 +21,7 @@ def test_parse_duration_s_reads_seconds_minutes_and_hours(text: str, duration_s:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0m", "-5m", "15 minutes", "m", "1e3", "inf"])
-def test_other_forms_of_times_are_refused(text: str) -> None:
+def test_parse_duration_s_refuses_other_forms(text: str) -> None:
     with pytest.raises(InputError, match="such as 90s, 15m or 2h"):
         parse_duration_s(text)
 
@@ -32,7 +32,7 @@ def test_profile_needs_a_device_and_a_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_recorded_budget_is_reused(tmp_path: Path) -> None:
+def test_profile_reuses_a_recorded_budget(tmp_path: Path) -> None:
     command = ["profile", "--device", "emulated:T4", "--budget", "1m", "--repeats", "1", "--out", str(tmp_path)]
     tables = []
     for _ in range(2):

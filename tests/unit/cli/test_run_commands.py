@@ -21,7 +21,7 @@ def call(*words: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_venus_reports_its_source_and_streams(tmp_path: Path) -> None:
+def test_run_venus_reports_its_source_and_streams_the_timeline(tmp_path: Path) -> None:
     code, output, errors = call("--tasks", "venus:40@0.7", "--out", str(tmp_path), "--json")
     assert code == 0
     assert json.loads(output)["tasks"] == 40
@@ -30,7 +30,7 @@ def test_venus_reports_its_source_and_streams(tmp_path: Path) -> None:
     assert len(pd.read_csv(tmp_path / "tasks.csv")) == 40
 
 
-def test_venus_from_a_file(tmp_path: Path) -> None:
+def test_run_venus_reads_a_trace_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     rows = [f"{i},2020-09-01 00:{i:02d}:00,60,{1 + 39 * (i == 3)}" for i in range(10)]
     path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
@@ -45,13 +45,13 @@ def test_venus_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["venus:", "venus:many", "venus:3@half", "venus:0"])
-def test_another_form_of_venus_is_refused_with_one_message(text: str) -> None:
+def test_run_venus_refuses_another_form_with_one_message(text: str) -> None:
     code, _, errors = call("--tasks", text)
     assert code == 2
     assert errors.count("\n") == 1
 
 
-def test_an_interrupted_run_continues_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("--tasks", "venus:40@0.7", "--json", "--checkpoint", str(tmp_path / "c"))
     _, whole, _ = call(*words[:-2])
     with monkeypatch.context() as patched:

@@ -44,7 +44,7 @@ def start(machine, *words):
     )
 
 
-def test_a_run_ended_by_ctrl_c_is_resumed(machine):
+def test_run_resumes_jobs_after_ctrl_c(machine):
     folder, _ = machine
     first = start(machine, "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
     journal = folder / "jobs-run" / "journal.jsonl"
@@ -65,7 +65,7 @@ def test_a_run_ended_by_ctrl_c_is_resumed(machine):
     assert (folder / "jobs-run" / "outputs" / "quick-1.1.log").read_text() == "hello\n"
 
 
-def test_jobs_on_emulated_gpus_start_no_process(tmp_path):
+def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
     path = tmp_path / "jobs.yaml"
     path.write_text(JOBS)
     done = RUN.invoke(
@@ -89,7 +89,7 @@ def test_jobs_on_emulated_gpus_start_no_process(tmp_path):
         (["--resume", "nowhere"], "no journal of a run"),
     ],
 )
-def test_options_that_exclude_each_other_are_refused(tmp_path, monkeypatch, words, message):
+def test_run_refuses_options_that_exclude_each_other(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     done = RUN.invoke(app, ["run", *words])
     assert done.exit_code == 2

@@ -20,7 +20,7 @@ def test_claim_arguments_are_the_interval_its_provenance_and_the_note() -> None:
     assert arguments == {"measured": -5.0, "low": -6.0, "high": -4.0, "n": 10, "provenance": "emulated", "note": "why"}
 
 
-def test_a_change_is_paired_by_seed() -> None:
+def test_change_pct_is_paired_by_seed() -> None:
     theirs = np.array([100.0, 1000.0, 10.0])
     found = change_pct(0.7 * theirs, theirs, rng())
     assert found.value == pytest.approx(-30)
@@ -29,18 +29,18 @@ def test_a_change_is_paired_by_seed() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
-def test_the_median_lies_in_its_interval_and_the_interval_in_the_data(values: list[float]) -> None:
+def test_median_interval_contains_the_median_and_lies_in_the_data(values: list[float]) -> None:
     found = median_interval(values, rng(), resamples=200)
     assert min(values) <= found.low <= found.high <= max(values)
     assert found.value == np.median(values)
 
 
-def test_same_draws_same_interval() -> None:
+def test_median_interval_is_the_same_for_the_same_random_numbers() -> None:
     values = np.random.default_rng(1).lognormal(size=10)
     assert median_interval(values, rng()) == median_interval(values, rng())
 
 
-def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
+def test_median_interval_covers_the_true_median_about_as_often_as_stated() -> None:
     source = np.random.default_rng(2)
     hits = [
         found.low <= 0 <= found.high
@@ -50,12 +50,12 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says() -> None
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [[1.0]], [np.inf]])
-def test_bad_values_are_refused(values: list[object]) -> None:
+def test_median_interval_refuses_bad_values(values: list[object]) -> None:
     with pytest.raises(InputError):
         median_interval(values, rng())
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([1.0], [1.0, 2.0]), ([1.0], [0.0])])
-def test_unpaired_values_are_refused(ours: list[float], theirs: list[float]) -> None:
+def test_change_pct_refuses_unpaired_values(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(InputError):
         change_pct(ours, theirs, rng())

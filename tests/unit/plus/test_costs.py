@@ -1,4 +1,4 @@
-"""Options of batches: the compiled form against the numpy form and against `BatchModel`, and what is left out."""
+"""Options of batches: the compiled form against the numpy form and against `BatchModel`; sets without options."""
 
 from __future__ import annotations
 

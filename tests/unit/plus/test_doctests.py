@@ -21,7 +21,7 @@ def test_worked_examples_print_their_results(name: str) -> None:
     assert results.failed == 0
 
 
-def test_every_algorithm_has_a_worked_example() -> None:
+def test_worked_examples_cover_every_algorithm() -> None:
     physics = {f"heshare.plus.physics.{name}" for name in ("roofline", "conformal", "few_shot", "least_squares")}
     search = {name for name in MODULES if "physics" not in name} - {"heshare.plus.optimum"}
     assert physics | search <= set(EXAMPLES)
@@ -31,7 +31,7 @@ def test_every_algorithm_has_a_worked_example() -> None:
     "name",
     ["costs", "local_search", "option_tables", "fronts", "optimum.lower_bound", "optimum.exact_front", "marginal"],
 )
-def test_every_search_names_its_sources(name: str) -> None:
+def test_docstrings_of_searches_name_their_sources(name: str) -> None:
     docstring = import_module(f"heshare.plus.{name}").__doc__
     assert "doi:10." in docstring
     assert "Example: " in docstring

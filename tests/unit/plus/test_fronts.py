@@ -13,7 +13,7 @@ from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.scheduling.pareto import non_dominated
 
 
-def test_the_front_of_a_queue_is_that_of_all_its_batchings() -> None:
+def test_queue_front_is_that_of_all_batchings() -> None:
     settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
     costs = costs_of(5, "2xT4,1xA100", settings.choices, seed=2)
     archive = FrontArchive(costs, settings)
@@ -46,7 +46,7 @@ def test_sum_fronts_of_no_fronts_is_one_point() -> None:
     assert (points.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
 
 
-def test_thinning_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
+def test_thin_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
     x = np.sort(rng.random(400))
     y = (1 - np.sqrt(x)) + 0.02 * rng.random(400)
     kept = thinned_front(x, y, 60)

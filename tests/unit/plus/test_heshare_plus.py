@@ -22,7 +22,7 @@ SMALL = SearchSettings(
 )
 
 
-def test_progress_can_stop_the_search() -> None:
+def test_optimise_stops_if_progress_says_so() -> None:
     rounds: list[int] = []
     optimise(
         mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
@@ -31,7 +31,7 @@ def test_progress_can_stop_the_search() -> None:
     assert rounds == [1, 2]
 
 
-def test_a_budget_that_is_used_up_still_gives_a_front() -> None:
+def test_optimise_returns_a_front_for_an_exhausted_budget() -> None:
     front = optimise(
         mixed_tasks(6), Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
         budget_s=0.0,
@@ -39,7 +39,7 @@ def test_a_budget_that_is_used_up_still_gives_a_front() -> None:
     assert len(front) >= 2
 
 
-def test_no_point_of_an_earlier_round_dominates_a_later_front() -> None:
+def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
     toy = Toy(demand=DEMANDS)
     costs = BatchCosts(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
     costs.fill_tables()
@@ -52,6 +52,6 @@ def test_no_point_of_an_earlier_round_dominates_a_later_front() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"rounds": 0}, {"weights": 1}, {"labels": 2}])
-def test_search_settings_out_of_range_are_refused(changed: dict[str, int]) -> None:
+def test_search_settings_refuses_values_out_of_range(changed: dict[str, int]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         SearchSettings(**changed)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from heshare.world.cluster import Cluster
 
 
 @pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
-def test_the_policy_releases_the_plan_of_its_choice(choice: str) -> None:
+def test_heshare_plus_policy_releases_the_plan_of_its_choice(choice: str) -> None:
     tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
     policy = make(f"heshare+:{choice}(rounds=2)")
     policy.reset(gpus, Toy(demand=DEMANDS), np.random.default_rng(1))
@@ -28,7 +28,7 @@ def test_the_policy_releases_the_plan_of_its_choice(choice: str) -> None:
     assert policy.plan(tasks) == chosen.queues  # type: ignore[attr-defined]
 
 
-def test_the_predicted_jct_is_that_of_the_run_if_the_predictor_is_exact() -> None:
+def test_heshare_plus_policy_reaches_its_predicted_jct_with_exact_predictions() -> None:
     tasks, gpus = mixed_tasks(5), Cluster.parse("1xV100,1xA100")
     effort, rng = SearchSettings(rounds=2), np.random.default_rng(1)
     front = optimise(tasks, gpus, DevicePredictor(), rng=rng, effort=effort)
@@ -37,7 +37,7 @@ def test_the_predicted_jct_is_that_of_the_run_if_the_predictor_is_exact() -> Non
     assert done.jct_s.mean() == pytest.approx(front.en_opt.jct_s, rel=1e-6)
 
 
-def test_the_three_choices_share_one_front_and_each_is_charged_for_it() -> None:
+def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> None:
     tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
     names = [f"heshare+:{choice}(rounds=2)" for choice in ("trade-off", "en-opt", "jct-opt")]
     alone = [
@@ -57,12 +57,12 @@ def test_the_three_choices_share_one_front_and_each_is_charged_for_it() -> None:
     assert together[1].planning_s > 0
 
 
-def test_the_policies_are_registered_as_variants() -> None:
+def test_heshare_plus_policies_are_registered_as_variants() -> None:
     assert "heshare+:trade-off" not in policies()
     assert "heshare+:trade-off" in policies(variants=True)
 
 
 @pytest.mark.parametrize("parameter", ["rounds=0", "budget_s=-1"])
-def test_parameters_out_of_range_are_refused(parameter: str) -> None:
+def test_heshare_plus_policy_refuses_parameters_out_of_range(parameter: str) -> None:
     with pytest.raises(InputError, match=parameter.partition("=")[0]):
         make(f"heshare+:en-opt({parameter})")

@@ -33,7 +33,7 @@ def assigned(costs: BatchCosts, table: OptionTable, scheme: np.ndarray, weight: 
 
 
 @pytest.mark.parametrize("weight", [0.01, 1.0, 100.0])
-def test_a_queue_costs_what_its_best_batching_costs(weight: float) -> None:
+def test_queue_cost_is_that_of_the_best_batching(weight: float) -> None:
     costs, table = costs_and_table(5)
     cost = queue_cost(assigned(costs, table, np.zeros(5, dtype=np.int64), weight), 0)
     assert cost == pytest.approx((every_queue(costs, 0, tuple(range(5))) @ [1.0, weight]).min(), rel=1e-12)
@@ -56,7 +56,7 @@ def test_evaluate_change_is_the_cost_of_the_changed_queue(rng: np.random.Generat
             assert evaluate_change(table, queues, gpu, out, into, 1.0) == pytest.approx(cost, rel=1e-12)
 
 
-def test_no_relocation_improves_a_local_optimum(rng: np.random.Generator) -> None:
+def test_descend_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
     costs, table = costs_and_table(8)
     queues = assigned(costs, table, rng.integers(3, size=8), 1.0)
     targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (8, 3)))

@@ -43,7 +43,7 @@ def test_mhz_rises_with_the_price_and_the_queued_tasks(price_w, queued, mhz):
     assert sets.mhz(GPU, (SMALL,), queued) == mhz
 
 
-def test_drain_of_two_tasks_that_take_turns():
+def test_drain_of_two_tasks_that_run_in_turn():
     # Two tasks take turns: the one with 2 iterations ends after 4 s, the other, with 5, after 7 s. Power above idle
     # is 100 W throughout: 7 x 100 J, and a price of 10 W for 4 + 7 s.
     sets = SetPredictions(ToyPredictor(), 2, 10.0)
@@ -62,29 +62,29 @@ def test_predict_calls_the_predictor_once_for_each_set():
     assert predictor.calls == 8
 
 
-def test_a_short_task_joins_a_long_one():
+def test_marginal_starts_a_short_task_beside_a_long_one():
     # Beside: done at 1 + 2 s, the long one a second later. Behind: done at 11 s. Energy is the same.
     result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
     assert result.jct_s.tolist() == pytest.approx([12.0, 2.0])
 
 
-def test_a_task_as_long_as_the_other_waits_for_it():
+def test_marginal_delays_a_task_as_long_as_the_running_one():
     # At 1 s both have 10 s to go. Beside: both end after 20 s. Behind: after 10 and 20 s.
     result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 10.0, 1.0)])
     assert result.jct_s.tolist() == pytest.approx([11.0, 20.0])
 
 
-def test_an_idle_gpu_is_cheaper_than_a_busy_one():
+def test_marginal_prefers_an_idle_gpu():
     result = go([Task(0, SMALL, 10.0), Task(1, SMALL, 10.0)], (GPU, GPU))
     assert sorted(interval.gpu for interval in result.record.intervals) == [0, 1]
 
 
-def test_the_shortest_task_runs_first_when_all_arrive_at_once():
+def test_marginal_runs_the_shortest_task_first_when_all_arrive_at_once():
     result = go([Task(0, SMALL, 9.0), Task(1, SMALL, 3.0), Task(2, SMALL, 6.0)], name="marginal(most=1)")
     assert result.jct_s.tolist() == pytest.approx([18.0, 3.0, 9.0])
 
 
-def test_a_low_price_lowers_the_clock():
+def test_marginal_lowers_the_clock_for_a_low_price_w():
     low = go([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=Cubic())
     high = go([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=Cubic())
     assert low.timeline["requested_mhz"].tolist() == [500]
@@ -96,14 +96,14 @@ def test_clock_grid_has_the_top_clock():
     assert clock_grid(GPU, 1) == [1000]
 
 
-def test_a_task_that_fits_no_gpu_is_an_error():
+def test_marginal_raises_if_a_task_fits_no_gpu():
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     with pytest.raises(PolicyError, match="tasks 0 waits"):
         run([Task(0, Workload("bert_large", 4096), 1.0)], Cluster.parse("T4"), make("marginal"), **options)
 
 
 @pytest.mark.parametrize("parameter", ["price_w=0", "most=0", "clocks=0", "overlap=2", "look=0"])
-def test_parameters_out_of_range_are_refused(parameter):
+def test_marginal_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"marginal({parameter})")
 

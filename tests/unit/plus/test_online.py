@@ -48,12 +48,12 @@ def go(policy, tasks, gpus=1):
     return {interval.task: (interval.gpu, interval.start_s, interval.end_s) for interval in done.record.intervals}
 
 
-def test_no_task_starts_before_the_planning_time_is_over():
+def test_online_starts_no_task_before_the_planning_time_is_over():
     intervals = go(OneByOne(seconds=3.0), [Task(0, WORK, 10.0), Task(1, WORK, 5.0)])
     assert intervals == {0: (0, 3.0, 13.0), 1: (0, 13.0, 18.0)}
 
 
-def test_the_previous_plan_is_followed_until_the_next_one_is_ready():
+def test_online_follows_the_previous_plan_until_the_next_one_is_ready():
     # Task 2 arrives at 9; the planning over 1 and 2 ends at 11, and at 10.5 the previous plan has started 1.
     policy = OneByOne(seconds=2.0)
     intervals = go(policy, [Task(0, WORK, 8.5), Task(1, WORK, 5.0), Task(2, WORK, 1.0, 9.0)])
@@ -62,7 +62,7 @@ def test_the_previous_plan_is_followed_until_the_next_one_is_ready():
     assert intervals[2] == (0, 15.5, 16.5)
 
 
-def test_ready_times_are_the_predicted_ends_of_the_running_tasks():
+def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
     policy = OneByOne(seconds=2.0, where=lambda task: task % 2)
     go(policy, [Task(0, WORK, 10.0), Task(1, WORK, 4.0), Task(2, WORK, 1.0, 1.0), Task(3, WORK, 1.0, 5.0)], gpus=2)
     first, second, third = policy.plannings[:3]
@@ -73,14 +73,14 @@ def test_ready_times_are_the_predicted_ends_of_the_running_tasks():
     assert third[:2] == ([2, 3], [5.0, 0.0])
 
 
-def test_plannings_are_at_least_the_interval_apart():
+def test_online_plans_at_least_the_interval_apart():
     tasks = [Task(0, WORK, 50.0), *[Task(at, WORK, 1.0, float(at)) for at in range(1, 8)]]
     policy = OneByOne(interval_s=5.0)
     go(policy, tasks)
     assert [tasks for tasks, *_ in policy.plannings] == [[0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7]]
 
 
-def test_an_idle_gpu_causes_a_planning_of_the_tasks_that_wait_for_others():
+def test_online_plans_again_for_an_idle_gpu():
     moved = []
     policy = OneByOne(where=lambda task: 1 if moved and task == 2 else task % 2)
     policy_front = policy.front
@@ -97,7 +97,7 @@ def test_an_idle_gpu_causes_a_planning_of_the_tasks_that_wait_for_others():
     assert intervals[2] == (1, 2.0, 5.0)
 
 
-def test_a_planning_begins_with_the_previous_plans():
+def test_online_search_begins_with_the_previous_plans():
     tasks = [Task(0, WORK, 9.0), Task(1, WORK, 9.0), Task(2, WORK, 9.0), Task(3, WORK, 1.0, 1.0)]
     policy = OneByOne(where=lambda task: 1)
     go(policy, tasks, gpus=2)
@@ -133,7 +133,7 @@ def test_charge_scales_the_time_before_the_first_start(name):
     assert 0.01 < starts[1] < 1.0
 
 
-def test_online_planning_beats_planning_only_when_a_gpu_is_free():
+def test_online_has_a_lower_jct_than_planning_only_when_a_gpu_is_free():
     tasks = draw(16, rng=np.random.default_rng(1), arrivals="poisson", interval_s=120.0)
     jct_s = {}
     for name in ("heshare:jct-opt(generations=50)", "heshare-online:jct-opt(generations=50)"):
@@ -146,12 +146,12 @@ def test_online_planning_beats_planning_only_when_a_gpu_is_free():
 
 
 @pytest.mark.parametrize("parameter", ["interval_s=-1", "charge=-0.5", "rounds=0"])
-def test_parameters_out_of_range_are_refused(parameter):
+def test_online_refuses_parameters_out_of_range(parameter):
     with pytest.raises(InputError):
         make(f"heshare+-online:trade-off({parameter})")
 
 
-def test_the_name_contains_the_changed_parameters():
+def test_make_online_names_the_changed_parameters():
     assert (
         make("heshare-online:en-opt(charge=0,generations=20)").name
         == "heshare-online:en-opt(charge=0.0,generations=20)"

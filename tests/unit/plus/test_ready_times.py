@@ -34,7 +34,7 @@ SMALL = SearchSettings(
 )
 
 
-def test_every_task_of_a_gpu_waits_for_its_ready_time() -> None:
+def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> None:
     world = replace(
         instance_from_tables([[2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0], [1.0, 1.0]], "1xT4,1xA100"),
         ready_s=np.array([10.0, 0.0]),
@@ -45,7 +45,7 @@ def test_every_task_of_a_gpu_waits_for_its_ready_time() -> None:
 
 
 @pytest.mark.parametrize("reading", [Settings(), Settings(overload=0.7, mutation_rate=0.4), Settings(targets="static")])
-def test_both_forms_of_the_operators_give_the_same_front(reading: Settings) -> None:
+def test_search_with_ready_times_has_the_same_front_with_and_without_numba(reading: Settings) -> None:
     world = make_instance(mixed_tasks(20), CLUSTER, Toy(demand=DEMANDS), READY_S)
     settings = replace(reading, generations=12, population=21)
     one, other = (search(world, settings, np.random.default_rng(5), use_numba=form) for form in (True, False))
@@ -53,7 +53,7 @@ def test_both_forms_of_the_operators_give_the_same_front(reading: Settings) -> N
     assert one.objectives.tobytes() == other.objectives.tobytes()
 
 
-def test_no_relocation_improves_a_local_optimum_with_ready_times(rng: np.random.Generator) -> None:
+def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
     toy = Toy(demand=DEMANDS)
     costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
     costs.fill_tables()
@@ -84,7 +84,7 @@ def fronts(ready_s: np.ndarray) -> Iterator[Front]:
     yield heshare_plus.optimise(tasks, CLUSTER, truth, rng=rng(1), effort=SMALL, ready_s=ready_s)
 
 
-def test_a_plans_jct_is_that_of_its_run_plus_the_ready_times() -> None:
+def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times() -> None:
     for front in fronts(READY_S):
         for plan in front.plans:
             done = run(
@@ -95,7 +95,7 @@ def test_a_plans_jct_is_that_of_its_run_plus_the_ready_times() -> None:
             assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
 
 
-def test_a_gpu_with_a_late_ready_time_gets_no_task_of_the_fastest_plan() -> None:
+def test_jct_opt_uses_no_gpu_with_a_late_ready_time() -> None:
     for front in fronts(np.array([0.0, 0.0, 1e7])):
         assert not front.jct_opt.queues[2]
         assert front.jct_opt.queues[0]

@@ -1,4 +1,4 @@
-"""Verdicts follow their definition, and the claims table says "not yet" where nothing was measured."""
+"""Verdicts of claims, and the claims table, which has "not yet" where nothing was measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def claim(kind: str, value: float) -> Claim:
         ("rival error", 20, (5, 4, 6), 5.5, "not reproduced"),
     ],
 )
-def test_verdicts(kind: str, value: float, interval: tuple[float, float, float], against: float, expected: str) -> None:
+def test_verdict_of_each_kind_of_claim(
+    kind: str, value: float, interval: tuple[float, float, float], against: float, expected: str
+) -> None:
     assert verdict(claim(kind, value), *interval, against=against, holds={}) == expected
 
 
@@ -46,7 +48,7 @@ def test_verdicts(kind: str, value: float, interval: tuple[float, float, float],
     ("parts", "expected"),
     [((True, True), "reproduced"), ((True, False), "direction"), ((False, False), "not reproduced")],
 )
-def test_an_ordering_is_as_good_as_its_parts(parts: tuple[bool, ...], expected: str) -> None:
+def test_evaluate_claim_of_an_ordering_counts_its_parts(parts: tuple[bool, ...], expected: str) -> None:
     row = evaluate_claim(
         claim("ordering", math.nan), holds={f"part {i}": good for i, good in enumerate(parts)}, **RNG_FREE
     )
@@ -58,12 +60,12 @@ def test_an_ordering_is_as_good_as_its_parts(parts: tuple[bool, ...], expected: 
     ("kind", "found"),
     [("ordering", {}), ("reduction", {}), ("reduction", {"measured": -30.0, "low": -20.0, "high": -10.0})],
 )
-def test_a_claim_without_its_numbers_is_refused(kind: str, found: dict[str, float]) -> None:
+def test_evaluate_claim_refuses_missing_or_unordered_numbers(kind: str, found: dict[str, float]) -> None:
     with pytest.raises(InputError, match="claim X1"):
         evaluate_claim(claim(kind, -26), **found, **RNG_FREE)
 
 
-def test_what_an_assumption_decides_is_not_testable() -> None:
+def test_evaluate_claim_returns_not_testable_if_an_assumption_decides() -> None:
     found = {"measured": 3.5, "low": 3.5, "high": 3.5, "against": 5.0}
     assert evaluate_claim(claim("error", 5.0), **found, **RNG_FREE)["verdict"] == "reproduced"
     assert evaluate_claim(claim("error", 5.0), **found, testable=False, **RNG_FREE)["verdict"] == "not testable"
@@ -76,16 +78,16 @@ def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path
     table = claim_table.write(tmp_path)
     assert list(table.columns) == list(claim_table.COLUMNS)
     assert [key[0] for key in claim_table.paper_claims()] == list(table["id"])
-    priced = table[table["verdict"] != "not yet"]
-    assert list(priced["id"]) == ["H3"]
-    assert priced["verdict"].item() == "reproduced"
-    assert priced["measured"].item() == -31.0
+    evaluated = table[table["verdict"] != "not yet"]
+    assert list(evaluated["id"]) == ["H3"]
+    assert evaluated["verdict"].item() == "reproduced"
+    assert evaluated["measured"].item() == -31.0
     assert (tmp_path / "claims.csv").read_text().startswith(",".join(claim_table.COLUMNS) + "\n")
     assert "not yet" in (tmp_path / "claims.md").read_text()
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
 
 
-def test_a_stale_claim_is_refused(tmp_path: Path) -> None:
+def test_write_refuses_an_unknown_claim(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05.json").write_text(json.dumps([{"id": "Z9", "part": "", "profile": "paper"}]))
     with pytest.raises(InputError, match="Z9"):
@@ -93,7 +95,7 @@ def test_a_stale_claim_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "claims.csv").exists()
 
 
-def test_every_claim_of_the_paper_is_there() -> None:
+def test_paper_claims_has_every_claim() -> None:
     ids = [key[0] for key in claim_table.paper_claims()]
     wanted = ["M1", "M2", "M3", "M4", "M5", "M6", "P1", "P2", "P3", "H1", "H2", "H3", "H4", "H5", "S1"]
     wanted += ["G1", "G2", "G3", "O1", "O2", "O3", "O4", "E1", "E2", "W1", "F1", "F2"]

@@ -1,4 +1,4 @@
-"""The paper's values beside ours: a row a claim, in the colour of its verdict; reasons end the notes of failures."""
+"""The figure of claims: the paper's values beside ours; and the notes with reasons of failed claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heshare.experiments.claims.claim_table import evaluate_claim, explain_failu
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
 
-def priced(id: str, part: str, value: float, **more: object) -> dict[str, object]:
+def evaluated(id: str, part: str, value: float, **more: object) -> dict[str, object]:
     return evaluate_claim(paper_claims()[id, part], measured=value, low=value - 1, high=value + 1, **{**COMMON, **more})  # type: ignore[arg-type]
 
 
@@ -25,7 +25,11 @@ def priced(id: str, part: str, value: float, **more: object) -> dict[str, object
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "claims").mkdir()
     parts = {"Random poorest in energy": False, "Random poorest in JCT": True}
-    one = [priced("H1", "energy", -40.0), priced("O4", "", -12.0, note="It is so."), priced("H5", "", 5.0, holds=parts)]
+    one = [
+        evaluated("H1", "energy", -40.0),
+        evaluated("O4", "", -12.0, note="It is so."),
+        evaluated("H5", "", 5.0, holds=parts),
+    ]
     two = [
         explain_failure(paper_claims()["O4", ""], "The cap.", profile="paper"),
         explain_failure(paper_claims()["H1", "energy"], "No.", profile="x"),
@@ -35,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_reason_ends_the_note_of_a_claim_that_fails_and_of_no_other(folder: Path) -> None:
+def test_merge_appends_the_reason_to_the_note_of_a_failed_claim_only(folder: Path) -> None:
     table = claim_table.merge(folder)
     notes = table.set_index(["id", "statement"])["note"].to_dict()
     assert notes["O4", paper_claims()["O4", ""].statement] == "It is so. Why: The cap."
@@ -44,7 +48,7 @@ def test_a_reason_ends_the_note_of_a_claim_that_fails_and_of_no_other(folder: Pa
     assert (table["note"] == "Nothing here measures this so far.").sum() == len(table) - 3
 
 
-def test_a_reason_for_a_claim_that_nobody_priced_is_kept_back(tmp_path: Path) -> None:
+def test_merge_leaves_out_a_reason_for_a_claim_that_was_not_evaluated(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / "x.json").write_text(
         json.dumps([explain_failure(paper_claims()["O4", ""], "The cap.", profile="paper")])
@@ -55,7 +59,7 @@ def test_a_reason_for_a_claim_that_nobody_priced_is_kept_back(tmp_path: Path) ->
         claim_table.merge(tmp_path)
 
 
-def test_every_claim_of_the_paper_is_a_row(folder: Path) -> None:
+def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     frame = claims_figure.plotted(claim_table.merge(folder)).set_index("label")
     own = [claim for claim in paper_claims().values() if claim.id[0] in "MPHSGO"]
     assert len(frame) == len(own) == 44
@@ -68,7 +72,7 @@ def test_every_claim_of_the_paper_is_a_row(folder: Path) -> None:
     assert frame["value"].notna().sum() == 3
 
 
-def test_the_figure_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: Path) -> None:
+def test_draw_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: Path) -> None:
     frame = claims_figure.plotted(claim_table.merge(folder))
     figure = claims_figure.draw(frame)
     lines = [line for ax in figure.axes for line in ax.lines]
@@ -79,11 +83,11 @@ def test_the_figure_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(fo
     plt.close(figure)
 
 
-def test_the_figure_is_written_with_its_numbers_and_provenance(folder: Path) -> None:
+def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: Path) -> None:
     claims_figure.write(folder, claim_table.write(folder))
-    said = json.loads((folder / "figA30_claims.json").read_text())
-    assert said["provenance"] == {"emulated": 3}
-    assert "paper, x" in said["caption"]
+    metadata = json.loads((folder / "figA30_claims.json").read_text())
+    assert metadata["provenance"] == {"emulated": 3}
+    assert "paper, x" in metadata["caption"]
     assert len(pd.read_csv(folder / "figA30_claims.csv")) == 44
     first = (folder / "figA30_claims.png").read_bytes()
     claims_figure.write(folder, claim_table.merge(folder))
@@ -91,6 +95,6 @@ def test_the_figure_is_written_with_its_numbers_and_provenance(folder: Path) -> 
     assert (folder / "figA30_claims.pdf").stat().st_size > 0
 
 
-def test_with_nothing_measured_the_papers_values_stand_alone(tmp_path: Path) -> None:
+def test_write_without_measured_claims_draws_the_papers_values_alone(tmp_path: Path) -> None:
     claims_figure.write(tmp_path, claim_table.write(tmp_path))
     assert json.loads((tmp_path / "figA30_claims.json").read_text())["provenance"] == {"published": 0}

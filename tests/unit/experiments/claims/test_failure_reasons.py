@@ -1,4 +1,4 @@
-"""Why claims fail: the numbers of the experiments, and sentences that say what those numbers say."""
+"""Reasons of failed claims: the numbers of the experiments and the sentences made from them."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def table(bound: float, own: float, **swept: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_no_plan_can_where_the_whole_interval_of_the_bound_falls_short() -> None:
+def test_reason_of_o3_is_the_bound_if_its_whole_interval_misses_the_papers_value() -> None:
     swept = {"Morak (k 1)": -5.0, "Morak": -14.0, "Morak (cap 1.0, k 4)": -30.0}
-    said = reasons._why_o3(table(-15.0, -13.0, **swept), -28.0, 8)
-    assert said.startswith("no plan can. On 8 tasks")
-    assert "is -15 % [-16, -14] against Morak at its defaults; En-opt takes -13 % [-14, -12], and -14 % [" in said
-    assert said.endswith("Of 3 settings of Morak's, En-opt reaches the paper's value only at cap 1.0, k 4.")
-    said = reasons._why_o3(table(-29.0, -13.0, **{"Morak": -14.0}), -28.0, 8)
-    assert said.startswith("a plan might, but En-opt does not")
-    assert said.endswith("En-opt reaches the paper's value at none.")
+    reason = reasons._why_o3(table(-15.0, -13.0, **swept), -28.0, 8)
+    assert reason.startswith("no plan can. On 8 tasks")
+    assert "is -15 % [-16, -14] against Morak at its defaults; En-opt takes -13 % [-14, -12], and -14 % [" in reason
+    assert reason.endswith("Of 3 settings of Morak's, En-opt reaches the paper's value only at cap 1.0, k 4.")
+    reason = reasons._why_o3(table(-29.0, -13.0, **{"Morak": -14.0}), -28.0, 8)
+    assert reason.startswith("a plan might, but En-opt does not")
+    assert reason.endswith("En-opt reaches the paper's value at none.")
 
 
-def test_what_the_trade_off_gives_up_is_counted() -> None:
-    said = reasons._why_o4(table(-21.0, -20.0), -21.3)
-    assert "-21 % [-22, -20] against Morak, where the paper has -21.3 %" in said
-    assert said.endswith("Trade-off -15 % [-16, -14], which gives 5 points of that for a shorter JCT.")
+def test_reason_of_o4_gives_the_energy_that_trade_off_spends_for_jct() -> None:
+    reason = reasons._why_o4(table(-21.0, -20.0), -21.3)
+    assert "-21 % [-22, -20] against Morak, where the paper has -21.3 %" in reason
+    assert reason.endswith("Trade-off -15 % [-16, -14], which gives 5 points of that for a shorter JCT.")
 
 
 @pytest.mark.parametrize("name", ["morak", "mu-serve", "heshare:en-opt", "random"])
-def test_nobody_takes_less_than_the_least_energy(name: str) -> None:
+def test_least_energy_j_is_no_more_than_the_energy_of_any_policy(name: str) -> None:
     least_j = reasons.least_energy_j(4, "2xT4", seed=0, repetition=1)
     tasks = draw(4, rng=np.random.default_rng(np.random.SeedSequence(0, spawn_key=(1, 0))))
     done = run(tasks, Cluster.parse("2xT4"), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0))
@@ -80,7 +80,7 @@ def test_energy_on_one_kind_has_a_reason_for_each_of_its_claims() -> None:
     ]
 
 
-def test_random_is_held_against_one_task_at_a_time_and_moraks_settings() -> None:
+def test_random_and_rivals_compares_with_one_task_at_a_time_and_moraks_settings() -> None:
     how = {"shares": [1], "caps": [1.0], "seed": 0, "seeds": 2, "rng": np.random.default_rng(0)}
     rows, why = reasons.random_and_rivals("2xT4", 4, **how)  # type: ignore[arg-type]
     jct = rows[rows["measure"].str.startswith("average JCT")].set_index("variant")["value"].to_dict()
@@ -90,7 +90,7 @@ def test_random_is_held_against_one_task_at_a_time_and_moraks_settings() -> None
     assert f"{jct['random placement, one task at a time']:+.0f} %" in why["H5", ""]
 
 
-def test_mobilenet_closer_together_turns_the_order() -> None:
+def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> None:
     rows, why = uncertain.light_models(8)
     sizes = rows.set_index(["variant", "measure"])["value"].to_dict()
     for measure in ("energy, largest over smallest", "time, largest over smallest"):
@@ -100,7 +100,7 @@ def test_mobilenet_closer_together_turns_the_order() -> None:
     assert set(why) == {("M1", ""), ("M4", "")}
 
 
-def test_pairs_have_one_co_runner_at_most_and_none_is_recorded_twice() -> None:
+def test_top_pairs_have_at_most_one_co_runner_and_no_duplicates() -> None:
     def some(card: object, rng: np.random.Generator) -> Iterator[object]:
         return uncertain._top_pairs(card, rng)  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ def test_pairs_have_one_co_runner_at_most_and_none_is_recorded_twice() -> None:
     assert recorded["gpu"].value_counts().min() >= 333
 
 
-def test_literal_targets_have_larger_errors() -> None:
+def test_learners_have_larger_errors_on_literal_targets() -> None:
     rows, why = uncertain.learners()
     sizes = rows.set_index(["variant", "measure"])["value"].to_dict()
     for name in ("LR", "DT", "SVR", "MLP"):

@@ -1,4 +1,4 @@
-"""What results say to claims: hand-made results with known answers."""
+"""Findings for claims, from made-up results with known medians and changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runs(**energy: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_change_is_the_median_of_the_paired_changes() -> None:
+def test_change_is_the_median_of_the_paired_changes() -> None:
     table = runs(A=[70, 80, 900], B=[100, 100, 1000])
     found = findings.change(table, "A", "B", "energy_active_j", rng())
     assert found["measured"] == pytest.approx(-20)
@@ -68,7 +68,7 @@ def test_poorest_and_best(sched_only: list[float], fails: list[str]) -> None:
     assert row["verdict"] == ("reproduced" if not fails else "direction")
 
 
-def test_prediction_errors_are_compared_with_the_right_rival() -> None:
+def test_prediction_error_compares_with_the_right_rival() -> None:
     errors = {"RF": 5.0, "MLP": 4.0, "LR": 30.0, "Physics": 2.0}
     rows = [
         {"split": split, "technique": name, "quantity": quantity, "error": "relative", "mean_pct": value}
@@ -89,7 +89,7 @@ def test_prediction_errors_are_compared_with_the_right_rival() -> None:
     assert both["measured"] == 5.0
 
 
-def test_the_motivation_is_what_the_device_model_says() -> None:
+def test_motivation_rows_equal_the_estimates_of_the_device_model() -> None:
     from heshare.device_query import estimate
 
     frame = motivation.solo(["T4", "A100"], batch_sizes=[4]).set_index(["workload", "gpu"])
@@ -104,7 +104,7 @@ def test_the_motivation_is_what_the_device_model_says() -> None:
     assert pair["together_s"] == pytest.approx((both[0].time_s + both[1].time_s) / 2)
 
 
-def test_the_clocks_effect_is_an_elasticity() -> None:
+def test_clock_effect_is_an_elasticity() -> None:
     mhz = np.array([300, 600, 800, 1000])
     parts = [
         pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Figures and tables: what is drawn is what the frame says; what is saved is complete and the same each time."""
+"""Figures and tables: they show the values of the frame; saved files are complete and the same each time."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def context(out: Path) -> notebook.Context:
     return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out)
 
 
-def test_runs_are_kept_in_build_unless_told_otherwise(tmp_path: Path) -> None:
+def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
     assert context(root() / "figures").cells == root() / "build/cells"
     assert context(tmp_path / "figures").cells == tmp_path / "figures.cells", "another folder starts from nothing"
-    told = context(tmp_path)
-    told.parameters["cells_dir"] = str(tmp_path / "there")
-    assert told.cells == tmp_path / "there"
+    changed = context(tmp_path)
+    changed.parameters["cells_dir"] = str(tmp_path / "there")
+    assert changed.cells == tmp_path / "there"
 
 
-def test_bars_have_the_frames_heights_and_a_gap_where_it_has_none(ax: Axes) -> None:
+def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes) -> None:
     plots.bars(ax, FRAME, group="group", series="gpu", value="value", low="low", high="high")
     drawn = [container for container in ax.containers if isinstance(container, BarContainer)]
     heights = [[bar.get_height() for bar in container] for container in drawn]
@@ -56,7 +56,7 @@ def test_bars_have_the_frames_heights_and_a_gap_where_it_has_none(ax: Axes) -> N
     assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
 
 
-def test_the_named_plans_lie_on_the_front(ax: Axes) -> None:
+def test_front_marks_the_named_plans_on_the_line(ax: Axes) -> None:
     frame = pd.DataFrame(
         {"energy_j": [1e6, 2e6, 4e6], "jct_s": [9e3, 5e3, 4e3], "choice": ["En-opt", "Trade-off", "JCT-opt"]}
     )
@@ -68,13 +68,13 @@ def test_the_named_plans_lie_on_the_front(ax: Axes) -> None:
     assert [text.get_text() for text in ax.legend().get_texts()] == ["Pareto front", "En-opt", "Trade-off", "JCT-opt"]
 
 
-def test_the_systems_figure_names_code_that_exists() -> None:
+def test_steps_of_the_system_diagram_name_existing_stages() -> None:
     frame = diagram.steps()
     assert frame["does"].str.len().min() > 10
     assert list(frame["stage"]) == ["world", "prediction", "scheduling", "scheduling", "running", "devices"]
 
 
-def test_a_saved_figure_is_four_files_and_the_same_bytes_again(tmp_path: Path) -> None:
+def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         ctx = context(tmp_path / name)
         with style.using():
@@ -87,14 +87,14 @@ def test_a_saved_figure_is_four_files_and_the_same_bytes_again(tmp_path: Path) -
         assert one == two
         assert one
     assert b"Type3" not in (tmp_path / "one/fig01_toy.pdf").read_bytes()
-    said = json.loads((tmp_path / "one/fig01_toy.json").read_text())
-    assert said["provenance"] == {"emulated": 3}
-    assert said["parameters"] == {"profile": "smoke", "seed": 3}
-    assert said["caption"].startswith("emulated (calibrated on published measurements); a caption")
+    metadata = json.loads((tmp_path / "one/fig01_toy.json").read_text())
+    assert metadata["provenance"] == {"emulated": 3}
+    assert metadata["parameters"] == {"profile": "smoke", "seed": 3}
+    assert metadata["caption"].startswith("emulated (calibrated on published measurements); a caption")
     assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
 
 
-def test_captions_fit_the_column() -> None:
+def test_wrapped_lines_of_a_caption_fit_the_column() -> None:
     from matplotlib.textpath import TextPath
 
     lines = style.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
@@ -106,7 +106,7 @@ def test_captions_fit_the_column() -> None:
     ("name", "data", "rows"),
     [("fig09_other", FRAME, "emulated"), ("fig01_toy", FRAME[:0], "emulated"), ("fig01_toy", FRAME, "invented")],
 )
-def test_what_was_not_promised_or_has_no_data_or_origin_is_refused(
+def test_save_refuses_an_undeclared_figure_empty_data_and_an_unknown_provenance(
     tmp_path: Path, name: str, data: pd.DataFrame, rows: str
 ) -> None:
     ctx = context(tmp_path / "out")
@@ -117,19 +117,19 @@ def test_what_was_not_promised_or_has_no_data_or_origin_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_live_is_refused_not_replaced() -> None:
+def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
     values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""}
     with pytest.raises(DeviceError, match="live"):
         notebook.setup("02_system", values, outputs=[])
 
 
-def test_streams_of_random_numbers_differ_and_repeat(tmp_path: Path) -> None:
+def test_rng_of_a_context_repeats_for_a_key_and_differs_between_keys(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     assert ctx.rng(1).random() == ctx.rng(1).random()
     assert ctx.rng(1).random() != ctx.rng(2).random()
 
 
-def test_tables_align_numbers_and_escape_bars() -> None:
+def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
     lines = tables.to_markdown(frame).splitlines()
     assert len({len(line) for line in lines}) == 1

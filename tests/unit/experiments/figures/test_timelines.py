@@ -1,4 +1,4 @@
-"""The figure of a run shows what the run says: who ran where and when, at which share, clock and power."""
+"""The figure of a run: which task ran where and when, at which share, clock and power."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def done() -> Run:
     return run(tasks, cluster, make("sched-only"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
 
 
-def test_the_frame_holds_every_stretch_and_its_energy_is_the_runs(done: Run) -> None:
+def test_frame_has_every_interval_and_the_energy_of_the_run(done: Run) -> None:
     frame = timelines.frame(done)
     tasks, power = frame[frame["row"] == "task"], frame[frame["row"] == "power"]
     assert sorted(tasks["task"]) == list(range(9))
@@ -41,7 +41,7 @@ def test_the_frame_holds_every_stretch_and_its_energy_is_the_runs(done: Run) -> 
         assert (lane["end_s"].to_numpy()[:-1] <= lane["start_s"].to_numpy()[1:]).all()
 
 
-def test_rows_lie_apart_and_clock_and_power_are_seen(done: Run) -> None:
+def test_timeline_rows_draws_tasks_clock_and_power_in_separate_rows(done: Run) -> None:
     frame = timelines.frame(done)
     labels = done.cluster.labels
     with style.using():
@@ -64,7 +64,7 @@ def test_rows_lie_apart_and_clock_and_power_are_seen(done: Run) -> None:
         plt.close(figure)
 
 
-def test_a_gpu_that_never_ran_has_its_idle_power(done: Run) -> None:
+def test_frame_gives_a_gpu_without_tasks_its_idle_power(done: Run) -> None:
     cluster = Cluster.parse("1xA100,1xT4")
     tasks = draw(1, rng=np.random.default_rng(1))
     alone = run(tasks, cluster, make("sched-only"), predictor=DevicePredictor(), rng=np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Chrome trace events: slots without overlap, durations that are the run's, counters that integrate to its energy."""
+"""Chrome trace events: slots without overlap, the durations of the run, counters that integrate to its energy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def counters(done: Run, pid: int, name: str) -> list[tuple[float, dict[str, floa
     return [(e["ts"] / 1e6, e["args"]) for e in events if e["ph"] == "C" and e["pid"] == pid and e["name"] == name]
 
 
-def test_it_is_json_in_order_of_time_with_names_for_every_process_and_thread(done: Run, tmp_path: Path) -> None:
+def test_write_trace_is_json_in_order_of_time_with_names_of_processes_and_threads(done: Run, tmp_path: Path) -> None:
     path = write_trace(done, tmp_path / "out.json")
     read = json.loads(path.read_text())
     assert read == json.loads(json.dumps(trace_events(done)))
@@ -88,7 +88,7 @@ def test_it_is_json_in_order_of_time_with_names_for_every_process_and_thread(don
     assert read["otherData"]["energy_cluster_j"] == done.energy_cluster_j
 
 
-def test_nothing_overlaps_within_a_slot_and_no_slot_is_too_many(done: Run) -> None:
+def test_trace_events_slices_of_a_slot_do_not_overlap_and_no_slot_is_unused(done: Run) -> None:
     lanes = defaultdict(list)
     for event in slices(done):
         assert isinstance(event["ts"], int)
@@ -101,7 +101,7 @@ def test_nothing_overlaps_within_a_slot_and_no_slot_is_too_many(done: Run) -> No
         assert {tid for pid, tid in lanes if pid == gpu + 1} == set(range(most))
 
 
-def test_durations_add_up_to_the_time_on_gpus(done: Run) -> None:
+def test_trace_events_durations_sum_to_the_time_on_gpus(done: Run) -> None:
     exact, whole = np.zeros(len(done.tasks)), np.zeros(len(done.tasks))
     for event in slices(done):
         exact[event["args"]["task"]] += event["args"]["end_s"] - event["args"]["start_s"]
@@ -121,7 +121,7 @@ def test_durations_add_up_to_the_time_on_gpus(done: Run) -> None:
         assert total == pytest.approx(busy_s[gpu], rel=1e-12)
 
 
-def test_counters_integrate_to_the_energy_of_the_run(done: Run) -> None:
+def test_trace_events_power_counters_integrate_to_the_energy_of_the_run(done: Run) -> None:
     for pid in range(len(done.cluster) + 1):
         steps = counters(done, pid, "power (W)")
         total_j = sum(args["power"] * (end_s - begin_s) for (begin_s, args), (end_s, _) in pairwise(steps))
@@ -130,21 +130,21 @@ def test_counters_integrate_to_the_energy_of_the_run(done: Run) -> None:
         assert steps[-1] == (pytest.approx(done.makespan_s), {"power": 0.0})
 
 
-def test_clocks_are_the_timelines(done: Run) -> None:
+def test_trace_events_clock_counters_are_those_of_the_run(done: Run) -> None:
     for gpu in range(len(done.cluster)):
-        told = [
+        found = [
             (time_s, args["reached"], args.get("asked")) for time_s, args in counters(done, gpu + 1, "SM clock (MHz)")
         ]
         own = [each for each in done.record.segments if each.gpu == gpu]
-        assert told[:-1] == [(pytest.approx(each.start_s), each.sm_mhz, each.requested_mhz) for each in own]
+        assert found[:-1] == [(pytest.approx(each.start_s), each.sm_mhz, each.requested_mhz) for each in own]
 
 
-def test_the_energy_of_slices_is_that_of_the_busy_time(done: Run) -> None:
+def test_trace_events_energies_of_slices_sum_to_the_energy_of_busy_gpus(done: Run) -> None:
     busy_j = sum(each.power_w * (each.end_s - each.start_s) for each in done.record.segments if each.residents)
     assert sum(event["args"]["energy_j"] for event in slices(done)) == pytest.approx(busy_j, rel=1e-9)
 
 
-def test_by_hand() -> None:
+def test_shares_j_by_hand() -> None:
     """Alone at the top clock 110 W; the pair shares it; at half the clock 60 W."""
     done = moved()
     where = [(each.task, each.gpu, each.start_s, each.end_s) for each in done.record.intervals]
@@ -155,11 +155,11 @@ def test_by_hand() -> None:
         (0, 0, 0.0, pytest.approx(16.5)),
     ]
     assert shares_j(done) == pytest.approx([3 * 55, 1 * 30, 4.25 * 110, 3 * 55 + 2 * 60 + 30 + 10.5 * 60])
-    told = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
-    assert told == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
+    found = [(round(time_s, 9), args["running"], args["waiting"]) for time_s, args in counters(done, CLUSTER, "tasks")]
+    assert found == [(0, 2, 0), (3, 1, 1), (5, 2, 0), (6, 2, 0), (10.25, 1, 0), (16.5, 0, 0)]
 
 
-def test_a_freed_slot_is_taken_again() -> None:
+def test_slots_reuse_a_freed_slot() -> None:
     def stretch(gpu: int, start_s: float, end_s: float) -> Interval:
         return Interval(0, gpu, start_s, end_s, 100, 4, 1.0, "completed")
 

@@ -1,4 +1,4 @@
-"""A trace with errors: refused with row and column, or run without the rows that are wrong."""
+"""A trace with errors: refused with row and column, or run without the bad rows."""
 
 import numpy as np
 import pytest
@@ -32,14 +32,14 @@ def write_trace(tmp_path, *bad):
 
 
 @pytest.mark.parametrize("column", [*BAD, "large"])
-def test_a_bad_row_is_refused_with_row_and_column(column, tmp_path):
+def test_venus_tasks_refuses_a_bad_row_with_row_and_column(column, tmp_path):
     path = write_trace(tmp_path, BAD.get(column, TOO_LARGE))
     with pytest.raises(InputError) as caught:
         venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path)
     assert (caught.value.row, caught.value.column) == (8, column if column in BAD else "gpu_num")
 
 
-def test_skipped_rows_are_counted_and_the_others_run(tmp_path):
+def test_run_long_counts_skipped_rows_and_runs_the_others(tmp_path):
     cpu_alone, at_once = "20,u,0,COMPLETED,2020-09-01 00:11:00,,,60", "21,u,1,COMPLETED,2020-09-01 00:11:00,,,0"
     path = write_trace(tmp_path, *BAD.values(), TOO_LARGE, cpu_alone, at_once, "22,u")
     tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
@@ -58,7 +58,7 @@ def test_skipped_rows_are_counted_and_the_others_run(tmp_path):
         Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
     ],
 )
-def test_a_task_that_no_gpu_can_hold_is_refused_before_the_run_begins(too_large):
+def test_run_long_refuses_a_task_that_no_gpu_can_hold_before_it_begins(too_large):
     tasks = [Task(0, Workload("resnet50", 4), 5.0), too_large]
     events = []
     policy = ScriptedPolicy(lambda event, view: events.append(event))

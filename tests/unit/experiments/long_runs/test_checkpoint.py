@@ -81,7 +81,7 @@ def content(result):
 
 @pytest.mark.parametrize("record", ["full", "summary"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_killed_run_continues_and_ends_with_the_same_bytes(scenario, record, tmp_path, monkeypatch):
+def test_run_long_continues_after_a_kill_and_ends_with_the_same_bytes(scenario, record, tmp_path, monkeypatch):
     whole = go(scenario, None, record)
     monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
     rng = np.random.default_rng(len(scenario))
@@ -98,7 +98,7 @@ def test_a_killed_run_continues_and_ends_with_the_same_bytes(scenario, record, t
     assert not path.exists()
 
 
-def test_a_streamed_timeline_continues_without_a_row_twice(tmp_path, monkeypatch):
+def test_run_long_continues_a_streamed_timeline_without_repeated_rows(tmp_path, monkeypatch):
     folders = [tmp_path / "whole", tmp_path / "resumed"]
     go("gangs", None, folders[0])
     monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
@@ -133,7 +133,7 @@ class Signals(run_long_module.Checkpoints):
         super().after_event(state)
 
 
-def test_a_signal_ends_the_run_after_the_event_with_a_checkpoint(tmp_path, monkeypatch):
+def test_run_long_writes_a_checkpoint_when_a_signal_ends_it(tmp_path, monkeypatch):
     whole = go("gangs", None)
     monkeypatch.setattr(run_long_module, "Checkpoints", Signals)
     before = signal.getsignal(signal.SIGTERM)
@@ -143,7 +143,7 @@ def test_a_signal_ends_the_run_after_the_event_with_a_checkpoint(tmp_path, monke
     assert content(go("gangs", tmp_path / "c")) == content(whole)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
+def test_run_long_refuses_a_checkpoint_of_another_run(tmp_path, monkeypatch):
     monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
     Killing.events, Killing.killed_at = 0, 5
     with pytest.raises(Killed):
@@ -155,13 +155,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [b"", b"no pickle", pickle.dumps("other")])
-def test_a_damaged_file_is_refused(damage, tmp_path):
+def test_run_long_refuses_a_damaged_checkpoint(damage, tmp_path):
     (tmp_path / "c").write_bytes(damage)
     with pytest.raises(InputError, match="checkpoint"):
         go("lots", tmp_path / "c")
 
 
-def test_a_policy_that_cannot_be_pickled_is_refused(tmp_path):
+def test_run_long_refuses_a_policy_that_cannot_be_pickled(tmp_path):
     gpu = toy_gpu()
     policy = ScriptedPolicy(lambda event, view: [])
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}

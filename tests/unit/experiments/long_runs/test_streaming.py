@@ -37,23 +37,23 @@ def check_totals(full, summary):
     assert not summary.record.segments
 
 
-def test_totals_of_gangs_and_training():
+def test_summary_record_has_the_totals_of_gangs_and_training():
     tasks, _ = venus_tasks(150, rng=np.random.default_rng(1), gpus=24, load=0.9)
     check_totals(*run_full_and_summary("fifo", tasks, "24xV100"))
 
 
-def test_totals_of_tasks_that_share():
+def test_summary_record_has_the_totals_of_tasks_that_share():
     tasks = draw(25, rng=np.random.default_rng(2), arrivals="poisson", interval_s=20.0)
     check_totals(*run_full_and_summary("random", tasks, "2xT4,1xV100", start_cost_s=3.0))
 
 
-def test_an_unknown_record_is_refused():
+def test_run_long_refuses_an_unknown_record():
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "record": "some"}
     with pytest.raises(InputError, match="full or summary"):
         run_long(draw(2, rng=np.random.default_rng(2)), Cluster.parse("T4"), make("fifo"), **options)
 
 
-def test_a_streamed_timeline_equals_the_one_in_memory(tmp_path):
+def test_streamed_timeline_equals_the_one_in_memory(tmp_path):
     tasks, _ = venus_tasks(60, rng=np.random.default_rng(1), gpus=24, load=0.9)
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
     full, streamed = (

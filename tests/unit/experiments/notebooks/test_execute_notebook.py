@@ -49,7 +49,7 @@ def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_pat
     assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
 
 
-def test_a_users_kernel_of_the_same_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = tmp_path / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     (spec / "kernel.json").write_text(
@@ -71,7 +71,9 @@ def test_a_users_kernel_of_the_same_name_is_not_used(tmp_path: Path, monkeypatch
     ],
     ids=["system exit", "error", "missing output", "empty output"],
 )
-def test_a_failed_notebook_leaves_the_old_outputs(tmp_path: Path, cells: tuple[str, ...], message: str) -> None:
+def test_execute_of_a_failed_notebook_leaves_the_old_outputs(
+    tmp_path: Path, cells: tuple[str, ...], message: str
+) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "fig01_toy.csv").write_text("before")
@@ -95,7 +97,9 @@ def test_a_failed_notebook_leaves_the_old_outputs(tmp_path: Path, cells: tuple[s
         ({"out_dir": "x"}, "--out"),
     ],
 )
-def test_parameters_are_refused_before_anything_runs(tmp_path: Path, given: dict[str, object], message: str) -> None:
+def test_run_refuses_bad_parameters_before_a_notebook_runs(
+    tmp_path: Path, given: dict[str, object], message: str
+) -> None:
     book = toy(tmp_path, WRITE)
     with pytest.raises(InputError, match=message):
         run_notebooks.run([book.path], profile="smoke", given=given, out=tmp_path / "out")
@@ -109,30 +113,30 @@ def test_check_parses_text_as_the_type_of_the_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["seed = 0\ndoubled = seed * 2", "seed: int = 0", "import os", "seed = max(1, 2)"])
-def test_a_parameters_cell_holds_literals_only(tmp_path: Path, cell: str) -> None:
+def test_read_refuses_a_parameters_cell_with_other_code_than_literals(tmp_path: Path, cell: str) -> None:
     with pytest.raises(InputError, match=r"literal"):
         toy(tmp_path, cell=cell)
 
 
-def test_a_file_that_is_no_notebook_is_refused(tmp_path: Path) -> None:
+def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
     (tmp_path / "x.ipynb").write_text("hello")
     with pytest.raises(InputError, match="no notebook"):
         notebook_parameters.read(tmp_path / "x.ipynb")
 
 
-def test_parallel_runs_report_every_failure_and_keep_the_other_outputs(tmp_path: Path) -> None:
+def test_run_reports_every_failure_and_keeps_the_other_outputs(tmp_path: Path) -> None:
     books = [toy(tmp_path, WRITE, name="a"), toy(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"b: cell .* ZeroDivisionError"):
         run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", quiet=True)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
 
 
-def test_an_unknown_profile_is_refused() -> None:
+def test_folder_for_refuses_an_unknown_profile() -> None:
     with pytest.raises(InputError, match="Did you mean 'paper'"):
         run_notebooks.folder_for("papr")
 
 
-def test_a_kernel_that_does_not_start_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_execute_starts_a_kernel_once_more_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
     def refuse(*_: object) -> None:
@@ -145,7 +149,7 @@ def test_a_kernel_that_does_not_start_is_tried_once_more(tmp_path: Path, monkeyp
     assert len(calls) == 2
 
 
-def test_a_kernel_that_ends_before_it_is_ready_is_started_once_more(
+def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does whose port another process has taken."""
@@ -159,7 +163,7 @@ def test_a_kernel_that_ends_before_it_is_ready_is_started_once_more(
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
 
 
-def test_kernels_are_processes_of_their_own_with_pinned_variables(tmp_path: Path) -> None:
+def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: Path) -> None:
     cell = (
         "import json, os, math\n"
         "before, math.left_behind = getattr(math, 'left_behind', ''), 'here'\n"
@@ -174,7 +178,7 @@ def test_kernels_are_processes_of_their_own_with_pinned_variables(tmp_path: Path
     assert os.getsid(0) not in {kernel[3] for kernel in kernels}, "Ctrl-C is for the runner, which ends its kernels"
 
 
-def test_the_longest_notebooks_exist_and_start_first() -> None:
+def test_longest_notebooks_exist_and_start_first() -> None:
     order = run_notebooks._profiles()["order"]["longest"]
     assert len(order) == len(set(order))
     assert set(order) <= {path.stem for path in notebook_parameters.find()}

@@ -8,7 +8,7 @@ from pathlib import Path
 WRITTEN = re.compile(r"\b((?:fig|table)[A-Z]?\d+)_([a-z][a-z0-9_]*)")
 
 
-def test_each_number_is_used_once(checkout: Path) -> None:
+def test_figure_and_table_numbers_are_used_once(checkout: Path) -> None:
     sources = [*(checkout / "notebooks").rglob("*.ipynb"), *(checkout / "heshare/experiments").rglob("*.py")]
     names: dict[str, set[str]] = {}
     for path in sources:

@@ -17,7 +17,7 @@ from heshare.prediction.oracle import DevicePredictor
 from heshare.world.cluster import Cluster
 
 
-def test_a_search_is_held_against_every_plan() -> None:
+def test_against_exact_compares_a_search_with_the_exact_front() -> None:
     row, exact, found = optimality_gap.against_exact(
         mixed_tasks(6),
         Cluster.parse("1xT4,1xA100"),
@@ -31,7 +31,7 @@ def test_a_search_is_held_against_every_plan() -> None:
     assert -1e-9 < row["gap_pct"] < 0.5
 
 
-def test_plans_of_the_oracle_have_their_predicted_energy_and_jct_on_the_device() -> None:
+def test_device_front_of_exact_predictions_has_the_predicted_energy_and_jct() -> None:
     front = exact_front(
         mixed_tasks(4), Cluster.parse("1xT4,1xA100"), DevicePredictor(), choices=BatchChoices(2, 1, clocks=3)
     )
@@ -41,13 +41,13 @@ def test_plans_of_the_oracle_have_their_predicted_energy_and_jct_on_the_device()
     assert ran["jct_s"].to_numpy() == pytest.approx(ran["predicted_s"].to_numpy(), rel=1e-6)
 
 
-def test_the_envelope_spans_the_front() -> None:
+def test_envelope_spans_the_front() -> None:
     bound = Bound(np.array([[1.0, 1.0]]), np.array([10.0]), np.array([10.0]), np.array([1]))
     frame = optimality_gap.envelope(bound, np.array([[2.0, 9.0], [6.0, 5.0]]), points=3)
     assert frame["jct_s"].tolist() == [8.0, 6.0, 4.0]
 
 
-def test_panels_draw_what_they_are_given() -> None:
+def test_front_panels_draw_the_given_points() -> None:
     points = pd.DataFrame(
         {
             "series": ["a", "a", "bound", "bound"],
@@ -65,7 +65,7 @@ def test_panels_draw_what_they_are_given() -> None:
     plt.close(fig)
 
 
-def test_growth_keeps_the_proportions() -> None:
+def test_cluster_for_keeps_the_proportions_and_exponent_fits_the_slope() -> None:
     assert str(scaling.cluster_for(600)) == "40xT4,20xV100,20xA100"
     assert len(scaling.cluster_for(10_000)) == 1000
     frame = pd.DataFrame({"tasks": [60, 600], "search_s": [0.2, 2.0], "points": [10, 20]})

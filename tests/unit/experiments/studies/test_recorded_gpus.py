@@ -1,4 +1,4 @@
-"""A recorded GPU in the figures: only what it holds, always marked, and the emulated rows as they were."""
+"""Recorded GPUs in the figures: only recorded rows, marked as measured; emulated rows do not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without(record: Recording, gone: pd.Series) -> Recording:
     return replace(record, table=record.table[~gone].reset_index(drop=True))
 
 
-def test_figures_1_and_2_hold_what_was_recorded_alone(h100: Recording) -> None:
+def test_solo_has_the_rows_of_workloads_recorded_alone(h100: Recording) -> None:
     emulated = motivation.solo(batch_sizes=[8])
     found = recorded_gpus.solo([h100], batch_sizes=[8])
     assert list(found.columns) == list(emulated.columns)
@@ -46,19 +46,19 @@ def test_figures_1_and_2_hold_what_was_recorded_alone(h100: Recording) -> None:
     assert recorded_gpus.counts(both) == {"emulated": 45, "measured": 15}
 
 
-def test_a_setting_without_repeats_has_no_interval(h100: Recording) -> None:
+def test_solo_of_a_setting_without_repeats_has_no_interval(h100: Recording) -> None:
     once = replace(h100, table=h100.table.assign(repeats=1))
     assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
 
 
-def test_without_records_the_emulated_rows_are_the_very_same() -> None:
+def test_beside_and_labelled_without_records_return_the_emulated_rows() -> None:
     emulated = motivation.pairs(batch_size=8)
     assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
     assert recorded_gpus.mark_measured(emulated).equals(emulated)
     assert recorded_gpus.coverage_text([], emulated, of=6, what="pairs") == ""
 
 
-def test_the_clocks_of_figure_3_are_those_that_were_recorded(h100: Recording) -> None:
+def test_clocks_has_the_recorded_clocks_only(h100: Recording) -> None:
     found = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
     assert list(found.columns) == list(motivation.clocks("resnet152", batch_sizes=[16], points=2).columns)
     assert found["requested_mhz"].tolist() == [1980, 1980]
@@ -67,7 +67,7 @@ def test_the_clocks_of_figure_3_are_those_that_were_recorded(h100: Recording) ->
     assert words == " H100 (measured): 2 of 12 points, the rest is not in the record and left out."
 
 
-def test_a_pair_of_figure_4_needs_both_and_each_alone(h100: Recording) -> None:
+def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) -> None:
     found = recorded_gpus.pairs([h100], batch_size=8)
     assert len(found) == len(PAIRS)
     table = h100.table[(h100.table["batch_size"] == 8) & (h100.table["mps_pct"] == 100)]
@@ -83,7 +83,7 @@ def test_a_pair_of_figure_4_needs_both_and_each_alone(h100: Recording) -> None:
     )
 
 
-def test_measured_gpus_are_marked_and_look_different() -> None:
+def test_labelled_marks_measured_gpus_and_series_style_differs_for_them() -> None:
     frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
     assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
     assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
@@ -92,7 +92,7 @@ def test_measured_gpus_are_marked_and_look_different() -> None:
     assert series_style("H100 (measured)").marker != series_style("A100").marker
 
 
-def test_a_gap_stays_a_gap_in_the_pairs(h100: Recording) -> None:
+def test_pair_panels_leaves_a_gap_for_a_missing_pair(h100: Recording) -> None:
     frame = recorded_gpus.pairs([h100], batch_size=8)
     both = recorded_gpus.mark_measured(recorded_gpus.append_measured(motivation.pairs(batch_size=8), frame.iloc[1:]))
     fig, axes = plt.subplots(4, 1, sharex=True)
@@ -104,7 +104,7 @@ def test_a_gap_stays_a_gap_in_the_pairs(h100: Recording) -> None:
     plt.close(fig)
 
 
-def test_predictors_get_rows_whose_tasks_were_recorded_alone(h100: Recording) -> None:
+def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording) -> None:
     kept, words = recorded_gpus.trainable_rows(h100)
     assert len(kept) == len(h100.table)
     assert words.startswith(" H100 (measured): ")
@@ -121,7 +121,7 @@ def test_predictors_get_rows_whose_tasks_were_recorded_alone(h100: Recording) ->
     assert "too small a record" in words
 
 
-def test_holes_are_filled_and_told(h100: Recording) -> None:
+def test_covered_fills_missing_utilisations_and_names_them(h100: Recording) -> None:
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
     kept, words = recorded_gpus.trainable_rows(blind)
     assert "the device model's values stand in: l2_util_pct" in words
@@ -131,13 +131,13 @@ def test_holes_are_filled_and_told(h100: Recording) -> None:
     assert recorded_gpus.samples([]) == []
 
 
-def test_table_2_gets_the_range_of_each_feature(h100: Recording) -> None:
+def test_feature_ranges_has_the_range_of_each_recorded_feature(h100: Recording) -> None:
     found = recorded_gpus.feature_ranges(pd.DataFrame(FEATURES), {h100.label: h100.table}).set_index("name")
     assert found.loc["sm_count", "H100 (measured), least"] == found.loc["sm_count", "H100 (measured), most"] == 132
     assert found.loc["mps_pct", "H100 (measured), most"] == 100
 
 
-def test_the_inventory_says_plainly_that_nothing_was_recorded(h100: Recording) -> None:
+def test_inventory_has_a_row_none_if_nothing_was_recorded(h100: Recording) -> None:
     emulated = h100.table.assign(provenance="emulated")
     found = recorded_gpus.inventory([emulated])
     assert found["gpu"].tolist() == ["H100", "none"]
@@ -147,7 +147,7 @@ def test_the_inventory_says_plainly_that_nothing_was_recorded(h100: Recording) -
     assert both["provenance"].tolist() == ["emulated", "measured"]
 
 
-def test_the_panels_of_a_recorded_gpu_can_be_drawn(h100: Recording) -> None:
+def test_form_dots_and_activity_panels_draw_a_recorded_gpu(h100: Recording) -> None:
     errors = recorded_gpus.mark_measured(
         record_validation.errors_by_form(record_validation.left_out_points(h100.table, splits=1)), all_of_them=True
     )
@@ -164,7 +164,7 @@ def test_the_panels_of_a_recorded_gpu_can_be_drawn(h100: Recording) -> None:
     plt.close(fig)
 
 
-def test_a_notebook_that_names_no_recording_is_refused_before_it_runs(tmp_path: Path) -> None:
+def test_prepare_refuses_a_source_without_a_recording(tmp_path: Path) -> None:
     for name in ("01", "04", "13"):
         with pytest.raises(InputError, match="no recording of 'H9000'"):
             run_notebooks.prepare(notebook_parameters.find([name]), "smoke", {"source": "recorded:H9000"})

@@ -25,7 +25,7 @@ def study() -> search_fronts.Study:
     return search_fronts.compare(SETS, CLUSTER, toy, runners=runners, settings=SETTINGS, improved=None)
 
 
-def test_every_system_meets_every_seed(study: search_fronts.Study) -> None:
+def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
     titles = ["HeShare", "NSGA-II at 0.1", "SPEA2 at 1/n"]
     assert list(dict.fromkeys(study.final["system"])) == titles
     assert study.final.groupby("system")["seed"].apply(sorted).tolist() == [[3, 4]] * 3
@@ -33,13 +33,13 @@ def test_every_system_meets_every_seed(study: search_fronts.Study) -> None:
     assert set(study.curves["evaluations"]) == {500, 1000}
 
 
-def test_more_evaluations_never_cover_less(study: search_fronts.Study) -> None:
+def test_compare_hypervolume_never_falls_with_evaluations(study: search_fronts.Study) -> None:
     for _, one in study.curves.groupby(["system", "seed"]):
         assert one["hypervolume"].is_monotonic_increasing
         assert one["seconds"].is_monotonic_increasing
 
 
-def test_the_study_repeats_but_for_its_times(study: search_fronts.Study) -> None:
+def test_compare_repeats_except_for_its_times(study: search_fronts.Study) -> None:
     runners = search_fronts.systems(SETTINGS, {0.1: ["nsga2"], "1/n": ["spea2"]})
     again = search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), runners=runners, settings=SETTINGS, improved=None)
     pd.testing.assert_frame_equal(again.final, study.final)
@@ -52,7 +52,7 @@ def frame(ours: list[float], theirs: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["system", "seed", "hypervolume"]).assign(igd_plus=0.1)
 
 
-def test_the_claim_holds_only_where_the_interval_does() -> None:
+def test_covers_more_holds_only_if_the_whole_interval_does() -> None:
     rng = np.random.default_rng(0)
     better = search_fronts.covers_more(frame([1.0, 0.99, 0.98, 0.97], [0.9, 0.9, 0.9, 0.9]), rng)
     assert better["holds"] == {"SPEA2 at 0.1": True}
@@ -61,14 +61,14 @@ def test_the_claim_holds_only_where_the_interval_does() -> None:
     assert unsure["holds"] == {"SPEA2 at 0.1": False}
 
 
-def test_surfaces_start_at_the_best(study: search_fronts.Study) -> None:
+def test_surfaces_begin_at_the_best_objectives(study: search_fronts.Study) -> None:
     one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
     drawn = search_fronts.surfaces(one, list(study.fronts))
     assert drawn["energy"].min() == pytest.approx(1.0)
     assert drawn["jct"].min() == pytest.approx(1.0)
 
 
-def test_the_ablation_replaces_one_part_at_a_time() -> None:
+def test_ablation_replaces_one_part_at_a_time() -> None:
     base = Settings(generations=5, solutions=10)
     for name, changes in search_fronts.ABLATIONS.items():
         changed = [field for field, value in changes.items() if getattr(base, field) != value]

@@ -1,4 +1,4 @@
-"""Worlds that differ in one thing, for everyone; verdicts over them; the pictures of verdicts."""
+"""Worlds that differ in one assumption for all policies, the verdicts over them, and the plots of verdicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("world", sorted(worlds.WORLDS))
-def test_a_world_differs_in_the_gpus_that_it_names_and_in_no_other(world: str) -> None:
+def test_constants_of_a_world_differ_only_for_the_gpus_that_it_names(world: str) -> None:
     changed, known, other = worlds.WORLDS[world][0], default(), worlds.constants(world)
     for name in ("T4", "V100", "A100"):
         card, task = catalogue.gpu(name), (Resident(Workload("gpt2", 8)),)
@@ -40,7 +40,7 @@ def test_a_world_differs_in_the_gpus_that_it_names_and_in_no_other(world: str) -
     assert all(other.timing[key] == known.timing[key] for key in known.timing if key[2] != "gpt2")
 
 
-def test_gpt2_moves_apart_between_the_gpus_by_its_own_uncertainty() -> None:
+def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> None:
     known, apart, close = default(), worlds.constants("gpt2-apart"), worlds.constants("gpt2-close")
     for name, sign in (("T4", 1), ("V100", 1), ("A100", -1)):
         key = (name, "eager", "gpt2")
@@ -50,7 +50,7 @@ def test_gpt2_moves_apart_between_the_gpus_by_its_own_uncertainty() -> None:
         assert apart.timing[key].kernels == known.timing[key].kernels
 
 
-def test_devices_and_beliefs_are_of_the_same_world() -> None:
+def test_devices_and_predictor_use_the_constants_of_the_same_world() -> None:
     world = "idle-high"
     (device,) = worlds.devices(world, Cluster.parse("1xA100"))
     assert device.read().power_w == worlds.constants(world).power["A100"].idle_w == 74.4
@@ -63,13 +63,13 @@ def test_devices_and_beliefs_are_of_the_same_world() -> None:
 
 
 @pytest.mark.parametrize(("kind", "least", "most"), [("alike", 0, 1e-9), ("heavy", 1.8, 2.5)])
-def test_task_sizes_have_the_mean_of_the_recipe_and_another_spread(kind: str, least: float, most: float) -> None:
+def test_durations_s_have_the_mean_of_the_recipe_and_another_spread(kind: str, least: float, most: float) -> None:
     durations_s = worlds.durations_s(kind)
     assert durations_s.mean() == pytest.approx(helios_durations_s().mean())
     assert least <= durations_s.std() / durations_s.mean() <= most
 
 
-def test_draws_differ_from_the_recipe_in_one_thing() -> None:
+def test_draw_differs_from_the_recipe_in_one_property() -> None:
     usual = draw(40, rng=rng(1))
     how = {"load": "mixed", "arrivals": "at_once", "interval_s": 60.0, "batch_sizes": (4, 8), "trace": None}
     found = {kind: worlds.draw(kind, 40, rng=rng(1), **how) for kind in ("without-gpt2", "alike", "heavy", "bursts")}
@@ -89,27 +89,27 @@ def test_draws_differ_from_the_recipe_in_one_thing() -> None:
 
 
 @pytest.mark.parametrize("bad", [lambda: worlds.constants("t4"), lambda: sensitivity.conditions(["cap"])])
-def test_what_nobody_knows(bad: object) -> None:
+def test_unknown_worlds_conditions_and_draws_are_refused(bad: object) -> None:
     with pytest.raises(InputError, match="Choose"):
         bad()  # type: ignore[operator]
     with pytest.raises(InputError, match="draws"):
         worlds.draw("small", 2, rng=rng())
 
 
-def test_a_name_may_carry_a_text() -> None:
+def test_device_maker_passes_the_text_after_the_name() -> None:
     made = resolve.device_maker(f"{worlds.HERE}:devices:idle-high")
     assert made is not None
     assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.IDLE_W["A100"][1]
 
 
-def test_caps_are_moraks_and_limits_both_rivals() -> None:
+def test_rivals_get_the_cap_of_morak_and_the_limit_of_both() -> None:
     found = sensitivity.rivals(Condition("", "", cap=0.6, limit=2.0))
     assert found[PAPER, "Morak"] == "morak(cap=0.6,limit=2.0)"
     assert found[PLACED, "mu-Serve"] == "mu-serve:heshare-placement(limit=2.0)"
     assert sensitivity.rivals(REFERENCE, [PAPER]) == {(PAPER, "Morak"): "morak", (PAPER, "mu-Serve"): "mu-serve"}
 
 
-def test_everybody_runs_in_the_world_and_an_untouched_place_is_the_reference() -> None:
+def test_runs_of_a_world_that_changes_no_gpu_of_the_place_equal_the_reference() -> None:
     how = {"seed": 0, "seeds": 1, "interval_s": 60.0}
     usual, other, idle = (
         sensitivity.runs(V100, condition, **how)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
     return pd.concat([frame.assign(repetition=number) for number in (0, 1)], ignore_index=True)
 
 
-def test_the_median_must_reach_the_papers_value_and_the_nearer_rival_counts() -> None:
+def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -> None:
     found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(75.0, 100.0, 90.0))
     table = sensitivity.verdicts(found, REFERENCE, rng())
     assert len(table) == 2 * len(MEASURES)
@@ -178,7 +178,7 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
 
 
-def test_a_cell_has_the_colour_of_its_verdict_and_its_number() -> None:
+def test_heat_draws_a_cell_in_the_colour_of_its_verdict_with_its_number() -> None:
     cells = [("one", "", "as is", -40.2, "reproduced"), ("one", "cap", "0.6", 3.0, "not reproduced")]
     frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "verdict"])
     _, ax = plt.subplots()

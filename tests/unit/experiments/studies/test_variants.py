@@ -1,4 +1,4 @@
-"""Rivals in three forms, and HeShare+ at equal energy and equal JCT: hand-made results with known answers."""
+"""Rivals in three forms, and HeShare+ at equal energy and equal JCT, from made-up results with known changes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def runs(values: dict[str, list[tuple[float, float]]], world: str | None = None)
     return frame if world is None else frame.assign(world=world)
 
 
-def test_every_setting_is_a_policy_of_the_registry_and_none_is_there_twice() -> None:
+def test_settings_are_distinct_policies_of_the_registry() -> None:
     found = variants.settings([1.0, 1.5], [1, 2], [0.8, 1.0])
     assert len(found) == len(set(found)) == 2 * (4 + 2)
     assert found[:4] == ["morak", "morak:heshare-placement", "mu-serve", "mu-serve:heshare-placement"]
     assert {registry.canonical(text) for text in found} == set(found)
 
 
-def test_the_best_setting_has_the_least_product_and_is_the_rivals_own() -> None:
+def test_best_setting_of_a_rival_has_the_least_product_of_energy_and_jct() -> None:
     values = {"mu-serve": [(4.0, 4.0)] * 2, BEST: [(5.0, 2.0)] * 2, "morak": [(1.0, 1.0)] * 2}
     assert variants.best_setting(runs(values), "mu-Serve") == BEST
     assert variants.best_setting(runs(values), "Morak") == "morak"
@@ -60,30 +60,30 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         BEST: [(60.0, 15.0), (60.0, 15.0)],
     }
     table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"], rng())
-    said = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY)
-    assert (said["measured"], said["low"], said["high"]) == pytest.approx((-45, -50, -40))
-    assert said["n"] == 2
-    assert "with HeShare's placement -37 % [-40, -33]" in said["note"]
+    claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY)
+    assert (claim["measured"], claim["low"], claim["high"]) == pytest.approx((-45, -50, -40))
+    assert claim["n"] == 2
+    assert "with HeShare's placement -37 % [-40, -33]" in claim["note"]
     assert (
         "at its best setting in the sweep of Fig. 6 (μ-Serve, HeShare's placement (limit 1.1)) -8 % [-17, +0]"
-        in said["note"]
+        in claim["note"]
     )
-    assert "average JCT there -72 % [-75, -70]" in said["note"]
-    assert "placement alone accounts for 8 of the 45 points" in said["note"]
-    row = claim_table.evaluate_claim(claim_table.paper_claims()["H2", "energy"], profile="paper", **said)
+    assert "average JCT there -72 % [-75, -70]" in claim["note"]
+    assert "placement alone accounts for 8 of the 45 points" in claim["note"]
+    row = claim_table.evaluate_claim(claim_table.paper_claims()["H2", "energy"], profile="paper", **claim)
     assert row["verdict"] == claim_table.REPRODUCED
 
 
-def test_what_placement_does_not_explain_is_said() -> None:
+def test_rival_claim_notes_what_placement_does_not_explain() -> None:
     values = {"heshare:trade-off": [(5.0, 1.0)], "morak": [(10.0, 1.0)], "morak:heshare-placement": [(11.0, 1.0)]}
     each = {"Morak": variants.rival_forms("Morak", "morak")}
-    said = variants.rival_claim(
+    claim = variants.rival_claim(
         variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", "Morak", variants.ENERGY
     )
-    assert "placement does not explain it" in said["note"]
+    assert "placement does not explain it" in claim["note"]
 
 
-def test_worlds_of_a_seed_count_as_one_value() -> None:
+def test_between_counts_the_worlds_of_a_seed_as_one_value() -> None:
     one = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(2.0, 1.0)]}, "a")
     two = runs({"heshare:trade-off": [(1.0, 1.0)], "morak": [(8.0, 1.0)]}, "b")
     found = variants.median_change(pd.concat([one, two]), "Trade-off", "Morak", variants.ENERGY, rng())
@@ -91,23 +91,23 @@ def test_worlds_of_a_seed_count_as_one_value() -> None:
     assert found.value == pytest.approx(-75), "the geometric mean of 1/2 and 1/8"
 
 
-def test_of_two_rivals_the_better_one_counts() -> None:
+def test_both_rivals_compares_with_the_better_rival() -> None:
     values = {"heshare:trade-off": [(1.0, 3.0)], "morak": [(1.0, 4.0)], "mu-serve": [(1.0, 6.0)]}
     values |= {f"{name}:heshare-placement": values[name] for name in ("morak", "mu-serve")}
     each = {rival: variants.rival_forms(rival, name) for rival, name in variants.RIVALS.items()}
-    said = scaling.both_rivals(variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", variants.JCT)
-    assert said["measured"] == pytest.approx(-25)
-    assert "Against mu-Serve in the paper's set-up: -50 %" in said["note"]
+    claim = scaling.both_rivals(variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", variants.JCT)
+    assert claim["measured"] == pytest.approx(-25)
+    assert "Against mu-Serve in the paper's set-up: -50 %" in claim["note"]
 
 
 def test_against_random_gives_both_placements() -> None:
     values = {"random": [(100.0, 10.0)], "morak": [(110.0, 20.0)], "morak:heshare-placement": [(50.0, 5.0)]}
     values |= {"mu-serve": [(90.0, 9.0)], "mu-serve:heshare-placement": [(80.0, 8.0)]}
-    said = variants.against_random(runs(values), rng())
-    assert "Morak +10 % energy, +100 % average JCT, with HeShare's placement -50 % energy, -50 % average JCT" in said
+    claim = variants.against_random(runs(values), rng())
+    assert "Morak +10 % energy, +100 % average JCT, with HeShare's placement -50 % energy, -50 % average JCT" in claim
 
 
-def test_at_equal_energy_only_plans_that_took_no_more_count() -> None:
+def test_at_equal_counts_only_plans_that_took_no_more_energy() -> None:
     plus = pd.DataFrame({"repetition": [0] * 3, "energy_active_j": [50.0, 90.0, 110.0], "avg_jct_s": [12.0, 8.0, 2.0]})
     found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)]}), "μ-Serve", rng()).set_index("at")
     assert found.loc["equal energy", "change_pct"] == pytest.approx(-20)
@@ -115,14 +115,14 @@ def test_at_equal_energy_only_plans_that_took_no_more_count() -> None:
     assert found["reached"].tolist() == [1, 1]
 
 
-def test_a_seed_without_a_plan_within_counts_as_no_gain() -> None:
+def test_at_equal_counts_a_seed_without_a_plan_within_the_limit_as_no_gain() -> None:
     plus = pd.DataFrame({"repetition": [0, 1], "energy_active_j": [50.0, 200.0], "avg_jct_s": [5.0, 5.0]})
     found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)] * 2}), "μ-Serve", rng()).set_index("at")
     assert found.loc["equal energy", "reached"] == 1
     assert found.loc["equal energy", "change_pct"] == pytest.approx(-25), "the median of -50 and 0"
 
 
-def test_plans_of_the_front_run_on_the_task_sets_of_a_comparison() -> None:
+def test_runs_uses_the_task_sets_of_a_comparison() -> None:
     found = variants.runs(4, "1xT4,1xA100", seed=3, seeds=2, points=2, effort=SearchSettings(rounds=1))
     assert found.loc[found["title"] == variants.KNEE, "repetition"].tolist() == [0, 1]
     ends = found[found["title"] == variants.POINT].pivot_table(index="repetition", columns="policy", values="avg_jct_s")
@@ -133,7 +133,7 @@ def test_plans_of_the_front_run_on_the_task_sets_of_a_comparison() -> None:
     assert knees["energy_active_j"].tolist() == same["energy_active_j"].tolist()
 
 
-def test_settings_are_chosen_on_task_sets_that_nobody_is_judged_on() -> None:
+def test_other_seed_gives_task_sets_that_no_comparison_uses() -> None:
     judged, chosen = (
         {tuple(np.random.SeedSequence(one, spawn_key=(number, 0)).generate_state(4)) for number in range(50)}
         for one in (3, variants.other_seed(3))
@@ -143,7 +143,7 @@ def test_settings_are_chosen_on_task_sets_that_nobody_is_judged_on() -> None:
     Grid(policies=("random",), seed=variants.other_seed(0))
 
 
-def test_a_missing_part_is_worth_what_it_costs() -> None:
+def test_ablation_changes_are_relative_to_the_whole_system() -> None:
     values = {variants.WHOLE: [(10.0, 10.0)] * 3} | {name: [(12.0, 9.0)] * 3 for name in variants.POLICIES}
     found = variants.ablation_changes(runs(values), rng())
     for metric, size in (("energy_active_j", 20), ("energy_cluster_j", 20), ("avg_jct_s", -10)):
@@ -155,13 +155,13 @@ def test_a_missing_part_is_worth_what_it_costs() -> None:
     plt.close(fig)
 
 
-def test_planning_is_added_to_every_task() -> None:
+def test_planning_adds_its_time_to_every_task() -> None:
     frame = runs({"morak": [(1.0, 10.0), (1.0, 20.0), (1.0, 40.0)]}).assign(planning_s=1.0, predictor_calls=7)
     found = scaling.planning(frame).iloc[0]
     assert (found["avg_jct_s"], found["with_planning_s"], found["planning_s"]) == (20.0, 21.0, 1.0)
     assert (found["added_pct"], found["worst_pct"]) == pytest.approx((5.0, 10.0))
 
 
-def test_both_accounts_stand_in_the_medians() -> None:
+def test_medians_have_active_and_cluster_energy() -> None:
     found = scaling.medians(runs({"morak": [(2.0, 1.0)]}, "a"), ["world"], rng()).set_index("metric")["median"]
     assert found.to_dict() == {"energy_active_j": 2.0, "avg_jct_s": 1.0, "energy_cluster_j": 3.0}

@@ -47,7 +47,7 @@ def without_wall_time(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=list(WALL_TIME))
 
 
-def test_one_row_for_each_repetition_and_policy() -> None:
+def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
     frame = rows()
     assert frame["repetition"].tolist() == [0, 0, 0, 1, 1, 1]
     assert frame["title"].tolist() == ["Random", "Sched-only", "Trade-off"] * 2
@@ -57,7 +57,7 @@ def test_one_row_for_each_repetition_and_policy() -> None:
     assert (frame["provenance"] == "emulated").all()
 
 
-def test_rows_are_the_runs_of_repetitions_with_spawned_seeds() -> None:
+def test_sweep_rows_are_those_of_repetitions_with_spawned_seeds() -> None:
     frame = without_wall_time(rows())
     expected = [
         {"repetition": number, "policy": run.policy, "title": registry.title(run.policy), **run.summary()}
@@ -74,26 +74,26 @@ def test_rows_are_the_runs_of_repetitions_with_spawned_seeds() -> None:
     pd.testing.assert_frame_equal(frame, without_wall_time(pd.DataFrame(expected)), check_exact=True)
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
+def test_sweep_has_the_same_rows_for_the_same_seed_only() -> None:
     first, again, other = rows(seeds=1), rows(seeds=1), rows(seeds=1, seed=4)
     pd.testing.assert_frame_equal(without_wall_time(first), without_wall_time(again), check_exact=True)
     assert not np.array_equal(first["avg_jct_s"], other["avg_jct_s"])
 
 
-def test_a_policy_gets_the_same_row_whichever_policies_run_beside_it() -> None:
+def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
     alone = rows(("heshare:trade-off",))
     beside = rows(("heshare:en-opt", "random", "heshare:trade-off"))
     beside = beside[beside["policy"] == "heshare:trade-off"].reset_index(drop=True)
     pd.testing.assert_frame_equal(without_wall_time(alone), without_wall_time(beside), check_exact=True)
 
 
-def test_rows_do_not_depend_on_the_number_of_processes() -> None:
+def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
     policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
     one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)
     pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
 
 
-def test_a_repetition_runs_policies_of_any_function() -> None:
+def test_repetition_runs_policies_of_any_factory() -> None:
     quick = partial(HeShare, "jct-opt", planner=CachedPlanner(Settings(population=4, generations=3)))
     runs = repetition(np.random.SeedSequence(3), TASKS, CLUSTER, (quick,), ToyPredictor, toy_devices)
     assert [run.policy for run in runs] == ["heshare:jct-opt"]
@@ -102,17 +102,17 @@ def test_a_repetition_runs_policies_of_any_function() -> None:
 @pytest.mark.parametrize(
     ("options", "message"), [({"seeds": 0}, "column seeds"), ({"policies": ()}, "column policies")]
 )
-def test_nothing_to_run_is_refused(options: dict[str, Any], message: str) -> None:
+def test_sweep_refuses_a_grid_without_runs(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         rows(**options)
 
 
-def test_an_unknown_policy_is_refused_before_anything_runs() -> None:
+def test_sweep_refuses_an_unknown_policy_before_it_begins() -> None:
     with pytest.raises(InputError, match="sched-only"):
         rows(("sched-onyl",))
 
 
-def test_given_tasks_keep_all_their_attributes() -> None:
+def test_sweep_keeps_all_attributes_of_given_tasks() -> None:
     plain = rows(("fifo",), tasks=(TASKS,), seeds=1)
     gang = (
         Task(0, Workload("resnet18", 4), 10.0, gpus=3, widths=(3,), priority=2, epochs=4),

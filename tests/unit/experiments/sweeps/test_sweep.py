@@ -79,7 +79,7 @@ def kill_group(group: int) -> None:
         return
 
 
-def test_a_killed_sweep_continues_with_no_cell_lost_and_none_computed_twice(
+def test_sweep_continues_after_a_kill_and_computes_each_cell_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, moments, begun, lost, groups = tmp_path / "cells", random.Random(), Counter[str](), 0, []
@@ -109,7 +109,7 @@ def test_a_killed_sweep_continues_with_no_cell_lost_and_none_computed_twice(
     assert len(set(rows.splitlines())) == CELLS
 
 
-def test_one_process_two_and_dask_give_the_same_bytes(tmp_path: Path) -> None:
+def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
     many = Grid(
@@ -128,7 +128,7 @@ def test_one_process_two_and_dask_give_the_same_bytes(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(sweep(many, folder=tmp_path), dask, check_exact=True)
 
 
-def test_scenarios_of_a_grid_have_the_rows_that_each_has_alone(tmp_path: Path) -> None:
+def test_sweep_of_a_grid_has_the_rows_of_each_scenario_alone(tmp_path: Path) -> None:
     wide = Grid(SMALL.policies, ("1xT4,1xA100", "2xV100"), (3,), ("high", "low"), seeds=2, **TOYS)
     swept = sweep(wide, folder=tmp_path)
     assert len(swept) == len(wide) == 16
@@ -138,7 +138,7 @@ def test_scenarios_of_a_grid_have_the_rows_that_each_has_alone(tmp_path: Path) -
         assert csv_rows(part) == csv_rows(alone)
 
 
-def test_more_policies_and_repetitions_compute_only_what_is_new(tmp_path: Path) -> None:
+def test_sweep_computes_only_new_policies_and_repetitions(tmp_path: Path) -> None:
     first = sweep(Grid(("random",), ("1xT4",), (3,), seeds=1, **TOYS), folder=tmp_path)
     more = sweep(Grid(("sched-only", "random"), ("1xT4",), (3,), seeds=2, **TOYS), folder=tmp_path)
     same = more[(more["policy"] == "random") & (more["repetition"] == 0)].reset_index(drop=True)
@@ -148,9 +148,7 @@ def test_more_policies_and_repetitions_compute_only_what_is_new(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damage", ["half", "empty", "one digit", "another cell", "no text"])
-def test_a_damaged_cell_is_noticed_and_computed_again(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sweep_computes_a_damaged_cell_again(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = sweep(SMALL, folder=tmp_path)
     first, second = sorted(tmp_path.glob("??/*.json"))[:2]
     content = first.read_bytes()
@@ -171,7 +169,7 @@ def test_a_damaged_cell_is_noticed_and_computed_again(
     assert not caplog.text
 
 
-def test_other_code_data_or_tasks_are_other_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_computes_new_cells_for_other_code_data_or_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(**changes: Any) -> int:
         options = {"policies": ("random",), "clusters": ("1xT4",), "tasks": (str(tasks),), "seeds": 1, **TOYS}
         sweep(parse_grid({**options, **changes}), folder=tmp_path / "cells")
@@ -187,7 +185,7 @@ def test_other_code_data_or_tasks_are_other_cells(tmp_path: Path, monkeypatch: p
     assert count() == 4
 
 
-def test_the_code_hash_covers_code_data_and_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_hash_depends_on_code_data_and_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def now() -> str:
         hashes.code_hash.cache_clear()
         return hashes.code_hash()
@@ -223,7 +221,7 @@ def test_the_code_hash_covers_code_data_and_libraries(tmp_path: Path, monkeypatc
     now()
 
 
-def test_the_source_of_a_policy_outside_the_package_is_part_of_the_key(
+def test_cell_key_depends_on_the_source_of_a_policy_outside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "elsewhere_policy.py"
@@ -242,19 +240,19 @@ def test_the_source_of_a_policy_outside_the_package_is_part_of_the_key(
     assert len(list((tmp_path / "cells").glob("??/*.json"))) == 2
 
 
-def test_a_failing_cell_stops_the_sweep_and_finished_cells_stay(tmp_path: Path) -> None:
+def test_sweep_stops_at_a_failing_cell_and_keeps_finished_cells(tmp_path: Path) -> None:
     bad = Grid(("random",), ("1xT4",), (2,), draws=("recipe", "heshare.api:task_set"), seeds=2, **TOYS)
     with pytest.raises(TypeError, match="interval_s"):
         sweep(bad, folder=tmp_path)
     assert len(list(tmp_path.glob("??/*.json"))) == 2
 
 
-def test_a_trace_of_a_grid_must_exist(tmp_path: Path) -> None:
+def test_sweep_refuses_a_missing_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trace\.csv"):
         sweep(Grid(("random",), ("1xT4",), (2,), traces=(str(tmp_path / "trace.csv"),), **TOYS))
 
 
-def test_errors_are_pickled_with_all_their_parts() -> None:
+def test_errors_keep_all_their_attributes_when_pickled() -> None:
     for kind in (InputError, PlanError):
         error = kind(found="this", expected="that", action="Do it.", file="a.csv", row=3, column="b")
         again = pickle.loads(pickle.dumps(error))
@@ -263,7 +261,7 @@ def test_errors_are_pickled_with_all_their_parts() -> None:
         assert vars(again) == vars(error)
 
 
-def test_tasks_come_back_from_json_as_they_were() -> None:
+def test_task_from_json_returns_the_task_of_task_to_json() -> None:
     training = Task(0, Workload("miso_gnn", 4, phase="training"), 7.0, 1.0, gpus=2, widths=(2, 4), priority=1)
     for task in (training, Task(1, Workload("resnet18", 8, "fp16", "tensorrt"), 2.5, deadline_s=9.0, epochs=3)):
         assert resolve.task_from_json(json.loads(json.dumps(resolve.task_to_json(task), allow_nan=False))) == task
@@ -276,7 +274,7 @@ def test_cell_key_does_not_depend_on_the_order_of_keys() -> None:
     )
 
 
-def test_a_claimed_cell_is_waited_for(tmp_path: Path) -> None:
+def test_claim_waits_for_a_cell_that_another_process_has(tmp_path: Path) -> None:
     name = cell_key({"a": 1}, "x")
     code = (
         "import sys, pathlib\nfrom heshare.experiments.sweeps.cell_store import CellStore\n"
@@ -313,7 +311,7 @@ def test_a_claimed_cell_is_waited_for(tmp_path: Path) -> None:
         ("policies: [", "row 1: found no YAML"),
     ],
 )
-def test_a_bad_grid_is_refused_with_its_place(text: str, message: str, tmp_path: Path) -> None:
+def test_read_grid_refuses_a_bad_grid_with_row_and_column(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
@@ -329,6 +327,6 @@ def test_read_grid_reads_values_and_lists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["spark", "dask:", "dask://", 3])
-def test_check_engine_refuses_what_is_no_engine(engine: Any) -> None:
+def test_check_engine_refuses_an_unknown_engine(engine: Any) -> None:
     with pytest.raises(InputError, match="column engine"):
         check_engine(engine)

@@ -187,11 +187,11 @@ def test_nvml_device_refuses_modes_that_forbid_measuring(fake: FakeNvml, figure:
     assert fake.get("open") == 0
 
 
-@pytest.mark.parametrize("doom", ["unborn", "silent", "dies"])
+@pytest.mark.parametrize("doom", ["unborn", "silent", "crashes"])
 def test_nvml_device_raises_if_a_worker_fails_and_returns_no_reading(fake: FakeNvml, doom: str) -> None:
     launcher = ToyLauncher(doom=doom)
     with NvmlDevice(0, launcher, start_timeout_s=0.3) as device:
-        if doom == "dies":
+        if doom == "crashes":
             device.start(0, MOBILENET, 100)
             with pytest.raises(DeviceError, match="device-side assert"):
                 device.advance(device.read().time_s + 5.0)

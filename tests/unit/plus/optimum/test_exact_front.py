@@ -44,7 +44,7 @@ def test_front_of_is_the_front_of_all_plans(n: int, cluster: str, seed: int) -> 
     assert front == pytest.approx(expected, rel=1e-9)
 
 
-def test_plans_have_the_objectives_of_their_points() -> None:
+def test_exact_front_plans_have_the_objectives_of_their_points() -> None:
     costs = costs_of(7, "1xA100,1xT4,1xA100")
     front = front_of(costs)
     assert len(front) > 10
@@ -105,7 +105,7 @@ def test_least_weighted_sums_agree_with_an_integer_program(weights: tuple[float,
     assert least == pytest.approx(least_by_integer_program(costs, weights), rel=1e-7)
 
 
-def test_no_plan_of_the_papers_scheduler_is_better() -> None:
+def test_exact_front_is_not_dominated_by_the_papers_scheduler() -> None:
     tasks, cluster, toy = mixed_tasks(5), Cluster.parse("1xT4,1xV100,1xA100"), Toy(demand=DEMANDS)
     exact = exact_front(tasks, cluster, toy, choices=BatchChoices(width=5, mps_variants=1, mps_pcts=(100,)))
     paper = planner.plan(
@@ -133,7 +133,7 @@ def test_subsets_and_sets_by_task() -> None:
     assert subsets(3, 2).tolist() == [[0, -1], [0, 1], [0, 2], [1, -1], [1, 2], [2, -1]]
 
 
-def test_too_many_tasks_or_sets_are_refused() -> None:
+def test_exact_front_refuses_too_many_tasks_and_subsets_too_many_sets() -> None:
     with pytest.raises(InputError, match="at most 14"):
         exact_front(mixed_tasks(MAX_TASKS + 1), Cluster.parse("1xT4"), Toy(demand=DEMANDS), choices=SMALL)
     with pytest.raises(InputError, match="smaller batches"):

@@ -36,7 +36,7 @@ def relaxation(costs: BatchCosts, weights: tuple[float, float]) -> float:
 
 
 @pytest.mark.parametrize(("cluster", "seed"), [("1xT4,1xV100,1xA100", 0), ("2xT4,1xA100", 2), ("1xV100", 1)])
-def test_the_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -> None:
+def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -> None:
     costs = costs_of(5, cluster, seed=seed)
     bound = lower_bound(costs, WEIGHTS, tolerance=1e-7)
     expected = np.array([relaxation(costs, (per_j, per_s / 5)) for per_j, per_s in WEIGHTS])
@@ -46,7 +46,7 @@ def test_the_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -
 
 
 @pytest.mark.parametrize(("n", "cluster", "seed"), [(9, "1xT4,1xV100,1xA100", 0), (8, "2xV100,1xA100", 4)])
-def test_no_plan_is_below_the_bound_and_the_best_plans_are_near(n: int, cluster: str, seed: int) -> None:
+def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, seed: int) -> None:
     costs = costs_of(n, cluster, seed=seed)
     exact = front_of(costs).objectives
     weights = np.concatenate((WEIGHTS, weights_along(exact)))
@@ -58,7 +58,7 @@ def test_no_plan_is_below_the_bound_and_the_best_plans_are_near(n: int, cluster:
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
-def test_a_bound_that_is_stopped_early_is_lower_and_still_a_bound(iterations: int) -> None:
+def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -> None:
     costs = costs_of(9, "1xT4,1xV100,1xA100")
     early, late = lower_bound(costs, WEIGHTS[2:3], iterations=iterations), lower_bound(costs, WEIGHTS[2:3])
     assert early.least[0] <= late.least[0] * (1 + 1e-9)

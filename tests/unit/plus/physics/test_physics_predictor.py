@@ -76,7 +76,7 @@ def test_roofline_of_a_task_alone_is_its_reference_row() -> None:
     assert state.power_w[0] == pytest.approx(50 + 100, rel=0.01)
 
 
-def test_less_share_less_clock_and_more_co_runners_never_speed_a_task_up() -> None:
+def test_roofline_never_falls_with_less_share_less_clock_or_more_co_runners() -> None:
     model = Roofline()
     by_share = [model.run(_set([share])).time_s[0] for share in (1.0, 0.8, 0.5, 0.2, 0.1)]
     by_clock = [model.run(_set([1.0], mhz)).time_s[0] for mhz in (1410.0, 1200.0, 900.0, 300.0)]
@@ -116,7 +116,7 @@ def test_iteration_parts_recover_the_parts_of_a_made_up_task() -> None:
         IterationParts(table).of("A100", Workload("resnet50", 64))
 
 
-def test_the_reference_rows_choose_the_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_exponent_explains_the_reference_rows_best(monkeypatch: pytest.MonkeyPatch) -> None:
     table = store.read(files.data("profiles", "emulated", "A100"))
     alone = table[is_reference(table)]
 
@@ -145,7 +145,7 @@ def test_pick_returns_the_chosen_sets_in_order() -> None:
     assert picked.size.tolist() == [2, 1]
 
 
-def test_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd.DataFrame) -> None:
+def test_physics_model_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd.DataFrame) -> None:
     all_samples = profile_samples(profiles)
     samples, sets, (time_s, power_w) = all_samples.rows, sets_of_samples(all_samples), all_samples.truth.T
     new = samples["workload"].isin(["resnet50", "gpt2", "mobilenet"]).to_numpy()
@@ -166,14 +166,14 @@ def test_errors_on_new_workloads_are_small_and_intervals_cover_them(profiles: pd
     assert np.isfinite(without_power.predict_first(sets.pick(test))[0]).all()
 
 
-def test_an_unknown_learner_or_predictor_is_refused() -> None:
+def test_physics_model_and_load_predictor_refuse_unknown_names() -> None:
     with pytest.raises(InputError, match="none or boosting"):
         PhysicsModel(seed=0, learner="oracle")
     with pytest.raises(InputError, match="paper or physics"):
         load_predictor(kind="oracle")
 
 
-def test_a_workload_alone_at_the_top_clock_is_its_reference_row(profiles: pd.DataFrame) -> None:
+def test_solo_at_the_top_clock_is_the_reference_row(profiles: pd.DataFrame) -> None:
     row = profiles[is_reference(profiles) & (profiles["gpu"] == "A100")].iloc[7]
     predictor = load_predictor(kind="physics")
     predicted = predictor.solo([Workload(row["workload"], int(row["batch_size"]))], A100)
@@ -181,7 +181,7 @@ def test_a_workload_alone_at_the_top_clock_is_its_reference_row(profiles: pd.Dat
     assert predictor.calls == 0
 
 
-def test_order_and_history_change_no_bit(rng: np.random.Generator) -> None:
+def test_co_run_does_not_depend_on_the_order_or_earlier_calls(rng: np.random.Generator) -> None:
     names = sorted(models())
     sets = [
         tuple(Resident(Workload(str(rng.choice(names)), 4), 10 * int(rng.integers(1, 11))) for _ in range(size))
@@ -208,7 +208,7 @@ print(hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).h
 """
 
 
-def test_another_process_gives_the_same_bytes(checkout: Path) -> None:
+def test_co_run_has_the_same_bytes_in_another_process(checkout: Path) -> None:
     predicted = load_predictor(kind="physics").co_run(SETS, A100, [None, 1200, 900, 1410])
     here = hashlib.sha256(predicted.time_s.tobytes() + predicted.power_w.tobytes()).hexdigest()
     program = PROGRAM.format(texts=["+".join(map(str, members)) for members in SETS])

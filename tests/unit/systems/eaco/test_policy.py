@@ -56,12 +56,12 @@ def stays(result):
     return [(each.task, each.gpu, round(each.start_s, 3)) for each in rows]
 
 
-def test_utilisation_alone_is_the_measured_one():
+def test_utilisation_of_a_job_alone_is_the_measured_one():
     for workload, busy in BUSY.items():
         assert busy_alone(V100, workload) == pytest.approx(busy, rel=1e-3)
 
 
-def test_the_history_begins_with_the_measured_sets_and_records_others():
+def test_history_begins_with_the_measured_sets_and_records_others():
     history = CoLocationHistory(DevicePredictor())
     pair = [RESNET50, ALEXNET]
     # 36.63 h together, 34.76 and 36.01 h alone.
@@ -83,7 +83,7 @@ def test_local_sets_takes_one_of_equal_sets():
     assert local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 1) == [(0,), (2,), (4,)]
 
 
-def test_the_most_utilised_gpu_is_chosen_unless_it_is_on_trial():
+def test_eaco_chooses_the_most_utilised_gpu_that_has_no_trial():
     tasks = [
         job(0, ALEXNET, 20),
         job(1, RESNET50, 20, 10.0),  # GPU 0 has 5 %, GPU 1 nothing
@@ -94,7 +94,7 @@ def test_the_most_utilised_gpu_is_chosen_unless_it_is_on_trial():
     assert stays(go(tasks)) == [(0, 0, 0), (1, 0, 10), (2, 1, 20), (3, 1, 20_000), (4, 0, 20_010)]
 
 
-def test_a_trial_lasts_an_epoch_of_every_job():
+def test_eaco_tries_an_allocation_for_an_epoch_of_every_job():
     # Job 1 joins at once; the longest epoch there is a tenth of 20 h, 3.5 % slower: 7452 s.
     early, late = job(2, RESNET50, 1, 7_400.0), job(2, RESNET50, 1, 7_500.0)
     pair = [job(0, ALEXNET, 20), job(1, RESNET18, 10)]
@@ -113,12 +113,12 @@ def test_a_trial_lasts_an_epoch_of_every_job():
         ({"jobs_max": 2}, 1),
     ],
 )
-def test_thresholds(changed, where):
+def test_eaco_keeps_the_thresholds_of_utilisation_and_memory(changed, where):
     tasks = [job(0, ALEXNET, 20), job(1, RESNET50, 20), job(2, RESNET18, 1, 20_000.0)]
     assert stays(go(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
 
 
-def test_a_job_goes_where_every_deadline_is_predicted_to_hold():
+def test_eaco_places_a_job_where_every_deadline_is_predicted_to_hold():
     # 3.5 % slower for all of its time breaks a deadline of 1.03, and not one of 1.04: the newcomer's, the host's.
     for tasks in (
         [job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.03)],
@@ -131,12 +131,12 @@ def test_a_job_goes_where_every_deadline_is_predicted_to_hold():
     assert stays(go([job(0, ALEXNET, 20, deadline=1.03), job(1, RESNET18, 10)])) == [(0, 0, 0), (1, 1, 0)]
 
 
-def test_a_deadline_that_is_lost_anyway_holds_up_no_job():
+def test_eaco_ignores_a_deadline_that_is_missed_anyway():
     tasks = [job(0, ALEXNET, 10, deadline=0.9), job(1, RESNET18, 10, deadline=0.9)]
     assert stays(go(tasks)) == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_an_allocation_is_undone_at_the_end_of_the_epoch():
+def test_eaco_undoes_an_allocation_at_the_end_of_the_epoch():
     # Predicted to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
     # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5)]
@@ -147,14 +147,14 @@ def test_an_allocation_is_undone_at_the_end_of_the_epoch():
     assert result.completion_s == pytest.approx([10.035 * 3600, 5.035 * 3600])
 
 
-def test_a_job_stays_until_the_end_of_its_own_epoch():
+def test_eaco_keeps_a_job_until_the_end_of_its_own_epoch():
     # The host's epoch is over after 1.035 h, when the newcomer is in the middle of its first: it leaves at 2.07 h.
     result = go([job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 20)], predictor=Hopeful())
     assert stays(result)[2] == (1, 1, round(2.07 * 3600, 3))
     assert result.record.intervals[0].iterations == pytest.approx(result.tasks[1].iterations / 10)
 
 
-def test_an_undone_allocation_is_not_tried_again_with_the_same_jobs():
+def test_eaco_does_not_repeat_an_undone_allocation():
     # One GPU: job 1 waits for job 0 after the undo, and job 2, of the same kind, is not even tried.
     tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5), job(2, RESNET18, 1, 5_000.0)]
     result = go(tasks, gpus=1, predictor=Hopeful())
@@ -162,14 +162,14 @@ def test_an_undone_allocation_is_not_tried_again_with_the_same_jobs():
     assert [start_s for task, _, start_s in stays(result) if task == 1][1] == pytest.approx(10.035 * 3600)
 
 
-def test_a_gang_joins_a_gang_in_one_node():
+def test_eaco_co_locates_gangs_in_one_node():
     # Nodes of two: 0 and 1, 2 and 3. The pair of job 0 is in node 0, and so is that of job 1; job 2 needs one GPU.
     tasks = [job(0, ALEXNET, 20, gpus=2), job(1, VGG16, 20, 10.0, gpus=2), job(2, RESNET50, 20, 20.0, gpus=2)]
     result = go(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
     assert stays(result) == [(0, 0, 0), (0, 1, 0), (1, 0, 10), (1, 1, 10), (2, 2, 20), (2, 3, 20)]
 
 
-def test_a_gang_does_not_cross_nodes_and_a_larger_one_has_whole_nodes():
+def test_eaco_keeps_a_gang_in_one_node_and_gives_whole_nodes_to_a_larger_one():
     tasks = [job(0, VGG16, 1), job(1, ALEXNET, 1, 10.0, gpus=3), job(2, RESNET18, 1, 20.0)]
     # Node 0 has one GPU at 48 %: its other GPUs and that one make the set of highest utilisation.
     assert stays(go(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [(1, 0, 10), (1, 1, 10), (1, 2, 10)]
@@ -177,7 +177,7 @@ def test_a_gang_does_not_cross_nodes_and_a_larger_one_has_whole_nodes():
     assert stays(go(tasks[:2], gpus=4, policy=Eaco(gpus_per_node=2)))[1:] == [(1, gpu, 3600) for gpu in range(3)]
 
 
-def test_empty_gpus_are_taken_where_the_fewest_are():
+def test_eaco_takes_empty_gpus_of_the_node_with_the_fewest():
     # Nodes of two, and deadlines that no job keeps if it shares. Job 0 has node 0, job 1 a GPU of node 1.
     strict = {"deadline": 1.01}
     tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
@@ -186,7 +186,7 @@ def test_empty_gpus_are_taken_where_the_fewest_are():
     assert stays(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
 
 
-def test_jobs_pass_one_without_candidates_unless_strict():
+def test_eaco_passes_over_a_job_without_candidates_unless_strict():
     # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1, or waits for its turn.
     tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
     started = {task: start_s for task, _, start_s in stays(go(tasks))}
@@ -196,7 +196,7 @@ def test_jobs_pass_one_without_candidates_unless_strict():
     assert started[3] == started[2] > 7_000
 
 
-def test_assumed_deadlines_for_tasks_without_one():
+def test_eaco_assumes_deadlines_for_tasks_without_one():
     tasks = [job(0, ALEXNET, 20), job(1, RESNET18, 20)]
     assert stays(go(tasks, policy=Eaco(limit=1.03))) == [(0, 0, 0), (1, 1, 0)]
     assert stays(go(tasks, policy=make("eaco(limit=1.04)"))) == [(0, 0, 0), (1, 0, 0)]
@@ -206,6 +206,6 @@ def test_assumed_deadlines_for_tasks_without_one():
     ("name", "value"),
     [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("epoch", 0), ("limit", 0.9), ("gpus_per_node", 0)],
 )
-def test_parameters_out_of_range_raise(name, value):
+def test_eaco_refuses_parameters_out_of_range(name, value):
     with pytest.raises(InputError, match="Correct the parameter"):
         Eaco(**{name: value})

@@ -50,7 +50,7 @@ def test_run_sets_follows_from_the_power_and_slowdown_of_a_set():
     assert set_study.evaluate_utilisation(frame)["holds"]["a set reaches 97 %"] is False
 
 
-def test_changes_are_paired_and_medians_are_of_repetitions():
+def test_changes_are_paired_and_medians_are_over_repetitions():
     rows = [(0, 4, "FIFO", 10.0), (0, 4, "EaCO", 5.0), (1, 4, "FIFO", 100.0), (1, 4, "EaCO", 80.0)]
     frame = pd.DataFrame(rows, columns=["repetition", "nodes", "title", "energy_j"])
     for column in ("energy_awake_j", "energy_gpus_j", "node_hours", "avg_jct_s"):
@@ -60,7 +60,7 @@ def test_changes_are_paired_and_medians_are_of_repetitions():
     assert study_runs.medians(frame, ["title"]).set_index("title")["energy_j"].to_dict() == {"FIFO": 55.0, "EaCO": 42.5}
 
 
-def test_every_variant_changes_one_thing_that_exists():
+def test_variants_change_one_existing_parameter_each():
     for trace, changed in study.VARIANTS.values():
         assert len(trace) + len(changed) <= 1
         assert set(trace) <= set(study.StudySetting.__slots__)

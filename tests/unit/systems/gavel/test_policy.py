@@ -34,7 +34,7 @@ def stays(result):
     return [(each.task, each.gpu, round(each.start_s)) for each in rows]
 
 
-def test_jobs_are_packed_only_when_no_gpu_is_free_and_only_in_pairs():
+def test_gavel_packs_pairs_only_when_no_gpu_is_free():
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1), job(2, RESNET50, 1), job(3, ALEXNET, 1), job(4, ALEXNET, 1)]
     for policy in (FifoPacked(), Gandiva()):
         first = stays(go(tasks, policy, gpus=2))[:4]
@@ -52,7 +52,7 @@ def test_fifo_packed_takes_the_best_partner_above_its_threshold():
     assert stays(go(tasks, FifoPacked(threshold=1.94), gpus=2))[2] == (2, 1, 0)
 
 
-def test_a_pair_slower_than_one_alone_is_not_made_or_is_split():
+def test_gavel_does_not_make_or_splits_a_pair_slower_than_one_job_alone():
     tasks = [Task(0, HEAVY, 50_000.0), Task(1, HEAVY, 20_000.0)]
     alone_s = DevicePredictor().solo([HEAVY], V100).time_s[0, 0]
     first_s = round(50_000 * alone_s)
@@ -65,7 +65,7 @@ def test_a_pair_slower_than_one_alone_is_not_made_or_is_split():
     assert stays(go(tasks, Gandiva(least=0.9))) == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_a_gang_goes_to_the_node_with_the_fewest_free_gpus_that_suffice_and_pairs_with_one_of_equal_size():
+def test_gavel_places_a_gang_on_the_fullest_node_that_suffices_and_pairs_gangs_of_equal_size():
     # Nodes of four: job 0 takes one GPU of node 0, so that job 1 (2 GPUs) goes beside it, job 2 (4 GPUs) to node 1.
     tasks = [job(0, ALEXNET, 9), job(1, RESNET18, 9, gpus=2), job(2, VGG16, 9, gpus=4), job(3, ALEXNET, 1, gpus=2)]
     found = stays(go(tasks, FifoPacked(gpus_per_node=4), gpus=8))
@@ -73,12 +73,12 @@ def test_a_gang_goes_to_the_node_with_the_fewest_free_gpus_that_suffice_and_pair
     assert found[7:] == [(3, 1, 0), (3, 2, 0)]
 
 
-def test_a_task_that_must_wait_blocks_those_behind_it():
+def test_gavel_starts_no_task_behind_one_that_must_wait():
     tasks = [job(0, ALEXNET, 1), job(1, ALEXNET, 1, gpus=2), job(2, RESNET18, 1, 1.0)]
     assert stays(go(tasks, FifoPacked(), gpus=2)) == [(0, 0, 0), (1, 0, 3600), (1, 1, 3600), (2, 0, 2 * 3600)]
 
 
-def test_more_than_a_node_is_whole_nodes():
+def test_gavel_gives_whole_nodes_to_a_gang_larger_than_a_node():
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1, gpus=3)]
     assert stays(go(tasks, FifoPacked(gpus_per_node=2), gpus=6))[1:] == [(1, 2, 0), (1, 3, 0), (1, 4, 0)]
 
@@ -86,6 +86,6 @@ def test_more_than_a_node_is_whole_nodes():
 @pytest.mark.parametrize(
     "make", [lambda: FifoPacked(threshold=-1), lambda: Gandiva(look_s=0), lambda: Gandiva(least=-1)]
 )
-def test_parameters_out_of_range_raise(make):
+def test_gavel_refuses_parameters_out_of_range(make):
     with pytest.raises(InputError, match="Correct the parameter"):
         make()

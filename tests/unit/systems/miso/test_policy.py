@@ -111,14 +111,14 @@ class TestSearch:
         else:
             assert value(found) == pytest.approx(min(map(value, able)))
 
-    def test_published_partitions_can_all_be_placed(self):
+    def test_placeable_has_all_published_partitions(self):
         assert all(fits(one) for one in PUBLISHED)
         assert set(PUBLISHED) < placeable()
         assert (4, 3) not in PUBLISHED
 
 
 class TestInstancePredictions:
-    def test_slowdowns_are_predicted_and_memory_decides_what_fits(self):
+    def test_slowdowns_are_predicted_and_infinite_where_memory_does_not_suffice(self):
         predictions = InstancePredictions(DevicePredictor(), 0.0, 0.0, np.random.default_rng(0))
         expected = [STEP_S[RESNET][one] / 0.0317 for one in SLICES]
         assert predictions.slowdowns(RESNET, A100).tolist() == pytest.approx(expected)
@@ -126,7 +126,7 @@ class TestInstancePredictions:
             [INF, INF, 0.2571 / 0.1313, 0.2302 / 0.1313, 1]
         )
 
-    def test_errors_are_of_the_published_size(self):
+    def test_predicted_slowdowns_have_the_published_error(self):
         predictions = InstancePredictions(DevicePredictor(), 0.016, 0.0032, np.random.default_rng(0))
         off = []
         for workload in training.workloads("miso"):
@@ -167,7 +167,7 @@ class TestDecisions:
         assert [time for time, _ in log[:3]] == [0.0, 100.0, 120.0]
         assert log[2][1] == [Start(0, 0, sharing="mig-3g"), Start(1, 0, sharing="mig-3g")]
 
-    def test_the_gpu_with_the_fewest_tasks_and_strict_fifo(self):
+    def test_miso_fills_the_gpu_with_the_fewest_tasks_in_strict_fifo_order(self):
         large = [job(index, LARGE, 500.0, float(index)) for index in range(5)]
         result = go([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
         firsts = {each.task: (each.gpu, each.start_s) for each in reversed(result.record.intervals)}
@@ -177,7 +177,7 @@ class TestDecisions:
         assert firsts[4][1] >= first_done_s
         assert firsts[5][1] >= firsts[4][1]
 
-    def test_no_gpu_is_repartitioned_while_a_task_waits(self):
+    def test_miso_repartitions_no_gpu_while_a_task_waits(self):
         tasks = [
             job(0, LARGE, 300.0),
             job(1, MOBILENET, 60.0, 10.0),
@@ -189,14 +189,14 @@ class TestDecisions:
         first = min(each.start_s for each in result.record.intervals if each.task == 2)
         assert first == pytest.approx(result.completion_s[1] + 3.0)
 
-    def test_a_gpu_without_mig_runs_one_task_at_a_time(self):
+    def test_miso_runs_one_task_at_a_time_on_a_gpu_without_mig(self):
         tasks = [Task(index, Workload("mobilenet", 4), 1000.0) for index in range(4)]
         result = run(
             tasks, Cluster.parse("1xT4,1xV100"), Miso(), predictor=DevicePredictor(), rng=np.random.default_rng(0)
         )
         assert max(len(segment.residents) for segment in result.record.segments) == 1
 
-    def test_parameters_out_of_range(self):
+    def test_miso_refuses_parameters_out_of_range(self):
         for changed in ({"probe_s": -1.0}, {"overhead_s": 0.0}, {"objective": "x"}, {"partitions": "x"}):
             with pytest.raises(InputError):
                 Miso(**changed)
@@ -231,13 +231,13 @@ class TestBaselines:
         still = go([job(0, MOBILENET, 60.0), job(1, MOBILENET, 600.0)], StaticPartition((4, 2, 1), promote=False))
         assert still.completion_s[1] == pytest.approx(600.0 * 0.0209 / 0.0190)
 
-    def test_a_task_that_no_instance_holds(self):
+    def test_static_partition_refuses_a_task_that_no_instance_holds(self):
         with pytest.raises(InputError, match="tasks that an instance of 2 slices holds"):
             go([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)))
         with pytest.raises(InputError, match="instances that fit"):
             StaticPartition((4, 4))
 
-    def test_equal_shares_fill_the_first_gpu_first(self):
+    def test_equal_shares_policy_fills_the_first_gpu_first(self):
         result = go([job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), gpus=3)
         assert [each.gpu for each in sorted(result.record.intervals)] == [0, 0, 0, 1, 1, 1, 2]
         assert {each.mps_pct for each in result.record.intervals} == {33}
@@ -248,7 +248,7 @@ class TestBaselines:
 
 
 class TestDrawJobs:
-    def test_all_hundred_jobs_once(self):
+    def test_draw_jobs_returns_all_hundred_jobs_once(self):
         tasks = draw_jobs(100, rng=np.random.default_rng(0))
         alone_s = sorted(10.0 + task.iterations * training.step(task.workload).step_s for task in tasks)
         assert alone_s == pytest.approx(sorted(helios_durations_s()))
@@ -257,7 +257,7 @@ class TestDrawJobs:
         assert arrivals[34:].mean() == pytest.approx(60.0, rel=0.15)
         assert sum(task.workload.model == "miso_transformer" for task in tasks) == 26
 
-    def test_a_pair_of_duration_and_workload_stays_together(self):
+    def test_draw_jobs_keeps_pairs_of_duration_and_workload(self):
         few, many = (draw_jobs(n, rng=np.random.default_rng(1)) for n in (30, 200))
         pairs = {(task.workload, round(task.iterations, 6)) for task in many}
         assert len(pairs) < 200

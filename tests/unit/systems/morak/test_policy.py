@@ -1,4 +1,4 @@
-"""Morak's control law, its traces worked out by hand on a toy card, and its shares."""
+"""Morak: its control law, its clocks on a toy card computed by hand, and its shares."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def go(policy, tasks, gpu=GPU):
 
 
 def clocks(result):
-    """[(from when, clock)] of one GPU."""
+    """Return (time from which it holds, clock) of one GPU."""
     return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
 
 
@@ -45,16 +45,16 @@ def stays(result):
         (102.1, 0.9, "slower"),
     ],
 )
-def test_feedback_move(power_w, latency, move):
+def test_feedback_move_of_power_and_latency(power_w, latency, move):
     assert feedback_move(power_w, 100.0, latency, alpha=0.95, beta=0.9, hold=1.02) == move
 
 
 @pytest.mark.parametrize(("power_w", "steps"), [(79, 10), (85, 5), (94, 2), (95, 1), (100, 1), (104, 1), (106, 2)])
-def test_clock_steps(power_w, steps):
+def test_clock_steps_of_power(power_w, steps):
     assert clock_steps(power_w, 100.0) == steps
 
 
-def test_over_the_cap_the_clock_falls_to_where_the_cap_is_kept():
+def test_morak_lowers_the_clock_until_the_cap_is_kept():
     # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
     result = go(Morak(k=1, cap=0.8), 10.0)
     assert clocks(result) == [(0.0, 800), (1.0, 700)]
@@ -62,25 +62,25 @@ def test_over_the_cap_the_clock_falls_to_where_the_cap_is_kept():
     assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
 
 
-def test_the_clock_rises_while_there_is_power_to_spare():
+def test_morak_raises_the_clock_while_power_is_below_the_band():
     # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
     assert clocks(go(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
 
 
-def test_the_clock_reaches_the_band_after_one_period_over_the_cap():
+def test_morak_returns_into_the_band_after_one_period_over_the_cap():
     # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
     # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
     result = go(Morak(k=1, cap=0.9), 30.0)
     assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
 
 
-def test_in_the_band_the_clock_is_held_unless_a_limit_is_missed():
+def test_morak_holds_the_clock_in_the_band_unless_a_limit_is_missed():
     # Cap 99 W, band from 49.5 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
     assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5), 10.0)) == [(0.0, 800)]
     assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5, limit=1.2), 10.0)) == [(0.0, 800), (1.0, 900)]
 
 
-def test_a_new_mix_has_no_ceiling():
+def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
     # As above for the first task. For the second, from t = 14.14, 800 MHz is open again: 900 is tried (100 W, over),
     # 700 keeps the cap, 800 is tried (90 W, over), and 700 stays.
     result = go(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
@@ -89,21 +89,21 @@ def test_a_new_mix_has_no_ceiling():
     assert clocks(result)[3:] == [(15.0, 900), (16.0, 700), (17.0, 800), (18.0, 700)]
 
 
-def test_shares_are_refilled_without_a_barrier():
+def test_morak_refills_a_share_as_soon_as_a_task_ends():
     tasks = [Task(0, LIGHT, 2.0), Task(1, LIGHT, 4.0), Task(2, LIGHT, 1.0)]
     result = go(Morak(k=2, cap=2.0), tasks, ONE_CLOCK)
     assert stays(result) == [(0, 0.0, 4.0, 50), (2, 4.0, 6.0, 50), (1, 0.0, 7.0, 50)]
 
 
 @pytest.mark.parametrize(("k", "pct"), [(1, 100), (3, 33), (4, 25)])
-def test_shares_are_equal(k, pct):
+def test_morak_gives_equal_shares(k, pct):
     tasks = [Task(index, LIGHT, 1.0) for index in range(6)]
     result = go(Morak(k=k, cap=2.0), tasks, ONE_CLOCK)
     assert {each.mps_pct for each in result.record.intervals} == {pct}
     assert max(result.timeline["tasks"]) == k
 
 
-def test_no_task_overtakes_one_that_waits_for_memory():
+def test_morak_starts_no_task_before_one_that_waits_for_memory():
     gpu = toy_gpu(memory_mib=1.5 * memory_mib(HEAVY), clocks_mhz=(1000,))
     result = go(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
     assert [(task, start_s) for task, start_s, *_ in sorted(stays(result))] == [(0, 0.0), (1, 2.0), (2, 2.0)]
@@ -114,7 +114,7 @@ def test_no_task_overtakes_one_that_waits_for_memory():
     [(0.8, 1.5, 700), (0.8, 1.3, 700), (0.5, 1.5, 500), (1.0, 1.5, 1000)],
     ids=["within both", "no limit kept within the cap", "no clock within the cap", "everything allowed"],
 )
-def test_searching_keeps_the_cap_then_the_limits_then_throughput(cap, limit, mhz):
+def test_morak_by_search_keeps_the_cap_then_the_limits_then_throughput(cap, limit, mhz):
     policy = Morak(k=1, cap=cap, limit=limit, mode="search")
     assert policy.tick_s is None
     assert clocks(go(policy, 10.0)) == [(0.0, mhz)]
@@ -129,7 +129,7 @@ def test_best_clock_of_a_table():
     assert best_clock(latency[:2] * 0.1, power[:2], np.array([2.0, 2.0])) == 0
 
 
-def test_batch_sizes_follow_the_law_where_tasks_allow_it():
+def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
     # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare, so the batch grows, once a period. An
     # iteration of the toy card takes as long whatever its size: 40 of size 4 are 20 of size 8, 10 of size 16.
     result = go(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
@@ -139,14 +139,14 @@ def test_batch_sizes_follow_the_law_where_tasks_allow_it():
     assert sum(each.iterations for each in result.record.intervals) == pytest.approx(40.0)
 
 
-def test_a_batch_size_that_missed_a_limit_is_not_tried_again():
+def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
     # Two tasks take turns, 2 s an iteration, over the limit of 1.5 s at the only clock: the batch shrinks to 1.
     result = go(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
     sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
     assert sizes == [4, 2, 1]
 
 
-def test_frozen_batch_sizes_never_change():
+def test_morak_keeps_frozen_batch_sizes():
     result = go(Morak(k=2), [Task(0, LIGHT, 5.0), Task(1, Workload("resnet18", 8), 5.0)])
     assert sorted((each.task, each.batch_size) for each in result.record.intervals) == [(0, 4), (1, 8)]
 
@@ -163,6 +163,6 @@ def test_frozen_batch_sizes_never_change():
         ("morak(dt_s=0)", "a period above 0 s"),
     ],
 )
-def test_bad_parameters_raise_one_message(text, message):
+def test_morak_refuses_bad_parameters_with_one_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)

@@ -1,4 +1,4 @@
-"""mu-Serve's control law, its traces worked out by hand on a toy card, and its order."""
+"""mu-Serve: its control law, its clocks on a toy card computed by hand, and its order of tasks."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def clocks(result):
 @pytest.mark.parametrize(
     ("at", "missed", "after"), [(5, False, 4), (0, False, 0), (0, True, 3), (1, True, 4), (2, True, 5), (5, True, 5)]
 )
-def test_miad(at, missed, after):
+def test_miad_of_met_and_missed_limits(at, missed, after):
     assert miad(at, missed, CLOCKS) == after
 
 
@@ -50,7 +50,7 @@ def test_miad_with_other_steps():
     assert miad(0, True, CLOCKS, factor=1.2) == 1
 
 
-def test_the_clock_falls_until_the_limit_is_missed_once():
+def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
     # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
     result = go(MuServe(), 20.0)
     trace = [1000, 900, 800, 700, 600, 900, 800, 700]
@@ -59,19 +59,19 @@ def test_the_clock_falls_until_the_limit_is_missed_once():
     assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
 
 
-def test_without_remember_the_clock_falls_and_rises_again_and_again():
+def test_mu_serve_without_remember_lowers_and_raises_the_clock_repeatedly():
     trace = [mhz for _, mhz in clocks(go(MuServe(remember=False), 20.0))]
     assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
 
 
-def test_each_task_begins_at_the_top_clock():
+def test_mu_serve_begins_each_task_at_the_top_clock():
     result = go(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
     # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.
     second = next(each for each in result.record.intervals if each.task == 1)
     assert (second.start_s, 1000) in clocks(result)
 
 
-def test_one_task_at_a_time_the_shortest_first():
+def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
     tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
     shortest, fifo = go(MuServe(), tasks, ONE_CLOCK), go(MuServe(order="fifo"), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
@@ -82,21 +82,21 @@ def test_one_task_at_a_time_the_shortest_first():
     assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
 
 
-def test_a_shorter_task_overtakes_waiting_but_not_running_ones():
+def test_mu_serve_starts_a_shorter_task_before_waiting_but_not_running_ones():
     tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
     result = go(MuServe(), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
 
 
 @pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
-def test_predicting_takes_the_least_clock_for_all_hosted_tasks(scope, trace):
+def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope, trace):
     policy = MuServe(mode="oracle", scope=scope)
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
     assert [mhz for _, mhz in clocks(go(policy, tasks, predictor=IndifferentPredictor()))] == trace
 
 
-def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
+def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
     policy = MuServe(mode="oracle")
     assert [mhz for _, mhz in clocks(go(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))] == [
         500
@@ -114,7 +114,7 @@ def test_predicting_leaves_an_indifferent_task_at_the_lowest_clock():
         ("mu-serve(step=0)", "at least one place"),
     ],
 )
-def test_bad_parameters_raise_one_message(text, message):
+def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
     with pytest.raises(InputError, match=message):
         make(text)
 
@@ -126,7 +126,7 @@ class CalledAtEveryTick(MuServe):
 
 
 @pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
-def test_ticks_without_change_are_counted_but_do_not_call_the_policy(dt_s, monkeypatch):
+def test_mu_serve_is_not_called_at_ticks_without_a_change(dt_s, monkeypatch):
     calls = []
     decide = MuServe.decide
     monkeypatch.setattr(MuServe, "decide", lambda self, event, view: calls.append(event) or decide(self, event, view))

@@ -18,12 +18,12 @@ RIGID = AllocationOptions((1,), 2 * OPTIONS.time_s[:1], 2 * OPTIONS.energy_j[:1]
 WIDE = AllocationOptions((2, 4), OPTIONS.time_s, OPTIONS.energy_j)
 
 
-def test_the_initial_allocation_is_the_fewest_gpus_at_the_clock_of_least_energy():
+def test_initial_allocation_is_the_fewest_gpus_at_the_clock_of_least_energy():
     assert OPTIONS.initial == Allocation(0, 1)
     assert OPTIONS.reference_j == 20.0
 
 
-def test_moves_by_priority():
+def test_moves_are_ordered_by_priority():
     # More GPUs: 8 s to 5 s is a gain of 3/8, 8 J to 18 J costs 10/8; the clock: 3/8 for 12/8.
     assert moves(7, OPTIONS, Allocation(0, 1)) == [
         Move(pytest.approx(-0.3), 7, Allocation(1, 1), Allocation(0, 1), 1, 10.0),

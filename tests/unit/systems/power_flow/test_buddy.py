@@ -73,7 +73,7 @@ def test_make_room_returns_none_if_no_owner_may_move_or_too_little_is_free():
     assert buddy.make_room(4, movable=[1, 3, 5, 7]) == {1: (4,), 3: (6,)}
 
 
-def test_bad_requests_raise():
+def test_allocate_refuses_bad_requests():
     with pytest.raises(InputError, match="each once"):
         BuddyAllocator([[0, 1], [1]])
     buddy = BuddyAllocator(EIGHT)
@@ -89,7 +89,7 @@ def test_bad_requests_raise():
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=40),
 )
-def test_blocks_never_overlap_stay_aligned_and_are_joined(sizes, steps):
+def test_buddy_blocks_never_overlap_stay_aligned_and_are_joined(sizes, steps):
     nodes, at = [], 0
     for size in sizes:
         nodes.append(range(at, at + size))

@@ -61,14 +61,14 @@ def clocks(result):
         (1.0, 1000, 25.0, 11_000.0),
     ],
 )
-def test_an_elastic_job_gets_the_gpus_and_clock_that_the_budget_allows(budget, mhz, end_s, energy_j):
+def test_power_flow_gives_an_elastic_job_the_gpus_and_clock_of_its_budget(budget, mhz, end_s, energy_j):
     result = go([Task(0, WORK, 100.0, widths=(2, 4))], 4, PowerFlow(budget=budget))
     assert stays(result) == [(0, each, 0.0, end_s) for each in range(4)]
     assert {each.requested_mhz for each in result.record.segments} == {mhz}
     assert result.energy_active_j == pytest.approx(energy_j)
 
 
-def test_the_budget_is_that_of_all_admitted_jobs():
+def test_power_flow_shares_the_budget_among_all_admitted_jobs():
     # 50 and 100 iterations on a GPU each: 16.5 kJ at the top clock, 6.75 kJ at the low one; raising a clock gains the
     # same per energy for both and costs 3.25 and 6.5 kJ. At 0.7 (11.55 kJ) the first job's fits (10 kJ), at 0.9 (14.85)
     # that alone does too; once it is done, the second one plans with its own budget and stays low.
@@ -80,7 +80,7 @@ def test_the_budget_is_that_of_all_admitted_jobs():
         assert clocks(result) == [("Toy-0", 0.0, 1000), ("Toy-1", 0.0, 500)]
 
 
-def test_a_job_shrinks_for_a_new_one_and_grows_again():
+def test_power_flow_shrinks_a_job_for_a_new_one_and_grows_it_again():
     # Job 0 has 4 GPUs at 500 MHz, 2 iterations a second: 20 done at 10 s. Job 1, shorter (50 s against 80 s), needs 2:
     # it comes first into the blocks, job 0 has the other 2 until job 1 is done, 100 s later and 100 iterations on.
     tasks = [Task(0, WORK, 200.0, widths=(2, 4)), Task(1, WORK, 50.0, 10.0, gpus=2)]
@@ -91,7 +91,7 @@ def test_a_job_shrinks_for_a_new_one_and_grows_again():
     assert result.record.intervals[0].outcome == "migrated"
 
 
-def test_the_shortest_remaining_time_runs_and_others_are_paused():
+def test_power_flow_runs_the_shortest_remaining_time_and_pauses_others():
     tasks = [Task(0, WORK, 100.0), Task(1, WORK, 30.0, 10.0), Task(2, WORK, 95.0, 20.0)]
     result = go(tasks, 1, PowerFlow(clocks=1, elastic=False))
     # At 40 s job 0 has 90 left, less than the 95 of job 2.
@@ -99,7 +99,7 @@ def test_the_shortest_remaining_time_runs_and_others_are_paused():
     assert {each.requested_mhz for each in result.record.segments} == {None}
 
 
-def test_a_gang_moves_only_the_jobs_in_its_way():
+def test_power_flow_moves_only_the_jobs_that_block_a_gang():
     # Four single jobs of 10, 50, 10 and 50 s; at 20 s GPUs 0 and 2 are free, and a gang of two arrives.
     singles = [Task(number, WORK, length) for number, length in enumerate((10.0, 50.0, 10.0, 50.0))]
     result = go([*singles, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
@@ -113,7 +113,7 @@ def test_a_gang_moves_only_the_jobs_in_its_way():
     ]  # fmt: skip
 
 
-def test_a_job_goes_to_a_type_whose_memory_holds_it():
+def test_power_flow_places_a_job_on_a_type_whose_memory_holds_it():
     small = toy_gpu("Small", memory_mib=1_000.0)
     cluster = Cluster((small, GPU))
     devices = [ToyDevice(small), ToyDevice(GPU)]
@@ -140,7 +140,7 @@ class SlowGpuPredictor:
         ((30.0, 20.0, 10.0), {(2, 0), (0, 1)}),
     ],
 )
-def test_jobs_are_assigned_shortest_first_to_the_type_of_the_earliest_completion(lengths, at_once):
+def test_power_flow_assigns_the_shortest_job_first_to_the_earliest_completion(lengths, at_once):
     tasks = [Task(number, WORK, length) for number, length in enumerate(lengths)]
     devices = [ToyDevice(GPU), ToyDevice(toy_gpu("Slow"), base_s=1.5)]
     cluster = Cluster(tuple(device.gpu for device in devices))
@@ -149,7 +149,7 @@ def test_jobs_are_assigned_shortest_first_to_the_type_of_the_earliest_completion
     assert {(task, where) for task, where, start_s, _ in stays(result) if start_s == 0} == at_once
 
 
-def test_a_job_goes_to_the_type_where_it_is_predicted_to_complete_first():
+def test_power_flow_places_a_job_on_the_type_of_its_earliest_predicted_completion():
     cluster = Cluster.parse("1xV100,1xA100")
     work = Workload("resnet50", 8)
     predicted = DevicePredictor()
@@ -161,7 +161,7 @@ def test_a_job_goes_to_the_type_where_it_is_predicted_to_complete_first():
 
 
 @pytest.mark.parametrize(("name", "record"), [("A100", "miso"), ("V100", "gavel"), ("V100-SXM2", "eaco")])
-def test_fitted_models_are_near_the_device(name, record):
+def test_fitted_step_models_are_near_the_device(name, record):
     card, predicted = gpu(name), DevicePredictor()
     models = StepModels(predicted, 5, 8, 0.4, 1.0)
     for workload in workloads(record, name):
@@ -189,6 +189,6 @@ def test_fitted_models_are_near_the_device(name, record):
         ("dt_s", -1.0),
     ],
 )
-def test_parameters_out_of_range_raise(name, value):
+def test_power_flow_refuses_parameters_out_of_range(name, value):
     with pytest.raises(InputError, match="Correct the parameter"):
         PowerFlow(**{name: value})

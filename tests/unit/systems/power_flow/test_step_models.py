@@ -18,7 +18,7 @@ def fitted(model):
     return fit_step(SPEEDS, time_s, model.energy_j(time_s, SPEEDS), float(model.time_s(2, SPEEDS[-1])))
 
 
-def test_time_and_energy_by_hand():
+def test_step_model_time_and_energy_by_hand():
     model = StepModel(1.0, 2.0, 4.0, 1.0, *ENERGY)
     assert model.time_s(2, 0.5) == pytest.approx(1.0 + 4.0 + 2.0)
     assert model.time_s([[1], [4]], [0.5, 1.0]).tolist() == [[5.0, 3.0], [8.0, 6.0]]

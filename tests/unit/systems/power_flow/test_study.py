@@ -34,7 +34,7 @@ def test_draw_tasks_returns_elastic_jobs_without_epochs():
     assert systems["SRTF, lower clocks", 0.8]().traits.frequency
 
 
-def test_every_variant_changes_one_thing_that_exists():
+def test_variants_change_one_existing_parameter_each():
     for trace, changed in study.VARIANTS.values():
         assert set(trace) <= set(study.StudySetting.__slots__)
         study.PowerFlow(**changed)

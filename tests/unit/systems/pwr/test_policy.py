@@ -97,7 +97,7 @@ def test_scores_of_power_are_whole_watts():
 @pytest.mark.parametrize(
     ("saved_w", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
 )
-def test_normalised_gives_whole_numbers_up_to_100(saved_w, expected):
+def test_normalised_scores_are_whole_numbers_up_to_100(saved_w, expected):
     assert normalised(np.array(saved_w)).tolist() == expected
 
 
@@ -108,7 +108,7 @@ def test_weighed_adds_both_scores_by_weight():
 @pytest.mark.parametrize(
     ("free", "lost"),
     [
-        # Half of the tasks want 300 milli, half a whole GPU.
+        # Half of the tasks request 300 milli, half a whole GPU.
         ((1000, 1000), 0.0),
         ((1000, 200), 0.5 * 200 + 0.5 * 200),
         ((700, 200), 0.5 * 200 + 0.5 * 900),

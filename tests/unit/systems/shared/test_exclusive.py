@@ -75,7 +75,7 @@ def test_fifo_takes_the_first_and_exclusive_the_fastest_free_gpus(policy, first,
     assert [gpu for index, gpu, *_ in starts if index == 1] == gang
 
 
-def test_tasks_start_only_on_gpus_that_they_fit():
+def test_exclusive_policies_start_tasks_only_on_gpus_that_they_fit():
     small = toy_gpu("Small", memory_mib=8_000.0)
     starts = run_policy("fifo", [task(0, 1.0, workload=BIG), task(1, 1.0)], gpus=(small, toy_gpu()))
     assert [(index, gpu) for index, gpu, *_ in starts] == [(0, 1), (1, 0)]
@@ -83,11 +83,11 @@ def test_tasks_start_only_on_gpus_that_they_fit():
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "exclusive", "fifo(backfill=yes)"])
 @pytest.mark.parametrize("too_large", [task(0, 1.0, gpus=4), task(0, 1.0, workload=Workload("bert_large", 100_000))])
-def test_a_task_that_the_cluster_can_never_hold_is_rejected(policy, too_large):
+def test_exclusive_policies_refuse_a_task_that_the_cluster_can_never_hold(policy, too_large):
     with pytest.raises(InputError, match=r"a task that .* can hold"):
         run_policy(policy, [too_large])
 
 
-def test_make_rejects_an_unknown_choice_of_gpus():
+def test_make_refuses_an_unknown_choice_of_gpus():
     with pytest.raises(InputError, match="first or fastest"):
         make("fifo(gpus=best)")

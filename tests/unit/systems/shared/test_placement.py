@@ -43,26 +43,26 @@ def go(policy, seed=0, tasks=TASKS):
     return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
 
 
-def test_random_morak_mu_serve_and_random_heshare_draw_alike():
+def test_random_placement_is_the_same_for_all_policies():
     names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
     found = [placed(go(make(name), seed=3)) for name in names]
     assert all(one == found[0] for one in found)
 
 
-def test_a_draw_stays_when_others_arrive():
+def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
     made = ready(RandomPlacement())
     first = made.place(TASKS[:5])
     assert {task: made.place(TASKS)[task] for task in first} == first
 
 
-def test_the_trade_off_placement_is_the_scheme_of_trade_off():
+def test_trade_off_placement_is_the_scheme_of_trade_off():
     trade_off, morak = HeShare(planner=CachedPlanner(QUICK)), make("morak(placement=trade-off)")
     morak.placement.planner = trade_off.planner
     assert placed(go(trade_off)) == placed(go(morak))
     assert morak.reused.predictor_calls > 0
 
 
-def test_stage_1_is_searched_once_for_all_and_charged_to_each():
+def test_heshare_placement_searches_once_and_charges_each_policy():
     moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
     for one in moraks:
         one.placement.planner = CachedPlanner(QUICK)
@@ -73,26 +73,26 @@ def test_stage_1_is_searched_once_for_all_and_charged_to_each():
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 
 
-def test_a_planner_of_another_kind_is_not_shared():
+def test_heshare_placement_does_not_share_a_planner_of_another_kind():
     plain, drawn, sure = (make(f"heshare:trade-off{end}") for end in ("", "/random-placement", "/true-predictor"))
     share_planners([plain, drawn, sure])
     assert len({id(one.planner) for one in (plain, drawn, sure)}) == 3
 
 
-def test_heshare_plans_anew_for_all_waiting_tasks():
+def test_heshare_placement_plans_all_waiting_tasks_again():
     made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
     assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
     assert set(made.place(TASKS[2:])) == set(range(2, 12))
 
 
-def test_groups_of_equal_load_along_the_sensitivity():
+def test_mu_serve_groups_have_equal_load_in_order_of_sensitivity():
     # All alike in sensitivity, so by id; the middle of the third lies at 4.5 of 10 seconds.
     cluster = Cluster((toy_gpu(),) * 2)
     tasks = [Task(index, Workload("resnet18", 4), 1.0 + index) for index in range(4)]
     assert ready(SensitivityPlacement(), cluster, predictor=ToyPredictor()).place(tasks) == {0: 0, 1: 0, 2: 0, 3: 1}
 
 
-def test_a_group_is_contiguous_in_sensitivity_and_stays_on_the_drawn_type():
+def test_mu_serve_group_is_contiguous_in_sensitivity_and_stays_on_its_gpu_type():
     made = ready(SensitivityPlacement(), Cluster.parse("4xT4,2xA100"))
     drawn = ready(RandomPlacement(), Cluster.parse("4xT4,2xA100")).place(TASKS)
     where = made.place(TASKS)
@@ -115,7 +115,7 @@ def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
     assert len(Counter(round(value, 3) for value in found.values())) > 3
 
 
-def test_the_least_clock_meets_the_limit_and_the_one_below_does_not():
+def test_least_clock_meets_the_limit_and_the_one_below_does_not():
     beliefs, a100 = TaskPredictions(DevicePredictor(), 1.5), gpu("A100")
     for model in MODELS:
         workload = Workload(model, 8)
@@ -125,12 +125,12 @@ def test_the_least_clock_meets_the_limit_and_the_one_below_does_not():
         assert at == 0 or curve[at - 1] > limit_s
 
 
-def test_make_placement_raises_with_the_names():
+def test_make_placement_refuses_an_unknown_name_and_lists_the_names():
     with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
         make_placement("best")
 
 
-def test_earliest_sends_each_task_where_it_is_done_first():
+def test_earliest_placement_takes_the_gpu_of_the_earliest_completion():
     # One second an iteration on either card: 5 s and 3 s go apart, 4 s behind the 3 s, and 1 s behind the 5 s.
     made = ready(make_placement("earliest"), Cluster((toy_gpu(), toy_gpu())), predictor=ToyPredictor())
     tasks = [Task(index, Workload("resnet18", 4), work) for index, work in enumerate((5.0, 3.0, 4.0, 1.0))]
@@ -139,13 +139,13 @@ def test_earliest_sends_each_task_where_it_is_done_first():
     assert made.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
 
 
-def test_earliest_raises_if_a_task_fits_no_gpu():
+def test_earliest_placement_raises_if_a_task_fits_no_gpu():
     made = ready(make_placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
     with pytest.raises(InputError):
         made.place([Task(0, Workload("bert_large", 4), 1.0)])
 
 
-def test_a_front_and_a_placement_search_once_and_both_are_charged(monkeypatch):
+def test_placement_and_front_search_once_and_both_are_charged(monkeypatch):
     searched = []
     search = cached_planner.search
     monkeypatch.setattr(cached_planner, "search", lambda *args: searched.append(1) or search(*args))

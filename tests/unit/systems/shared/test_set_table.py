@@ -29,19 +29,19 @@ def predictor():
     return load_predictor()
 
 
-def test_is_outside_profiles():
+def test_is_outside_profiles_of_training_and_time_slices():
     assert not is_outside_profiles((CNN,))
     assert not is_outside_profiles(())
     assert is_outside_profiles((CNN, Resident(ALEXNET)))
     assert is_outside_profiles(sliced(CNN.workload))
 
 
-def test_a_workload_alone_is_predicted_by_its_record(predictor):
+def test_solo_predicts_a_training_workload_by_its_record(predictor):
     answer = predictor.solo([ALEXNET, VGG], V100)
     assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
 
 
-def test_sets_are_predicted_with_an_error_that_the_set_determines(predictor):
+def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
     pair = sliced(ALEXNET, VGG)
     true = co_run(V100, pair)
     predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
@@ -53,7 +53,7 @@ def test_sets_are_predicted_with_an_error_that_the_set_determines(predictor):
     assert SetTable(0.0, 0.0).predict_set(V100, pair, None)[:2] == ([task.time_s for task in true.tasks], true.power_w)
 
 
-def test_errors_have_the_stated_spread():
+def test_predict_set_errors_have_the_stated_spread():
     table = SetTable()
     pairs = [sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
@@ -65,12 +65,12 @@ def test_errors_have_the_stated_spread():
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_gpu_without_profiles_still_trains(predictor):
+def test_solo_predicts_training_on_a_gpu_without_profiles(predictor):
     answer = predictor.solo([ALEXNET], gpu("V100-SXM2"))
     assert answer.time_s[0, 0] == pytest.approx(training.step(ALEXNET).step_s)
 
 
-def test_sets_of_both_kinds_in_one_question(predictor):
+def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
     asked = [(CNN, CNN), sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
     calls = predictor.calls
     together = predictor.co_run(asked, V100, [None] * 4)

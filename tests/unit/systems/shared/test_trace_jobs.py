@@ -61,7 +61,7 @@ def drawn(some, **options):
     return tasks_of_trace(some, rng=np.random.default_rng(0), **options)
 
 
-def test_a_task_takes_as_long_alone_as_its_job_did():
+def test_tasks_of_trace_take_as_long_alone_as_their_jobs():
     durations_s = (3.0, 60.0, 7_000.0, 172_800.0)
     tasks = drawn(trace(*[(index, d, 1 + index) for index, d in enumerate(durations_s)]), training_pool=POOL)
     assert [(task.arrival_s, task.gpus) for task in tasks] == [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -69,7 +69,7 @@ def test_a_task_takes_as_long_alone_as_its_job_did():
         assert task.iterations * training.step(task.workload).step_s == pytest.approx(duration_s)
 
 
-def test_a_job_gets_a_workload_of_which_it_completes_an_epoch():
+def test_tasks_of_trace_have_workloads_of_which_they_complete_an_epoch():
     jobs = trace(*[(0, duration_s, 1) for duration_s in (1.0, 30.0, 100.0, 5_000.0) for _ in range(40)])
     tasks = drawn(jobs, training_pool=POOL)
 
@@ -84,7 +84,7 @@ def test_a_job_gets_a_workload_of_which_it_completes_an_epoch():
     assert len({task.workload for task in tasks[-40:]}) > 10
 
 
-def test_some_jobs_on_one_gpu_can_be_inference():
+def test_tasks_of_trace_can_make_some_jobs_inference():
     jobs = trace(*[(0, 100.0, 1 + index % 2) for index in range(200)])
     tasks = drawn(jobs, training_pool=POOL, inference_pool=TABLE_IV, inference=0.5)
     serving = [task for task in tasks if task.workload.phase == "inference"]

@@ -13,7 +13,7 @@ from heshare.world.workload import Resident, Workload
 
 
 @pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_every_step_is_whole_and_fits_its_gpu(workload):
+def test_every_training_step_is_complete_and_fits_its_gpu(workload):
     one = training.step(workload)
     assert one.workload == workload
     assert 0 < one.busy <= 1
@@ -34,14 +34,14 @@ def test_workloads_of_each_record():
     assert training.workloads("miso", gpu="V100") == ()
 
 
-def test_an_unknown_batch_size_raises_with_the_recorded_ones():
+def test_step_refuses_an_unknown_batch_size_and_names_the_recorded_ones():
     with pytest.raises(InputError, match=r"\[64, 128, 256, 512\]"):
         memory_mib(Workload("miso_resnet", 7, phase="training"))
     with pytest.raises(InputError, match="eaco_alexnet, eaco_resnet18"):
         resident("resnet50-train:32")
 
 
-def test_steps_give_the_published_hours_and_epochs():
+def test_training_steps_give_the_published_hours_and_epochs():
     one = training.workloads("eaco")[2]
     steps = 90 * 1_281_167 / (8 * one.batch_size)
     assert training.step(one).step_s * steps / 3600 == pytest.approx(36.01, rel=1e-3)
@@ -66,7 +66,7 @@ def test_scaling_efficiency_falls_but_never_below_one_gpu_in_all(workload):
     assert training.scaling_efficiency(workload, 8) * 8 > 1
 
 
-def test_measured_slowdowns_are_those_of_the_published_hours():
+def test_measured_slowdown_is_that_of_the_published_hours():
     slowdowns = [100 * (training.measured_slowdown(one) - 1) for one in training.measured_sets()]
     assert [round(each, 1) for each in slowdowns] == [3.5, 3.0, 3.9, 8.4, 8.3, 24.5]
 
@@ -76,7 +76,7 @@ def test_measured_energy_is_power_times_time():
         assert one.energy_kwh == pytest.approx(one.node_w * one.runtime_h / 1e3, rel=0.1)
 
 
-def test_smaller_instances_are_slower_within_the_noise_of_the_record():
+def test_mig_step_times_fall_with_the_size_of_the_instance():
     known = training.mig_step_times_s()
     assert len(known) == 145
     for workload in training.workloads("miso"):
@@ -86,13 +86,13 @@ def test_smaller_instances_are_slower_within_the_noise_of_the_record():
 
 
 @pytest.mark.parametrize("way", ["time-slice", "mig-1g", "mig-7g", "priority-3"])
-def test_a_way_of_sharing_is_written_and_read(way):
+def test_way_of_sharing_is_written_and_read_back(way):
     one = Resident(training.workloads("eaco")[0], sharing=way)
     assert str(one) == f"eaco_alexnet-train:32@{way}"
     assert resident(str(one)) == one
 
 
 @pytest.mark.parametrize("text", ["resnet50:8@mig-5g", "resnet50:8@time", "resnet50:8@50-mig", "resnet50:8@mig-3g@50"])
-def test_a_way_of_sharing_that_is_none(text):
+def test_unknown_way_of_sharing_is_refused(text):
     with pytest.raises(InputError):
         resident(text)

@@ -1,4 +1,4 @@
-"""Training, time slices and MIG on the emulated device: the forms by hand, and what it refuses."""
+"""Training, time slices and MIG on the emulated device: formulas by hand, and refused requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def share(way, *workloads):
 
 
 @pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_a_step_alone_takes_the_recorded_time(workload):
+def test_co_run_of_a_training_step_alone_takes_the_recorded_time(workload):
     step = training.step(workload)
     found = co_run(gpu(step.gpu), [Resident(workload)])
     assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
@@ -36,14 +36,14 @@ def test_a_step_alone_takes_the_recorded_time(workload):
 
 
 @pytest.mark.parametrize("workload", training.workloads(), ids=str)
-def test_a_step_alone_draws_the_recorded_power_or_all_that_its_busy_share_can(workload):
+def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
     step = training.step(workload)
     card = gpu(step.gpu)
     drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
     assert drawn_w == pytest.approx(min(step.dynamic_w, step.busy * default().power[card.name].dynamic_w))
 
 
-def test_the_host_does_not_slow_down_with_the_clock_and_the_gpu_part_does():
+def test_co_run_slows_the_gpu_part_of_a_step_with_the_clock_and_not_the_host_part():
     slow = SXM2.clocks_mhz[len(SXM2.clocks_mhz) // 3]
     light, heavy = (
         co_run(SXM2, [Resident(one)], slow).tasks[0].time_s / training.step(one).step_s for one in (ALEXNET, VGG)
@@ -52,13 +52,13 @@ def test_the_host_does_not_slow_down_with_the_clock_and_the_gpu_part_does():
     assert heavy > 1.15
 
 
-def test_other_gpus_are_slower_or_faster_as_the_like_network_is():
+def test_co_run_scales_a_training_step_to_other_gpus():
     vgg_s = {card.name: co_run(card, [Resident(VGG)], None).tasks[0].time_s for card in (T4, V100, A100)}
     assert vgg_s["T4"] > vgg_s["V100"] >= vgg_s["A100"]
 
 
 @pytest.mark.parametrize("measured", training.measured_sets(), ids=str)
-def test_eacos_sets(measured):
+def test_co_run_in_time_slices_agrees_with_the_measured_sets_of_eaco(measured):
     """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
     found = co_run(SXM2, share("time-slice", *measured.workloads))
     slower = [
@@ -70,24 +70,24 @@ def test_eacos_sets(measured):
     assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
 
 
-def test_time_slices_by_hand():
+def test_co_run_in_time_slices_by_hand():
     found = co_run(SXM2, share("time-slice", VGG, VGG, VGG))
     # Three times 48 % of the time: the GPU is full, and switching costs 8.3 %.
     assert found.tasks[0].time_s == pytest.approx(training.step(VGG).step_s * 3 * 0.4801 * 1.083, rel=1e-4)
     assert [switching_cost(count) for count in (0, 1, 2, 3, 4, 6)] == pytest.approx([0, 0, 0.035, 0.083, 0.245, 0.569])
 
 
-def test_inference_in_time_slices_is_slower_by_the_switching():
+def test_co_run_of_inference_in_time_slices_is_slower_by_the_switching():
     alone = co_run(V100, [Resident(CNN)])
     both = co_run(V100, share("time-slice", CNN, CNN))
     assert both.tasks[0].time_s >= 1.035 * alone.tasks[0].time_s
-    # Switching is time in which nobody works.
+    # No task runs during a switch.
     assert both.power_w - 25 == pytest.approx((alone.power_w - 25) / 1.035, rel=0.01)
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("workload", MISO[::3], ids=str)
-def test_mig_instances_are_as_slow_as_measured(workload, slices):
+def test_co_run_in_mig_instances_agrees_with_the_measured_times(workload, slices):
     known = training.mig_step_times_s()
     found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
     if (workload, slices) in known:
@@ -96,14 +96,14 @@ def test_mig_instances_are_as_slow_as_measured(workload, slices):
         assert found > training.step(workload).step_s
 
 
-def test_instances_do_not_slow_one_another_down():
+def test_co_run_of_mig_instances_has_no_contention():
     alone = co_run(A100, share("mig-3g", MISO[3]))
     beside = co_run(A100, [*share("mig-3g", MISO[3]), *share("mig-4g", MISO[15])])
     assert beside.tasks[0].time_s == alone.tasks[0].time_s
     assert alone.power_w < beside.power_w
 
 
-def test_partitions_are_those_of_the_a100():
+def test_placeable_has_the_partitions_of_the_a100():
     sets = mig.placeable()
     full = {one for one in sets if not any(tuple(sorted((*one, more), reverse=True)) in sets for more in mig.SLICES)}
     assert full == {
@@ -121,10 +121,10 @@ class TestStarting:
     def device(self):
         return EmulatedDevice(A100)
 
-    def test_is_a_device_that_shares(self, device):
+    def test_emulated_device_implements_the_protocol_of_sharing(self, device):
         assert isinstance(device, SharesGpu)
 
-    def test_one_way_of_sharing_at_a_time(self, device):
+    def test_start_refuses_a_second_way_of_sharing(self, device):
         device.start_as(0, Resident(CNN, 100, "time-slice"))
         for other in ("mps", "mig-1g"):
             with pytest.raises(DeviceError, match="one way of sharing"):
@@ -137,24 +137,24 @@ class TestStarting:
         device.start(2, CNN, 50)
         assert set(device.read().residents) == {2}
 
-    def test_completion_frees_the_way_of_sharing(self, device):
+    def test_completion_allows_another_way_of_sharing(self, device):
         device.start_as(0, Resident(CNN, 100, "mig-7g"), 10.0)
         assert device.advance(1.0) == [0]
         device.start(1, CNN, 50)
 
-    def test_only_instances_that_fit(self, device):
+    def test_start_refuses_mig_instances_that_do_not_fit(self, device):
         device.start_as(0, Resident(CNN, 100, "mig-4g"))
         with pytest.raises(DeviceError, match="fit together"):
             device.start_as(1, Resident(CNN, 100, "mig-4g"))
         device.start_as(1, Resident(CNN, 100, "mig-3g"))
 
-    def test_only_gpus_with_mig(self):
+    def test_start_refuses_mig_on_a_gpu_without_it(self):
         with pytest.raises(DeviceError, match="a GPU with MIG"):
             EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
         with pytest.raises(InputError, match="a GPU with MIG"):
             co_run(V100, share("mig-1g", CNN))
 
-    def test_an_instance_has_its_share_of_memory(self, device):
+    def test_start_refuses_a_task_larger_than_the_memory_of_its_instance(self, device):
         large = Workload("miso_cyclegan", 4, phase="training")
         with pytest.raises(DeviceError, match="17869 MiB, 10156 are free"):
             device.start_as(0, Resident(large, 100, "mig-1g"))
@@ -168,7 +168,7 @@ class TestHolding:
         device.start(0, RESNET50, 100, 100.0)
         return device
 
-    def test_a_held_task_waits_and_draws_its_own_power(self, device):
+    def test_held_task_makes_no_progress_and_draws_its_own_power(self, device):
         own_s, power_w = device.read().residents[0].time_s, device.read().power_w
         device.hold(0, 1.0)
         assert device.read().residents[0].time_s == 1.0
@@ -181,18 +181,18 @@ class TestHolding:
         device.hold(0, own_s / 2)
         assert device.read().residents[0].time_s == own_s
 
-    def test_a_hold_outlives_a_change_of_company(self, device):
+    def test_hold_continues_when_other_tasks_start_or_end(self, device):
         device.hold(0, 0.3)
         device.start(1, ALEXNET, 100, 10.0)
         assert device.read().residents[0].time_s == pytest.approx(max(0.3, device.read().residents[0].time_s))
         assert device.read().residents[1].time_s != 0.3
 
-    def test_nobody_to_hold(self, device):
+    def test_hold_refuses_a_task_that_is_not_on_the_gpu(self, device):
         with pytest.raises(DeviceError, match="no task 7"):
             device.hold(7, 1.0)
 
 
-def test_an_empty_gpu_sleeps_if_asked_to():
+def test_emulated_device_with_sleep_w_sleeps_while_empty():
     awake, asleep = EmulatedDevice(V100), EmulatedDevice(V100, sleep_w=9.0)
     for device in (awake, asleep):
         device.advance(10.0)
