@@ -41,7 +41,7 @@ class MpsSession:
     def __init__(self, gpu_uuid: str, *, required: bool = False, timeout_s: float = 10.0) -> None:
         self.gpu_uuid = gpu_uuid
         self.sharing = TIME_SLICE
-        self.reason = "no MPS session was asked for"
+        self.reason = "no MPS session was requested"
         self._required, self._timeout_s = required, timeout_s
         self._folder: Path | None = None
         self._off: Callable[[], None] = lambda: None

@@ -1,6 +1,6 @@
 """The first GPU of this machine, by `pytest -m gpu`: the contract with PyTorch workers, figures, `heshare doctor`.
 
-With HESHARE_GPU_CLOCKS=1 and CAP_SYS_ADMIN, clocks are locked and given back as well; otherwise they are left alone.
+With HESHARE_GPU_CLOCKS=1 and CAP_SYS_ADMIN, clocks are locked and unlocked as well; otherwise they are not changed.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def execute(
     Raises:
         InputError: a bad file, policy or GPU; nothing has been started.
         DeviceError: another run has a GPU, or it cannot be used; a disk stays full.
-        Interrupted: a signal ended the run; everything is given back, and `resume` continues it.
+        Interrupted: a signal ended the run; the GPUs are released, and `resume` continues it.
     """
     specs = read_jobs(file)
     make(policy)

@@ -26,7 +26,7 @@ from heshare.world.cluster import Cluster
 class FaultTolerantPolicy:
     """A policy on GPUs that can fail; as long as nothing fails it decides exactly as the policy that it wraps.
 
-    That policy sees no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
+    That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
     fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost, the policy is reset to
     the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are hidden and
     remain unfinished.

@@ -34,7 +34,7 @@ class GpuLock(FileLock):
             super().__init__(path, mode=0o666, flags=os.O_NOFOLLOW)
         except OSError as error:
             raise DeviceError(
-                f"GPU {uuid}: its lock {path} cannot be opened ({error.strerror}). Run as the user who made it, "
+                f"GPU {uuid}: its lock {path} cannot be opened ({error.strerror}). Run as its owner,  "
                 "or set HESHARE_LOCKS to a folder that all runs on this machine share."
             ) from error
         start_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The GPUs of a run as a context manager: taken at its begin, given back at its end, whatever ends it."""
+"""The GPUs of a run as a context manager: taken at its begin, released at its end, whatever ends it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -66,7 +66,7 @@ class GpuSet:
         self._exits.__exit__(kind, error, trace)
 
     def _open(self, exits: ExitStack) -> None:
-        """Take the GPUs, fill `devices` and `counters_j`; give back what `exits` has if that fails."""
+        """Take the GPUs, fill `devices` and `counters_j`; release what `exits` has if that fails."""
         raise NotImplementedError
 
     def _lost_device(self, uuid: str, reason: str, exits: ExitStack) -> RemoteDevice:

@@ -97,7 +97,7 @@ def _job_spec(node: YamlNode) -> JobSpec:
     amounts = [field for field in ("iterations", "expected_time_s") if field in fields]
     if len(amounts) != 1:
         found = " and ".join(amounts) or f"no amount of work for {name!r}"
-        action = "Say how much there is to do: `iterations` of the workload, or seconds alone on an A100."
+        action = "Give the amount of work: `iterations` of the workload, or seconds alone on an A100."
         node.refuse(found, "iterations or expected_time_s", action)
 
     def optional(field: str, read: Callable[[YamlNode], Any], default: Any) -> Any:
@@ -143,7 +143,7 @@ def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[
                 fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
         return (), _workload(fields["workload"], precision)
     if "like" not in fields:
-        action = "Say what it resembles, such as `like: resnet50:8`, or its load, such as `like: medium`: without that "
+        action = "Name a similar workload, such as `like: resnet50:8`, or its load, such as `like: medium`: without it "
         node.refuse("a command without `like`", "what to plan it as", action + "no time and no power can be predicted.")
     arguments = tuple(argument.text("an argument") for argument in fields["command"].items())
     if not arguments[0].strip():
@@ -154,7 +154,7 @@ def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[
 def _workload(node: YamlNode, precision: str, *, loads: bool = False) -> Workload:
     text = node.text("a workload such as resnet50:8")
     if loads and text in LOADS:
-        # The model of median work stands for its class.
+        # The model of median work represents its class.
         ranked = sorted(
             (model for model in models().values() if model.load == text), key=lambda model: (model.gflops, model.name)
         )

@@ -1,4 +1,4 @@
-"""The GPUs of a run on this machine, taken and given back: locks, watchdog and note before MPS and clocks."""
+"""The GPUs of a run on this machine, taken and released: locks, watchdog and note before MPS and clocks."""
 
 import os
 from collections.abc import Callable
@@ -64,8 +64,8 @@ class LocalGpus(GpuSet):
     launcher: LauncherFactory | None = None
 
     def _open(self, exits: ExitStack) -> None:
-        # The order is what makes a kill at any moment safe: locked before anything else, watched and noted before
-        # anything is changed; given back in the opposite order, so that the locks are the last to go.
+        # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
+        # anything is changed; and released in the opposite order, the locks last.
         locks = []
         for uuid in self.uuids:
             locks.append(GpuLock(uuid))

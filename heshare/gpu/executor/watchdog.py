@@ -166,7 +166,7 @@ def clean_up(note: RunNote) -> CleanupReport:
     from heshare.gpu.nvml import clock_lock
 
     if alive(note.pid, note.started):
-        raise DeviceError(f"The run of process {note.pid} ({note.folder}) goes on. End it first.")
+        raise DeviceError(f"The run of process {note.pid} ({note.folder}) still runs. End it first.")
     ended = end_marked(note.token)
     mps.sweep()
     restored = clock_lock.restore(of_pid=note.pid)

@@ -98,7 +98,7 @@ def fault(device: str, call: str, code: int) -> NvmlError:
         call: the NVML function.
         code: its return code; one that the table does not have is a plain `NvmlError`.
     """
-    kind, found, action = TABLE.get(code, (NvmlError, "a return code that this release does not know", _OURS))
+    kind, found, action = TABLE.get(code, (NvmlError, "a return code unknown to this release", _OURS))
     return kind(f"{device}: {call} failed: {found} (NVML code {code}). {action}")
 
 

@@ -41,7 +41,7 @@ def match(
         tdp_w: its power limit, W, where the driver reports it.
 
     Raises:
-        InputError: an unknown card, or a variant that the catalogue does not describe; the message says what to add.
+        InputError: an unknown card, or a variant that the catalogue does not describe; the message names what to add.
     """
     words = set(re.findall(r"[A-Z0-9]+", name.upper()))
     fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
@@ -174,7 +174,7 @@ def follows(found: dict[str, Any]) -> list[str]:
     if found["locked"]:
         lines.append("A run that was killed left clocks locked: run `heshare restore`.")
     if not found["gpus"]:
-        reason = "NVML sees no GPU." if found["nvml"] == "present" else found["nvml"]
+        reason = "NVML finds no GPU." if found["nvml"] == "present" else found["nvml"]
         return [*lines, f"No GPU can be measured on this machine: {reason}"]
     lacking = [name for name, there in found["libraries"].items() if not there]
     if lacking:
@@ -204,5 +204,5 @@ def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     if not gpu["gpm"]:
         lines.append("it has no GPM metrics: SM and DRAM utilisation are left empty in its profile.")
     if gpu["persistence"] is False:
-        lines.append("its persistence mode is off: the driver may unload between runs and forget settings.")
+        lines.append("its persistence mode is off: the driver may unload between runs and reset settings.")
     return lines

@@ -97,7 +97,7 @@ class Tracer:
         return str(json.loads(line)["failure"])
 
     def _read_line(self, tracer: SpawnedWorker) -> bytes | None:
-        """Return an answer; nothing when the process has ended; None when it took too long, and was killed."""
+        """Return a reply; nothing when the process has ended; None when it took too long, and was killed."""
         until_s = monotonic() + self._timeout_s
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([tracer.pipe], [], [], max(0.0, until_s - monotonic()))

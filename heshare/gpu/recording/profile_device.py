@@ -1,4 +1,4 @@
-"""Recording of a GPU's profile: all samples or a time budget's worth, with a journal, kernel traces and a manifest."""
+"""Recording of a GPU's profile: all samples or those of a time budget, with a journal, kernel traces and a manifest."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -175,7 +175,7 @@ def recording_items(
 ) -> Iterator[RecordingItem]:
     """Yield the items of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
 
-    Only the device's description is used; `repeats` is the protocol's, and `kernels` says whether kernels are traced.
+    Only the device's description is used; `repeats` is the protocol's, and `kernels` is whether kernels are traced.
     """
     workloads = design.traced_workloads(device.gpu) if kernels else []
     if budget_s is not None:

@@ -152,7 +152,7 @@ class DaskHostClient:
         self._dask.subscribe_topic(self._topic, lambda event: host.devices[event[1]].wake())
 
     def _lost_error(self, reason: object) -> HostLostError:
-        """Give up the host and return the error; Dask drops the actor there, and its host process cleans up."""
+        """Drop the host and return the error; Dask drops the actor there, and its host process cleans up."""
         self.lost = True
         if self._dask.status != "running":
             reason = "the Dask scheduler has gone"

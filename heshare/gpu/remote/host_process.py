@@ -117,7 +117,7 @@ def run_host(connection: Connection, notices: int) -> int:
         with contextlib.suppress(ConnectionError):
             connection.send(str(error))
         return 2
-    # Only now, with everything given back, is the end confirmed.
+    # The end is confirmed only after everything has been released.
     connection.send(None)
     return 0
 

@@ -56,7 +56,7 @@ class Inference:
         self._cuda = device == "cuda"
         if self._cuda and not torch.cuda.is_available():
             raise DeviceError(
-                f"PyTorch {torch.__version__} sees no CUDA device for {model}:{batch_size}. Check the driver and "
+                f"PyTorch {torch.__version__} finds no CUDA device for {model}:{batch_size}. Check the driver and "
                 "CUDA_VISIBLE_DEVICES, or install a build of PyTorch that fits the driver."
             )
         # Cores belong to all workers; on a GPU one thread launches the kernels.

@@ -64,7 +64,7 @@ def keep_last(path: Path) -> None:
 
 
 def main(arguments: Sequence[str], run: Callable[..., None] = trace, prepare: Callable[[], None] = preload) -> None:
-    """Answer each request with `{"failure": ""}` or what went wrong.
+    """Reply to each request with `{"failure": ""}` or what went wrong.
 
     Args:
         arguments: the command line.
@@ -72,17 +72,17 @@ def main(arguments: Sequence[str], run: Callable[..., None] = trace, prepare: Ca
         prepare: called before the first request.
     """
     parser = argparse.ArgumentParser(prog="heshare.gpu.worker_program.kernel_profiler", description="Kernel traces.")
-    parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the answers")
+    parser.add_argument("--report-fd", type=int, required=True, help="file descriptor for the replies")
     prepare()
-    with os.fdopen(parser.parse_args(arguments).report_fd, "w", encoding="utf-8") as answers:
+    with os.fdopen(parser.parse_args(arguments).report_fd, "w", encoding="utf-8") as replies:
         for line in sys.stdin:
             request, failure = json.loads(line), ""
             try:
                 run(**{**request, "out": Path(request["out"])})
             except (HeShareError, RuntimeError, OSError) as error:
                 failure = " ".join(f"{error}".split()) or type(error).__name__
-            answers.write(json.dumps({"failure": failure}) + "\n")
-            answers.flush()
+            replies.write(json.dumps({"failure": failure}) + "\n")
+            replies.flush()
 
 
 if __name__ == "__main__":

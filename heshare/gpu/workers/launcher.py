@@ -1,6 +1,6 @@
 """The interface between a live device and what starts processes: a `Launcher` starts a `Worker` for each task.
 
-The device knows clocks, power and counters; the launcher runs models. The package's own launcher starts PyTorch
+The device handles clocks, power and counters; the launcher runs models. The package's own launcher starts PyTorch
 (`heshare.gpu.workers.worker_pool`); that of the tests starts processes that only count.
 """
 

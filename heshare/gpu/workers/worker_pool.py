@@ -101,7 +101,7 @@ class ProcessLauncher(Launcher):
         return worker
 
     def stand_by(self) -> None:
-        """Have as many processes on stand-by as `spares` says, so that they import while something else is measured.
+        """Have as many processes on stand-by as `spares` sets, so that they import while something else is measured.
 
         Raises:
             DeviceError: a process does not start.
@@ -150,7 +150,7 @@ class ProcessLauncher(Launcher):
         return spawned
 
     def _waiting(self, share: Mapping[str, str]) -> Iterator[SpawnedWorker]:
-        """Yield, and give up, the warm process of a share that was used last, then the ones on stand-by."""
+        """Yield the warm process of a share that was used last, then those on stand-by; each leaves the pool."""
         warm = [entry for entry in self._kept if entry[0] == share][-1:]
         for entry in warm:
             self._kept.remove(entry)

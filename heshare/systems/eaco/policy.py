@@ -150,7 +150,7 @@ class Eaco:
             yield Pause(number)
         failed: set[tuple[object, ...]] = set()
         for task, left in sorted(queue, key=lambda item: (item[0].priority, item[0].arrival_s, item[0].id)):
-            # A job for which no set was found at this moment stands for all jobs like it.
+            # If no set was found for a job at this moment, none is searched for jobs like it.
             alike = task.workload, task.gpus, task.deadline_s, task.id in self._undone and task.id
             found = None if alike in failed else self._find(task, left, bookings)
             if found is not None:
@@ -175,7 +175,7 @@ class Eaco:
     def candidates(self, task: Task, bookings: GpuBookings) -> list[tuple[int, ...]]:
         """Return the sets of GPUs that a task may join, the highest utilisation first (FindCandidates, Algorithm 2).
 
-        Of the empty sets of one type, one stands for all: that in the node with the fewest empty GPUs, so that whole
+        Of the empty sets of one type, one represents all: that in the node with the fewest empty GPUs, so that whole
         nodes stay empty and may sleep (assumed).
         """
         trials = {gpu for trial in self._trials.values() for gpu in trial.gpus}

@@ -2,7 +2,7 @@
 
 The trace, cluster and load of PowerFlow's evaluation are not in the record. Here the trace meets the published figures
 of Helios Venus, and every job may run on 1, 2, 4 or 8 GPUs. Energy is that of GPUs while they run something, which is
-what PowerFlow's budget limits; the account with idle GPUs stands beside it.
+what PowerFlow's budget limits; the energy with idle GPUs is given too.
 
 `run_systems` runs the systems, `at_equal_energy` compares them, `sensitivity` changes one thing at a time, and
 `model_errors` compares the fitted models with the device.

@@ -94,7 +94,7 @@ class Pwr:
         self._last_seen = max((task.id for task in new), default=self._last_seen)
 
     def _choose(self, workload: Workload, free: IntArray, able: BoolArray) -> int | None:
-        """Return the GPU with the highest score, ties drawn by lot as Kubernetes does; None if there is no room."""
+        """Return the GPU with the highest score, ties drawn at random as Kubernetes does; None if there is no room."""
         at, found = [], []
         for kind in self._cluster.kinds:
             own = np.flatnonzero([gpu == kind for gpu in self._cluster.gpus])

@@ -63,7 +63,7 @@ def test_clean_up_ends_processes_of_killed_runs_only(tmp_path):
     dog.dismiss()
     assert left.poll() is None
     assert watchdog.run_notes() == [note.path]
-    with pytest.raises(DeviceError, match=f"process {os.getpid()} .* goes on"):
+    with pytest.raises(DeviceError, match=f"process {os.getpid()} .* still runs"):
         watchdog.clean_up(note)
     gone = watchdog.RunNote(note.token, note.pid, note.started - 1, note.folder)
     gone.write()

@@ -113,7 +113,7 @@ def test_eaco_tries_an_allocation_for_an_epoch_of_every_job():
         ({"jobs_max": 2}, 1),
     ],
 )
-def test_eaco_keeps_the_thresholds_of_utilisation_and_memory(changed, where):
+def test_eaco_keeps_its_limits_of_utilisation_memory_and_jobs(changed, where):
     tasks = [job(0, ALEXNET, 20), job(1, RESNET50, 20), job(2, RESNET18, 1, 20_000.0)]
     assert stays(go(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
 
