@@ -25,7 +25,7 @@ Example: four tasks of 8, 5, 4 and 3 s for two blocks of one GPU each: 8 + 3 s a
 [0, 1, 1, 0]
 
 Sources: the paper, Section III-B and III-C. Lists of longest tasks: Graham 1969, doi:10.1137/0117039. Sources of the
-parts stand in their modules.
+parts are in their modules.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def optimise(
     ready_s: FloatArray | None = None,
     seeds: Sequence[IntArray] = (),
 ) -> Front:
-    """Plan a task set with the improved scheduler.
+    """Return the front of a task set, planned with the improved scheduler.
 
     Args:
         tasks: the task set; all tasks are taken to be there from the start, whatever their arrival.

@@ -288,7 +288,7 @@ def descend(
     passes: int,
     weight: float,
 ) -> float:
-    """Relocate and swap tasks until no move saves anything: a local optimum. Return what it costs.
+    """Relocate and swap tasks until no move lowers the cost (a local optimum); return its cost.
 
     Args:
         table: the options of batches.
@@ -402,7 +402,7 @@ def _swap_tasks(
     history: _History,
     weight: float,
 ) -> int:
-    """Swap tasks of two GPUs wherever that saves; return the number of swaps.
+    """Swap tasks of two GPUs wherever that lowers the cost; return the number of swaps.
 
     The arguments are those of `_relocate_tasks`, whose targets were all GPUs. For each task, `SWAP_CANDIDATES` swaps
     are evaluated, those with the best estimates. The estimate adds what the two relocations would save alone.
@@ -435,7 +435,7 @@ def _swap_tasks(
 
 @allocation_free
 def _swap_if_better(table: OptionTable, queues: Assignment, task: int, other: int, weight: float) -> bool:
-    """Swap two tasks of different GPUs if that saves; return whether it did."""
+    """Swap two tasks of different GPUs if that lowers the cost; return whether it did."""
     source, target = queues.gpu_of[task], queues.gpu_of[other]
     before = queue_cost(queues, source) + queue_cost(queues, target)
     after = evaluate_change(table, queues, source, task, other, weight)

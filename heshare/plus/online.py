@@ -136,7 +136,7 @@ class OnlinePlanner(ABC):
 
     @abstractmethod
     def front(self, tasks: Sequence[Task], ready_s: FloatArray, seeds: Sequence[IntArray]) -> Front:
-        """Plan tasks on GPUs that begin at `ready_s`, s from now, shape (k,); `seeds` are schemes to begin with."""
+        """Return a front of tasks on GPUs that are ready at `ready_s`, s from now, shape (k,); `seeds` are first schemes."""
 
     @abstractmethod
     def seed_plans(self, front: Front) -> tuple[Plan, ...]:
@@ -165,7 +165,7 @@ class OnlinePlanner(ABC):
     def _plan(
         self, now_s: float, view: View, waiting: Mapping[int, Task], started: Mapping[int, Batch]
     ) -> Iterator[Action]:
-        """Begin a planning now, or as soon as the last one is long enough ago."""
+        """Begin a planning now, or once enough time has passed since the last one."""
         if now_s < self._next_planning_s - _SOON_S:
             if not self._wait_requested:
                 self._wait_requested = True

@@ -158,7 +158,7 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
     profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
-        f"{origin(counts)}; the paper's value and ours with 95 % intervals (of what, says the note of each row of "
+        f"{origin(counts)}; the paper's value and ours with 95 % intervals (explained in the note of each row of "
         "claims.md). An ordering's value is the share of its parts that hold. Poor predictors (MLP, LR, DT, SVR) are "
         f"reproduced if ours are as poor. Notebook profile: {profiles}."
     )

@@ -78,10 +78,10 @@ def _of(candidates: Sequence[int], intervals: Sequence[Interval], segment: Segme
 
 
 def _slices(run: Run) -> list[dict[str, Any]]:
-    energies_j, places = shares_j(run), slots(run.record.intervals)
+    energies_j, lanes = shares_j(run), slots(run.record.intervals)
     known = models()
     events = []
-    for each, slot, energy_j in zip(run.record.intervals, places, energies_j, strict=True):
+    for each, slot, energy_j in zip(run.record.intervals, lanes, energies_j, strict=True):
         task = run.tasks[each.task]
         begin_us, end_us = round(each.start_s * _US), round(each.end_s * _US)
         events.append(

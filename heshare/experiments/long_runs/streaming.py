@@ -28,7 +28,7 @@ class TotalsRecorder:
         self._last_gpu = [-1] * n
 
     def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
-        """Take the reading of a GPU from `now_s` on."""
+        """Account for a GPU's reading, which is valid from `now_s` on."""
         held_s = now_s - self._since_s[gpu]
         self._energy_j[gpu] += self._power_w[gpu] * held_s
         if self._runs[gpu]:
@@ -36,7 +36,7 @@ class TotalsRecorder:
         self._since_s[gpu], self._power_w[gpu], self._runs[gpu] = now_s, seen.power_w, bool(seen.residents)
 
     def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
-        """Take one reading for several GPUs from `now_s` on."""
+        """Account for one reading of several GPUs, which is valid from `now_s` on."""
         # The inner loop of long runs: local names are faster than attributes.
         since_s, power_w, runs = self._since_s, self._power_w, self._runs
         energy_j, busy_s = self._energy_j, self._busy_s
@@ -131,12 +131,12 @@ class StreamingRecorder:
         self._totals = TotalsRecorder(labels, tasks)
 
     def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
-        """Take the reading of a GPU from `now_s` on."""
+        """Account for a GPU's reading, which is valid from `now_s` on."""
         self._timeline.observe(gpu, now_s, seen)
         self._totals.observe(gpu, now_s, seen)
 
     def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
-        """Take one reading for several GPUs from `now_s` on."""
+        """Account for one reading of several GPUs, which is valid from `now_s` on."""
         self._timeline.observe_all(gpus, now_s, seen)
         self._totals.observe_all(gpus, now_s, seen)
 

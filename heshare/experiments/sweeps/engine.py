@@ -98,7 +98,7 @@ def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout
             client = distributed.Client(address, timeout=timeout_s)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{engine}, where no scheduler answers ({error})",
+                f"{engine}, where no scheduler responds ({error})",
                 "the address of a running Dask scheduler",
                 "Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
                 column=column,

@@ -97,7 +97,7 @@ def _file(module: str) -> Path | None:
 
 
 def _named_files() -> list[tuple[str, Path]]:
-    # Results of live comparisons lie in data/ but nothing is computed from them.
+    # Results of live comparisons are in data/, but nothing is computed from them.
     live = files.root() / "data" / "live"
     tables = [path for path in data_files() if not path.is_relative_to(live)]
     folders = ((files.PACKAGE, package_sources()), (files.root(), tables))

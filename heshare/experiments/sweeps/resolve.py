@@ -77,7 +77,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def source_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return, by name, the hashes of profiles, traces and modules outside this package that names refer to.
+    """Return the hashes, by name, of profiles, traces and modules outside this package that names refer to.
 
     Raises:
         InputError: a file or module that does not exist.

@@ -65,7 +65,7 @@ from heshare.scheduling.pareto import non_dominated
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""
 SMOOTHING = 0.7
-"""The share of the best bound's prices in the next ones: the program's own swing from iteration to iteration."""
+"""The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
 PENALTY = 10.0
 """The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
 ROUNDING = 1e-9

@@ -53,7 +53,7 @@ class LeftOutFold:
 
 def leave_workloads_out(samples: Samples, *, seed: int = 0, quick: bool = False) -> tuple[LeftOutFold, ...]:
     """Return the errors of every learner, fitted to all workloads but some, in turn; `quick`: one fold."""
-    sets, truth = sets_of_samples(samples), samples.truth
+    sets, true_values = sets_of_samples(samples), samples.truth
     workloads = samples.rows["workload"].to_numpy(str)
     results = []
     for train, test in folds("workload", samples.rows, seed, quick):
@@ -63,13 +63,13 @@ def leave_workloads_out(samples: Samples, *, seed: int = 0, quick: bool = False)
             # The roofline of "none", the first learner, is that of all: they differ in the residuals only.
             start = models["none"].roofline if models else None
             model = PhysicsModel(seed=seed, learner=name)
-            models[name] = model.fit(train_sets, *truth[train].T, start=start, refit=False)
+            models[name] = model.fit(train_sets, *true_values[train].T, start=start, refit=False)
         errors = {
-            name: np.log(truth[test] / np.column_stack(model.predict_first(test_sets)))
+            name: np.log(true_values[test] / np.column_stack(model.predict_first(test_sets)))
             for name, model in models.items()
         }
         groups = workloads[train].tolist()
-        train_errors = left_out_errors(train_sets, truth[train], groups, model=models[LEARNER], seed=seed)
+        train_errors = left_out_errors(train_sets, true_values[train], groups, model=models[LEARNER], seed=seed)
         results.append(LeftOutFold(test, errors, train_errors, train))
     return tuple(results)
 
@@ -127,9 +127,9 @@ def few_shot_errors(samples: Samples, done: tuple[LeftOutFold, ...], *, seed: in
 def _cell_errors(
     samples: Samples, done: tuple[LeftOutFold, ...], draws: int, rng: np.random.Generator
 ) -> Iterator[dict[str, object]]:
-    """One record for each cell, number of points, draw and quantity."""
+    """Return one record for each cell, number of points, draw and quantity."""
     names = (samples.rows["workload"] + " on " + samples.rows["gpu"]).to_numpy(str)
-    quantities = ("time",) if np.isnan(samples.truth[:, 1]).all() else ("time", "power")
+    quantities = ("time",) if np.isnan(samples.true_values[:, 1]).all() else ("time", "power")
     for fold in done:
         test_cells, train_cells = names[fold.test], names[fold.train].tolist()
         priors = [prior_points(fold.train_errors[:, column], train_cells) for column in range(len(quantities))]

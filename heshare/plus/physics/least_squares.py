@@ -75,7 +75,7 @@ def _cost(values: FloatArray, scale: float) -> float:
 
 
 def _slopes(residuals: Residuals, point: FloatArray, now: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """Finite differences of the residuals, one array for each constant; a step never leaves the bounds."""
+    """Return finite differences of the residuals, one array for each constant; a step never leaves the bounds."""
     slopes = []
     for index in range(len(point)):
         step = _STEP if point[index] + _STEP <= high[index] else -_STEP
@@ -86,7 +86,7 @@ def _slopes(residuals: Residuals, point: FloatArray, now: FloatArray, high: Floa
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """The solution of a symmetric positive system, by elimination."""
+    """Return the solution of a symmetric positive system, by elimination."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     size = len(rows)
     for pivot in range(size):

@@ -1,4 +1,4 @@
-"""The physics predictor: a roofline model of sharing, and a learner for the ratio of the truth to it.
+"""The physics predictor: a roofline model of sharing, and a learner for the ratio of true values to it.
 
 For a set of tasks the roofline (`heshare.plus.physics.roofline`) gives a time and a power; extremely randomised trees
 (Geurts et al., 2006, doi:10.1007/s10994-006-6226-1) learn ln(true / roofline) of each. The learner's features are
@@ -145,7 +145,7 @@ class PhysicsModel:
 
 
 def _features(sets: ResidentSets, state: RooflineState) -> FloatArray:
-    """Features of each resident for the learner, shape (r, 17); columns as in `_FEATURES`."""
+    """Return the features of each resident for the learner, shape (r, 17); columns as in `_FEATURES`."""
     parts, row = sets.tasks, sets.row
     gpu_s = parts[:, MEMORY] + parts[:, WORK] / parts[:, REACHED]
     of_co_runners = [
@@ -228,10 +228,10 @@ def sets_of_samples(samples: Samples) -> ResidentSets:
 
 
 def _technique(samples: Samples, seed: int) -> FittedPredictor:
-    sets, truth = sets_of_samples(samples), samples.truth
+    sets, true_values = sets_of_samples(samples), samples.truth
 
     def predict(train: IntArray, test: IntArray) -> FloatArray:
-        model = PhysicsModel(seed=seed).fit(sets.pick(train), *truth[train].T)
+        model = PhysicsModel(seed=seed).fit(sets.pick(train), *true_values[train].T)
         return np.column_stack(model.predict_first(sets.pick(test)))
 
     return predict

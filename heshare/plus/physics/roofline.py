@@ -111,7 +111,7 @@ class IterationParts:
 
 
 def _fit_parts(sizes: FloatArray, rows: pd.DataFrame, idle_w: float, max_mhz: int) -> FloatArray:
-    """Parts of one workload at its inference batch sizes, shape (sizes, 9)."""
+    """Return the parts of one workload at its inference batch sizes, shape (sizes, 9)."""
     time_s, sm_pct, dram_pct, l2_pct, power_w, reached_mhz = rows[_REFERENCE_COLUMNS].to_numpy(float).T
     busy, clock = np.clip(sm_pct / 100, 1e-4, 1), reached_mhz / max_mhz
     busy_s = busy * time_s
@@ -304,7 +304,7 @@ class Roofline:
         return replace(state, time_s=time_s, power_w=np.minimum(state.power_w, sets.limit_w))
 
     def _at(self, sets: ResidentSets, clock: FloatArray) -> RooflineState:
-        """Equations (1) to (3) at the clocks that the GPUs run at, (m,)."""
+        """Return the results of equations (1) to (3) at the clocks that the GPUs run at, (m,)."""
         dram, duty, l2, oversubscription, share, sharing_power, dilution, knee, usable = self.constants.tolist()
         parts, row = sets.tasks, sets.row
         task_clock = clock[row]
@@ -327,7 +327,7 @@ class Roofline:
         return RooflineState(time_s, load, duty_cycle, bandwidth, active, power_w, clock)
 
     def _clock_power(self, sets: ResidentSets, clock: FloatArray) -> FloatArray:
-        """C V(c)^2 of every resident's GPU, (r,)."""
+        """Return c V(c)^2 of every resident's GPU, (r,)."""
         voltages = np.array([self._voltage(name) for name in sets.names]).reshape(-1, 2)[sets.gpu_index[sets.row]]
         knee, floor = voltages[:, 0], voltages[:, 1]
         volts = np.where(clock > knee, 1 - (1 - clock) * (1 - floor) / (1 - knee), floor)
@@ -339,6 +339,6 @@ class Roofline:
 
 
 def _sums(values: FloatArray, sets: ResidentSets) -> FloatArray:
-    """Sums over each set's residents, (m,); every set has one at least."""
+    """Return sums over each set's residents, (m,); every set has one at least."""
     sums: FloatArray = np.add.reduceat(values, sets.starts) if len(values) else np.zeros(len(sets.gpus))
     return sums

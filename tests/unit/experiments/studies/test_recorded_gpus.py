@@ -124,7 +124,7 @@ def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording)
 def test_covered_fills_missing_utilisations_and_names_them(h100: Recording) -> None:
     blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
     kept, words = recorded_gpus.trainable_rows(blind)
-    assert "the device model's values stand in: l2_util_pct" in words
+    assert "with values of the device model: l2_util_pct" in words
     (samples,) = recorded_gpus.samples([kept], 4)
     assert samples.provenance == "measured"
     assert not np.isnan(samples.features()).any()

@@ -99,7 +99,7 @@ def test_connect_refuses_another_form_of_address(address):
 
 def test_connect_refuses_a_scheduler_that_does_not_reply():
     with (
-        pytest.raises(InputError, match=r"dask://127.0.0.1:1, where no scheduler answers"),
+        pytest.raises(InputError, match=r"dask://127.0.0.1:1, where no scheduler responds"),
         host_offers.connect("dask://127.0.0.1:1", timeout_s=0.2),
     ):
         pass
