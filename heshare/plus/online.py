@@ -136,7 +136,7 @@ class OnlinePlanner(ABC):
 
     @abstractmethod
     def front(self, tasks: Sequence[Task], ready_s: FloatArray, seeds: Sequence[IntArray]) -> Front:
-        """Return a front of tasks on GPUs that are ready at `ready_s`, s from now, shape (k,); `seeds` are first schemes."""
+        """Return a front on GPUs that are ready at `ready_s`, s from now, shape (k,); `seeds` are the first schemes."""
 
     @abstractmethod
     def seed_plans(self, front: Front) -> tuple[Plan, ...]:
