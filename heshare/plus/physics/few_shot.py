@@ -129,7 +129,7 @@ def _cell_errors(
 ) -> Iterator[dict[str, object]]:
     """Return one record for each cell, number of points, draw and quantity."""
     names = (samples.rows["workload"] + " on " + samples.rows["gpu"]).to_numpy(str)
-    quantities = ("time",) if np.isnan(samples.true_values[:, 1]).all() else ("time", "power")
+    quantities = ("time",) if np.isnan(samples.truth[:, 1]).all() else ("time", "power")
     for fold in done:
         test_cells, train_cells = names[fold.test], names[fold.train].tolist()
         priors = [prior_points(fold.train_errors[:, column], train_cells) for column in range(len(quantities))]
