@@ -64,7 +64,7 @@ def _calls(page: Path) -> Iterator[list[str]]:
 
 
 def test_documentation_has_examples_and_commands() -> None:
-    """The tests below would pass on nothing."""
+    """Without this, the tests below would pass on empty lists."""
     assert {"README.md", "docs/policies.md"} <= set(EXAMPLES)
     assert sum(len(list(_calls(page))) for page in PAGES) > 20
     assert {"run", "compare", "notebook run"} <= set(_commands())
@@ -154,7 +154,7 @@ def _names(node: ast.stmt) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def test_the_paper_map_has_every_equation_table_and_figure() -> None:
+def test_paper_map_has_every_equation_table_and_figure() -> None:
     text = (CHECKOUT / "docs/paper_map.md").read_text("utf-8")
     first = " ".join(re.findall(r"(?m)^\| ([^|]+) \|", text))
     wanted = [f"Eq. {number}" for number in range(1, 17)] + [f"Fig. {number}" for number in range(1, 12)]
@@ -167,7 +167,7 @@ def test_the_paper_map_has_every_equation_table_and_figure() -> None:
     assert set(range(1, 20)) | {23} == lines
 
 
-def test_the_table_of_systems_has_every_policy_and_only_notebooks_that_exist() -> None:
+def test_table_of_systems_has_every_policy_and_only_notebooks_that_exist() -> None:
     named = set(re.findall(r"`([^`]+)`", (CHECKOUT / "docs/systems.md").read_text("utf-8")))
     assert set(policies(variants=True)) <= named
     notebooks = {name for name in named if re.fullmatch(r"\d\d_\w+", name)}

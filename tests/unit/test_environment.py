@@ -31,7 +31,7 @@ def requirements(project: dict[str, Any]) -> dict[str, Requirement]:
 
 
 @pytest.fixture(scope="module")
-def conda(checkout: Path) -> list[str]:
+def conda_dependencies(checkout: Path) -> list[str]:
     """Every dependency of environment.yml, those that pip installs included."""
     environment = yaml.safe_load((checkout / "environment.yml").read_text("utf-8"))
     assert environment["channels"] == ["conda-forge", "nodefaults"]
@@ -54,10 +54,10 @@ def pins(lock: str) -> list[tuple[Requirement, int]]:
 
 
 def test_environment_yml_and_pyproject_name_the_same_packages_with_the_same_bounds(
-    project: dict[str, Any], requirements: dict[str, Requirement], conda: list[str]
+    project: dict[str, Any], requirements: dict[str, Requirement], conda_dependencies: list[str]
 ) -> None:
-    assert "-e ." in conda
-    parsed = [Requirement(line) for line in conda if line != "-e ."]
+    assert "-e ." in conda_dependencies
+    parsed = [Requirement(line) for line in conda_dependencies if line != "-e ."]
     listed = {canonicalize_name(requirement.name): requirement for requirement in parsed}
     assert str(listed.pop("python").specifier) == project["project"]["requires-python"]
     assert str(listed.pop("pip").specifier) == ""
@@ -94,13 +94,18 @@ def test_lock_file_satisfies_every_bound(
 
 
 def test_pytorch_is_an_extra_that_nothing_else_pulls_in(
-    project: dict[str, Any], requirements: dict[str, Requirement], conda: list[str], pins: list[tuple[Requirement, int]]
+    project: dict[str, Any],
+    requirements: dict[str, Requirement],
+    conda_dependencies: list[str],
+    pins: list[tuple[Requirement, int]],
 ) -> None:
     extra = map(Requirement, project["project"]["optional-dependencies"]["live"])
     live = {requirement.name: requirement for requirement in extra}
     assert set(live) == {"torch", "torchvision", "transformers"}
     assert not unbounded(live)
-    assert not set(live) & (set(requirements) | {Requirement(line).name for line in conda if line != "-e ."})
+    assert not set(live) & (
+        set(requirements) | {Requirement(line).name for line in conda_dependencies if line != "-e ."}
+    )
     assert not set(live) & {canonicalize_name(pin.name) for pin, _ in pins}
 
 
@@ -142,7 +147,7 @@ def test_make_lists_every_target(checkout: Path, makefile: str) -> None:
     (phony,) = re.findall(r"(?m)^\.PHONY: (.*)$", makefile)
     done = make(checkout)
     assert done.returncode == 0, done.stderr
-    listed = re.findall(r"(?m)^  make (\w+) +\S", done.stdout)
+    listed = re.findall(r"(?m)^  make ([a-z-]+) +\S", done.stdout)
     assert sorted(listed) == sorted(set(phony.split()) - {"FORCE"})
     assert {"help", "figures", "test", "smoke", "bench", "live", "calibrate", "lint", "lock", "clean"} <= set(listed)
 

@@ -1,4 +1,4 @@
-"""The tree keeps its shape: stages import only stages to their left, rooms stay apart, files stay readable.
+"""The structure of the package: imports between stages and systems, sizes of files, docstrings.
 
 Imports under TYPE_CHECKING, inside functions, and by name in strings count as imports.
 """
@@ -105,14 +105,14 @@ def _undocumented(body: list[ast.stmt]) -> list[str]:
     return names
 
 
-def test_imports_are_read_wherever_they_stand() -> None:
-    """The rules below would pass on nothing: the reader of imports must see imports in functions and in strings."""
+def test_imports_are_found_in_functions_and_type_checking_blocks() -> None:
+    """The rules below would pass without imports: those in functions and in strings must be found."""
     assert "world.task" in _imports("scheduling.plan")
     assert "gpu.worker_program" in _named("gpu.workers.worker_pool")
     assert any("plugins" in _imports(module) for module in _modules() if module.startswith("cli."))
 
 
-def test_a_stage_imports_only_stages_to_its_left_and_shared_pieces() -> None:
+def test_stages_import_only_stages_to_their_left_and_shared_pieces() -> None:
     wrong = [
         f"{module} imports {target}"
         for module in _modules()
@@ -122,7 +122,7 @@ def test_a_stage_imports_only_stages_to_its_left_and_shared_pieces() -> None:
     assert not wrong
 
 
-def test_a_system_imports_no_other_system() -> None:
+def test_systems_import_no_other_system() -> None:
     wrong = [
         f"{module} imports {target}"
         for module in _modules()
@@ -137,7 +137,7 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     assert set(order) == set(_modules()) - {""}
 
 
-def test_the_stages_stay_small() -> None:
+def test_stages_stay_small() -> None:
     files = [file for module, file in _modules().items() if 0 <= _rank(module) < len(STAGES)]
     assert len(files) <= MOST_STAGE_FILES
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= MOST_STAGE_LINES
@@ -156,7 +156,7 @@ def test_folders_files_and_functions_stay_readable() -> None:
     ]
 
 
-def test_no_two_modules_and_no_two_public_classes_share_a_name() -> None:
+def test_modules_and_public_classes_have_unique_names() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module, file in _modules().items():
         if file.name not in ("__init__.py", "__main__.py"):

@@ -23,7 +23,7 @@ def pid_of(session: MpsSession) -> int:
     return int((folder / "nvidia-cuda-mps-control.pid").read_text())
 
 
-def gone(pid: int, within_s: float = 3.0) -> bool:
+def has_ended(pid: int, within_s: float = 3.0) -> bool:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         try:
@@ -49,7 +49,7 @@ def test_environment_has_the_sessions_pipe_its_gpu_and_the_share(mps_mode) -> No
         assert pipe.stat().st_mode & 0o077 == 0
         assert len(str(pipe / "control")) < 100
         pid = pid_of(session)
-    assert gone(pid)
+    assert has_ended(pid)
     assert not pipe.exists()
     assert session.sharing == "time-slice"
 
@@ -72,15 +72,15 @@ def test_an_exception_in_a_session_ends_its_daemon(mps_mode) -> None:
 
     with pytest.raises(RuntimeError):
         fail()
-    assert gone(pids[0])
+    assert has_ended(pids[0])
 
 
 def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> None:
     server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
     with MpsSession(GPU, timeout_s=1.0) as session:
         pid = pid_of(session)
-    assert gone(pid)
-    assert gone(int(server.read_text()))
+    assert has_ended(pid)
+    assert has_ended(int(server.read_text()))
 
 
 def test_session_without_mps_is_time_slicing_and_gives_the_reason(
@@ -147,7 +147,7 @@ def test_session_ends_its_daemon_however_the_process_ends(mps_mode, how: str) ->
         if how != "end":
             process.send_signal(getattr(signal, how))
     assert process.returncode == (3 if how == "end" else -getattr(signal, how))
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, monkeypatch) -> None:
@@ -171,8 +171,8 @@ def check_daemon_of_killed_session() -> None:
     with process:
         pid = int(process.stdout.readline())
         with MpsSession(GPU, required=True):
-            assert not gone(pid, within_s=0.1)  # its process runs, so it is not ended
+            assert not has_ended(pid, within_s=0.1)  # its process runs, so it is not ended
         process.kill()
-    assert not gone(pid, within_s=0.1)
+    assert not has_ended(pid, within_s=0.1)
     with MpsSession(GPU, required=True):
-        assert gone(pid)
+        assert has_ended(pid)

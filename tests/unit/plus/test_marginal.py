@@ -18,7 +18,7 @@ GPU = toy_gpu()
 SMALL, OTHER = Workload("mobilenet", 4), Workload("resnet18", 4)
 
 
-class Cubic(ToyPredictor):
+class CubicPredictor(ToyPredictor):
     """Predicts a power above idle by the third power of the clock: 12.5 W at 500 MHz, 100 W at 1000 MHz."""
 
     def co_run(self, sets, gpu, sm_mhz):
@@ -27,7 +27,7 @@ class Cubic(ToyPredictor):
         return CoRuns(runs.time_s, gpu.idle_w + 100.0 * share**3)
 
 
-def go(tasks, gpus=(GPU,), name="marginal", predictor=None):
+def simulate(tasks, gpus=(GPU,), name="marginal", predictor=None):
     options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
     return run(tasks, Cluster(gpus), make(name), devices=[ToyDevice(gpu) for gpu in gpus], **options)
 
@@ -38,7 +38,7 @@ def go(tasks, gpus=(GPU,), name="marginal", predictor=None):
     [(74.0, 0, 500), (76.0, 0, 1000), (37.0, 1, 500), (38.0, 1, 1000)],
 )
 def test_mhz_rises_with_the_price_and_the_queued_tasks(price_w, queued, mhz):
-    sets = SetPredictions(Cubic(), 2, price_w)
+    sets = SetPredictions(CubicPredictor(), 2, price_w)
     sets.predict(GPU, [(SMALL,)])
     assert sets.mhz(GPU, (SMALL,), queued) == mhz
 
@@ -64,29 +64,29 @@ def test_predict_calls_the_predictor_once_for_each_set():
 
 def test_marginal_starts_a_short_task_beside_a_long_one():
     # Beside: done at 1 + 2 s, the long one a second later. Behind: done at 11 s. Energy is the same.
-    result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
+    result = simulate([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
     assert result.jct_s.tolist() == pytest.approx([12.0, 2.0])
 
 
 def test_marginal_delays_a_task_as_long_as_the_running_one():
     # At 1 s both have 10 s to go. Beside: both end after 20 s. Behind: after 10 and 20 s.
-    result = go([Task(0, SMALL, 11.0), Task(1, OTHER, 10.0, 1.0)])
+    result = simulate([Task(0, SMALL, 11.0), Task(1, OTHER, 10.0, 1.0)])
     assert result.jct_s.tolist() == pytest.approx([11.0, 20.0])
 
 
 def test_marginal_prefers_an_idle_gpu():
-    result = go([Task(0, SMALL, 10.0), Task(1, SMALL, 10.0)], (GPU, GPU))
+    result = simulate([Task(0, SMALL, 10.0), Task(1, SMALL, 10.0)], (GPU, GPU))
     assert sorted(interval.gpu for interval in result.record.intervals) == [0, 1]
 
 
 def test_marginal_runs_the_shortest_task_first_when_all_arrive_at_once():
-    result = go([Task(0, SMALL, 9.0), Task(1, SMALL, 3.0), Task(2, SMALL, 6.0)], name="marginal(most=1)")
+    result = simulate([Task(0, SMALL, 9.0), Task(1, SMALL, 3.0), Task(2, SMALL, 6.0)], name="marginal(most=1)")
     assert result.jct_s.tolist() == pytest.approx([18.0, 3.0, 9.0])
 
 
 def test_marginal_lowers_the_clock_for_a_low_price_w():
-    low = go([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=Cubic())
-    high = go([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=Cubic())
+    low = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=CubicPredictor())
+    high = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=CubicPredictor())
     assert low.timeline["requested_mhz"].tolist() == [500]
     assert high.timeline["requested_mhz"].tolist() == [1000]
 
@@ -110,6 +110,6 @@ def test_marginal_refuses_parameters_out_of_range(parameter):
 
 def test_sizes_lets_the_policy_choose_the_inference_batch_size():
     # An iteration takes a second whatever its size: sixteen samples at a time take a quarter of the time of four.
-    result = go([Task(0, SMALL, 12.0), Task(1, SMALL, 12.0, 1.0)], name="marginal(sizes=31)")
+    result = simulate([Task(0, SMALL, 12.0), Task(1, SMALL, 12.0, 1.0)], name="marginal(sizes=31)")
     assert {interval.batch_size for interval in result.record.intervals} == {16}
     assert result.jct_s[0] == pytest.approx(3.0)

@@ -21,7 +21,7 @@ GPU = toy_gpu()
 WORK = Workload("resnet18", 4)
 
 
-class OneByOne(OnlinePlanner):
+class OneTaskPlanner(OnlinePlanner):
     """Plans every task alone, task i on GPU `where(i)`; records each planning: tasks, ready times, seeds."""
 
     def __init__(self, where=lambda task: 0, seconds=0.0, interval_s=0.0, warm=True):
@@ -41,7 +41,7 @@ class OneByOne(OnlinePlanner):
         return Front((plan,), np.array([[1.0, 1.0]]))
 
 
-def go(policy, tasks, gpus=1):
+def simulate(policy, tasks, gpus=1):
     cluster, devices = Cluster((GPU,) * gpus), [ToyDevice(GPU) for _ in range(gpus)]
     done = run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
     check_run(done)
@@ -49,22 +49,24 @@ def go(policy, tasks, gpus=1):
 
 
 def test_online_starts_no_task_before_the_planning_time_is_over():
-    intervals = go(OneByOne(seconds=3.0), [Task(0, WORK, 10.0), Task(1, WORK, 5.0)])
+    intervals = simulate(OneTaskPlanner(seconds=3.0), [Task(0, WORK, 10.0), Task(1, WORK, 5.0)])
     assert intervals == {0: (0, 3.0, 13.0), 1: (0, 13.0, 18.0)}
 
 
 def test_online_follows_the_previous_plan_until_the_next_one_is_ready():
     # Task 2 arrives at 9; the planning over 1 and 2 ends at 11, and at 10.5 the previous plan has started 1.
-    policy = OneByOne(seconds=2.0)
-    intervals = go(policy, [Task(0, WORK, 8.5), Task(1, WORK, 5.0), Task(2, WORK, 1.0, 9.0)])
+    policy = OneTaskPlanner(seconds=2.0)
+    intervals = simulate(policy, [Task(0, WORK, 8.5), Task(1, WORK, 5.0), Task(2, WORK, 1.0, 9.0)])
     assert [tasks for tasks, *_ in policy.plannings] == [[0, 1], [1, 2]]
     assert intervals[1] == (0, 10.5, 15.5)
     assert intervals[2] == (0, 15.5, 16.5)
 
 
 def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
-    policy = OneByOne(seconds=2.0, where=lambda task: task % 2)
-    go(policy, [Task(0, WORK, 10.0), Task(1, WORK, 4.0), Task(2, WORK, 1.0, 1.0), Task(3, WORK, 1.0, 5.0)], gpus=2)
+    policy = OneTaskPlanner(seconds=2.0, where=lambda task: task % 2)
+    simulate(
+        policy, [Task(0, WORK, 10.0), Task(1, WORK, 4.0), Task(2, WORK, 1.0, 1.0), Task(3, WORK, 1.0, 5.0)], gpus=2
+    )
     first, second, third = policy.plannings[:3]
     assert first[:2] == ([0, 1], [0.0, 0.0])
     # At 2, when the first plan is ready, 0 and 1 start; a planning of 2 s ends when they have 8 and 2 s left.
@@ -75,14 +77,14 @@ def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
 
 def test_online_plans_at_least_the_interval_apart():
     tasks = [Task(0, WORK, 50.0), *[Task(at, WORK, 1.0, float(at)) for at in range(1, 8)]]
-    policy = OneByOne(interval_s=5.0)
-    go(policy, tasks)
+    policy = OneTaskPlanner(interval_s=5.0)
+    simulate(policy, tasks)
     assert [tasks for tasks, *_ in policy.plannings] == [[0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_online_plans_again_for_an_idle_gpu():
     moved = []
-    policy = OneByOne(where=lambda task: 1 if moved and task == 2 else task % 2)
+    policy = OneTaskPlanner(where=lambda task: 1 if moved and task == 2 else task % 2)
     policy_front = policy.front
 
     def front(tasks, ready_s, seeds):
@@ -92,20 +94,20 @@ def test_online_plans_again_for_an_idle_gpu():
 
     policy.front = front
     # 0 and 2 queue on GPU 0, 1 on GPU 1, which is free at 2: the plan made then has 2 there.
-    intervals = go(policy, [Task(0, WORK, 10.0), Task(1, WORK, 2.0), Task(2, WORK, 3.0)], gpus=2)
+    intervals = simulate(policy, [Task(0, WORK, 10.0), Task(1, WORK, 2.0), Task(2, WORK, 3.0)], gpus=2)
     assert policy.plannings[1][:2] == ([2], [8.0, 0.0])
     assert intervals[2] == (1, 2.0, 5.0)
 
 
 def test_online_search_begins_with_the_previous_plans():
     tasks = [Task(0, WORK, 9.0), Task(1, WORK, 9.0), Task(2, WORK, 9.0), Task(3, WORK, 1.0, 1.0)]
-    policy = OneByOne(where=lambda task: 1)
-    go(policy, tasks, gpus=2)
+    policy = OneTaskPlanner(where=lambda task: 1)
+    simulate(policy, tasks, gpus=2)
     assert policy.plannings[0][2] == []
     assert [tasks for tasks, *_ in policy.plannings[:2]] == [[0, 1, 2], [1, 2, 3]]
     assert policy.plannings[1][2][0][:2] == [1, 1]
-    cold = OneByOne(where=lambda task: 1, warm=False)
-    go(cold, tasks, gpus=2)
+    cold = OneTaskPlanner(where=lambda task: 1, warm=False)
+    simulate(cold, tasks, gpus=2)
     assert all(seeds == [] for *_, seeds in cold.plannings)
 
 

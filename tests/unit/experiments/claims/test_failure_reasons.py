@@ -101,11 +101,11 @@ def test_light_models_ratios_depend_on_mobilenet_and_not_on_densenet201() -> Non
 
 
 def test_top_pairs_have_at_most_one_co_runner_and_no_duplicates() -> None:
-    def some(card: object, rng: np.random.Generator) -> Iterator[object]:
+    def top_pairs(card: object, rng: np.random.Generator) -> Iterator[object]:
         return uncertain._top_pairs(card, rng)  # type: ignore[arg-type]
 
     card = catalogue.gpu("T4")
-    drawn = [point for point, _ in zip(some(card, np.random.default_rng(0)), range(300), strict=False)]
+    drawn = [point for point, _ in zip(top_pairs(card, np.random.default_rng(0)), range(300), strict=False)]
     assert all(len(point.co_runners) <= 1 and point.sm_mhz == card.max_mhz for point in drawn)  # type: ignore[attr-defined]
     recorded = uncertain._recorded(uncertain._top_pairs, 0)
     assert not recorded[["gpu", "workload", "batch_size", "co_runners", "mps_pct", "sm_mhz"]].duplicated().any()

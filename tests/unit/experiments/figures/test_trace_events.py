@@ -25,13 +25,13 @@ from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 
-def shared(arrivals: str) -> Run:
+def run_with_sharing(arrivals: str) -> Run:
     tasks = draw(14, rng=np.random.default_rng(3), arrivals=arrivals)
     policy = make("sched-only")
     return run(tasks, Cluster.parse("2xT4,1xA100"), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
 
 
-def moved() -> Run:
+def run_with_migration() -> Run:
     """Two tasks on one of two toy cards; one is paused at 3 s, resumed at 5 s, moved at 6 s; a clock changes."""
 
     def decide(event: Event, view: View) -> list[Any]:
@@ -55,7 +55,11 @@ def moved() -> Run:
     )
 
 
-RUNS = {"at once": lambda: shared("at_once"), "one by one": lambda: shared("poisson"), "moved": moved}
+RUNS = {
+    "at once": lambda: run_with_sharing("at_once"),
+    "one by one": lambda: run_with_sharing("poisson"),
+    "moved": run_with_migration,
+}
 
 
 @pytest.fixture(params=sorted(RUNS), scope="module")
@@ -146,7 +150,7 @@ def test_trace_events_energies_of_slices_sum_to_the_energy_of_busy_gpus(done: Ru
 
 def test_shares_j_by_hand() -> None:
     """Alone at the top clock 110 W; the pair shares it; at half the clock 60 W."""
-    done = moved()
+    done = run_with_migration()
     where = [(each.task, each.gpu, each.start_s, each.end_s) for each in done.record.intervals]
     assert where == [
         (1, 0, 0.0, 3.0),
@@ -160,15 +164,15 @@ def test_shares_j_by_hand() -> None:
 
 
 def test_slots_reuse_a_freed_slot() -> None:
-    def stretch(gpu: int, start_s: float, end_s: float) -> Interval:
+    def interval(gpu: int, start_s: float, end_s: float) -> Interval:
         return Interval(0, gpu, start_s, end_s, 100, 4, 1.0, "completed")
 
     some = [
-        stretch(0, 0, 4),
-        stretch(0, 0, 2),
-        stretch(0, 2, 3),
-        stretch(1, 1, 9),
-        stretch(0, 2.5, 5),
-        stretch(0, 4, 6),
+        interval(0, 0, 4),
+        interval(0, 0, 2),
+        interval(0, 2, 3),
+        interval(1, 1, 9),
+        interval(0, 2.5, 5),
+        interval(0, 4, 6),
     ]
     assert slots(some) == [1, 0, 0, 0, 2, 0]

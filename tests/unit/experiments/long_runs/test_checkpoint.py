@@ -27,7 +27,7 @@ class Killed(BaseException):
     pass
 
 
-class Killing(run_long_module.Checkpoints):
+class KillingCheckpoints(run_long_module.Checkpoints):
     """Saves every few events, and kills the run at one of them."""
 
     killed_at = 0
@@ -46,7 +46,7 @@ class Killing(run_long_module.Checkpoints):
             raise Killed
 
 
-def small():
+def small_heshare():
     return HeShare("trade-off", planner=CachedPlanner(Settings(generations=4, population=8)))
 
 
@@ -57,12 +57,12 @@ SCENARIOS = {
         lambda: make("fifo"),
     ),
     "clocks": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("morak")),
-    "plans": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), small),
+    "plans": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), small_heshare),
     "lots": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("random")),
 }
 
 
-def go(scenario, path, record="full"):
+def run_scenario(scenario, path, record="full"):
     cluster, tasks, policy = SCENARIOS[scenario]
     return run_long(
         tasks(), Cluster.parse(cluster), policy(), predictor=DevicePredictor(), rng=np.random.default_rng(5),
@@ -82,32 +82,32 @@ def content(result):
 @pytest.mark.parametrize("record", ["full", "summary"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_run_long_continues_after_a_kill_and_ends_with_the_same_bytes(scenario, record, tmp_path, monkeypatch):
-    whole = go(scenario, None, record)
-    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
+    whole = run_scenario(scenario, None, record)
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
     rng = np.random.default_rng(len(scenario))
     path = tmp_path / "run.checkpoint"
     for _ in range(3):
-        Killing.events, Killing.killed_at = 0, int(rng.integers(3, 12))
+        KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, int(rng.integers(3, 12))
         with pytest.raises(Killed):
-            go(scenario, path, record)
+            run_scenario(scenario, path, record)
         assert path.exists()
-    Killing.killed_at = 0
-    assert content(go(scenario, path, record)) == content(whole)
+    KillingCheckpoints.killed_at = 0
+    assert content(run_scenario(scenario, path, record)) == content(whole)
     # It continued from a checkpoint and did not begin again.
-    assert Killing.loaded_events > 0
+    assert KillingCheckpoints.loaded_events > 0
     assert not path.exists()
 
 
 def test_run_long_continues_a_streamed_timeline_without_repeated_rows(tmp_path, monkeypatch):
     folders = [tmp_path / "whole", tmp_path / "resumed"]
-    go("gangs", None, folders[0])
-    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
+    run_scenario("gangs", None, folders[0])
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
     for killed_at in (20, 9):
-        Killing.events, Killing.killed_at = 0, killed_at
+        KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, killed_at
         with pytest.raises(Killed):
-            go("gangs", tmp_path / "c", folders[1])
-    Killing.killed_at = 0
-    go("gangs", tmp_path / "c", folders[1])
+            run_scenario("gangs", tmp_path / "c", folders[1])
+    KillingCheckpoints.killed_at = 0
+    run_scenario("gangs", tmp_path / "c", folders[1])
     for name in ("segments.csv", "intervals.csv"):
         whole, resumed = ((folder / name).read_bytes() for folder in folders)
         assert whole == resumed
@@ -121,7 +121,7 @@ def test_every_policy_can_be_pickled(name):
     assert pickle.loads(pickle.dumps(policy)).name == policy.name
 
 
-class Signals(run_long_module.Checkpoints):
+class SignallingCheckpoints(run_long_module.Checkpoints):
     """Sends a signal after the tenth event."""
 
     count = 0
@@ -134,31 +134,31 @@ class Signals(run_long_module.Checkpoints):
 
 
 def test_run_long_writes_a_checkpoint_when_a_signal_ends_it(tmp_path, monkeypatch):
-    whole = go("gangs", None)
-    monkeypatch.setattr(run_long_module, "Checkpoints", Signals)
+    whole = run_scenario("gangs", None)
+    monkeypatch.setattr(run_long_module, "Checkpoints", SignallingCheckpoints)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt, match=r"SIGTERM; .* continues from here"):
-        go("gangs", tmp_path / "c")
+        run_scenario("gangs", tmp_path / "c")
     assert signal.getsignal(signal.SIGTERM) == before
-    assert content(go("gangs", tmp_path / "c")) == content(whole)
+    assert content(run_scenario("gangs", tmp_path / "c")) == content(whole)
 
 
 def test_run_long_refuses_a_checkpoint_of_another_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_long_module, "Checkpoints", Killing)
-    Killing.events, Killing.killed_at = 0, 5
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+    KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, 5
     with pytest.raises(Killed):
-        go("lots", tmp_path / "c")
+        run_scenario("lots", tmp_path / "c")
     with pytest.raises(InputError, match="another run"):
-        go("clocks", tmp_path / "c")
+        run_scenario("clocks", tmp_path / "c")
     with pytest.raises(InputError, match="another run"):
-        go("lots", tmp_path / "c", record="summary")
+        run_scenario("lots", tmp_path / "c", record="summary")
 
 
 @pytest.mark.parametrize("damage", [b"", b"no pickle", pickle.dumps("other")])
 def test_run_long_refuses_a_damaged_checkpoint(damage, tmp_path):
     (tmp_path / "c").write_bytes(damage)
     with pytest.raises(InputError, match="checkpoint"):
-        go("lots", tmp_path / "c")
+        run_scenario("lots", tmp_path / "c")
 
 
 def test_run_long_refuses_a_policy_that_cannot_be_pickled(tmp_path):

@@ -22,7 +22,7 @@ WRITE = (
 )
 
 
-def toy(folder: Path, *cells: str, name: str = "toy", cell: str | None = None) -> notebook_parameters.Notebook:
+def toy_notebook(folder: Path, *cells: str, name: str = "toy", cell: str | None = None) -> notebook_parameters.Notebook:
     source = 'profile = "paper"\nseed = 0\nrate = 0.5\nsizes = [4, 8]\nfast = False\nout_dir = ""'
     book = nbformat.v4.new_notebook()
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -39,7 +39,7 @@ def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_pat
     kernel = (
         "import sys, os, json\n(Path(out_dir) / 'kernel.json').write_text(json.dumps([sys.executable, os.getcwd()]))"
     )
-    book = toy(tmp_path, WRITE, kernel)
+    book = toy_notebook(tmp_path, WRITE, kernel)
     done = execute(book, {"seed": 7, "profile": "smoke"}, tmp_path / "out", tmp_path / "copies")
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "7 smoke"
     executable, folder = json.loads((tmp_path / "out/kernel.json").read_text())
@@ -57,7 +57,7 @@ def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, mo
     )
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
-    execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
+    execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert (tmp_path / "out/fig01_toy.pdf").is_file()
 
 
@@ -78,7 +78,7 @@ def test_execute_of_a_failed_notebook_leaves_the_old_outputs(
     out.mkdir()
     (out / "fig01_toy.csv").write_text("before")
     with pytest.raises(NotebookError, match=message):
-        execute(toy(tmp_path, *cells), {}, out, tmp_path / "copies")
+        execute(toy_notebook(tmp_path, *cells), {}, out, tmp_path / "copies")
     assert [path.name for path in out.iterdir()] == ["fig01_toy.csv"]
     assert (out / "fig01_toy.csv").read_text() == "before"
 
@@ -100,7 +100,7 @@ def test_execute_of_a_failed_notebook_leaves_the_old_outputs(
 def test_run_refuses_bad_parameters_before_a_notebook_runs(
     tmp_path: Path, given: dict[str, object], message: str
 ) -> None:
-    book = toy(tmp_path, WRITE)
+    book = toy_notebook(tmp_path, WRITE)
     with pytest.raises(InputError, match=message):
         run_notebooks.run([book.path], profile="smoke", given=given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -108,14 +108,19 @@ def test_run_refuses_bad_parameters_before_a_notebook_runs(
 
 def test_check_parses_text_as_the_type_of_the_default(tmp_path: Path) -> None:
     given = {"seed": "7", "rate": "1e-3", "fast": "true", "sizes": "[1, 2]"}
-    assert notebook_parameters.check(toy(tmp_path), given) == {"seed": 7, "rate": 1e-3, "fast": True, "sizes": [1, 2]}
-    assert notebook_parameters.check(toy(tmp_path), {"rate": 2}) == {"rate": 2.0}
+    assert notebook_parameters.check(toy_notebook(tmp_path), given) == {
+        "seed": 7,
+        "rate": 1e-3,
+        "fast": True,
+        "sizes": [1, 2],
+    }
+    assert notebook_parameters.check(toy_notebook(tmp_path), {"rate": 2}) == {"rate": 2.0}
 
 
 @pytest.mark.parametrize("cell", ["seed = 0\ndoubled = seed * 2", "seed: int = 0", "import os", "seed = max(1, 2)"])
 def test_read_refuses_a_parameters_cell_with_other_code_than_literals(tmp_path: Path, cell: str) -> None:
     with pytest.raises(InputError, match=r"literal"):
-        toy(tmp_path, cell=cell)
+        toy_notebook(tmp_path, cell=cell)
 
 
 def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
 
 
 def test_run_reports_every_failure_and_keeps_the_other_outputs(tmp_path: Path) -> None:
-    books = [toy(tmp_path, WRITE, name="a"), toy(tmp_path, "1 / 0", name="b")]
+    books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"b: cell .* ZeroDivisionError"):
         run_notebooks.run([book.path for book in books], profile="smoke", given={}, out=tmp_path / "out", quiet=True)
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 smoke"
@@ -145,7 +150,7 @@ def test_execute_starts_a_kernel_once_more_that_does_not_start(tmp_path: Path, m
 
     monkeypatch.setattr(module, "_papermill", refuse)
     with pytest.raises(NotebookError, match="did not start, twice: Address already in use"):
-        execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
+        execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert len(calls) == 2
 
 
@@ -158,7 +163,7 @@ def test_execute_starts_a_kernel_once_more_that_ends_before_it_is_ready(
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
     monkeypatch.setattr(forked_kernels, "AVAILABLE", False)
-    execute(toy(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
+    execute(toy_notebook(tmp_path, WRITE), {}, tmp_path / "out", tmp_path / "copies")
     assert first.exists()
     assert (tmp_path / "out/fig01_toy.csv").read_text() == "0 paper"
 
@@ -171,7 +176,7 @@ def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: P
     )
     kernels = []
     for name in ("a", "b"):
-        execute(toy(tmp_path, WRITE, cell, name=name), {}, tmp_path / name, tmp_path / "copies")
+        execute(toy_notebook(tmp_path, WRITE, cell, name=name), {}, tmp_path / name, tmp_path / "copies")
         kernels.append(json.loads((tmp_path / name / "kernel.json").read_text()))
     assert kernels[0][0] != kernels[1][0]
     assert [kernel[1:3] for kernel in kernels] == [["", "UTC"]] * 2

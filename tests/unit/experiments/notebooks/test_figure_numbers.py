@@ -1,4 +1,4 @@
-"""A figure's number, and a table's, names one thing."""
+"""The numbers of figures and tables are unique."""
 
 from __future__ import annotations
 

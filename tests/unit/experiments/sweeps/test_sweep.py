@@ -186,7 +186,7 @@ def test_sweep_computes_new_cells_for_other_code_data_or_tasks(tmp_path: Path, m
 
 
 def test_code_hash_depends_on_code_data_and_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def now() -> str:
+    def current_code_hash() -> str:
         hashes.code_hash.cache_clear()
         return hashes.code_hash()
 
@@ -208,17 +208,17 @@ def test_code_hash_depends_on_code_data_and_libraries(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr("heshare.files.PACKAGE", package)
         patch.setenv("HESHARE_ROOT", str(tmp_path))
-        seen = [now()]
+        seen = [current_code_hash()]
         for path in (*(package / name for name in computing), tmp_path / "data/gpus.csv"):
             path.write_text("two")
-            seen.append(now())
+            seen.append(current_code_hash())
         for name in drawing:
             (package / name).write_text("two")
-            assert now() == seen[-1], "code that only draws makes no result stale"
+            assert current_code_hash() == seen[-1], "code that only draws makes no result stale"
         patch.setattr(hashes, "_version", lambda library: "0")
-        seen.append(now())
+        seen.append(current_code_hash())
     assert len(set(seen)) == len(seen)
-    now()
+    current_code_hash()
 
 
 def test_cell_key_depends_on_the_source_of_a_policy_outside_the_package(

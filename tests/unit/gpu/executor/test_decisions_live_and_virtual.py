@@ -1,4 +1,4 @@
-"""The event loop has one body: the same decisions, in the same order, in virtual time and on (stand-in) GPUs."""
+"""The event loop makes the same decisions in the same order in virtual time and on stand-ins for GPUs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Decisions(Observer):
         self.decisions.append((event.kind.name.lower(), event.tasks, event.gpu, tuple(actions)))
 
 
-def small(_name):
+def small_heshare(_name):
     return HeShare("trade-off", planner=CachedPlanner(Settings(generations=6, population=12)))
 
 
-def text(waits_s):
+def job_file_text(waits_s):
     lines = ["jobs:"]
     for index, wait_s in enumerate(waits_s):
         lines += [
@@ -51,9 +51,9 @@ def text(waits_s):
 
 @pytest.mark.parametrize("policy", ["heshare", "random"])
 def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeypatch, policy):
-    factory = small if policy == "heshare" else make
+    factory = small_heshare if policy == "heshare" else make
     monkeypatch.setattr(execute, "make", factory)
-    tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(text([1.0] * 12)))), JobHistory())
+    tasks, _ = remaining_tasks(assigned_jobs(read_jobs(doubles.write(job_file_text([1.0] * 12)))), JobHistory())
     gpus = []
     for index in range(2):
         with NvmlDevice(index, ToyLauncher()) as card:
@@ -70,21 +70,21 @@ def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeyp
     )
     for scale_s in SCALES_S:
         # In wall time each job takes as long as it did there, on another scale.
-        decisions = live(doubles, policy, done.execution_s * scale_s / done.makespan_s, f"run-{scale_s:g}")
-        if decisions == words(virtual.decisions):
+        decisions = live_decisions(doubles, policy, done.execution_s * scale_s / done.makespan_s, f"run-{scale_s:g}")
+        if decisions == journal_form(virtual.decisions):
             break
-    assert words(virtual.decisions) == decisions
+    assert journal_form(virtual.decisions) == decisions
     assert len(decisions) > 8
 
 
-def live(doubles, policy, waits_s, into):
+def live_decisions(doubles, policy, waits_s, into):
     """The decisions of a run with real processes."""
-    assert doubles.run(text(waits_s), policy=policy, devices="nvml", clocks=True, into=into).complete
+    assert doubles.run(job_file_text(waits_s), policy=policy, devices="nvml", clocks=True, into=into).complete
     rows = [row["decision"] for row in run_journal.read(doubles.folder / into) if "decision" in row]
     return [(row["event"], row["jobs"], row["gpu"], row["actions"]) for row in rows]
 
 
-def words(decisions):
+def journal_form(decisions):
     """Decisions as a journal writes them."""
     key = "job{}".format
     return [

@@ -16,7 +16,7 @@ TEXT = "jobs: [{name: a, command: [sleep, '0.1'], like: 'resnet50:8', iterations
 CODES = (999, 15, 3, 4, 10)
 
 
-class Spoiler(threading.Thread):
+class FailureInjector(threading.Thread):
     """Makes a function fail from a step of the run on; the step is a number of calls of NVML."""
 
     def __init__(self, fake, function, code, calls):
@@ -46,8 +46,8 @@ def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps, mon
         code = CODES[zlib.crc32(function.encode()) % len(CODES)]
         for part in (0.0, 0.55) if function.startswith("nvmlDevice") else (0.55,):
             doubles.fake.reset()
-            spoiler = Spoiler(doubles.fake, function, code, part * total_calls)
-            spoiler.start()
+            injector = FailureInjector(doubles.fake, function, code, part * total_calls)
+            injector.start()
             try:
                 doubles.run(TEXT, policy="drill", clocks=True, into=f"run-{function}-{part}")
                 continued += 1
@@ -55,8 +55,8 @@ def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps, mon
                 ended += 1
                 message = str(error)
                 assert "\n" not in message
-            spoiler.over.set()
-            spoiler.join()
+            injector.over.set()
+            injector.join()
             # Where even giving back was made to fail, the note remains, and `heshare restore` uses it.
             doubles.fake.set("lost0", 0)
             for name in functions():

@@ -20,7 +20,7 @@ from heshare.world.workload import Workload
 GPU = toy_gpu()
 
 
-class Failing(ToyDevice):
+class FailingDevice(ToyDevice):
     """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time."""
 
     def __init__(self, gpu, doom=(), lost_s=None):
@@ -54,7 +54,7 @@ class Failing(ToyDevice):
         return failed
 
 
-class Again(Observer):
+class RetryingObserver(Observer):
     def __init__(self, times=9):
         self.left = times
         self.decisions = []
@@ -71,11 +71,11 @@ def tasks(*iterations):
     return [Task(index, Workload("mobilenet", 1), float(count)) for index, count in enumerate(iterations)]
 
 
-def go(devices, policy, todo, observer=None):
-    observer = observer or Again()
+def simulate(devices, policy, pending, observer=None):
+    observer = observer or RetryingObserver()
     cluster = Cluster(tuple(device.gpu for device in devices))
     done = run(
-        todo,
+        pending,
         cluster,
         FaultTolerantPolicy(policy),
         predictor=ToyPredictor(),
@@ -91,8 +91,8 @@ def all_on_first(event, view):
 
 
 def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
-    done, observer = go(
-        [Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
+    done, observer = simulate(
+        [FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
     )
     assert [(interval.start_s, interval.end_s, interval.outcome) for interval in done.record.intervals] == [
         (0.0, 3.0, "failed: crash"),
@@ -102,17 +102,17 @@ def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
 
 
 def test_fault_tolerant_does_not_retry_a_task_without_retries_left():
-    device = Failing(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
-    done, _ = go([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), Again(times=0))
+    device = FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), RetryingObserver(times=0))
     assert [interval.outcome for interval in done.record.intervals if interval.task == 0] == ["failed: crash"]
     assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
 
 
 def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
-    device = Failing(
+    device = FailingDevice(
         GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
     )
-    done, _ = go([device], ScriptedPolicy(all_on_first), tasks(10.0, 10.0))
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 10.0))
     attempts = [
         (interval.task, interval.start_s, interval.end_s)
         for interval in done.record.intervals
@@ -122,9 +122,9 @@ def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
 
 
 def test_fault_tolerant_starts_no_task_beside_a_suspect():
-    device = Failing(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
+    device = FailingDevice(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
     late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
-    done, _ = go([device], ScriptedPolicy(all_on_first), late)
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), late)
     attempts = [
         (interval.task, interval.start_s, interval.end_s)
         for interval in done.record.intervals
@@ -134,8 +134,8 @@ def test_fault_tolerant_starts_no_task_beside_a_suspect():
 
 
 def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
-    devices = [Failing(GPU, lost_s=5.0), Failing(GPU)]
-    done, _ = go(devices, make("random"), tasks(*[8.0] * 6))
+    devices = [FailingDevice(GPU, lost_s=5.0), FailingDevice(GPU)]
+    done, _ = simulate(devices, make("random"), tasks(*[8.0] * 6))
     completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
     assert sorted(interval.task for interval in completed) == list(range(6))
     assert all(interval.gpu == 1 for interval in completed if interval.end_s > 5.0)
@@ -147,18 +147,18 @@ def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
 
 def test_fault_tolerant_raises_if_all_gpus_are_lost():
     with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
-        go([Failing(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
+        simulate([FailingDevice(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
 
 
 @pytest.mark.parametrize("name", ["random", "sched-only"])
 def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
     decisions = []
     for wrap in (FaultTolerantPolicy, lambda policy: policy):
-        observer = Again()
+        observer = RetryingObserver()
         cluster = Cluster.parse("2xT4,1xA100")
-        todo = [Task(index, Workload("resnet50", 4), 1e3 + 100 * index) for index in range(12)]
+        pending = [Task(index, Workload("resnet50", 4), 1e3 + 100 * index) for index in range(12)]
         run(
-            todo, cluster, wrap(make(name)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
+            pending, cluster, wrap(make(name)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
             devices=[ToyDevice(gpu) for gpu in cluster.gpus], observer=observer,
         )  # fmt: skip
         decisions.append(observer.decisions)
@@ -169,9 +169,9 @@ def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
 def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
     crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
     shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
-    devices = [Failing(GPU, lost_s=7.0), Failing(GPU, crashes), Failing(GPU, shared)]
-    todo = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
-    done, _ = go(devices, make(name), todo, Again(1000))
+    devices = [FailingDevice(GPU, lost_s=7.0), FailingDevice(GPU, crashes), FailingDevice(GPU, shared)]
+    pending = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
+    done, _ = simulate(devices, make(name), pending, RetryingObserver(1000))
     assert sorted(interval.task for interval in done.record.intervals if interval.outcome == "completed") == list(
         range(12)
     )

@@ -11,7 +11,7 @@ import pytest
 from support.fakenvml import compiler
 
 
-def drill(kills, seed):
+def run_drill(kills, seed):
     if compiler() is None:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
     done = subprocess.run(
@@ -25,7 +25,7 @@ def drill(kills, seed):
     return json.loads(done.stdout)
 
 
-def check(result, kills):
+def assert_all_restored(result, kills):
     assert result["faults"] == []
     assert result["kills"] == result["restored"] == kills
     assert (result["lost"], result["twice"]) == (0, 0)
@@ -34,10 +34,10 @@ def check(result, kills):
 
 @pytest.mark.slow
 def test_an_executor_killed_3_times_is_restored_and_counts_each_job_once():
-    check(drill(3, 3), 3)
+    assert_all_restored(run_drill(3, 3), 3)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("HESHARE_SLOW"), reason="ten minutes: set HESHARE_SLOW=1")
 def test_an_executor_killed_200_times_is_restored_and_counts_each_job_once():
-    check(drill(200, 7), 200)
+    assert_all_restored(run_drill(200, 7), 200)

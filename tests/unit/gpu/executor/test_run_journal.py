@@ -56,7 +56,7 @@ def test_job_history_counts_every_attempt_and_each_finished_job_once():
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=150, deadline=None)
-def test_a_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
+def test_run_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
     whole = b"".join(map(journal_line, [{"run": RUN}, *ENTRIES]))
     folder = tmp_path_factory.mktemp("torn")
     least = len(journal_line({"run": RUN}))

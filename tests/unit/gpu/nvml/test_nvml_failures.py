@@ -63,7 +63,7 @@ def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]
     return numbers, message
 
 
-def _spared(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
+def _replaced_failures(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
     """Return the failures that another call replaces: a card without instant power reports average power."""
     power = function in ("nvmlDeviceGetFieldValues", "field")
     return (NotSupportedError, NoReadingError) if power else NotSupportedError
@@ -104,7 +104,7 @@ def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(
         if message is None:
             # The numbers are still measurements: none is zero, and a missing one is NaN.
             assert all(math.isnan(number) or number > 0 for number in numbers)
-            assert function in SILENT or issubclass(TABLE[code][0], _spared(function))
+            assert function in SILENT or issubclass(TABLE[code][0], _replaced_failures(function))
         else:
             messages += 1
             assert "\n" not in message
@@ -126,7 +126,7 @@ def test_number_of_combinations_of_calls_and_codes(record_testsuite_property: Ca
 
 
 @pytest.mark.parametrize("code", sorted(TABLE))
-def test_a_failing_reading_ends_the_worker_and_names_the_code(fake: FakeNvml, code: int) -> None:
+def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml, code: int) -> None:
     launcher = ToyLauncher()
     with NvmlDevice(0, launcher) as device:
         device.start(0, Workload("mobilenet", 4), 100)

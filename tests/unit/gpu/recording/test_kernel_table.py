@@ -183,7 +183,7 @@ def test_kernel_table_with_a_bad_cell_is_refused_with_its_row_and_column(
     assert (caught.value.row, caught.value.column) == (3, column)
 
 
-def test_the_bad_cells_above_cover_every_column() -> None:
+def test_bad_cells_of_this_module_cover_every_column() -> None:
     assert set(BAD) == set(COLUMNS)
 
 

@@ -49,7 +49,7 @@ def test_sharing_of_a_recording_is_read_from_the_manifest(made_up_h100: Path, tm
     assert recordings.read_one(str(tmp_path / "H100")).sharing == "mps"
 
 
-def test_a_recording_of_an_emulated_device_is_refused(tmp_path: Path) -> None:
+def test_recordings_of_an_emulated_device_are_refused(tmp_path: Path) -> None:
     profile(emulated("A100"), tmp_path, budget_s=120.0, command="heshare profile --device emulated:A100")
     with pytest.raises(InputError, match="never shown as measured") as refused:
         recordings.read(f"recorded:{tmp_path}/A100")
@@ -57,7 +57,7 @@ def test_a_recording_of_an_emulated_device_is_refused(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
-def test_a_missing_recording_is_refused_with_its_folder_and_the_command() -> None:
+def test_recordings_that_are_missing_are_refused_with_folder_and_command() -> None:
     with pytest.raises(InputError) as refused:
         recordings.read("recorded:NoSuchGpu")
     assert str(recordings.folder() / "NoSuchGpu") in str(refused.value)

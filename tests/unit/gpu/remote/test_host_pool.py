@@ -53,7 +53,7 @@ def only_two(cluster):
         cluster.joined(2)
 
 
-def once(ready, do, *arguments):
+def call_when(ready, do, *arguments):
     """Call `do` as soon as `ready` returns something."""
     until = time.monotonic() + 30
     while not list(ready()) and time.monotonic() < until:
@@ -111,7 +111,7 @@ def test_host_pool_loses_a_host_whose_worker_is_killed_or_hangs(cluster, how):
     result = cluster.run(
         "jobs:\n" + entry("a", "sleep 0.8", count=8),
         f"third-{how.name}",
-        meanwhile=lambda: once(
+        meanwhile=lambda: call_when(
             lambda: outputs.glob(f"third-{how.name}*/outputs/*.log"), gamma.process.send_signal, how
         ),
     )
@@ -140,9 +140,9 @@ def test_resume_continues_a_killed_executor_on_the_remaining_hosts(cluster):
     cluster.joined(3)
     (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=5) + entry("b", "sleep 0.1"))
     words = ["--devices", f"nvml:{GAMMA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
-    first = heshare(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
+    first = start_command(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
     journal = cluster.folder / "fourth" / "journal.jsonl"
-    once(lambda: [1] if journal.exists() and b'"completed"' in journal.read_bytes() else [], first.kill)
+    call_when(lambda: [1] if journal.exists() and b'"completed"' in journal.read_bytes() else [], first.kill)
     first.communicate()
     assert cluster.traces() == {}
     gamma.process.kill()
@@ -166,7 +166,7 @@ def test_doctor_describes_every_host(cluster):
     assert all(gpu["catalogue"] == "H100" for host in hosts for gpu in host["gpus"])
 
 
-def heshare(cluster, *words):
+def start_command(cluster, *words):
     return subprocess.Popen(
         [sys.executable, "-m", "heshare", *words],
         cwd=cluster.folder,

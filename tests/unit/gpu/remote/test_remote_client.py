@@ -125,7 +125,7 @@ def test_starts_of_one_decision_are_sent_in_one_poll(remote):
     assert [len(commands) for commands in remote.polls] == [6]
 
 
-def test_an_event_on_another_gpu_ends_the_wait_of_its_device(remote):
+def test_poll_wakes_the_device_of_another_gpu_with_an_event(remote):
     first, second = remote.host.devices
     second.start(1, WORK, 100, 100.0)
     first.read()
@@ -202,7 +202,7 @@ class LosesHost(Observer):
 
 
 @pytest.mark.parametrize("policy", ["random", "heshare:trade-off", "morak"])
-def test_the_loop_plans_again_on_the_remaining_hosts(policy):
+def test_event_loop_plans_again_on_the_remaining_hosts(policy):
     going = FakeHost(gpus=1, took_s=5.0)
     staying = FakeHost(gpus=1, took_s=7.0, clock=going.clock)
     tasks = [Task(index, WORK, 100.0) for index in range(6)]

@@ -26,7 +26,7 @@ SPIN = (sys.executable, "-m", "support.spin_worker", "--ms", "2")
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
 
-class Clients:
+class ClientEnvironments:
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": GPU, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)}
 
@@ -39,7 +39,7 @@ def launcher(tmp_path: Path) -> Iterator[Callable[..., ProcessLauncher]]:
 
     def make(*options: str, **how: Any) -> ProcessLauncher:
         how = {"warmup": 1, "warmup_s": 0.0, "period_s": 0.02, "log_dir": tmp_path, "keep": 2, **how}
-        made.append(ProcessLauncher(Clients(), command=(*SPIN, *options), **how))
+        made.append(ProcessLauncher(ClientEnvironments(), command=(*SPIN, *options), **how))
         return made[-1]
 
     yield make
@@ -61,7 +61,7 @@ def _run(
     return worker
 
 
-def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
+def _poll_until(worker: ProcessWorker, true: Callable[[], object]) -> None:
     limit_s = time.monotonic() + 20
     while not true():
         assert time.monotonic() < limit_s, worker.failure
@@ -69,7 +69,7 @@ def _until(worker: ProcessWorker, true: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def _gone(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, 0)
         return False
@@ -82,19 +82,19 @@ def test_launcher_keeps_a_process_for_the_next_tasks_of_its_share(launcher: Call
     pids = []
     for number in range(1, 5):
         worker = _run(one, f"spin:{number}", iterations=10 * number)
-        _until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+        _poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         assert worker.title == f"spin of {number} ms"
         assert worker.stop() == worker.stop() == 10 * number
         worker = _run(one, iterations=None)
-        _until(worker, lambda worker=worker: worker.done > 3)  # type: ignore[misc]
+        _poll_until(worker, lambda worker=worker: worker.done > 3)  # type: ignore[misc]
         assert worker.stop() == worker.done > 3
         assert worker.closed
         assert worker.failure is None
         pids.append(worker.pid)
     assert len(set(pids)) == 1
-    assert not _gone(pids[0])
+    assert not _has_ended(pids[0])
     one.close()
-    assert _gone(pids[0])
+    assert _has_ended(pids[0])
 
 
 def test_launcher_starts_another_process_for_another_share(launcher: Callable[..., ProcessLauncher]) -> None:
@@ -103,21 +103,21 @@ def test_launcher_starts_another_process_for_another_share(launcher: Callable[..
     pids = {}
     for pct in (100, 30, 100, 30, 50):
         worker = _run(one, pct=pct)
-        _until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+        _poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         worker.stop()
         assert pids.setdefault(pct, worker.pid) == worker.pid
     assert len(set(pids.values())) == 3
     one.shed()
-    assert all(map(_gone, pids.values()))
+    assert all(map(_has_ended, pids.values()))
 
 
 def test_stop_after_the_end_does_not_end_the_next_task(launcher: Callable[..., ProcessLauncher]) -> None:
     one = launcher()
     for number in range(60):
         worker = _run(one, "spin:0.01", iterations=1 + number % 3)
-        _until(worker, lambda worker=worker: worker.ready)  # type: ignore[misc]
+        _poll_until(worker, lambda worker=worker: worker.ready)  # type: ignore[misc]
         if number % 2:
-            _until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+            _poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         worker.stop()
         assert worker.failure is None
         if number % 2:
@@ -127,28 +127,28 @@ def test_stop_after_the_end_does_not_end_the_next_task(launcher: Callable[..., P
 def test_launcher_does_not_keep_a_worker_that_failed_or_was_loading(launcher: Callable[..., ProcessLauncher]) -> None:
     broken = launcher("--fail-after", "20")
     worker = _run(broken, iterations=None)
-    _until(worker, lambda: worker.failure)
+    _poll_until(worker, lambda: worker.failure)
     worker.stop()
-    assert _gone(worker.pid)
+    assert _has_ended(worker.pid)
     slow = launcher("--load-s", "60")
     worker = _run(slow, iterations=None)
     time.sleep(0.2)
     begun_s = time.monotonic()
     assert worker.stop() == 0
     assert time.monotonic() - begun_s < 5
-    assert _gone(worker.pid)
+    assert _has_ended(worker.pid)
 
 
 def test_launcher_skips_a_warm_process_that_has_ended(launcher: Callable[..., ProcessLauncher]) -> None:
     one = launcher()
     worker = _run(one)
-    _until(worker, lambda: worker.finished)
+    _poll_until(worker, lambda: worker.finished)
     worker.stop()
     os.kill(worker.pid, 9)
     os.waitpid(worker.pid, os.WNOHANG)
     time.sleep(0.1)
     other = _run(one)
-    _until(other, lambda: other.finished)
+    _poll_until(other, lambda: other.finished)
     assert other.pid != worker.pid
 
 
@@ -159,11 +159,11 @@ def test_launcher_uses_a_spare_if_no_warm_process_has_the_share(launcher: Callab
     second = _run(one, pct=40)
     assert second.pid == spare
     for worker in (first, second):
-        _until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
+        _poll_until(worker, lambda worker=worker: worker.finished)  # type: ignore[misc]
         worker.stop()
     third = _run(one, pct=40)
     assert third.pid == spare
-    _until(third, lambda: third.finished)
+    _poll_until(third, lambda: third.finished)
 
 
 def test_start_together_begins_all_tasks_when_the_last_is_ready(
@@ -210,12 +210,12 @@ def test_start_together_starts_all_tasks_or_none(fake: FakeNvml) -> None:
 
 
 def test_start_ends_warm_processes_if_memory_is_short(fake: FakeNvml) -> None:
-    class Warm(ToyLauncher):
+    class WarmLauncher(ToyLauncher):
         def shed(self) -> None:
             fake.set("free_mib", 40_000.0)
 
     fake.set("free_mib", 10.0)
-    with NvmlDevice(0, Warm()) as device:
+    with NvmlDevice(0, WarmLauncher()) as device:
         device.start(0, Workload("mobilenet", 4), 100)
         assert set(device.read().residents) == {0}
 
@@ -230,7 +230,7 @@ def test_stand_by_starts_the_spares_before_the_first_task(
         spares = {spare.process.pid for spare in one._spares}
         device.stand_by()
         assert {spare.process.pid for spare in one._spares} == spares
-    assert all(map(_gone, spares))
+    assert all(map(_has_ended, spares))
     missing = ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path, spares=1)
     with NvmlDevice(0, missing) as device, pytest.raises(DeviceError, match="does not start"):
         device.stand_by()

@@ -16,17 +16,17 @@ GPU = toy_gpu(clocks_mhz=tuple(range(100, 1001, 100)))
 LAST, TOP, CAP_W = 254, 9, 100.0
 
 
-class Hungry(ToyDevice):
+class BatchPowerDevice(ToyDevice):
     """Takes 10 W idle, and 0.6 W for each sample of the inference batch at the top clock; less as the clock falls."""
 
     def power_w(self, mhz, residents):
         return 10.0 + 0.6 * sum(each.workload.batch_size for each in residents) * mhz / self.gpu.max_mhz
 
 
-def go(name, iterations=100_000.0):
+def simulate(name, iterations=100_000.0):
     task = Task(0, Workload("mobilenet", 8), iterations)
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
-    return run([task], Cluster((GPU,)), make(name), devices=[Hungry(GPU, base_s=0.01)], **options)
+    return run([task], Cluster((GPU,)), make(name), devices=[BatchPowerDevice(GPU, base_s=0.01)], **options)
 
 
 def sizes(result, count):
@@ -70,7 +70,7 @@ def test_clipper_state(size, power_w, after):
 def test_batch_dvfs_search_by_hand():
     # The cap is 88 W, the band begins at 70.4 W; level 5 is 600 MHz, so that b samples take 10 + 0.36 b W:
     # 1 -> 128 (56 W) -> 192 (79 W), which is in the band, and stays.
-    result = go("batch-dvfs")
+    result = simulate("batch-dvfs")
     assert sizes(result, 3) == [(0.0, 1), (3.0, 128), (6.0, 192)]
     assert {row.requested_mhz for row in result.timeline.itertuples()} == {600}
     assert result.record.intervals[-1].batch_size == 192
@@ -78,12 +78,12 @@ def test_batch_dvfs_search_by_hand():
 
 def test_batch_dvfs_search_comes_down_again():
     # With a cap of 44 W, from 35.2 W on: 128 takes 56 W, 64 takes 33 W, 96 takes 44.56 W, 80 takes 38.8 W.
-    assert sizes(go("batch-dvfs(cap=0.4)"), 5) == [(0.0, 1), (3.0, 128), (6.0, 64), (9.0, 96), (12.0, 80)]
+    assert sizes(simulate("batch-dvfs(cap=0.4)"), 5) == [(0.0, 1), (3.0, 128), (6.0, 64), (9.0, 96), (12.0, 80)]
 
 
 def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
     # Four samples at most: 1 -> 3 -> 4 (11.4 W of a cap of 110 W), then a level each period up to 1000 MHz.
-    result = go("batch-dvfs(cap=1.0,sizes=4)", 10_000.0)
+    result = simulate("batch-dvfs(cap=1.0,sizes=4)", 10_000.0)
     assert sizes(result, 3) == [(0.0, 1), (3.0, 3), (6.0, 4)]
     clocks = list(dict.fromkeys(row.requested_mhz for row in result.timeline.itertuples()))
     assert clocks == [600, 700, 800, 900, 1000]
@@ -91,7 +91,7 @@ def test_batch_dvfs_moves_the_clock_at_the_largest_size_only():
 
 def test_dvfs_only_moves_the_clock():
     # 8 samples take 12.9 W at 600 MHz, of a cap of 11 W: down to 200 MHz, which takes 10.96 W.
-    result = go("batch-dvfs:dvfs-only(cap=0.1)", 10_000.0)
+    result = simulate("batch-dvfs:dvfs-only(cap=0.1)", 10_000.0)
     clocks = list(dict.fromkeys(row.requested_mhz for row in result.timeline.itertuples()))
     assert clocks == [600, 500, 400, 300, 200]
     assert {each.batch_size for each in result.record.intervals} == {8}
@@ -99,13 +99,13 @@ def test_dvfs_only_moves_the_clock():
 
 def test_clipper_steps_up_and_falls_back():
     # 10 + 0.6 b W at the top clock, a cap of 16.5 W: 1, 5, 9 (15.4 W), 13 (17.8 W), 11 (16.6 W), 9, 13, ...
-    result = go("batch-dvfs:clipper(cap=0.15)")
+    result = simulate("batch-dvfs:clipper(cap=0.15)")
     assert [size for _, size in sizes(result, 7)] == [1, 5, 9, 13, 11, 9, 13]
     assert result.timeline["requested_mhz"].isna().all()
 
 
 def test_batch_dvfs_exceeds_the_cap_for_a_period_at_most():
-    result = go("batch-dvfs(cap=0.4)")
+    result = simulate("batch-dvfs(cap=0.4)")
     above_s = [row.end_s - row.start_s for row in result.timeline.itertuples() if row.power_w > 0.4 * GPU.tdp_w]
     assert above_s
     assert max(above_s) <= 3.0 + 1e-9

@@ -24,12 +24,12 @@ def job(number, workload, hours, arrival_s=0.0, **more):
     return Task(number, workload, 3600.0 * hours / step(workload).step_s, arrival_s, **more)
 
 
-def go(tasks, policy, gpus=1):
+def simulate(tasks, policy, gpus=1):
     return run(tasks, Cluster((V100,) * gpus), policy, predictor=DevicePredictor(), rng=np.random.default_rng(0))
 
 
-def stays(result):
-    """(task, GPU, start in s) of every stay, in order of time."""
+def list_intervals(result):
+    """(task, GPU, start in s) of every interval, in order of time."""
     rows = sorted(result.record.intervals, key=lambda each: (each.start_s, each.task, each.gpu))
     return [(each.task, each.gpu, round(each.start_s)) for each in rows]
 
@@ -37,7 +37,7 @@ def stays(result):
 def test_gavel_packs_pairs_only_when_no_gpu_is_free():
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1), job(2, RESNET50, 1), job(3, ALEXNET, 1), job(4, ALEXNET, 1)]
     for policy in (FifoPacked(), Gandiva()):
-        first = stays(go(tasks, policy, gpus=2))[:4]
+        first = list_intervals(simulate(tasks, policy, gpus=2))[:4]
         assert {task for task, _, start_s in first if start_s == 0} == {0, 1, 2, 3}
         assert {(task, gpu) for task, gpu, _ in first[:2]} == {(0, 0), (1, 1)}
         assert {gpu for _, gpu, _ in first[2:]} == {0, 1}
@@ -47,40 +47,49 @@ def test_fifo_packed_takes_the_best_partner_above_its_threshold():
     # The pair's sum of speeds: 1.932 with either of two light hosts unless it was measured; ResNet-50 and AlexNet were
     # (3.52 % slower, 1.932), VGG-16 and AlexNet as well (3.00 %, 1.942): the latter is the best.
     tasks = [job(0, RESNET50, 9), job(1, VGG16, 9), job(2, ALEXNET, 1)]
-    assert stays(go(tasks, FifoPacked(), gpus=2))[2] == (2, 1, 0)
-    assert stays(go(tasks, FifoPacked(threshold=1.95), gpus=2))[2][2] == 9 * 3600
-    assert stays(go(tasks, FifoPacked(threshold=1.94), gpus=2))[2] == (2, 1, 0)
+    assert list_intervals(simulate(tasks, FifoPacked(), gpus=2))[2] == (2, 1, 0)
+    assert list_intervals(simulate(tasks, FifoPacked(threshold=1.95), gpus=2))[2][2] == 9 * 3600
+    assert list_intervals(simulate(tasks, FifoPacked(threshold=1.94), gpus=2))[2] == (2, 1, 0)
 
 
 def test_gavel_does_not_make_or_splits_a_pair_slower_than_one_job_alone():
     tasks = [Task(0, HEAVY, 50_000.0), Task(1, HEAVY, 20_000.0)]
     alone_s = DevicePredictor().solo([HEAVY], V100).time_s[0, 0]
     first_s = round(50_000 * alone_s)
-    assert stays(go(tasks, FifoPacked())) == [(0, 0, 0), (1, 0, first_s)]
+    assert list_intervals(simulate(tasks, FifoPacked())) == [(0, 0, 0), (1, 0, first_s)]
     # Gandiva checks after 360 s: a sum of speeds of about 0.97. The pair is split and not made again.
-    result = go(tasks, Gandiva())
-    assert stays(result)[:2] == [(0, 0, 0), (1, 0, 0)]
+    result = simulate(tasks, Gandiva())
+    assert list_intervals(result)[:2] == [(0, 0, 0), (1, 0, 0)]
     assert result.record.intervals[0][3:8:4] == (360.0, "paused")
     assert len(result.record.intervals) == 3
-    assert stays(go(tasks, Gandiva(least=0.9))) == [(0, 0, 0), (1, 0, 0)]
+    assert list_intervals(simulate(tasks, Gandiva(least=0.9))) == [(0, 0, 0), (1, 0, 0)]
 
 
 def test_gavel_places_a_gang_on_the_fullest_node_that_suffices_and_pairs_gangs_of_equal_size():
     # Nodes of four: job 0 takes one GPU of node 0, so that job 1 (2 GPUs) goes beside it, job 2 (4 GPUs) to node 1.
     tasks = [job(0, ALEXNET, 9), job(1, RESNET18, 9, gpus=2), job(2, VGG16, 9, gpus=4), job(3, ALEXNET, 1, gpus=2)]
-    found = stays(go(tasks, FifoPacked(gpus_per_node=4), gpus=8))
+    found = list_intervals(simulate(tasks, FifoPacked(gpus_per_node=4), gpus=8))
     assert [(task, gpu) for task, gpu, _ in found[:7]] == [(0, 0), (1, 1), (1, 2), (2, 4), (2, 5), (2, 6), (2, 7)]
     assert found[7:] == [(3, 1, 0), (3, 2, 0)]
 
 
 def test_gavel_starts_no_task_behind_one_that_must_wait():
     tasks = [job(0, ALEXNET, 1), job(1, ALEXNET, 1, gpus=2), job(2, RESNET18, 1, 1.0)]
-    assert stays(go(tasks, FifoPacked(), gpus=2)) == [(0, 0, 0), (1, 0, 3600), (1, 1, 3600), (2, 0, 2 * 3600)]
+    assert list_intervals(simulate(tasks, FifoPacked(), gpus=2)) == [
+        (0, 0, 0),
+        (1, 0, 3600),
+        (1, 1, 3600),
+        (2, 0, 2 * 3600),
+    ]
 
 
 def test_gavel_gives_whole_nodes_to_a_gang_larger_than_a_node():
     tasks = [job(0, ALEXNET, 1), job(1, RESNET18, 1, gpus=3)]
-    assert stays(go(tasks, FifoPacked(gpus_per_node=2), gpus=6))[1:] == [(1, 2, 0), (1, 3, 0), (1, 4, 0)]
+    assert list_intervals(simulate(tasks, FifoPacked(gpus_per_node=2), gpus=6))[1:] == [
+        (1, 2, 0),
+        (1, 3, 0),
+        (1, 4, 0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def logged(policy):
     return policy, log
 
 
-def go(tasks, policy, gpus=1):
+def simulate(tasks, policy, gpus=1):
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     return run(tasks, Cluster((A100,) * gpus), policy, **options)
 
@@ -140,7 +140,7 @@ class TestInstancePredictions:
 class TestDecisions:
     def test_miso_step_by_step_on_one_gpu(self):
         policy, log = logged(Miso(error=0.0, error_spread=0.0))
-        result = go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
+        result = simulate([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert log[:5] == [
             (0.0, [Start(0, 0, sharing="mig-7g"), Wait(3.0)]),
             (100.0, [Pause(0), Wait(103.0)]),
@@ -163,13 +163,13 @@ class TestDecisions:
 
     def test_miso_without_a_probe_stops_once(self):
         policy, log = logged(Miso(probe_s=0.0))
-        go([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
+        simulate([job(0, RESNET, 1000.0), job(1, MOBILENET, 400.0, 100.0)], policy)
         assert [time for time, _ in log[:3]] == [0.0, 100.0, 120.0]
         assert log[2][1] == [Start(0, 0, sharing="mig-3g"), Start(1, 0, sharing="mig-3g")]
 
     def test_miso_fills_the_gpu_with_the_fewest_tasks_in_strict_fifo_order(self):
         large = [job(index, LARGE, 500.0, float(index)) for index in range(5)]
-        result = go([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
+        result = simulate([*large, job(5, MOBILENET, 100.0, 5.0)], Miso(), gpus=2)
         firsts = {each.task: (each.gpu, each.start_s) for each in reversed(result.record.intervals)}
         # Two of the large ones fill a GPU (3 slices each); the fifth waits, and the light one behind it as well.
         assert [firsts[task][0] for task in range(4)] == [0, 1, 0, 1]
@@ -184,7 +184,7 @@ class TestDecisions:
             job(2, LARGE, 300.0, 20.0),
             job(3, LARGE, 9, 30.0),
         ]
-        result = go(tasks, Miso())
+        result = simulate(tasks, Miso())
         # Tasks 0, 1 and 2 cannot share: 3 + 3 leaves no instance for the mobilenet, so that 2 waits for 1 to go.
         first = min(each.start_s for each in result.record.intervals if each.task == 2)
         assert first == pytest.approx(result.completion_s[1] + 3.0)
@@ -211,7 +211,7 @@ class TestBaselines:
             job(2, MOBILENET, 60.0, 2.0),
             job(3, RESNET, 90.0, 3.0),
         ]
-        result = go(tasks, policy)
+        result = simulate(tasks, policy)
         # The second large one waits for the 4 slices; those behind pass it and take 2 and 1.
         assert log[:3] == [
             (0.0, [Start(0, 0, sharing="mig-4g")]),
@@ -226,19 +226,19 @@ class TestBaselines:
 
     def test_static_without_backfill_or_promotion(self):
         tasks = [job(0, LARGE, 500.0), job(1, LARGE, 50.0, 1.0), job(2, MOBILENET, 60.0, 2.0)]
-        strict = go(tasks, StaticPartition((4, 2, 1), backfill=False))
+        strict = simulate(tasks, StaticPartition((4, 2, 1), backfill=False))
         assert strict.intervals.query("task == 2")["start_s"].min() >= strict.completion_s[0]
-        still = go([job(0, MOBILENET, 60.0), job(1, MOBILENET, 600.0)], StaticPartition((4, 2, 1), promote=False))
+        still = simulate([job(0, MOBILENET, 60.0), job(1, MOBILENET, 600.0)], StaticPartition((4, 2, 1), promote=False))
         assert still.completion_s[1] == pytest.approx(600.0 * 0.0209 / 0.0190)
 
     def test_static_partition_refuses_a_task_that_no_instance_holds(self):
         with pytest.raises(InputError, match="tasks that an instance of 2 slices holds"):
-            go([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)))
+            simulate([job(0, LARGE, 10.0)], StaticPartition((2, 2, 2, 1)))
         with pytest.raises(InputError, match="instances that fit"):
             StaticPartition((4, 4))
 
     def test_equal_shares_policy_fills_the_first_gpu_first(self):
-        result = go([job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), gpus=3)
+        result = simulate([job(index, MOBILENET, 100.0) for index in range(7)], EqualShares(3), gpus=3)
         assert [each.gpu for each in sorted(result.record.intervals)] == [0, 0, 0, 1, 1, 1, 2]
         assert {each.mps_pct for each in result.record.intervals} == {33}
 

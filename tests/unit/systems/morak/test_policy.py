@@ -19,7 +19,7 @@ ONE_CLOCK = toy_gpu(clocks_mhz=(1000,))
 LIGHT, HEAVY = Workload("resnet18", 4), Workload("bert_large", 32)
 
 
-def go(policy, tasks, gpu=GPU):
+def simulate(policy, tasks, gpu=GPU):
     tasks = [Task(0, LIGHT, tasks)] if isinstance(tasks, float) else tasks
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
     return run(tasks, Cluster((gpu,)), policy, **options)
@@ -30,7 +30,7 @@ def clocks(result):
     return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
 
 
-def stays(result):
+def list_intervals(result):
     return [(each.task, each.start_s, each.end_s, each.mps_pct) for each in result.record.intervals]
 
 
@@ -56,7 +56,7 @@ def test_clock_steps_of_power(power_w, steps):
 
 def test_morak_lowers_the_clock_until_the_cap_is_kept():
     # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
-    result = go(Morak(k=1, cap=0.8), 10.0)
+    result = simulate(Morak(k=1, cap=0.8), 10.0)
     assert clocks(result) == [(0.0, 800), (1.0, 700)]
     assert result.makespan_s == pytest.approx(1.0 + (10.0 - 0.8) / 0.7)
     assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
@@ -64,26 +64,26 @@ def test_morak_lowers_the_clock_until_the_cap_is_kept():
 
 def test_morak_raises_the_clock_while_power_is_below_the_band():
     # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
-    assert clocks(go(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
+    assert clocks(simulate(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
 
 
 def test_morak_returns_into_the_band_after_one_period_over_the_cap():
     # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
     # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
-    result = go(Morak(k=1, cap=0.9), 30.0)
+    result = simulate(Morak(k=1, cap=0.9), 30.0)
     assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
 
 
 def test_morak_holds_the_clock_in_the_band_unless_a_limit_is_missed():
     # Cap 99 W, band from 49.5 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
-    assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5), 10.0)) == [(0.0, 800)]
-    assert clocks(go(Morak(k=1, cap=0.9, alpha=0.5, limit=1.2), 10.0)) == [(0.0, 800), (1.0, 900)]
+    assert clocks(simulate(Morak(k=1, cap=0.9, alpha=0.5), 10.0)) == [(0.0, 800)]
+    assert clocks(simulate(Morak(k=1, cap=0.9, alpha=0.5, limit=1.2), 10.0)) == [(0.0, 800), (1.0, 900)]
 
 
 def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
     # As above for the first task. For the second, from t = 14.14, 800 MHz is open again: 900 is tried (100 W, over),
     # 700 keeps the cap, 800 is tried (90 W, over), and 700 stays.
-    result = go(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
+    result = simulate(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
     end_s = pytest.approx(1.0 + 9.2 / 0.7)
     assert clocks(result)[:3] == [(0.0, 800), (1.0, 700), (end_s, 700)]
     assert clocks(result)[3:] == [(15.0, 900), (16.0, 700), (17.0, 800), (18.0, 700)]
@@ -91,22 +91,26 @@ def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
 
 def test_morak_refills_a_share_as_soon_as_a_task_ends():
     tasks = [Task(0, LIGHT, 2.0), Task(1, LIGHT, 4.0), Task(2, LIGHT, 1.0)]
-    result = go(Morak(k=2, cap=2.0), tasks, ONE_CLOCK)
-    assert stays(result) == [(0, 0.0, 4.0, 50), (2, 4.0, 6.0, 50), (1, 0.0, 7.0, 50)]
+    result = simulate(Morak(k=2, cap=2.0), tasks, ONE_CLOCK)
+    assert list_intervals(result) == [(0, 0.0, 4.0, 50), (2, 4.0, 6.0, 50), (1, 0.0, 7.0, 50)]
 
 
 @pytest.mark.parametrize(("k", "pct"), [(1, 100), (3, 33), (4, 25)])
 def test_morak_gives_equal_shares(k, pct):
     tasks = [Task(index, LIGHT, 1.0) for index in range(6)]
-    result = go(Morak(k=k, cap=2.0), tasks, ONE_CLOCK)
+    result = simulate(Morak(k=k, cap=2.0), tasks, ONE_CLOCK)
     assert {each.mps_pct for each in result.record.intervals} == {pct}
     assert max(result.timeline["tasks"]) == k
 
 
 def test_morak_starts_no_task_before_one_that_waits_for_memory():
     gpu = toy_gpu(memory_mib=1.5 * memory_mib(HEAVY), clocks_mhz=(1000,))
-    result = go(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
-    assert [(task, start_s) for task, start_s, *_ in sorted(stays(result))] == [(0, 0.0), (1, 2.0), (2, 2.0)]
+    result = simulate(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
+    assert [(task, start_s) for task, start_s, *_ in sorted(list_intervals(result))] == [
+        (0, 0.0),
+        (1, 2.0),
+        (2, 2.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_morak_starts_no_task_before_one_that_waits_for_memory():
 def test_morak_by_search_keeps_the_cap_then_the_limits_then_throughput(cap, limit, mhz):
     policy = Morak(k=1, cap=cap, limit=limit, mode="search")
     assert policy.tick_s is None
-    assert clocks(go(policy, 10.0)) == [(0.0, mhz)]
+    assert clocks(simulate(policy, 10.0)) == [(0.0, mhz)]
 
 
 def test_best_clock_of_a_table():
@@ -132,7 +136,7 @@ def test_best_clock_of_a_table():
 def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
     # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare, so the batch grows, once a period. An
     # iteration of the toy card takes as long whatever its size: 40 of size 4 are 20 of size 8, 10 of size 16.
-    result = go(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
+    result = simulate(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
     sizes = [(each.start_s, each.batch_size) for each in result.record.intervals]
     assert sizes[:3] == [(0.0, 4), (1.0, 8), (2.0, 16)]
     assert result.makespan_s < 40.0
@@ -141,13 +145,13 @@ def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
 
 def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
     # Two tasks take turns, 2 s an iteration, over the limit of 1.5 s at the only clock: the batch shrinks to 1.
-    result = go(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
+    result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
     sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
     assert sizes == [4, 2, 1]
 
 
 def test_morak_keeps_frozen_batch_sizes():
-    result = go(Morak(k=2), [Task(0, LIGHT, 5.0), Task(1, Workload("resnet18", 8), 5.0)])
+    result = simulate(Morak(k=2), [Task(0, LIGHT, 5.0), Task(1, Workload("resnet18", 8), 5.0)])
     assert sorted((each.task, each.batch_size) for each in result.record.intervals) == [(0, 4), (1, 8)]
 
 

@@ -28,7 +28,7 @@ class IndifferentPredictor(ToyPredictor):
         return CoRuns(np.where(same[:, None], 1.0, predicted.time_s), predicted.power_w)
 
 
-def go(policy, tasks, gpu=GPU, predictor=None):
+def simulate(policy, tasks, gpu=GPU, predictor=None):
     tasks = [Task(0, SENSITIVE, tasks)] if isinstance(tasks, float) else tasks
     options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
     return run(tasks, Cluster((gpu,)), policy, devices=[ToyDevice(gpu)], **options)
@@ -52,7 +52,7 @@ def test_miad_with_other_steps():
 
 def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
     # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
-    result = go(MuServe(), 20.0)
+    result = simulate(MuServe(), 20.0)
     trace = [1000, 900, 800, 700, 600, 900, 800, 700]
     assert clocks(result) == [(float(second), mhz) for second, mhz in enumerate(trace)]
     done = sum(trace[:7]) / 1000
@@ -60,12 +60,12 @@ def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
 
 
 def test_mu_serve_without_remember_lowers_and_raises_the_clock_repeatedly():
-    trace = [mhz for _, mhz in clocks(go(MuServe(remember=False), 20.0))]
+    trace = [mhz for _, mhz in clocks(simulate(MuServe(remember=False), 20.0))]
     assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
 
 
 def test_mu_serve_begins_each_task_at_the_top_clock():
-    result = go(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
+    result = simulate(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
     # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.
     second = next(each for each in result.record.intervals if each.task == 1)
     assert (second.start_s, 1000) in clocks(result)
@@ -73,7 +73,7 @@ def test_mu_serve_begins_each_task_at_the_top_clock():
 
 def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
     tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
-    shortest, fifo = go(MuServe(), tasks, ONE_CLOCK), go(MuServe(order="fifo"), tasks, ONE_CLOCK)
+    shortest, fifo = simulate(MuServe(), tasks, ONE_CLOCK), simulate(MuServe(order="fifo"), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
         (1, 0.0, 100),
         (2, 1.0, 100),
@@ -84,7 +84,7 @@ def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
 
 def test_mu_serve_starts_a_shorter_task_before_waiting_but_not_running_ones():
     tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
-    result = go(MuServe(), tasks, ONE_CLOCK)
+    result = simulate(MuServe(), tasks, ONE_CLOCK)
     assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
 
 
@@ -93,14 +93,14 @@ def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope,
     policy = MuServe(mode="oracle", scope=scope)
     assert policy.tick_s is None
     tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
-    assert [mhz for _, mhz in clocks(go(policy, tasks, predictor=IndifferentPredictor()))] == trace
+    assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
 
 
 def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
     policy = MuServe(mode="oracle")
-    assert [mhz for _, mhz in clocks(go(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))] == [
-        500
-    ]
+    assert [
+        mhz for _, mhz in clocks(simulate(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))
+    ] == [500]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
 
 
 class CalledAtEveryTick(MuServe):
-    """The same, called at every tick."""
+    """mu-Serve, called at every tick."""
 
     ticks_on_change = False
 
@@ -131,7 +131,7 @@ def test_mu_serve_is_not_called_at_ticks_without_a_change(dt_s, monkeypatch):
     decide = MuServe.decide
     monkeypatch.setattr(MuServe, "decide", lambda self, event, view: calls.append(event) or decide(self, event, view))
     tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
-    plain, every = (go(policy(dt_s=dt_s), tasks) for policy in (MuServe, CalledAtEveryTick))
+    plain, every = (simulate(policy(dt_s=dt_s), tasks) for policy in (MuServe, CalledAtEveryTick))
     assert len(calls) < plain.events + every.events
     assert plain.events == every.events
     assert plain.jct_s.tolist() == every.jct_s.tolist()

@@ -36,14 +36,14 @@ class CubicPredictor(ToyPredictor):
         return CoRuns(predicted.time_s, np.array([10.0 + 100.0 * (mhz / gpu.max_mhz) ** 3 for mhz in sm_mhz]))
 
 
-def go(tasks, gpus, policy):
+def simulate(tasks, gpus, policy):
     cluster = Cluster((GPU,) * gpus)
     devices = [CubicDevice(GPU) for _ in range(gpus)]
     return run(tasks, cluster, policy, predictor=CubicPredictor(), rng=np.random.default_rng(0), devices=devices)
 
 
-def stays(result):
-    """(task, GPU, start, end) of every stay, in order of time."""
+def list_intervals(result):
+    """(task, GPU, start, end) of every interval, in order of time."""
     rows = sorted(result.record.intervals, key=lambda each: (each.start_s, each.gpu))
     return [(each.task, each.gpu, round(each.start_s, 6), round(each.end_s, 6)) for each in rows]
 
@@ -62,8 +62,8 @@ def clocks(result):
     ],
 )
 def test_power_flow_gives_an_elastic_job_the_gpus_and_clock_of_its_budget(budget, mhz, end_s, energy_j):
-    result = go([Task(0, WORK, 100.0, widths=(2, 4))], 4, PowerFlow(budget=budget))
-    assert stays(result) == [(0, each, 0.0, end_s) for each in range(4)]
+    result = simulate([Task(0, WORK, 100.0, widths=(2, 4))], 4, PowerFlow(budget=budget))
+    assert list_intervals(result) == [(0, each, 0.0, end_s) for each in range(4)]
     assert {each.requested_mhz for each in result.record.segments} == {mhz}
     assert result.energy_active_j == pytest.approx(energy_j)
 
@@ -73,10 +73,10 @@ def test_power_flow_shares_the_budget_among_all_admitted_jobs():
     # same per energy for both and costs 3.25 and 6.5 kJ. At 0.7 (11.55 kJ) the first job's fits (10 kJ), at 0.9 (14.85)
     # that alone does too; once it is done, the second one plans with its own budget and stays low.
     tasks = [Task(0, WORK, 50.0), Task(1, WORK, 100.0)]
-    assert stays(go(tasks, 2, PowerFlow(budget=0.3))) == [(0, 0, 0.0, 100.0), (1, 1, 0.0, 200.0)]
+    assert list_intervals(simulate(tasks, 2, PowerFlow(budget=0.3))) == [(0, 0, 0.0, 100.0), (1, 1, 0.0, 200.0)]
     for budget in (0.7, 0.9):
-        result = go(tasks, 2, PowerFlow(budget=budget))
-        assert stays(result) == [(0, 0, 0.0, 50.0), (1, 1, 0.0, 200.0)]
+        result = simulate(tasks, 2, PowerFlow(budget=budget))
+        assert list_intervals(result) == [(0, 0, 0.0, 50.0), (1, 1, 0.0, 200.0)]
         assert clocks(result) == [("Toy-0", 0.0, 1000), ("Toy-1", 0.0, 500)]
 
 
@@ -84,31 +84,36 @@ def test_power_flow_shrinks_a_job_for_a_new_one_and_grows_it_again():
     # Job 0 has 4 GPUs at 500 MHz, 2 iterations a second: 20 done at 10 s. Job 1, shorter (50 s against 80 s), needs 2:
     # it comes first into the blocks, job 0 has the other 2 until job 1 is done, 100 s later and 100 iterations on.
     tasks = [Task(0, WORK, 200.0, widths=(2, 4)), Task(1, WORK, 50.0, 10.0, gpus=2)]
-    result = go(tasks, 4, PowerFlow(budget=0.5))
+    result = simulate(tasks, 4, PowerFlow(budget=0.5))
     shared = [(1, 0, 10.0, 110.0), (1, 1, 10.0, 110.0), (0, 2, 10.0, 110.0), (0, 3, 10.0, 110.0)]
-    assert stays(result) == [*[(0, each, 0.0, 10.0) for each in range(4)], *shared,
+    assert list_intervals(result) == [*[(0, each, 0.0, 10.0) for each in range(4)], *shared,
                              *[(0, each, 110.0, 150.0) for each in range(4)]]  # fmt: skip
     assert result.record.intervals[0].outcome == "migrated"
 
 
 def test_power_flow_runs_the_shortest_remaining_time_and_pauses_others():
     tasks = [Task(0, WORK, 100.0), Task(1, WORK, 30.0, 10.0), Task(2, WORK, 95.0, 20.0)]
-    result = go(tasks, 1, PowerFlow(clocks=1, elastic=False))
+    result = simulate(tasks, 1, PowerFlow(clocks=1, elastic=False))
     # At 40 s job 0 has 90 left, less than the 95 of job 2.
-    assert stays(result) == [(0, 0, 0.0, 10.0), (1, 0, 10.0, 40.0), (0, 0, 40.0, 130.0), (2, 0, 130.0, 225.0)]
+    assert list_intervals(result) == [
+        (0, 0, 0.0, 10.0),
+        (1, 0, 10.0, 40.0),
+        (0, 0, 40.0, 130.0),
+        (2, 0, 130.0, 225.0),
+    ]
     assert {each.requested_mhz for each in result.record.segments} == {None}
 
 
 def test_power_flow_moves_only_the_jobs_that_block_a_gang():
     # Four single jobs of 10, 50, 10 and 50 s; at 20 s GPUs 0 and 2 are free, and a gang of two arrives.
     singles = [Task(number, WORK, length) for number, length in enumerate((10.0, 50.0, 10.0, 50.0))]
-    result = go([*singles, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
+    result = simulate([*singles, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
     # Shortest first: jobs 0 and 2 have GPUs 0 and 1, jobs 1 and 3 have 2 and 3, so that nothing has to move.
-    assert [stay for stay in stays(result) if stay[0] == 4] == [(4, 0, 20.0, 120.0), (4, 1, 20.0, 120.0)]
+    assert [stay for stay in list_intervals(result) if stay[0] == 4] == [(4, 0, 20.0, 120.0), (4, 1, 20.0, 120.0)]
     odd = [Task(number, WORK, 50.0 - 40.0 * (number % 2), 0.1 * number) for number in range(4)]
-    result = go([*odd, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
+    result = simulate([*odd, Task(4, WORK, 100.0, 20.0, gpus=2)], 4, PowerFlow(clocks=1, elastic=False))
     # Here 0 and 2 still run, on GPUs 0 and 2: job 0 moves beside job 2, and the gang has GPUs 0 and 1.
-    assert [stay for stay in stays(result) if stay[2] == 20.0] == [
+    assert [stay for stay in list_intervals(result) if stay[2] == 20.0] == [
         (4, 0, 20.0, 120.0), (4, 1, 20.0, 120.0), (0, 3, 20.0, 50.0),
     ]  # fmt: skip
 
@@ -120,7 +125,7 @@ def test_power_flow_places_a_job_on_a_type_whose_memory_holds_it():
     tasks = [Task(0, Workload("bert_large", 8), 10.0), Task(1, WORK, 10.0)]
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": devices}
     result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
-    assert stays(result) == [(1, 0, 0.0, 10.0), (0, 1, 0.0, 10.0)]
+    assert list_intervals(result) == [(1, 0, 0.0, 10.0), (0, 1, 0.0, 10.0)]
 
 
 class SlowGpuPredictor:
@@ -146,7 +151,7 @@ def test_power_flow_assigns_the_shortest_job_first_to_the_earliest_completion(le
     cluster = Cluster(tuple(device.gpu for device in devices))
     options = {"predictor": SlowGpuPredictor(), "rng": np.random.default_rng(0), "devices": devices}
     result = run(tasks, cluster, PowerFlow(clocks=1, elastic=False), **options)
-    assert {(task, where) for task, where, start_s, _ in stays(result) if start_s == 0} == at_once
+    assert {(task, where) for task, where, start_s, _ in list_intervals(result) if start_s == 0} == at_once
 
 
 def test_power_flow_places_a_job_on_the_type_of_its_earliest_predicted_completion():

@@ -139,7 +139,7 @@ def test_scores_of_several_tasks_are_those_of_each_alone():
         assert all(np.array_equal(getattr(each, name), getattr(alone, name)) for name in each.__slots__)
 
 
-def go(name, cluster, count=3):
+def simulate(name, cluster, count=3):
     tasks = [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
     return run(tasks, Cluster.parse(cluster), make(name), **options)
@@ -147,12 +147,12 @@ def go(name, cluster, count=3):
 
 def test_pwr_alone_fills_the_gpu_with_the_least_power_first():
     # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
-    result = go("pwr(alpha=1.0)", "A100,T4")
+    result = simulate("pwr(alpha=1.0)", "A100,T4")
     assert placement(result)[0] == 1
 
 
 def test_pwr_never_gives_more_than_a_whole_gpu():
-    result = go("pwr", "T4", 8)
+    result = simulate("pwr", "T4", 8)
     assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100
 
 

@@ -39,13 +39,13 @@ def placed(result):
     return {each.task: each.gpu for each in sorted(result.record.intervals, key=lambda each: -each.start_s)}
 
 
-def go(policy, seed=0, tasks=TASKS):
+def simulate(policy, seed=0, tasks=TASKS):
     return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
 
 
 def test_random_placement_is_the_same_for_all_policies():
     names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
-    found = [placed(go(make(name), seed=3)) for name in names]
+    found = [placed(simulate(make(name), seed=3)) for name in names]
     assert all(one == found[0] for one in found)
 
 
@@ -58,7 +58,7 @@ def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
 def test_trade_off_placement_is_the_scheme_of_trade_off():
     trade_off, morak = HeShare(planner=CachedPlanner(QUICK)), make("morak(placement=trade-off)")
     morak.placement.planner = trade_off.planner
-    assert placed(go(trade_off)) == placed(go(morak))
+    assert placed(simulate(trade_off)) == placed(simulate(morak))
     assert morak.reused.predictor_calls > 0
 
 
@@ -68,7 +68,7 @@ def test_heshare_placement_searches_once_and_charges_each_policy():
         one.placement.planner = CachedPlanner(QUICK)
     share_planners(moraks)
     assert moraks[0].placement.planner is moraks[1].placement.planner
-    first, second = (go(one) for one in moraks)
+    first, second = (simulate(one) for one in moraks)
     assert placed(first) == placed(second)
     assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
 

@@ -20,7 +20,7 @@ ALEXNET, RESNET, _, VGG = training.workloads("eaco")
 CNN = Resident(Workload("resnet50", 8), 50)
 
 
-def sliced(*workloads):
+def time_sliced(*workloads):
     return tuple(Resident(one, 100, "time-slice") for one in workloads)
 
 
@@ -33,7 +33,7 @@ def test_is_outside_profiles_of_training_and_time_slices():
     assert not is_outside_profiles((CNN,))
     assert not is_outside_profiles(())
     assert is_outside_profiles((CNN, Resident(ALEXNET)))
-    assert is_outside_profiles(sliced(CNN.workload))
+    assert is_outside_profiles(time_sliced(CNN.workload))
 
 
 def test_solo_predicts_a_training_workload_by_its_record(predictor):
@@ -42,7 +42,7 @@ def test_solo_predicts_a_training_workload_by_its_record(predictor):
 
 
 def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
-    pair = sliced(ALEXNET, VGG)
+    pair = time_sliced(ALEXNET, VGG)
     true = co_run(V100, pair)
     predicted = predictor.co_run([pair, pair[::-1]], V100, [None, V100.max_mhz])
     assert predicted.time_s[0].tolist() == predicted.time_s[1].tolist()[::-1]
@@ -55,7 +55,7 @@ def test_co_run_predicts_a_set_with_an_error_that_the_set_determines(predictor):
 
 def test_predict_set_errors_have_the_stated_spread():
     table = SetTable()
-    pairs = [sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
+    pairs = [time_sliced(*pair) for pair in combinations_with_replacement(training.workloads("gavel"), 2)]
     ratios = [
         predicted / task.time_s
         for pair in pairs
@@ -71,7 +71,7 @@ def test_solo_predicts_training_on_a_gpu_without_profiles(predictor):
 
 
 def test_co_run_predicts_profiled_and_training_sets_in_one_call(predictor):
-    asked = [(CNN, CNN), sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
+    asked = [(CNN, CNN), time_sliced(ALEXNET, RESNET, VGG), (CNN,), ()]
     calls = predictor.calls
     together = predictor.co_run(asked, V100, [None] * 4)
     assert predictor.calls - calls >= 3
