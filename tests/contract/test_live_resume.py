@@ -54,7 +54,7 @@ from heshare.gpu.worker_program.kernel_profiler import main
 
 def run(model, batch_size, precision, repeats, out):
     kernel = {"cat": "kernel", "ph": "X", "name": model, "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}
-    print("noise that is no answer")
+    print("noise that is no reply")
     for number in range(repeats):
         (out / f"iteration-{number}.json").write_text(json.dumps({"traceEvents": [kernel]}))
     with Path(__file__).with_name("traced").open("a") as log:

@@ -200,8 +200,8 @@ class LocalExecutorDevice(ExecutorDevice):
             found = f"{self.running} jobs on it" if task_id not in self._residents else f"job {task_id} on it"
             raise DeviceError(f"{self.gpu.name} ({self.uuid}): {found} already. Wait for one to end.")
         self._divide_energy()
-        wanted = math.inf if iterations is None else iterations
-        resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), wanted, self._now_s())
+        requested = math.inf if iterations is None else iterations
+        resident = JobOnGpu(task_id, self._jobs[task_id], Resident(workload, mps_pct), requested, self._now_s())
         self._residents[task_id] = resident
         self._try_start(resident)
 
@@ -276,7 +276,7 @@ class LocalExecutorDevice(ExecutorDevice):
         """Wait for NVML for a while, unless it reports that the GPU is lost."""
         if math.isnan(self._failing_since_s):
             self._failing_since_s = self._now_s()
-            self.note(f"no answer: {error}")
+            self.note(f"no reply: {error}")
         if isinstance(error, GpuLostError) or self._now_s() - self._failing_since_s > self._timeouts.nvml_s:
             self.lost = str(error)
             self.note(f"lost: {error}")
@@ -287,7 +287,7 @@ class LocalExecutorDevice(ExecutorDevice):
         needed_mib, free_mib = resident.job.spec.memory_mib, self._free_for_mib(resident)
         if free_mib < needed_mib:
             if waited_s > self._timeouts.memory_s:
-                reason = f"{needed_mib:.0f} MiB wanted, {free_mib:.0f} free for {waited_s:.0f} s"
+                reason = f"{needed_mib:.0f} MiB needed, {free_mib:.0f} free for {waited_s:.0f} s"
                 resident.failure = TaskFailure(resident.task_id, "memory", reason, charged=False)
             return
         workload, mps_pct = resident.resident.workload, resident.resident.mps_pct

@@ -72,7 +72,7 @@ def list_offers(client: Any) -> list[HostOffer]:
     for address, reply in sorted(replies.items()):
         if not isinstance(reply, dict):
             missing = "No module named 'heshare'" in str(reply)
-            found = "no heshare" if missing else f"what does not answer ({type(reply).__name__}: {reply})"
+            found = "no heshare" if missing else f"what does not reply ({type(reply).__name__}: {reply})"
             expected = f"heshare {versions['version']} there"
             raise InputError(f"{found} on the worker {address}", expected, _INSTALL, column=_COLUMN)
         wrong = [f"{name} {reply[name]}" for name, version in versions.items() if reply[name] != version]
@@ -109,7 +109,7 @@ def _run_on_workers(client: Any, function: Callable[..., object], *arguments: ob
         if replies.done():
             raise
         workers = ", ".join(sorted(client.scheduler_info(n_workers=-1)["workers"]))
-        found = f"no answer within {REPLY_S:g} s from all of the workers {workers}"
+        found = f"no reply within {REPLY_S:g} s from all of the workers {workers}"
         raise InputError(found, "workers that run", _START, column=_COLUMN) from None
 
 

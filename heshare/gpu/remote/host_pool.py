@@ -127,7 +127,7 @@ class DaskHostClient:
                 if self._future.status != "finished":
                     raise self._lost_error(RuntimeError(self._future.status)) from None
                 if time.monotonic() >= until:
-                    raise self._lost_error(f"no answer within {timeout_s:g} s") from None
+                    raise self._lost_error(f"no reply within {timeout_s:g} s") from None
             except Exception as error:
                 raise self._lost_error(error) from error
 

@@ -46,37 +46,39 @@ class LiveTasks:
     def __bool__(self) -> bool:
         return bool(self._running)
 
-    def start(self, wanted: Mapping[int, Resident], iterations: float | None, *, free_mib: Callable[[], float]) -> None:
+    def start(
+        self, requested: Mapping[int, Resident], iterations: float | None, *, free_mib: Callable[[], float]
+    ) -> None:
         """Start workers at once, wait until each is ready, let them begin together; all of them or none.
 
         Loading and warming up take seconds: at once they take as long as the slowest, not as long as their sum.
 
         Args:
-            wanted: workload and share by id.
+            requested: workload and share by id.
             iterations: how many each is to do; None runs until stopped.
             free_mib: returns the memory that is free on the GPU, MiB.
 
         Raises:
             DeviceError: an id runs already, there is no room, or a worker does not get ready.
         """
-        self._check_room(wanted, free_mib)
+        self._check_room(requested, free_mib)
         workers: dict[int, Worker] = {}
         try:
-            for task, one in wanted.items():
+            for task, one in requested.items():
                 worker = self._launcher.start(task, one.workload, one.mps_pct, iterations, gpu_uuid=self._uuid)
                 workers[task] = worker
-                if len(wanted) == 1:
+                if len(requested) == 1:
                     worker.go()  # without waiting for others
-            self._await(workers, wanted, lambda worker: worker.ready)
+            self._await(workers, requested, lambda worker: worker.ready)
             for worker in workers.values():
                 worker.go()
-            self._await(workers, wanted, lambda worker: worker.finished or worker.time_s > 0)
+            self._await(workers, requested, lambda worker: worker.finished or worker.time_s > 0)
         except BaseException:
             for started in workers.values():
                 started.stop()
             raise
         limit = math.inf if iterations is None else iterations
-        for task, one in wanted.items():
+        for task, one in requested.items():
             self._running[task] = _Running(one, limit, workers[task], memory_mib(one.workload))
 
     def stop(self, task_id: int) -> float:
@@ -130,14 +132,14 @@ class LiveTasks:
         """Return the seconds until the next completion at the present pace; `inf` if nothing runs."""
         return min((one.remaining_s for one in self._running.values()), default=math.inf)
 
-    def _check_room(self, wanted: Mapping[int, Resident], free_mib: Callable[[], float]) -> None:
-        for task in wanted:
+    def _check_room(self, requested: Mapping[int, Resident], free_mib: Callable[[], float]) -> None:
+        for task in requested:
             if task in self._running:
                 raise self._refusal(f"task {task} runs here already", "Stop it first.")
-        if len(self._running) + len(wanted) > self._gpu.mps_clients:
+        if len(self._running) + len(requested) > self._gpu.mps_clients:
             found = f"{len(self._running)} tasks run already, of {self._gpu.mps_clients} that may"
             raise self._refusal(found, "Wait for one to end.")
-        needed_mib = sum(memory_mib(one.workload) for one in wanted.values())
+        needed_mib = sum(memory_mib(one.workload) for one in requested.values())
         room_mib = self._gpu.memory_mib - sum(one.memory_mib for one in self._running.values())
         left_mib = min(room_mib, free_mib())
         if left_mib < needed_mib <= room_mib:
@@ -145,11 +147,11 @@ class LiveTasks:
             self._launcher.shed()
             left_mib = min(room_mib, free_mib())
         if needed_mib > left_mib:
-            what = ", ".join(str(one.workload) for one in wanted.values())
+            what = ", ".join(str(one.workload) for one in requested.values())
             raise self._refusal(f"{what} needs {needed_mib:.0f} MiB, {left_mib:.0f} are free", "Wait, or split.")
 
     def _await(
-        self, workers: Mapping[int, Worker], wanted: Mapping[int, Resident], reached: Callable[[Worker], bool]
+        self, workers: Mapping[int, Worker], requested: Mapping[int, Resident], reached: Callable[[Worker], bool]
     ) -> None:
         """Poll until `reached` is true of every worker."""
         until, waiting = time.monotonic() + self._timeout_s, dict(workers)
@@ -157,13 +159,13 @@ class LiveTasks:
             for task, worker in list(waiting.items()):
                 worker.poll()
                 if worker.failure is not None:
-                    raise self._refusal(f"task {task} ({wanted[task]}) failed: {worker.failure}", "See its log.")
+                    raise self._refusal(f"task {task} ({requested[task]}) failed: {worker.failure}", "See its log.")
                 if reached(worker):
                     del waiting[task]
             if not waiting:
                 return
             if time.monotonic() >= until:
-                late = ", ".join(f"task {task} ({wanted[task]})" for task in waiting)
+                late = ", ".join(f"task {task} ({requested[task]})" for task in waiting)
                 raise self._refusal(
                     f"{late} did nothing within {self._timeout_s:g} s", "See its log, or allow more time."
                 )

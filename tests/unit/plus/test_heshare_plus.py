@@ -22,7 +22,7 @@ SMALL = SearchSettings(
 )
 
 
-def test_optimise_stops_if_progress_says_so() -> None:
+def test_optimise_stops_if_progress_returns_false() -> None:
     rounds: list[int] = []
     optimise(
         mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,

@@ -212,7 +212,7 @@ def test_execute_continues_after_nvml_calls_that_fail_for_a_while(doubles):
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
     failing.join()
     assert result.complete
-    assert any("no answer" in note for note in result.notes)
+    assert any("no reply" in note for note in result.notes)
 
 
 def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):
@@ -223,7 +223,7 @@ def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):
     assert result.complete
     ends = [row["end"] for row in run_journal.read(doubles.folder / "run") if "end" in row]
     assert ends[-1]["start_s"] > 0.2
-    assert all("MiB wanted" in end["reason"] for end in ends[:-1])
+    assert all("MiB needed" in end["reason"] for end in ends[:-1])
 
 
 def full_disk(monkeypatch, times):

@@ -42,7 +42,7 @@ def offered(**workers):
     [
         ({}, "a scheduler without workers"),
         ({"a": Exception("ModuleNotFoundError(\"No module named 'heshare'\")")}, "no heshare on the worker tcp://a:1"),
-        ({"a": OSError("closed")}, r"what does not answer \(OSError: closed\) on the worker tcp://a:1"),
+        ({"a": OSError("closed")}, r"what does not reply \(OSError: closed\) on the worker tcp://a:1"),
         ({"a": machine(version="0.0.9")}, "found version 0.0.9 on the worker tcp://a:1; expected version .*, as here"),
         ({"a": machine(), "b": machine(python="2.7")}, "found python 2.7 on the worker tcp://b:1"),
     ],

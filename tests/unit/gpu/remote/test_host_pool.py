@@ -180,7 +180,7 @@ def test_list_offers_names_a_worker_that_hangs(cluster, monkeypatch):
     monkeypatch.setattr(host_offers, "REPLY_S", 1.0)
     cluster.hosts["beta"].process.send_signal(signal.SIGSTOP)
     try:
-        with host_offers.connect(cluster.address) as client, pytest.raises(InputError, match="no answer within 1 s"):
+        with host_offers.connect(cluster.address) as client, pytest.raises(InputError, match="no reply within 1 s"):
             host_offers.list_offers(client)
     finally:
         cluster.hosts["beta"].process.send_signal(signal.SIGCONT)
