@@ -39,6 +39,15 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, usual)
 
+SLOW_FIXTURES = {"smoke_results", "calibration_errors", "rehearsed"}
+"""Fixtures that take 10 s and more: tests which use them are slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:

@@ -107,6 +107,7 @@ def _entries(content: bytes) -> list[dict[str, object]]:
     return [json.loads(line.rpartition(b"\t")[0]) for line in content.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(library: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     fake_mps.install(tmp_path / "bin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from pytest_regressions.num_regression import NumericRegressionFixture
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
@@ -11,6 +12,7 @@ from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.world.cluster import Cluster
 
 
+@pytest.mark.slow
 def test_improved_front_of_a_small_world(num_regression: NumericRegressionFixture) -> None:
     front = optimise(
         mixed_tasks(24),

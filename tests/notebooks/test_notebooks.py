@@ -44,7 +44,7 @@ def smoke(out: Path, seed: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smoke_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One smoke run, shared by the workers of pytest-xdist: the first one runs it, the others wait."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
@@ -64,8 +64,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared / "figures"
 
 
-def table(results: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(results / f"{name}.csv")
+def table(smoke_results: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(smoke_results / f"{name}.csv")
 
 
 def test_there_are_notebooks() -> None:
@@ -99,11 +99,11 @@ def test_notebook_source_has_parameters_and_no_outputs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_every_promised_file_is_there_with_its_provenance(results: Path, path: Path) -> None:
+def test_every_promised_file_is_there_with_its_provenance(smoke_results: Path, path: Path) -> None:
     for name in notebook_parameters.read(path).outputs:
         for suffix in suffixes(name):
-            assert (results / f"{name}{suffix}").stat().st_size > 0
-        said: dict[str, Any] = json.loads((results / f"{name}.json").read_text())
+            assert (smoke_results / f"{name}{suffix}").stat().st_size > 0
+        said: dict[str, Any] = json.loads((smoke_results / f"{name}.json").read_text())
         assert said["notebook"] == f"notebooks/{path.name}"
         assert said["notebook_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
         assert said["profile"] == "smoke"
@@ -113,16 +113,16 @@ def test_every_promised_file_is_there_with_its_provenance(results: Path, path: P
         assert sum(said["provenance"].values()) > 0
         assert {"data/gpus.csv", "data/workloads.csv"} <= set(said["input_files"])
         assert {"python", "numpy", "pandas", "matplotlib", "heshare"} <= set(said["versions"])
-        assert not table(results, name).empty
-        assert str(root()) not in (results / f"{name}.json").read_text()
+        assert not table(smoke_results, name).empty
+        assert str(root()) not in (smoke_results / f"{name}.json").read_text()
 
 
-def test_a_run_of_notebooks_leaves_no_other_files(results: Path) -> None:
-    assert [path.name for path in results.iterdir() if path.name.startswith(".")] == []
+def test_a_run_of_notebooks_leaves_no_other_files(smoke_results: Path) -> None:
+    assert [path.name for path in smoke_results.iterdir() if path.name.startswith(".")] == []
 
 
-def test_times_and_energies_of_figs_1_and_2(results: Path) -> None:
-    frame = table(results, "fig02_time")
+def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:
+    frame = table(smoke_results, "fig02_time")
     assert len(frame) == 15 * 3
     assert frame["time_s"].between(1e-4, 2).all()
     assert (frame["time_low_s"] < frame["time_s"]).all()
@@ -136,40 +136,40 @@ def test_times_and_energies_of_figs_1_and_2(results: Path) -> None:
     assert bert["T4"] > bert["V100"] > bert["A100"]
 
 
-def test_more_clock_is_never_slower_in_fig_3(results: Path) -> None:
-    frame = table(results, "fig03_clock")
+def test_more_clock_is_never_slower_in_fig_3(smoke_results: Path) -> None:
+    frame = table(smoke_results, "fig03_clock")
     for _, part in frame.groupby(["gpu", "batch_size"]):
         assert part["requested_mhz"].is_monotonic_increasing
         assert (part["time_s"].diff().dropna() <= 1e-12).all()
         assert (part["sm_mhz"] <= part["requested_mhz"] + 1e-6).all()
 
 
-def test_no_pair_is_faster_together_in_fig_4(results: Path) -> None:
-    frame = table(results, "fig04_pairs")
+def test_no_pair_is_faster_together_in_fig_4(smoke_results: Path) -> None:
+    frame = table(smoke_results, "fig04_pairs")
     assert set(frame["gpu"]) == {"T4", "V100", "A100"}
     assert (frame["together_s"] >= frame["alone_s"]).all()
 
 
-def test_table_1_is_the_papers_and_the_packages(results: Path) -> None:
-    frame = table(results, "table1_systems")
+def test_table_1_is_the_papers_and_the_packages(smoke_results: Path) -> None:
+    frame = table(smoke_results, "table1_systems")
     published = frame[frame["provenance"] == "published"].set_index("solution")
     assert published.loc["Morak", ["frequency", "multi_task", "heterogeneous"]].tolist() == [True, True, False]
     assert {"Random", "Sched-only", "Trade-off"} <= set(frame[frame["provenance"] == "declared"]["solution"])
 
 
-def test_table_3_is_the_papers(results: Path) -> None:
-    frame = table(results, "table3_gpus")
+def test_table_3_is_the_papers(smoke_results: Path) -> None:
+    frame = table(smoke_results, "table3_gpus")
     assert frame["SMs"].tolist() == [40, 80, 108]
     assert frame["CUDA cores"].tolist() == [2560, 5120, 6912]
     assert frame["TDP (W)"].tolist() == [70, 250, 400]
 
 
-def test_table_4_has_the_papers_workloads(results: Path) -> None:
-    assert len(table(results, "table4_workloads")) == 15
+def test_table_4_has_the_papers_workloads(smoke_results: Path) -> None:
+    assert len(table(smoke_results, "table4_workloads")) == 15
 
 
-def test_table_5_is_complete_and_bounded(results: Path) -> None:
-    frame = table(results, "tableA5_errors")
+def test_table_5_is_complete_and_bounded(smoke_results: Path) -> None:
+    frame = table(smoke_results, "tableA5_errors")
     assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "Physics"}
     assert set(frame["data"]) == {"emulated", "published"}
     assert set(frame["split"]) == {"row", "workload", "gpu"}
@@ -177,58 +177,59 @@ def test_table_5_is_complete_and_bounded(results: Path) -> None:
     assert (frame["mean_pct"] <= frame["high_pct"] + 1e-9).all()
     forest = frame[(frame["technique"] == "RF") & (frame["split"] == "row")]
     assert forest["mean_pct"].between(0.1, 30).all()
-    wide = table(results, "table5_predictors").set_index("Model")
+    wide = table(smoke_results, "table5_predictors").set_index("Model")
     both = frame[frame["quantity"] == "both"].set_index(["data", "split", "technique", "error"])["mean_pct"]
     assert wide.loc["MLP", "emulated, by workload, relative (%)"] == pytest.approx(
         both["emulated", "workload", "MLP", "relative"], abs=0.006
     )
 
 
-def test_the_emulated_gpus_match_what_was_left_out(results: Path) -> None:
-    frame = table(results, "tableA1_platform")
+def test_the_emulated_gpus_match_what_was_left_out(smoke_results: Path) -> None:
+    frame = table(smoke_results, "tableA1_platform")
     assert (frame["mape_pct"] <= frame["p90_pct"]).all()
     bounded = frame.dropna(subset="target_mape_pct")
     assert len(bounded) >= 8
     assert (bounded["mape_pct"] <= bounded["target_mape_pct"]).all()
 
 
-def test_device_model_is_compared_with_the_control_where_no_gpu_was_recorded(results: Path) -> None:
-    errors = table(results, "tableA13_forms")
+def test_device_model_is_compared_with_the_control_where_no_gpu_was_recorded(smoke_results: Path) -> None:
+    errors = table(smoke_results, "tableA13_forms")
     assert set(errors["form"]) == {"inference batch size", "MPS percentage", "clock", "pairs", "three and more"}
     control = errors[errors["provenance"] == "emulated"]
     assert len(control) == 10
     assert (control["shipped_pct"] < 1).all(), "there the shipped model is the truth, and noise is 1 %"
     assert (control["shipped_pct"] < control["fitted_pct"]).all()
     assert control["fitted_pct"].between(0.1, 5).all()
-    noise = table(results, "tableA14_noise").set_index(["gpu", "workload"])
+    noise = table(smoke_results, "tableA14_noise").set_index(["gpu", "workload"])
     assert noise.loc[("A100", "all"), "time_pct"] == pytest.approx(0.99, rel=0.1)
     assert noise.loc[("A100", "all"), "power_pct"] == pytest.approx(0.36, rel=0.1)
-    records = table(results, "tableA15_records")
+    records = table(smoke_results, "tableA15_records")
     recorded = records[(records["provenance"] == "measured") & (records["rows"] > 0)]
     if recorded.empty:
         assert set(errors["provenance"]) == {"emulated"}
         assert "heshare profile --device nvml:0" in records["note"].iloc[-1]
-        assert "No GPU has been recorded" in (results / "tableA13_forms.md").read_text()
+        assert "No GPU has been recorded" in (smoke_results / "tableA13_forms.md").read_text()
     else:
         assert set(recorded["gpu"]) == set(errors[errors["provenance"] == "measured"]["gpu"])
 
 
-def test_activity_raises_power(results: Path) -> None:
-    frame = table(results, "figA14_activity")
+def test_activity_raises_power(smoke_results: Path) -> None:
+    frame = table(smoke_results, "figA14_activity")
     for _, part in frame[frame["together"] == 1].groupby(["gpu", "provenance"]):
         assert part["activity_pct"].between(0, 100).all()
         assert part["activity_pct"].corr(part["power_w"]) > 0.8
     assert (frame["power_w"] > 0.8 * frame["idle_w"]).all()
 
 
-def test_a_recorded_gpu_is_shown_beside_emulated_ones(made_up_h100: Path, results: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_recorded_gpu_is_shown_beside_emulated_ones(made_up_h100: Path, smoke_results: Path, tmp_path: Path) -> None:
     words = ["notebook", "run", "01", "--profile", "smoke", "-p", f"source=recorded:{made_up_h100}"]
     environment = {**os.environ}
     command = [sys.executable, "-m", "heshare", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     for name, rows in (("fig01_energy", 15), ("fig02_time", 15), ("fig03_clock", 2), ("fig04_pairs", 6)):
-        frame, plain = table(tmp_path, name), table(results, name)
+        frame, plain = table(tmp_path, name), table(smoke_results, name)
         measured = frame[frame["provenance"] == "measured"]
         assert set(measured["gpu"]) == {"H100"}
         assert len(measured) == rows
@@ -237,7 +238,7 @@ def test_a_recorded_gpu_is_shown_beside_emulated_ones(made_up_h100: Path, result
         assert said["provenance"] == {"emulated": len(plain), "measured": rows}
         assert "H100 (measured)" in said["caption"]
     name = "01_motivation.json"
-    assert (tmp_path / "claims" / name).read_text() == (results / "claims" / name).read_text()
+    assert (tmp_path / "claims" / name).read_text() == (smoke_results / "claims" / name).read_text()
 
 
 def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
@@ -252,8 +253,8 @@ def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_fig_6_agrees_with_its_runs(results: Path) -> None:
-    runs, medians = table(results, "tableA2_runs"), table(results, "fig06_comparison")
+def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:
+    runs, medians = table(smoke_results, "tableA2_runs"), table(smoke_results, "fig06_comparison")
     assert "planning_s" not in runs.columns
     for row in medians.itertuples():
         values = runs[runs["title"] == row.title][row.metric]
@@ -263,22 +264,22 @@ def test_fig_6_agrees_with_its_runs(results: Path) -> None:
     assert runs["avg_jct_s"].to_numpy() == pytest.approx((runs["avg_waiting_s"] + runs["avg_execution_s"]).to_numpy())
 
 
-def test_each_rival_has_three_forms(results: Path) -> None:
-    frame = table(results, "tableA19_forms")
+def test_each_rival_has_three_forms(smoke_results: Path) -> None:
+    frame = table(smoke_results, "tableA19_forms")
     assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best"}
-    runs = table(results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
+    runs = table(smoke_results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
     first = frame[(frame["ours"] == "Trade-off") & (frame["metric"] == "avg_jct_s") & (frame["rival"] == "Morak")]
     change = (100 * (runs["Trade-off"] / runs["Morak"] - 1)).median()
     assert first[first["form"] == "paper's set-up"]["change_pct"].item() == pytest.approx(change)
-    equal = table(results, "tableA20_equal")
+    equal = table(smoke_results, "tableA20_equal")
     assert len(equal) == 4
     assert (equal["reached"] <= equal["n"]).all()
     assert (equal["low_pct"] <= equal["change_pct"]).all()
 
 
 @pytest.mark.parametrize("name", ["fig08_mixes_jct", "fig09_mixes_energy", "fig10_single_jct", "fig11_single_energy"])
-def test_mixes_and_single_kinds_have_every_system_in_every_world(results: Path, name: str) -> None:
-    frame = table(results, name)
+def test_mixes_and_single_kinds_have_every_system_in_every_world(smoke_results: Path, name: str) -> None:
+    frame = table(smoke_results, name)
     world = [column for column in ("Load", "Mix", "GPU", "tasks") if column in frame]
     worlds = frame.groupby(world)
     assert (worlds["title"].nunique() == 10).all()
@@ -292,48 +293,48 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(results: Path, 
     assert (frame["median"] <= frame["high"]).all()
 
 
-def test_every_claim_has_a_verdict_under_every_condition(results: Path) -> None:
-    frame = table(results, "figA31_sensitivity").fillna({"axis": ""})
+def test_every_claim_has_a_verdict_under_every_condition(smoke_results: Path) -> None:
+    frame = table(smoke_results, "figA31_sensitivity").fillna({"axis": ""})
     assert len(frame) == (18 + 10) * frame.groupby(["axis", "level"]).ngroups
     assert set(frame["verdict"]) <= {"reproduced", "direction", "not reproduced", "below zero"}
     assert (frame["low_pct"] <= frame["change_pct"]).all()
     reached = frame[frame["verdict"] == "reproduced"]
     assert (reached["change_pct"] <= reached["paper_pct"]).all()
-    kept = table(results, "tableA31_sensitivity")
+    kept = table(smoke_results, "tableA31_sensitivity")
     assert (kept[["reproduced", "direction", "not reproduced", "below zero"]].sum(axis=1) == kept["conditions"]).all()
 
 
-def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(results: Path) -> None:
-    frame = table(results, "tableA26_fikit")
+def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(smoke_results: Path) -> None:
+    frame = table(smoke_results, "tableA26_fikit")
     assert set(frame["against"]) == {"time slices", "one queue", "MPS"}
     assert frame["least"].min() > 0.9
     assert frame.loc[frame["load"] == 0, "low_most"].max() < 1e-6
-    why = table(results, "figA36_fikit_why").set_index(["load", "waits", "slice_ms"])
+    why = table(smoke_results, "figA36_fikit_why").set_index(["load", "waits", "slice_ms"])
     assert why.loc[(0.3, 0, 2.0), "median"] > 1.5 * why.loc[(0.3, 1, 2.0), "median"]
     assert why.loc[(0.5, 1, 2.0), "most"] > why.loc[(0.3, 1, 2.0), "most"]
-    form = table(results, "tableA36_fikit_form")
+    form = table(smoke_results, "tableA36_fikit_form")
     assert form["error_pct"].abs().max() < 6
     assert form["loop_pct"].max() > 20
-    parts = table(results, "tableA56_fikit_parts")
+    parts = table(smoke_results, "tableA56_fikit_parts")
     assert parts[["least", "median", "most"]].to_numpy() == pytest.approx(1, abs=0.1), (
         "filling is not what FIKIT gains by"
     )
-    classes = table(results, "tableA46_fikit_classes").set_index("policy")
+    classes = table(smoke_results, "tableA46_fikit_classes").set_index("policy")
     assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
 
 
-def test_own_policy_is_compared_with_others_and_keeps_the_contract(results: Path) -> None:
-    frame = table(results, "figA51_own_policy")
+def test_own_policy_is_compared_with_others_and_keeps_the_contract(smoke_results: Path) -> None:
+    frame = table(smoke_results, "figA51_own_policy")
     assert {"Duo", "Random", "SJF"} == set(frame["title"])
     assert (frame["median"] > 0).all()
-    held = table(results, "tableA51_own_contract")
+    held = table(smoke_results, "tableA51_own_contract")
     assert len(held) >= 6
     assert (held["duo"] == "holds").all()
 
 
 @pytest.mark.parametrize("name", ["tableA37_mixes_wall_time", "tableA38_single_wall_time"])
-def test_planning_counts_as_waiting(results: Path, name: str) -> None:
-    frame = table(results, name)
+def test_planning_counts_as_waiting(smoke_results: Path, name: str) -> None:
+    frame = table(smoke_results, name)
     assert len(frame) == 12
     assert (frame["with_planning_s"] > frame["avg_jct_s"]).all()
     assert (frame["worst_pct"] >= frame["added_pct"]).all()
@@ -342,22 +343,22 @@ def test_planning_counts_as_waiting(results: Path, name: str) -> None:
     assert len(set(planners["predictor_calls"])) == 1, "the three plans are of one front"
 
 
-def test_ablations_are_compared_with_the_whole(results: Path) -> None:
-    frame = table(results, "tableA23_parts")
+def test_ablations_are_compared_with_the_whole(smoke_results: Path) -> None:
+    frame = table(smoke_results, "tableA23_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
-    pd.testing.assert_frame_equal(frame, table(results, "figA23_parts"))
+    pd.testing.assert_frame_equal(frame, table(smoke_results, "figA23_parts"))
     assert (frame["low_pct"] <= frame["change_pct"]).all()
     assert (frame["change_pct"] <= frame["high_pct"]).all()
 
 
-def test_a_claim_that_fails_has_a_reason(results: Path) -> None:
-    frame = table(results, "claims")
+def test_a_claim_that_fails_has_a_reason(smoke_results: Path) -> None:
+    frame = table(smoke_results, "claims")
     failed = frame[
         frame["verdict"].isin(["direction", "not reproduced"]) & frame["id"].isin(["M1", "M4", "H5", "O3", "O4"])
     ]
     assert not failed.empty
     assert failed["note"].str.contains(" Why: ").all()
-    studies = table(results, "tableA32_reasons")
+    studies = table(smoke_results, "tableA32_reasons")
     assert (studies["low"] <= studies["value"]).all()
     bounds = studies[studies["variant"] == "proven bound"].set_index("study")["value"]
     own = studies[(studies["variant"] == "En-opt") & studies["measure"].str.startswith("energy")].set_index("study")[
@@ -366,18 +367,18 @@ def test_a_claim_that_fails_has_a_reason(results: Path) -> None:
     assert (bounds <= own + 1e-6).all()
 
 
-def test_the_claims_figure_shows_the_claims_table(results: Path) -> None:
-    shown, frame = table(results, "figA30_claims"), table(results, "claims")
+def test_the_claims_figure_shows_the_claims_table(smoke_results: Path) -> None:
+    shown, frame = table(smoke_results, "figA30_claims"), table(smoke_results, "claims")
     own = frame[frame["id"].str[0].isin(list("MPHSGO"))].reset_index(drop=True)
     assert shown["id"].tolist() == own["id"].tolist()
     assert shown["verdict"].tolist() == own["verdict"].tolist()
     numbers = shown["kind"] != "ordering"
     assert shown[numbers]["value"].tolist() == pytest.approx(own[numbers]["measured"].tolist())
-    assert (results / "figA30_claims.png").stat().st_size > 0
+    assert (smoke_results / "figA30_claims.png").stat().st_size > 0
 
 
-def test_the_front_has_no_dominated_plan(results: Path) -> None:
-    frame = table(results, "figA1_front").sort_values("energy_j")
+def test_the_front_has_no_dominated_plan(smoke_results: Path) -> None:
+    frame = table(smoke_results, "figA1_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
     assert {name for text in frame["choice"].dropna() for name in text.split("/")} == {
         "Trade-off",
@@ -386,35 +387,35 @@ def test_the_front_has_no_dominated_plan(results: Path) -> None:
     }
 
 
-def test_no_plan_is_better_than_the_exact_front_or_the_bound(results: Path) -> None:
-    exact = table(results, "tableA8_exact")
+def test_no_plan_is_better_than_the_exact_front_or_the_bound(smoke_results: Path) -> None:
+    exact = table(smoke_results, "tableA8_exact")
     assert (exact["hypervolume"] <= 1 + 1e-9).all()
     assert (exact["hypervolume"] > 0.9).all()
     assert exact["gap_pct"].between(-1e-9, 5).all()
-    gaps = table(results, "tableA9_gaps")
+    gaps = table(smoke_results, "tableA9_gaps")
     assert (gaps["gap_pct"] > 0).all()
     assert (gaps["relaxation_pct"] > 0).all()
-    points = table(results, "figA9_bound")
+    points = table(smoke_results, "figA9_bound")
     assert (points.dropna(subset="gap_pct")["gap_pct"] > 0).all()
     assert set(points["series"]) == {"HeShare", "HeShare+", "proven bound"}
 
 
-def test_plans_from_the_device_model_are_run_beside_those_from_predictions(results: Path) -> None:
-    points = table(results, "figA10_truth")
+def test_plans_from_the_device_model_are_run_beside_those_from_predictions(smoke_results: Path) -> None:
+    points = table(smoke_results, "figA10_truth")
     assert points["series"].nunique() == 3
     truth = points[points["series"] == "planned on the truth, run"].sort_values("energy_j")
     assert (truth["jct_s"].diff().dropna() < 0).all()
 
 
-def test_growth_has_a_row_a_size(results: Path) -> None:
-    frame = table(results, "figA11_growth_wall_time")
+def test_growth_has_a_row_a_size(smoke_results: Path) -> None:
+    frame = table(smoke_results, "figA11_growth_wall_time")
     assert frame["tasks"].tolist() == [8, 16]
     assert (frame["points"] > 0).all()
     assert "search_s" not in frame
 
 
-def test_claims_are_evaluated_from_the_notebooks(results: Path) -> None:
-    frame = table(results, "claims")
+def test_claims_are_evaluated_from_the_notebooks(smoke_results: Path) -> None:
+    frame = table(smoke_results, "claims")
     assert list(frame.columns) == list(claim_table.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
     ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 W1 X1 X2"
@@ -425,92 +426,95 @@ def test_claims_are_evaluated_from_the_notebooks(results: Path) -> None:
     numbers = priced.dropna(subset="low")
     assert (numbers["low"] <= numbers["measured"]).all()
     assert (numbers["measured"] <= numbers["high"]).all()
-    runs = table(results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="energy_active_j")
+    runs = table(smoke_results, "tableA2_runs").pivot_table(
+        index="repetition", columns="title", values="energy_active_j"
+    )
     change = (100 * (runs["En-opt"] / runs["Random"] - 1)).median()
     mine = frame[(frame["id"] == "H3") & frame["statement"].str.contains("Random")]
     assert mine["measured"].item() == pytest.approx(change)
 
 
+@pytest.mark.slow
 def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
-    results: Path, tmp_path_factory: pytest.TempPathFactory
+    smoke_results: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = smoke(tmp_path_factory.mktemp("two") / "figures", "2")
     names = sorted(
-        path.relative_to(results)
-        for path in results.rglob("*")
+        path.relative_to(smoke_results)
+        for path in smoke_results.rglob("*")
         if path.suffix in EXACT and not path.stem.endswith(WALL_TIME)
     )
     assert all((other / name).exists() for name in names)
     assert len(names) > 50
-    changed = [str(name) for name in names if (results / name).read_bytes() != (other / name).read_bytes()]
+    changed = [str(name) for name in names if (smoke_results / name).read_bytes() != (other / name).read_bytes()]
     assert changed == []
 
 
-def test_pwr_saves_power_while_gpus_are_free(results: Path) -> None:
-    found = table(results, "tableA28_pwr").query("demand < 0.9")
+def test_pwr_saves_power_while_gpus_are_free(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA28_pwr").query("demand < 0.9")
     assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
     assert (found[found["title"] != "Random"]["granted"] == 1).all()
 
 
-def test_batch_dvfs_beats_the_smallest_batch(results: Path) -> None:
-    found = table(results, "tableA27_batchdvfs").set_index("title")
+def test_batch_dvfs_beats_the_smallest_batch(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA27_batchdvfs").set_index("title")
     assert found.loc["Clock alone, batch of 1", "low"] > 1
     assert found.loc["BatchDVFS", "above_pct"] < found.loc["Clipper", "above_pct"]
-    steps = table(results, "figA29_search")
+    steps = table(smoke_results, "figA29_search")
     assert steps["batch_size"].nunique() > 2
 
 
-def test_miso_shortens_the_queue_and_costs_time(results: Path) -> None:
-    found = table(results, "tableA43_miso").set_index("title")
+def test_miso_shortens_the_queue_and_costs_time(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA43_miso").set_index("title")
     assert found.loc["MISO", "avg_jct_s"] < found.loc["Unpartitioned", "avg_jct_s"]
     assert found.loc["MISO at no cost", "avg_jct_s"] < found.loc["MISO", "avg_jct_s"]
     assert found.loc["MISO", "waiting_s"] < found.loc["Unpartitioned", "waiting_s"]
-    why = table(results, "figA40_miso_why").query("reference == 'Unpartitioned' and title == 'MISO'")
+    why = table(smoke_results, "figA40_miso_why").query("reference == 'Unpartitioned' and title == 'MISO'")
     # The queue, and with it what sharing is worth, shrinks as jobs arrive more seldom.
     assert why.sort_values("interval_s")["change_pct"].is_monotonic_increasing
-    errors = table(results, "tableA40_instances")
+    errors = table(smoke_results, "tableA40_instances")
     assert errors["instances"].sum() == 113
     assert errors["mean_pct"].between(5, 20).all()
 
 
-def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(results: Path) -> None:
-    sets = table(results, "tableA24_eaco_sets")
+def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(smoke_results: Path) -> None:
+    sets = table(smoke_results, "tableA24_eaco_sets")
     assert len(sets) == 6
     assert (sets["equal_pct"] - sets["measured_pct"]).abs().max() < 6, "energies that no fit saw"
     assert (sets["gpus_pct"] > sets["equal_pct"]).all(), "the host is saved too"
-    runs = table(results, "tableA34_eaco_runs").set_index(["nodes", "title"])
+    runs = table(smoke_results, "tableA34_eaco_runs").set_index(["nodes", "title"])
     assert (runs["energy_j"] < runs["energy_awake_j"]).all()
     for nodes in (4, 2):
         assert runs.loc[(nodes, "EaCO"), "runtime_pct"] > runs.loc[(nodes, "FIFO"), "runtime_pct"]
         assert runs.loc[(nodes, "EaCO"), "node_hours"] < runs.loc[(nodes, "FIFO"), "node_hours"]
-    changes = table(results, "tableA44_eaco_changes")
+    changes = table(smoke_results, "tableA44_eaco_changes")
     asleep = changes[changes["metric"] == "nodes, idle ones asleep"].set_index(["nodes", "theirs"])["change_pct"]
     expected = 100 * (runs.loc[(4, "EaCO"), "energy_j"] / runs.loc[(4, "FIFO"), "energy_j"] - 1)
     assert asleep[4, "FIFO"] == pytest.approx(expected, abs=15)
     assert (asleep < 0).all()
-    why = table(results, "tableA54_eaco_why").set_index("variant")
+    why = table(smoke_results, "tableA54_eaco_why").set_index("variant")
     assert why.loc["at most 2 jobs a GPU", "runtime_pct"] < why.loc["as above", "runtime_pct"]
 
 
-def test_power_flow_trades_energy_for_time(results: Path) -> None:
-    runs = table(results, "tableA25_powerflow_runs").set_index(["title", "setting"])
+def test_power_flow_trades_energy_for_time(smoke_results: Path) -> None:
+    runs = table(smoke_results, "tableA25_powerflow_runs").set_index(["title", "setting"])
     assert runs.loc[("FIFO", 1.0), "energy"] == 1.0
     ours = runs.loc["PowerFlow"]
     assert ours["energy_j"].is_monotonic_increasing, "more budget, more energy"
     assert ours["avg_jct_s"].is_monotonic_decreasing, "and less time"
     assert (runs["median_jct_s"] <= runs["p99_jct_s"]).all()
     assert ours["avg_jct_s"].min() < runs.loc[("FIFO", 1.0), "avg_jct_s"]
-    equal = table(results, "tableA35_powerflow_equal")
+    equal = table(smoke_results, "tableA35_powerflow_equal")
     assert (equal["low"] <= equal["times"]).all()
     assert (equal["reached"] <= equal["n"]).all()
-    fits = table(results, "tableA45_powerflow_fits")
+    fits = table(smoke_results, "tableA45_powerflow_fits")
     assert fits["time_max_pct"].max() < 4
     assert fits["energy_max_pct"].max() < 8
-    assert set(table(results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
+    assert set(table(smoke_results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
 
 
-def test_all_systems_in_the_shared_setting(results: Path) -> None:
-    found = table(results, "tableA41_together")
+def test_all_systems_in_the_shared_setting(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA41_together")
     assert found.groupby("load")["title"].nunique().eq(18).all()
     front = found[found["dominated_by"].isna()]
     for load, world in front.groupby("load"):

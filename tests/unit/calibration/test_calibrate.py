@@ -21,7 +21,7 @@ from heshare.world import catalogue
 
 
 @pytest.fixture(scope="module")
-def report() -> tuple[pd.DataFrame, pd.DataFrame]:
+def calibration_errors() -> tuple[pd.DataFrame, pd.DataFrame]:
     return calibrate.calibration_report()
 
 
@@ -29,7 +29,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(io.StringIO(text))
 
 
-def test_constants_csv_is_the_committed_file(report):
+def test_constants_csv_is_the_committed_file(calibration_errors):
     committed = list(_rows(files.data("calibration", "constants.csv").read_text(encoding="utf-8")))
     refitted = list(_rows(calibrate.constants_csv()))
     assert len(committed) == len(refitted)
@@ -42,8 +42,8 @@ def test_constants_csv_is_the_committed_file(report):
         assert new["source"]
 
 
-def test_errors_on_left_out_points_meet_their_targets(report):
-    errors, _ = report
+def test_errors_on_left_out_points_meet_their_targets(calibration_errors):
+    errors, _ = calibration_errors
     with_target = errors[errors.target_mape_pct.notna()]
     assert len(with_target) == 8
     assert (with_target.mape_pct <= with_target.target_mape_pct).all()
@@ -52,8 +52,8 @@ def test_errors_on_left_out_points_meet_their_targets(report):
     pd.testing.assert_frame_equal(committed, errors, check_dtype=False, atol=0.1)
 
 
-def test_errors_of_pairs_end_to_end_are_small(report):
-    errors, _ = report
+def test_errors_of_pairs_end_to_end_are_small(calibration_errors):
+    errors, _ = calibration_errors
     pairs = errors.set_index("test").loc["pairs within 100 %, end to end, a pair of workloads left out"]
     assert pairs.mape_pct < 3.4
     assert pairs.p90_pct < 7.6

@@ -129,6 +129,7 @@ def test_read_refuses_a_file_that_is_no_notebook(tmp_path: Path) -> None:
         notebook_parameters.read(tmp_path / "x.ipynb")
 
 
+@pytest.mark.slow
 def test_run_reports_every_failure_and_keeps_the_other_outputs(tmp_path: Path) -> None:
     books = [toy_notebook(tmp_path, WRITE, name="a"), toy_notebook(tmp_path, "1 / 0", name="b")]
     with pytest.raises(NotebookError, match=r"b: cell .* ZeroDivisionError"):

@@ -79,6 +79,7 @@ def kill_group(group: int) -> None:
         return
 
 
+@pytest.mark.slow
 def test_sweep_continues_after_a_kill_and_computes_each_cell_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_sweep_continues_after_a_kill_and_computes_each_cell_once(
     assert len(set(rows.splitlines())) == CELLS
 
 
+@pytest.mark.slow
 def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Path) -> None:
     from distributed import LocalCluster
 

@@ -173,6 +173,7 @@ documents = st.builds(
 @given(documents | st.text(max_size=80) | st.binary(max_size=60))
 @example("jobs: [{name: a, workload: resnet50:8, iterations: 1}]")
 @settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
 def test_read_jobs_reads_or_refuses_a_thousand_random_files(tmp_path_factory, text):
     path = write(tmp_path_factory.getbasetemp(), text)
     try:

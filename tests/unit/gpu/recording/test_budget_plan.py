@@ -168,6 +168,7 @@ def _killed_after(out: Path, lines: int) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_record_within_budget_resumed_after_a_kill_writes_the_same_bytes(tmp_path: Path) -> None:
     complete, broken = tmp_path / "complete", tmp_path / "broken"
     reference = _start(complete)
