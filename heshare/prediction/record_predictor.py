@@ -63,7 +63,7 @@ class RecordPredictor(Predictor, ABC):
         self._cache: PredictionCache = {} if cache is None else cache
         # With a shared cache, the sets that count among this predictor's calls.
         self._counted: dict[Gpu, set[SetKey]] | None = None if cache is None else {}
-        self._other_sets = _SET_PREDICTORS[0]() if _SET_PREDICTORS else None
+        self._other_sets: SetPredictor | None = None
         self._calls = 0
         self.derived: dict[object, Any] = {}
 
@@ -101,6 +101,8 @@ class RecordPredictor(Predictor, ABC):
     def _predict_other(
         self, gpu: Gpu, residents: tuple[Resident, ...], sm_mhz: int | None
     ) -> tuple[list[float], float, int]:
+        if self._other_sets is None and _SET_PREDICTORS:
+            self._other_sets = _SET_PREDICTORS[0]()
         if self._other_sets is None:
             raise InputError(
                 " beside ".join(map(str, residents)),

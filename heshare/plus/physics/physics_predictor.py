@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
+import heshare.systems.device_models  # noqa: F401 (registers predictions of training and the other ways of sharing)
 from heshare import files
 from heshare.arrays import FloatArray, IntArray
 from heshare.errors import require
