@@ -15,6 +15,7 @@ and queues, which are not its subject: a queue for each GPU, first come, first s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 LAWS = ("batch-dvfs", "batch", "dvfs", "clipper")
 
@@ -162,7 +164,7 @@ class BatchDvfs(QueuePolicy):
         """Begin a task's search at the smallest size and the first level."""
         task = tasks[0]
         if self._states.get(gpu.index, (-1, None))[0] != task.id:
-            state = SearchState(0, self._start, 0, self._last_place(task, gpu.gpu))
+            state = SearchState(0, self._start, 0, largest_size(task.workload, gpu.gpu, self._sizes) - 1)
             self._states[gpu.index] = task.id, state
             yield from self._set_clock(gpu, state)
 
@@ -177,7 +179,7 @@ class BatchDvfs(QueuePolicy):
                 return
             task = running.task
             before = self._states[gpu.index][1]
-            after = self._next(before, gpu, self._last_place(task, gpu.gpu))
+            after = self._next(before, gpu, largest_size(task.workload, gpu.gpu, self._sizes) - 1)
             self._states[gpu.index] = task.id, after
             yield from self._set_clock(gpu, after)
             if self._size(task, after.size) != self._size(task, before.size):
@@ -197,19 +199,20 @@ class BatchDvfs(QueuePolicy):
             return self._fixed or task.workload.batch_size
         return place + 1
 
-    def _last_place(self, task: Task, gpu: Gpu) -> int:
-        """Return the place of the largest inference batch size that the card's memory holds, 0 if it holds none.
-
-        A task that does not fit even with an inference batch size of 1 is refused when it starts.
-        """
-        fixed_mib, two_mib = (memory_mib(replace(task.workload, batch_size=size)) for size in (1, 2))
-        if two_mib > fixed_mib:
-            largest = 1 + int((gpu.memory_mib - fixed_mib) / (two_mib - fixed_mib))
-            return max(min(self._sizes, largest), 1) - 1
-        return self._sizes - 1
-
     def _set_clock(self, gpu: GpuView, state: SearchState) -> Iterator[Action]:
         if self.traits.frequency:
             grid = gpu.gpu.clocks_mhz
             place = 1.0 if self._levels == 1 else state.level / (self._levels - 1)
             yield from request_clock(gpu, grid[round(place * (len(grid) - 1))])
+
+
+@cache
+def largest_size(workload: Workload, gpu: Gpu, limit: int) -> int:
+    """Return the largest inference batch size, up to `limit`, that a GPU's memory holds.
+
+    It is 1 if not even that fits: such a task is refused when it starts.
+    """
+    one_mib, two_mib = (memory_mib(replace(workload, batch_size=size)) for size in (1, 2))
+    if two_mib > one_mib:
+        limit = min(limit, 1 + int((gpu.memory_mib - one_mib) / (two_mib - one_mib)))
+    return max(limit, 1)
