@@ -32,7 +32,7 @@ from heshare.world.task import Task
 from heshare.world.task_file import write_tasks
 from heshare.world.workload import Workload
 
-CELLS = 1000
+CELLS = 500
 TOYS: dict[str, Any] = {
     "predictors": ("heshare.testing.toy:ToyPredictor",),
     "devices": ("heshare.testing.toy:toy_devices",),
@@ -58,8 +58,8 @@ def start(folder: Path, log: Path, jobs: int) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes], log: Path, *, group: bool, moments: random.Random) -> bool:
-    """Kill at a random moment, with up to 150 cells begun; False if the process had ended by then."""
-    begun = moments.randint(1, 150)
+    """Kill at a random moment, with up to 75 cells begun; False if the process had ended by then."""
+    begun = moments.randint(1, 75)
     while (not log.exists() or log.read_bytes().count(b"\n") < begun) and process.poll() is None:
         sleep(moments.uniform(0.0, 0.004))
     ended = process.poll() is not None
