@@ -1,4 +1,4 @@
-"""What the two kinds of GPU that run jobs, of this machine and of another host, have in common."""
+"""Base class of the GPUs that run jobs, on this machine or on another host."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
