@@ -76,7 +76,7 @@ lint: $(ENV) ## style, format and types
 
 bench: $(ENV) ## how fast it is, into build/bench.json
 	mkdir -p build
-	$(PY) benchmarks/run.py --out build/bench.json
+	PYTHONPATH=tests $(PY) benchmarks/run.py --out build/bench.json
 
 calibrate: $(ENV) ## fit the device model again; print its errors on points left out
 	$(PY) -m heshare calibrate

@@ -36,7 +36,8 @@ def results() -> list[dict[str, Any]]:
         return []
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         here = Path(__file__).resolve()
-        environment = {**os.environ, **prepare(Path(name)), "PYTHONPATH": str(here.parents[1])}
+        path = os.pathsep.join(map(str, (here.parents[1], here.parents[1] / "tests")))
+        environment = {**os.environ, **prepare(Path(name)), "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, str(here), name], env=environment, stdout=subprocess.PIPE, text=True, check=True
         )

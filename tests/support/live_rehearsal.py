@@ -1,4 +1,4 @@
-"""`heshare live` rehearsed without a GPU: `python -m support.live_rehearsal --out data/live`.
+"""`heshare live` rehearsed without a GPU: `PYTHONPATH=tests python -m support.live_rehearsal --out data/live`.
 
 Everything is real (processes, journal, locks, watchdog, wall time) but the NVML library, the MPS daemon and the work of
 the workers: those are the stand-ins of the tests. The device model emulates the GPU (`support.emulated_gpu`), so the
