@@ -85,7 +85,7 @@ class InterruptHandler:
         self._ignores = False
 
     def ignore(self) -> None:
-        """Ignore signals from now on."""
+        """Ignore further signals that would end the process."""
         self._ignores = True
 
     def __call__(self, number: int) -> None:

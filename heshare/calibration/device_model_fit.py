@@ -23,7 +23,7 @@ _FP16_WORK = tuple(0.3 + 0.02 * step for step in range(31))
 
 @dataclass(frozen=True)
 class Calibration:
-    """Results of all fits.
+    """Fitted constants of the device model, with the report of each fit.
 
     Attributes:
         timings: timing constants.

@@ -98,7 +98,7 @@ class Device(Protocol):
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU."""
+        """The type of GPU that this device is."""
         ...
 
     @property

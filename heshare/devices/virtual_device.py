@@ -60,7 +60,7 @@ class VirtualDevice(ABC):
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU."""
+        """The type of GPU that this device is."""
         return self._gpu
 
     def set_clock(self, sm_mhz: int | None) -> None:

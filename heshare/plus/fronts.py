@@ -366,7 +366,7 @@ class FrontArchive:
 
 
 def front_of_queues(world: Instance, queues: Iterable[tuple[tuple[Batch, ...], ...]], objectives: FloatArray) -> Front:
-    """Return the front of plans with these batches for each GPU; [energy in J, average JCT in s] of each, (m, 2)."""
+    """Return the front of m plans, from the batches of each GPU and the objectives of each plan, shape (m, 2)."""
     plans = [
         Plan(world.cluster, world.tasks, of_gpus, energy_j, jct_s)
         for of_gpus, (energy_j, jct_s) in zip(queues, objectives.tolist(), strict=True)

@@ -126,7 +126,7 @@ class DecomposedSearch(RoundSearch):
             self._searches.append(WeightedSearch(costs.part(tasks, gpus), block_settings, stream))
 
     def advance(self, number: int, until_s: float | None = None) -> None:
-        """Do one round of every block."""
+        """Run one round of the search in every block of GPUs."""
         for search in self._searches:
             if number and until_s is not None and perf_counter() >= until_s:
                 break

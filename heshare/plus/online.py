@@ -125,7 +125,7 @@ class OnlinePlanner(ABC):
         self._steps, self._time = steps, time
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard every plan."""
+        """Discard all plans before a new run."""
         self.cluster, self.predictor, self.rng = cluster, predictor, rng
         self._predictions = TaskPredictions(predictor)
         self._queues: list[deque[Batch]] = [deque() for _ in cluster.gpus]

@@ -36,7 +36,7 @@ class RandomPlacement:
     reused = ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all draws."""
+        """Discard the GPUs drawn so far."""
         self._cluster, self._rng = cluster, rng
         self._drawn: dict[int, int] = {}
 
@@ -63,7 +63,7 @@ class Random(PlanReleasePolicy):
     traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Discard all draws."""
+        """Discard the GPUs drawn so far."""
         super().reset(cluster, predictor, rng)
         self._placement = RandomPlacement()
         self._placement.reset(cluster, predictor, rng)

@@ -43,7 +43,7 @@ _RANKS = {name: rank for rank, name in enumerate(_ORDER)}
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPolicy:
-    """A registered policy.
+    """Entry of the registry: how to make a policy, its title and its parameters.
 
     Attributes:
         name: on the command line, such as `heshare:trade-off`.

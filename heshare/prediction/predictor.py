@@ -56,7 +56,7 @@ class LazyPredictor(Predictor):
 
     @property
     def calls(self) -> int:
-        """Rows predicted so far."""
+        """Number of rows predicted so far."""
         return 0 if self._made is None else self._made.calls
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:

@@ -45,7 +45,7 @@ class MeasurementBench:
         return fmean(powers_w), took_s
 
     def visit(self, setup: Setup, number: int) -> Visit:
-        """Run and observe one setup.
+        """Measure one setup once: run its tasks, observe a window and return the visit.
 
         Raises:
             DeviceError: the device refuses a task or a clock, a task completes no iteration, or a task ends by itself.

@@ -54,7 +54,7 @@ class VisitLog:
         self.spent_s += took_s
 
     def add(self, visit: Visit) -> None:
-        """Keep a visit."""
+        """Append a visit to the log."""
         self.visits[visit.setup, visit.number] = visit
         self.spent_s += visit.took_s
 

@@ -113,7 +113,7 @@ class ActionExecutor:
         raise PolicyError(f"{self.policy}, at {self.clock.now_s():g} s, {action}: {found}. {advice}")
 
     def add_waiting(self, task: TaskRun) -> None:
-        """Have a task wait."""
+        """Add an arrived task to the waiting ones."""
         task.state = TaskState.WAITING
         self.waiting.add(task.spec)
         self.remaining[task.id] = task.remaining

@@ -10,7 +10,7 @@ class Clock(Protocol):
     """The time of a run, s. Zero is its start."""
 
     def now_s(self) -> float:
-        """Return the time now, s."""
+        """Return the time since the start of the run, s."""
         ...
 
     def wait_until(self, time_s: float) -> None:
@@ -44,7 +44,7 @@ class WallClock:
         return time.monotonic() - self._origin_s
 
     def wait_until(self, time_s: float) -> None:
-        """Sleep until `time_s`."""
+        """Sleep until a time since the start of the run, s."""
         left_s = time_s - self.now_s()
         if left_s > 0:
             time.sleep(left_s)

@@ -333,14 +333,14 @@ class WaitingTasks(Sequence[Task]):
         return self._tasks[index]
 
     def add(self, task: Task) -> None:
-        """Add a task."""
+        """Add a task to the waiting ones."""
         key = (task.arrival_s, task.id)
         place = bisect_left(self._keys, key)
         self._keys.insert(place, key)
         self._tasks.insert(place, task)
 
     def remove(self, task: Task) -> None:
-        """Remove a task that waits."""
+        """Remove a task from the waiting ones."""
         place = bisect_left(self._keys, (task.arrival_s, task.id))
         del self._keys[place], self._tasks[place]
 

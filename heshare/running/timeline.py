@@ -125,11 +125,11 @@ class RowSink(Protocol[T]):
     """Destination of a recorder's rows: a list, or a file."""
 
     def append(self, row: T, /) -> object:
-        """Add a row."""
+        """Add one row of the timeline to the sink."""
         ...
 
     def extend(self, rows: Iterable[T], /) -> object:
-        """Add rows."""
+        """Add rows of the timeline to the sink."""
         ...
 
     def __iter__(self) -> Iterator[T]:

@@ -41,7 +41,7 @@ class PolicyContract:
 
     @pytest.fixture
     def policy(self) -> Policy:
-        """The policy."""
+        """The policy under test."""
         raise NotImplementedError("Provide a fixture `policy` that returns the policy.")
 
     def predictor(self) -> Predictor:
@@ -60,7 +60,7 @@ class PolicyContract:
         )
 
     def go(self, policy: Policy, tasks: tuple[Task, ...], cluster: Cluster | None = None) -> Run:
-        """Run the policy."""
+        """Run the policy on a task set, and return the run."""
         cluster = cluster or self.cluster
         return run(
             tasks,

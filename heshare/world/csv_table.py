@@ -48,7 +48,7 @@ class Row:
         )
 
     def text(self, column: str, expected: str = "a value") -> str:
-        """Return the cell's text.
+        """Return the text of a cell.
 
         Raises:
             RowError: the cell is empty.

@@ -40,7 +40,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class JobTrace:
-    """A trace in memory.
+    """Job trace that is held in memory.
 
     Attributes:
         file: the file.

@@ -97,7 +97,7 @@ class CsvSink:
         self._file.write((",".join(map(_cell, row)) + "\n").encode())
 
     def extend(self, rows: Iterable[NamedTuple]) -> None:
-        """Write rows."""
+        """Write rows to the CSV file."""
         for row in rows:
             self.append(row)
 
@@ -106,7 +106,7 @@ class CsvSink:
         return iter(())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the CSV file."""
         self._file.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class StreamingRecorder:
         return empty, self._totals.finish(now_s)[1]
 
     def release(self) -> None:
-        """Close the files."""
+        """Close the files of the timeline."""
         self._segments.close()
         self._intervals.close()
 

@@ -54,7 +54,7 @@ class _StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExecutedNotebook:
-    """A notebook that ran.
+    """Result of one executed notebook.
 
     Attributes:
         name: the notebook's name.

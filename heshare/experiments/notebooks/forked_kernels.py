@@ -70,11 +70,11 @@ class ForkedKernel:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the kernel."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the kernel."""
         self.send_signal(signal.SIGKILL)
 
 

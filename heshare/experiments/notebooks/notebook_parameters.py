@@ -136,7 +136,7 @@ def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
 
 
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
-    """Return parameters for a run, each with the type of its default.
+    """Check the parameters given for a notebook, and return each with the type of its default.
 
     Args:
         notebook: the notebook.

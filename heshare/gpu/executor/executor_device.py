@@ -87,11 +87,11 @@ class ExecutorDevice:
 
     @property
     def running(self) -> int:
-        """The number of jobs on it."""
+        """Number of jobs on the GPU."""
         return len(self._residents)
 
     def note(self, text: str) -> None:
-        """Keep a note for the operator."""
+        """Add a note for the operator to the run's report."""
         self.notes.append(f"{self._now_s():.1f} s: {text}")
 
     def take_failures(self) -> list[TaskFailure]:

@@ -38,7 +38,7 @@ class FaultTolerantPolicy:
 
     @property
     def tick_s(self) -> float | None:
-        """The tick of the policy, s."""
+        """Interval of the wrapped policy's ticks, s."""
         return self._policy.tick_s
 
     @property

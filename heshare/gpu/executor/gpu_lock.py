@@ -16,7 +16,7 @@ _CLEANUP_S, _EXIT_S = 20.0, 0.2
 
 
 class GpuInUseError(DeviceError):
-    """Another run has the GPU."""
+    """A GPU is locked by another run."""
 
 
 class GpuLock(FileLock):

@@ -60,7 +60,7 @@ class JobSpec:
 
 
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
-    """Read a file of jobs.
+    """Read `jobs.yaml` and return its entries, checked.
 
     Args:
         path: a YAML file with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`)

@@ -65,12 +65,12 @@ class JobOnGpu:
 
     @property
     def loading(self) -> bool:
-        """Whether its process has started and not yet been allowed to begin."""
+        """Whether the job's process has started and not yet been allowed to begin."""
         return self.worker is not None and math.isnan(self.released_s) and self.stopping is None
 
     @property
     def finished(self) -> bool:
-        """Whether its process has done all its iterations, and is not being ended for another reason."""
+        """Whether the job's process has done all iterations, and is not being ended for another reason."""
         return self.worker is not None and self.worker.finished and self.stopping is None
 
     def deadline_s(self) -> float:
@@ -213,7 +213,7 @@ class LocalExecutorDevice(ExecutorDevice):
         return min(self._remove(resident), resident.iterations)
 
     def stop_all(self) -> None:
-        """End every job, all at once."""
+        """End all jobs on the GPU at once."""
         self._divide_energy()
         for resident in self._residents.values():
             resident.begin_stop("lost", "the run ended")

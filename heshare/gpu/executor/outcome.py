@@ -52,7 +52,7 @@ class RunOutcome:
         return bool((self.jobs["outcome"] == "completed").all())
 
     def report(self) -> str:
-        """Return the outcome as text."""
+        """Return the outcome of the run as the text of `report.txt`."""
         lines = [
             f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}"
             for name, value in self.totals.items()

@@ -44,7 +44,7 @@ class RunNote:
 
     @property
     def path(self) -> Path:
-        """The note's file."""
+        """File of the note of a run."""
         return _notes_folder() / f"run-{self.token}.json"
 
     def as_json(self) -> str:
@@ -80,7 +80,7 @@ class RunNote:
 
     @classmethod
     def read(cls, path: Path) -> RunNote:
-        """Read a note.
+        """Read the note of a run from its file.
 
         Raises:
             DeviceError: it is none.

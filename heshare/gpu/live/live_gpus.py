@@ -22,7 +22,7 @@ from heshare.world.gpu import Gpu
 
 @dataclass(frozen=True)
 class LiveGpu:
-    """One GPU of this machine.
+    """One GPU of this machine in a live comparison.
 
     Attributes:
         uuid: of the GPU.

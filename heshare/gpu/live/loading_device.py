@@ -63,16 +63,16 @@ class LoadingDevice:
 
     @property
     def gpu(self) -> Gpu:
-        """Its description."""
+        """Type of the wrapped GPU."""
         return self._device.gpu
 
     @property
     def provenance(self) -> str:
-        """That of the wrapped device."""
+        """Provenance of the wrapped device."""
         return self._device.provenance
 
     def set_clock(self, sm_mhz: int | None) -> None:
-        """Request a clock, MHz."""
+        """Request a clock of the wrapped device, MHz."""
         self._device.set_clock(sm_mhz)
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
@@ -111,7 +111,7 @@ class LoadingDevice:
         return self._device.stop(task_id)
 
     def read(self) -> Reading:
-        """Return its reading at this moment; tasks that load take `inf` seconds per iteration."""
+        """Return the wrapped device's reading; tasks that load take `inf` seconds per iteration."""
         reading = self._device.read()
         loading = {task: Progress(task, resident, 0.0, math.inf) for task, (resident, _) in self._loading.items()}
         exiting = {task: progress for task, (_, progress) in self._exiting.items()}

@@ -16,7 +16,7 @@ from heshare.errors import DeviceError
 
 
 class NvmlError(DeviceError):
-    """NVML failed."""
+    """A call of NVML failed."""
 
 
 class NoDriverError(NvmlError):
@@ -127,7 +127,7 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 
 
 def binding() -> Any:
-    """Return the binding, after a check that it is NVIDIA's own.
+    """Return the module `pynvml`, after a check that it is NVIDIA's own binding.
 
     Raises:
         NoDriverError: it is not installed, or another package has its name.

@@ -44,7 +44,7 @@ class ClockLock:
         self._off: Callable[[], None] = lambda: None
 
     def lock(self, sm_mhz: int) -> None:
-        """Lock the clock at `sm_mhz`.
+        """Lock the SM clock at `sm_mhz`.
 
         Raises:
             DeviceError: another process has locked it, or one that was killed left it locked.

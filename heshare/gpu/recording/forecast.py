@@ -37,7 +37,7 @@ NO_COSTS = RecordingCosts(standby_s=0.0, warm_s=0.0, stop_s=0.0, trace_s=0.0)
 
 @dataclass(frozen=True, slots=True)
 class PlannedItem:
-    """One item of the plan.
+    """One setup or kernel trace of a forecast recording.
 
     Attributes:
         what: the setup, or the workload to trace.

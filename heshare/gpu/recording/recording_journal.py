@@ -49,12 +49,12 @@ class RecordingJournal(VisitLog):
         super().add_idle(idle_w, took_s)
 
     def add(self, visit: Visit) -> None:
-        """Keep a visit."""
+        """Append a visit to the journal."""
         self._write({"visit": visit.as_dict()})
         super().add(visit)
 
     def add_kernels(self, workload: Workload, rows: Sequence[KernelRow], took_s: float) -> None:
-        """Keep a kernel trace."""
+        """Append a kernel trace to the journal."""
         self._write({"traced": str(workload), "rows": [astuple(row) for row in rows], "took_s": took_s})
         self._keep_kernels(str(workload), tuple(rows), took_s)
 

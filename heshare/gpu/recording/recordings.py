@@ -33,7 +33,7 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """Its name in figures: `H100 (measured)`."""
+        """The GPU's name in figures: `H100 (measured)`."""
         return measured_label(self.gpu)
 
 

@@ -147,7 +147,7 @@ class RemoteDevice(ExecutorDevice):
         return 0.0 if done is None else float(done)
 
     def stop_all(self) -> None:
-        """End every job, all at once."""
+        """End all jobs on the GPU at once."""
         self._remote_host.send(GpuCommand(self._index, "stop_all"))
         self._remote_host.poll()
         for task in list(self._residents):
@@ -204,7 +204,7 @@ class RemoteDevice(ExecutorDevice):
         return {task: attempt for task, (_, attempt) in self._residents.items()}
 
     def wake(self) -> None:
-        """Make its descriptor readable."""
+        """Make the device's file descriptor readable, which wakes the event loop."""
         os.eventfd_write(self._wake, 1)
 
     def apply(self, report: StatusReport) -> bool:
@@ -224,7 +224,7 @@ class RemoteDevice(ExecutorDevice):
         return news
 
     def close(self) -> None:
-        """Close its descriptor."""
+        """Close the device's file descriptor."""
         os.close(self._wake)
 
     def _remove(self, task_id: int) -> None:

@@ -14,7 +14,7 @@ from heshare.gpu.workers.networks import Network, build, library
 
 
 class Program(Protocol):
-    """Iterations, one call each.
+    """Program of a worker: one call runs one iteration.
 
     Attributes:
         lag: how many of the iterations begun may still be under way when `step` returns.
@@ -81,7 +81,7 @@ class Inference:
             self._events.pop(0).synchronize()
 
     def settle(self) -> None:
-        """Wait for what is queued."""
+        """Wait until the queued iterations have run on the GPU."""
         if self._cuda:
             self._torch.cuda.synchronize()
             self._events.clear()

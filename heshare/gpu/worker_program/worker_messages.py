@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A task for a worker process.
+    """Task for a worker process: a workload, its batch size, precision and iterations.
 
     Attributes:
         model: a name of Table IV.
@@ -50,13 +50,13 @@ class Order:
     warmup_s: float = 1.0
 
     def line(self) -> bytes:
-        """Return the order as a line."""
+        """Return the order as one line of text for the worker."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A report of a worker.
+    """Report of a worker process, one line of text.
 
     Attributes:
         kind: `ready` after warm-up, `progress` about every 100 ms, then `end` or `failure`, once; `waiting` when a
@@ -83,7 +83,7 @@ class Message:
 
 
 def parse(line: bytes) -> Message:
-    """Return the message of a line.
+    """Return the message that a line of text holds.
 
     Raises:
         ValueError: it is no message.
@@ -96,7 +96,7 @@ def parse(line: bytes) -> Message:
 
 
 class Channel:
-    """The writing end of the pipe.
+    """Writing end of the pipe on which a worker reports.
 
     Counts are totals, so a `progress` that finds the pipe full is left out and nothing is lost. The worker never waits
     for a parent that does not read, apart from its last message.

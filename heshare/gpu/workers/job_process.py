@@ -87,7 +87,7 @@ class CommandWorker:
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended with exit code 0."""
+        """Whether the command has ended with exit code 0."""
         return self.exit_code == 0
 
     def go(self) -> None:

@@ -19,7 +19,7 @@ class Worker(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it has loaded and warmed up."""
+        """Whether the worker has loaded its model and warmed up."""
 
     @property
     def done(self) -> float:
@@ -48,7 +48,7 @@ class Worker(Protocol):
 
 
 class Launcher(ABC):
-    """Starts workers."""
+    """Base class of what starts worker processes on a GPU."""
 
     @abstractmethod
     def start(

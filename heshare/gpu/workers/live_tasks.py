@@ -30,7 +30,7 @@ class _Running:
 
 
 class LiveTasks:
-    """Workers by task id.
+    """Worker processes of the tasks on a live device, by task id.
 
     Args:
         launcher: starts the workers.
@@ -93,7 +93,7 @@ class LiveTasks:
         return min(one.iterations, one.worker.stop())
 
     def stop_all(self) -> None:
-        """Stop every worker."""
+        """Stop the workers of all tasks."""
         while self._running:
             self._running.popitem()[1].worker.stop()
 

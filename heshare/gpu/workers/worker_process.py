@@ -138,7 +138,7 @@ class ProcessWorker:
 
     @property
     def closed(self) -> bool:
-        """Whether its process has ended and its pipe is closed, or its process has been kept for another task."""
+        """Whether the worker's process has ended and its pipe is closed, or the process is kept for another task."""
         return self._pipe is None
 
     def go(self) -> None:

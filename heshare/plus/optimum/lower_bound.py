@@ -171,7 +171,7 @@ class QueueColumns(NamedTuple):
     holds: FloatArray
 
     def take(self, rows: IntArray) -> QueueColumns:
-        """Return some of the columns."""
+        """Return the columns with these indices."""
         return QueueColumns._make(column[rows] for column in self)
 
     def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:

@@ -69,7 +69,7 @@ def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFr
 
 
 def run_job(cluster: Cluster, network: str, images: int, cap: float, system: str) -> Run:
-    """Run one job under a cap.
+    """Run one job of the study under a power cap.
 
     Args:
         cluster: one GPU.

@@ -67,7 +67,7 @@ Sharing = TimeSliceRule | OneQueueRule | MpsRule | FikitRule
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One task that shares the GPU.
+    """A task that shares the GPU with others, kernel by kernel.
 
     Attributes:
         trace: the kernels of an iteration; a request is one iteration.

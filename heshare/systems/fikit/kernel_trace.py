@@ -74,7 +74,7 @@ class KernelTrace:
 
     @property
     def busy_s(self) -> float:
-        """The time of the kernels of one iteration, s."""
+        """GPU time of the kernels of one iteration, s."""
         return float(self.duration_s.sum())
 
     def alone(self) -> tuple[FloatArray, float]:

@@ -46,13 +46,13 @@ class PackingPolicy(ABC):
         self._per_node = gpus_per_node
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state."""
+        """Discard all jobs and pairs before a new run."""
         self.history = CoLocationHistory(predictor)
         self.rng, k = rng, len(cluster)
         self._nodes = [range(at, min(at + self._per_node, k)) for at in range(0, k, self._per_node)]
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Start the jobs that can run."""
+        """Start the waiting jobs that can run, alone or packed."""
         if len(view.waiting):
             yield from self.start_tasks(view, GpuBookings(view, self.history))
 
@@ -147,7 +147,7 @@ class Gandiva(PackingPolicy):
         self._least, self._look_s = least, look_s
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Reset all state."""
+        """Discard all jobs and trial pairs before a new run."""
         super().reset(cluster, predictor, rng)
         self._due_s: dict[int, float] = {}
         self._split: set[frozenset[int]] = set()

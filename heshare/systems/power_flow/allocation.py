@@ -95,7 +95,7 @@ def moves(job: int, options: AllocationOptions, current: Allocation, /) -> list[
 
 
 def admit(options: Mapping[int, AllocationOptions], order: Sequence[int], gpus: int, /) -> dict[int, Allocation]:
-    """Return the jobs that run, each with its initial allocation.
+    """Admit jobs while GPUs are left, and return the initial allocation of each.
 
     Jobs are admitted in the order given; one that needs more GPUs than are left is passed over (assumed).
     """

@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
     @property
     def mask(self) -> int:
-        """Its places in the node, as a number that has these bits."""
+        """Bit mask of the places of the block in its node."""
         return ((1 << self.size) - 1) << self.offset
 
     @property

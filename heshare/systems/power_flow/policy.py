@@ -47,7 +47,7 @@ class PooledTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuPool:
-    """The GPUs of one type.
+    """GPUs of one type, and the jobs that run on them.
 
     Attributes:
         gpu: the type.
@@ -141,7 +141,7 @@ class PowerFlow:
         self._pools = make_pools(cluster, self._per_node)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
-        """Plan every type of GPU again."""
+        """Plan the jobs of every type of GPU again, and yield the changes."""
         running = [pool.running(view) for pool in self._pools]
         waiting = [PooledTask(task, view.remaining[task.id]) for task in view.waiting]
         for pool, run_here, wait_here in zip(self._pools, running, self._assign(waiting, running), strict=True):

@@ -59,7 +59,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StudySetting:
-    """A trace of elastic trainings.
+    """Setting of PowerFlow's study: a trace of elastic trainings and its cluster.
 
     Attributes:
         jobs: jobs to draw; those of other durations, or for more than a node, are left out.
@@ -144,7 +144,7 @@ def systems(
 
 
 def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str = "energy_j") -> pd.DataFrame:
-    """Return how many times faster PowerFlow is under the fastest budget that takes no more energy than a comparator.
+    """Return how many times lower the average JCT under PowerFlow is, at no more energy than a comparator takes.
 
     Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others. The frame
     is that of `run_systems`, and `account` its column of energy.

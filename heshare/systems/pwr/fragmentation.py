@@ -20,7 +20,7 @@ PACKAGE_CORES, PACKAGE_IDLE_W, PACKAGE_FULL_W = 16, 15.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request of a task to a node.
+    """Resources that a task requests of a node.
 
     Attributes:
         gpus: number of GPUs, 0 for a task of CPUs alone.

@@ -96,7 +96,7 @@ class Filling:
         self.power_w = power_w(nodes)
 
     def place(self, kind: int, rng: np.random.Generator) -> bool:
-        """Place one task of a class and return whether there was room."""
+        """Place one task of a class in the datacentre, and return whether there was room."""
         able = np.flatnonzero(self._able[kind])
         if not len(able):
             return False

@@ -72,7 +72,7 @@ class CoLocationHistory:
 
 
 class BookedJob(NamedTuple):
-    """A job that has GPUs.
+    """A job that has GPUs, with its remaining work.
 
     Attributes:
         task: its task.

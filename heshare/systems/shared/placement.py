@@ -94,7 +94,7 @@ class SensitivityPlacement:
         self._random = RandomPlacement()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Drop all draws."""
+        """Discard the GPUs drawn so far."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._random.reset(cluster, predictor, rng)
@@ -131,7 +131,7 @@ class EarliestPlacement:
     reused = ReusedPlanning()
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
-        """Drop all tasks."""
+        """Discard the tasks placed so far."""
         self._cluster = cluster
         self._predictions = TaskPredictions(predictor)
         self._chosen: dict[int, int] = {}
