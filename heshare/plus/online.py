@@ -40,7 +40,8 @@ from heshare.arrays import FloatArray, IntArray
 from heshare.errors import require
 from heshare.plus import heshare_plus
 from heshare.plus.search_settings import DEFAULT_SETTINGS
-from heshare.policies.policy import Action, Event, EventKind, GpuView, SetClock, Start, Traits, View, Wait
+from heshare.policies.plan_release import start_batch
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Traits, View, Wait
 from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
@@ -198,11 +199,9 @@ class OnlinePlanner(ABC):
             if gpu.index in started or len(gpu.running) or not self._queues[gpu.index]:
                 continue
             batch = started[gpu.index] = self._queues[gpu.index].popleft()
-            if batch.sm_mhz != gpu.requested_mhz:
-                yield SetClock(gpu.index, batch.sm_mhz)
-            for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True):
+            for task in batch.tasks:
                 del waiting[task]
-                yield Start(task, gpu.index, mps_pct)
+            yield from start_batch(batch, gpu)
 
     def _free_s(self, gpu: GpuView, view: View, started: Batch | None) -> float:
         """Return when a GPU's last task is predicted to end, s from now; `started` is the batch that starts now."""

@@ -58,13 +58,16 @@ class PlanReleasePolicy(ABC):
 
     def _release(self, gpu: GpuView) -> Iterator[Action]:
         queue = self._queues[gpu.index]
-        if not queue:
-            return
-        batch = queue.popleft()
-        if batch.sm_mhz != gpu.requested_mhz:
-            yield SetClock(gpu.index, batch.sm_mhz)
-        for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True):
-            yield Start(task, gpu.index, mps_pct)
+        if queue:
+            yield from start_batch(queue.popleft(), gpu)
+
+
+def start_batch(batch: Batch, gpu: GpuView) -> Iterator[Action]:
+    """Yield the actions that start a batch on a GPU: its clock, unless it is requested already, then its tasks."""
+    if batch.sm_mhz != gpu.requested_mhz:
+        yield SetClock(gpu.index, batch.sm_mhz)
+    for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True):
+        yield Start(task, gpu.index, mps_pct)
 
 
 class FixedPlanPolicy(PlanReleasePolicy):
@@ -88,7 +91,7 @@ class FixedPlanPolicy(PlanReleasePolicy):
         )
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
-        """Return the plan's batches.
+        """Return the batches of the given plan, for its own task set and cluster only.
 
         Raises:
             PolicyError: the waiting tasks or the cluster are not those of the plan.

@@ -187,7 +187,7 @@ def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
 
 
 def profiles(folder: Path) -> list[str]:
-    """Return the notebook profiles behind the claims in a folder."""
+    """Return the names of the notebook profiles, such as `paper`, whose results the claims in a folder come from."""
     return sorted({str(row["profile"]) for _, row in _found(folder)})
 
 

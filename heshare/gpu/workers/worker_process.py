@@ -142,7 +142,7 @@ class ProcessWorker:
         return self._pipe is None
 
     def go(self) -> None:
-        """Let it begin its first iteration, as soon as it is ready. May be repeated."""
+        """Allow the worker's task to begin its first iteration once it is ready; may be called again."""
         if not self._released and not self.closed:
             self._released = self._spawned.send(GO)
 
