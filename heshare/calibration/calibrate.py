@@ -16,7 +16,7 @@ from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.calibration.validation import errors_by_test, left_out_points
-from heshare.devices.constants import HalfPrecision, Utilisation
+from heshare.devices.constants import HalfPrecision, Load, Utilisation
 from heshare.world import catalogue
 
 COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
@@ -67,22 +67,28 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
             ranges[name] = RangedValue(value, min(partial), max(partial), source + suffix)
         yield from _rows(("contention", gpu, "", ""), ranges)
     source = "FP16 over FP32 on T4 and V100; assumed on the others"
-    for gpu, half in constants.half.items():
-        yield from _rows(("fp16", gpu, "", ""), _within(half, half.uncertainty, source))
+    for (gpu, kind), half in constants.half.items():
+        yield from _rows(("fp16", gpu, "", kind), _within(half, half.uncertainty, source))
+    for (gpu, kind, precision), load in constants.loads.items():
+        yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, ""))
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
     for key, fitted in sorted(calibration.timings.items()):
         yield from _rows(("timing", *key), _timing_ranges(fitted))
 
 
-def _within(constants: HalfPrecision | Utilisation, relative: float, source: str) -> dict[str, RangedValue]:
+def _within(constants: HalfPrecision | Load | Utilisation, relative: float, source: str) -> dict[str, RangedValue]:
     return {name: RangedValue.within(value, relative, source) for name, value in asdict(constants).items()}
 
 
 def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
     ranges = {}
     for name, value in asdict(fitted.timing).items():
-        sigma = math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty) if name in PARAMETERS else 0.0
+        sigma = (
+            math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty, fitted.timing.transfer)
+            if name in PARAMETERS
+            else 0.0
+        )
         factor = math.exp(_NORMAL_90 * min(2.0, sigma))
         ranges[name] = RangedValue(float(value), value / factor, value * factor, fitted.source)
     return ranges

@@ -15,7 +15,7 @@ from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation
 from heshare.devices.device_model import co_run
 from heshare.world import catalogue
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import KINDS, Resident, Workload
 
 _FP16_BYTES = 0.5
 _FP16_WORK = tuple(0.3 + 0.02 * step for step in range(31))
@@ -72,21 +72,22 @@ def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) ->
     return RangedValue(contention_fit.memory_weight(costs), min(partial), max(partial), source)
 
 
-def fit_half_precision(constants: Constants) -> dict[str, HalfPrecision]:
-    """Return FP16 on every GPU: half the bytes; SM time from the records of the T4 and V100, assumed elsewhere."""
+def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecision]:
+    """Return FP16 by GPU and kind of network: half the bytes; SM time by the T4 and V100, else assumed."""
     turing = min((abs(_fp16_bias(constants, work)), work) for work in _FP16_WORK)[1]
     full = time_rows("V100-SXM2", "resnet50", "PyTorch")
     half = time_rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
     volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
     assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
     measured = {"T4": HalfPrecision(turing, _FP16_BYTES, 0.25), "V100": volta, "V100-SXM2": volta}
-    return measured | dict.fromkeys(("A100", "H100", "H200"), assumed)
+    by_gpu = measured | dict.fromkeys(("A100", "H100", "H200"), assumed)
+    return {(gpu, kind): half for gpu, half in by_gpu.items() for kind in KINDS}
 
 
 def _fp16_bias(constants: Constants, work: float) -> float:
     """Mean logarithm of modelled over measured FP16 times on the T4 when SM time shrinks by `work`."""
     half = HalfPrecision(work, _FP16_BYTES, 0.0)
-    with_half = replace(constants, half={"T4": half})
+    with_half = replace(constants, half={("T4", "cnn"): half})
     gpu, logs = catalogue.gpu("T4"), []
     for name in IMAGE_MODELS:
         rows = time_rows("T4", name, FUSED_RECORD, precision="fp16")

@@ -100,7 +100,13 @@ def fit_timing(rows: TimeRows, prior: Prior, gpu: ThrottledGpu | None = None, so
         if gpu is not None:
             slow, stalled = gpu.slowdowns(_timing(q), rows)
     time_errors = solved.fun[: len(rows)] * _NOISE
-    timing = replace(_timing(q), anchored=True, uncertainty=_uncertainty(time_errors))
+    timing = replace(
+        _timing(q),
+        anchored=True,
+        uncertainty=_uncertainty(time_errors),
+        batch_low=int(rows.batch.min()),
+        batch_high=int(rows.batch.max()),
+    )
     jacobian = np.asarray(solved.jac, dtype=np.float64)
     information = jacobian.T @ jacobian + 1e-9 * np.eye(len(q))
     sigma = np.sqrt(np.diag(np.linalg.inv(information)))

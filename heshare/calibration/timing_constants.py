@@ -180,7 +180,7 @@ def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
     grown = TimeRows(base.batch, base.share, base.time_s * ratio, base.sm_mhz)
     source = "microsoft/onnxruntime: BERT base with 128 tokens x 1.44 (multiply-accumulates of GPT-2 over BERT base)"
     fitted = fit_timing(grown, LANGUAGE_PRIOR, throttled_gpu("V100", power), source)
-    return replace(fitted, timing=replace(fitted.timing, anchored=False, uncertainty=_GUESSED))
+    return replace(fitted, timing=replace(fitted.timing, anchored=False, transfer=_GUESSED))
 
 
 def _fit_eager_resnet50(gpu: str, power: Mapping[str, Power], like: Timing, host_s: float) -> FittedTiming:
@@ -220,8 +220,8 @@ def _scaled(
 
 def _derived(fitted: FittedTiming, source: str, uncertainty: float, **constants: float) -> FittedTiming:
     """A timing with other constants, not anchored, that is less certain by the relative `uncertainty`."""
-    total = math.hypot(fitted.timing.uncertainty, uncertainty)
-    timing = replace(_with(fitted, **constants).timing, anchored=False, uncertainty=total)
+    transfer = math.hypot(fitted.timing.transfer, uncertainty)
+    timing = replace(_with(fitted, **constants).timing, anchored=False, transfer=transfer)
     return FittedTiming(timing, fitted.spread, source)
 
 

@@ -10,6 +10,7 @@ from heshare import files
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import default
 from heshare.devices.iteration_time import Iteration, iteration_at
+from heshare.devices.uncertainty import Uncertainty
 from heshare.systems.miso.mig import COMPUTE, inside
 from heshare.systems.shared import training
 from heshare.systems.shared.training_step import training_iteration
@@ -88,7 +89,7 @@ def _slowdown(run: Any, fixed_w: float) -> float:
     curve, top = constants.power[card.name], float(card.max_mhz)
     like = iteration_at(constants.timing[card.name, "eager", run.like], 32, 1.0)
     memory = like.memory_s / like.gpu_s(1.0, 1.0)
-    busy = Iteration(0.0, memory, 0.0, 1.0 - memory, 0.0, 1.0, 0.0, 0.0, 1, False, 0.0)
+    busy = Iteration(0.0, memory, 0.0, 1.0 - memory, 0.0, 1.0, 0.0, 0.0, 1, False, Uncertainty())
     load = busy.work_s + curve.memory * memory
     power = replace(curve, idle_w=fixed_w, dynamic_w=(run.free_w - fixed_w) / load)
     reached = capped_clock_mhz(power, [busy], run.limit_w, top, top)

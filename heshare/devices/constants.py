@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +34,9 @@ class Timing:
         host_s: time in which the host launches kernels, s.
         kernels: kernels that an iteration launches; each may wait for a co-runner's.
         anchored: whether measurements of this workload on this GPU went into the fit.
-        uncertainty: relative standard uncertainty of a time from this row.
+        uncertainty: relative standard uncertainty of the fit.
+        transfer: relative standard uncertainty of the derivation from another row; 0 if `anchored`.
+        batch_low, batch_high: the range of inference batch sizes that were measured; 0 where none was.
     """
 
     latency_s: float
@@ -45,6 +48,14 @@ class Timing:
     kernels: float = 0.0
     anchored: bool = False
     uncertainty: float = 0.4
+    transfer: float = 0.0
+    batch_low: int = 0
+    batch_high: int = 0
+
+    @property
+    def total_uncertainty(self) -> float:
+        """Return the relative standard uncertainty of fit and derivation together."""
+        return math.hypot(self.uncertainty, self.transfer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +67,14 @@ class Power:
     the clock only through the voltage.
 
     Attributes:
-        idle_w: power with contexts and nothing running, W.
-        dynamic_w: power of fully active SMs at the top clock, above idle, W.
+        idle_w: power with contexts or clocks held, and nothing running, W.
+        dynamic_w: power of SMs that CNN inference in FP32 keeps fully active at the top clock, above idle, W.
         memory: energy of a second of memory time over that of a second of SM time.
         knee_mhz: the clock below which the voltage stays at its minimum, MHz.
         v_min: the minimum voltage over the voltage at the top clock.
         memory_knee_mhz: the clock below which memory time grows as 1/f, MHz.
         sharing: extra dynamic power per unit of co-running activity.
+        parked_w: power without any context, in the lowest performance state, W.
     """
 
     idle_w: float
@@ -72,6 +84,20 @@ class Power:
     v_min: float
     memory_knee_mhz: float
     sharing: float = 0.0
+    parked_w: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Dynamic power of a class of load on one GPU.
+
+    Attributes:
+        intensity: its dynamic power over the GPU's `dynamic_w`, at the same activity.
+        uncertainty: relative standard uncertainty of board power under this load.
+    """
+
+    intensity: float
+    uncertainty: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +118,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class HalfPrecision:
-    """Factors of FP16 on the times of SMs and memory of one GPU, and their relative uncertainty."""
+    """Factors of FP16 on the times of SMs and memory of one kind of network on one GPU, with relative uncertainty."""
 
     work: float
     memory: float
@@ -122,15 +148,17 @@ class Constants:
         timing: by (gpu, engine, workload).
         power: by gpu.
         contention: by gpu.
-        half: of FP16, by gpu.
+        half: of FP16, by (gpu, kind of network).
         utilisation: of the reported utilisations.
+        loads: dynamic power by class of load, by (gpu, kind of network, precision); 1 for a class that it lacks.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
     power: Mapping[str, Power]
     contention: Mapping[str, Contention]
-    half: Mapping[str, HalfPrecision]
+    half: Mapping[tuple[str, str], HalfPrecision]
     utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
+    loads: Mapping[tuple[str, str, str], Load] = field(default_factory=dict)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """Return a copy with other power constants for one GPU, for a sensitivity study."""
@@ -143,7 +171,7 @@ def read(path: Path) -> Constants:
     Raises:
         InputError: a value is not a number.
     """
-    timing, power, contention, half = {}, {}, {}, {}
+    timing, power, contention, half, loads = {}, {}, {}, {}, {}
     utilisation = Constants.utilisation
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
@@ -151,17 +179,20 @@ def read(path: Path) -> Constants:
         except ValueError as error:
             raise InputError(str(error), "a number", "Run `make calibrate` to rewrite the file.", file=path) from None
         if kind == "timing":
+            low, high = (int(values.pop(name, 0)) for name in ("batch_low", "batch_high"))
             anchored = bool(values.pop("anchored"))
-            timing[gpu, engine, workload] = Timing(anchored=anchored, **values)
+            timing[gpu, engine, workload] = Timing(anchored=anchored, batch_low=low, batch_high=high, **values)
         elif kind == "power":
             power[gpu] = Power(**values)
         elif kind == "contention":
             contention[gpu] = Contention(**values)
         elif kind == "fp16":
-            half[gpu] = HalfPrecision(**values)
+            half[gpu, workload] = HalfPrecision(**values)
+        elif kind == "load":
+            loads[gpu, workload, engine] = Load(**values)
         elif kind == "utilisation":
             utilisation = Utilisation(**values)
-    return Constants(timing, power, contention, half, utilisation)
+    return Constants(timing, power, contention, half, utilisation, loads)
 
 
 @cache

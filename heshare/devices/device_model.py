@@ -18,7 +18,7 @@ and `register_sharing_model`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from heshare.devices.board_power import (
@@ -31,6 +31,7 @@ from heshare.devices.board_power import (
 )
 from heshare.devices.constants import Constants, Contention, Power, Utilisation, default
 from heshare.devices.iteration_time import Iteration, iteration_of
+from heshare.devices.uncertainty import Uncertainty
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -89,7 +90,7 @@ class TaskEstimate:
         dram_util_pct: memory bandwidth utilisation, %.
         l2_util_pct: L2 cache utilisation, %.
         anchored: whether measurements of this workload on this GPU went into the fit.
-        uncertainty: relative standard uncertainty of `time_s`.
+        uncertainty_parts: relative standard uncertainty of `time_s`, by cause.
     """
 
     workload: str
@@ -100,7 +101,12 @@ class TaskEstimate:
     dram_util_pct: float
     l2_util_pct: float
     anchored: bool
-    uncertainty: float
+    uncertainty_parts: Uncertainty
+
+    @property
+    def uncertainty(self) -> float:
+        """Return the relative standard uncertainty of `time_s` against any measurement."""
+        return self.uncertainty_parts.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +118,19 @@ class Estimate:
         sm_mhz: the SM clock reached, MHz.
         power_w: board power, W.
         tasks: the residents, in the order given.
+        power_uncertainty_parts: relative standard uncertainty of `power_w`, by cause.
     """
 
     gpu: str
     sm_mhz: float
     power_w: float
     tasks: tuple[TaskEstimate, ...]
+    power_uncertainty_parts: Uncertainty = field(default_factory=Uncertainty)
+
+    @property
+    def power_uncertainty(self) -> float:
+        """Return the relative standard uncertainty of `power_w` against any measurement."""
+        return self.power_uncertainty_parts.total
 
 
 def co_run(
@@ -214,7 +227,7 @@ def _task_estimates(
                 dram_util_pct=min(100.0, utilisation.dram_per_sm * sm_pct + utilisation.dram_per_memory * memory_pct),
                 l2_util_pct=min(100.0, utilisation.l2_per_sm * sm_pct),
                 anchored=iteration.anchored,
-                uncertainty=iteration.uncertainty,
+                uncertainty_parts=iteration.uncertainty,
             )
         )
     return tuple(tasks)

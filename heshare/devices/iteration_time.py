@@ -7,8 +7,10 @@ from functools import lru_cache
 import numpy as np
 
 from heshare.arrays import FloatArray
-from heshare.devices.constants import Constants, HalfPrecision, Timing
+from heshare.devices.constants import Constants, HalfPrecision, Load, Timing
+from heshare.devices.uncertainty import Uncertainty
 from heshare.errors import InputError
+from heshare.world import catalogue
 from heshare.world.workload import Resident
 
 OVERLAP = 8.0
@@ -34,6 +36,7 @@ class Iteration:
         batch_size: inference batch size.
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of its time.
+        intensity: dynamic power of its work over that of CNN inference in FP32.
     """
 
     fixed_s: float
@@ -46,7 +49,8 @@ class Iteration:
     kernels: float
     batch_size: int
     anchored: bool
-    uncertainty: float
+    uncertainty: Uncertainty
+    intensity: float = 1.0
 
     @property
     def work_s(self) -> float:
@@ -105,12 +109,24 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
             "Add measurements to data/calibration and run `make calibrate`.",
             column="workload",
         ) from None
-    half = constants.half.get(gpu) if workload.precision == "fp16" else None
-    return iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half)
+    kind = catalogue.kind(workload.model)
+    half = constants.half.get((gpu, kind)) if workload.precision == "fp16" else None
+    load = constants.loads.get((gpu, kind, workload.precision))
+    return iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, load)
 
 
-def iteration_at(timing: Timing, batch_size: int, share: float, half: HalfPrecision | None = None) -> Iteration:
-    """Return the iteration at an inference batch size and a share of the SMs (0 to 1), in FP16 if `half` is given."""
+def iteration_at(
+    timing: Timing, batch_size: int, share: float, half: HalfPrecision | None = None, load: Load | None = None
+) -> Iteration:
+    """Return the iteration at an inference batch size and a share of the SMs (0 to 1).
+
+    Args:
+        timing: constants of the workload on the GPU.
+        batch_size: inference batch size.
+        share: share of the SMs, 0 to 1.
+        half: factors of FP16; None for FP32.
+        load: the class of load, for its power; None is CNN inference in FP32.
+    """
     work, memory, uncertainty = (1.0, 1.0, 0.0) if half is None else (half.work, half.memory, half.uncertainty)
     return Iteration(
         fixed_s=timing.latency_s,
@@ -123,5 +139,6 @@ def iteration_at(timing: Timing, batch_size: int, share: float, half: HalfPrecis
         kernels=timing.kernels,
         batch_size=batch_size,
         anchored=timing.anchored and half is None,
-        uncertainty=math.hypot(timing.uncertainty, uncertainty),
+        uncertainty=Uncertainty(fit=timing.uncertainty, transfer=math.hypot(timing.transfer, uncertainty)),
+        intensity=1.0 if load is None else load.intensity,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from heshare.devices.device_model import Estimate, TaskEstimate
+from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
 from heshare.errors import InputError, UnansweredError
 from heshare.profiles import store
@@ -165,7 +166,7 @@ def _task_estimate(row: RecordedPoint, tasks: int) -> TaskEstimate:
         dram_util_pct=dram_pct,
         l2_util_pct=l2_pct,
         anchored=True,
-        uncertainty=0.0,
+        uncertainty_parts=Uncertainty(),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from heshare.devices.device_model import Estimate, TaskEstimate
+from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
 from heshare.policies.policy import Action, Event, Traits, View
 from heshare.prediction.predictor import CoRuns, Predictor
@@ -52,7 +53,7 @@ class ToyDevice(VirtualDevice):
             model, batch_size = resident.workload.model, resident.workload.batch_size
             base_s = self._base_s if isinstance(self._base_s, float) else self._base_s[model]
             time_s = base_s * len(residents) * self.gpu.max_mhz / mhz
-            tasks.append(TaskEstimate(model, batch_size, resident.mps_pct, time_s, nan, nan, nan, True, 0.0))
+            tasks.append(TaskEstimate(model, batch_size, resident.mps_pct, time_s, nan, nan, nan, True, Uncertainty()))
         return Estimate(self.gpu.name, mhz, self.power_w(mhz, residents), tuple(tasks))
 
 

@@ -40,6 +40,7 @@ _MODEL_FIELDS = {
     "title": _TEXT,
     "description": _TEXT,
     "load": _TEXT,
+    "kind": _TEXT,
     "layers": _WHOLE,
     "gflops": "GFLOP/sample",
     "params_m": "1e6",
@@ -149,6 +150,12 @@ def model(name: str) -> Model:
             "Choose one, or describe the workload in data/workloads.csv.",
             column="workload",
         ) from None
+
+
+@cache
+def kind(model_name: str) -> str:
+    """Return the kind of a network, one of `KINDS`; `cnn` for one that is not in the catalogue."""
+    return models()[model_name].kind if model_name in models() else "cnn"
 
 
 def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:

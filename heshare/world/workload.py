@@ -8,6 +8,8 @@ from heshare.errors import InputError
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
 PHASES = ("inference", "training")
+KINDS = ("cnn", "transformer", "decode")
+"""Kinds of network: convolutions on images, whole sequences, one output position at a time."""
 SHARINGS = (
     "mps",
     "time-slice",
@@ -30,6 +32,7 @@ class Model:
         title: the paper's name, such as `ResNet-50`.
         description: Table IV's description.
         load: `low`, `medium` or `high`, the load class of Section V-B.
+        kind: `cnn`, `transformer` or `decode`.
         layers: number of layers, whose operators eager execution launches one by one.
         gflops: floating-point operations of one sample's forward pass, GFLOP.
         params_m: parameters, millions.
@@ -42,6 +45,7 @@ class Model:
     title: str
     description: str
     load: str
+    kind: str
     layers: int
     gflops: float
     params_m: float

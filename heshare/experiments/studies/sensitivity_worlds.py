@@ -58,7 +58,7 @@ def with_shifted_times(model: str, sign: int) -> Constants:
     With `sign` 1 it is slower on T4 and V100 and faster on the A100; with -1 it is the reverse.
     """
     known = default()
-    off = {gpu: 1 + known.timing[gpu, "eager", model].uncertainty for gpu in GPUS}
+    off = {gpu: 1 + known.timing[gpu, "eager", model].total_uncertainty for gpu in GPUS}
     factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
 
     def scaled(timing: Timing, factor: float) -> Timing:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device_model import register_iteration_model
 from heshare.devices.iteration_time import OVERLAP, Iteration, iteration_at, iteration_of
+from heshare.devices.uncertainty import Uncertainty
 from heshare.errors import InputError
 from heshare.systems.shared import training
 from heshare.systems.shared.training import TrainingStep
@@ -57,7 +58,7 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
         kernels=LAUNCHES * target.kernels,
         batch_size=resident.workload.batch_size,
         anchored=step.measured and gpu == step.gpu,
-        uncertainty=MEASURED if gpu == step.gpu else ELSEWHERE,
+        uncertainty=Uncertainty(fit=MEASURED) if gpu == step.gpu else Uncertainty(transfer=ELSEWHERE),
     )
 
 

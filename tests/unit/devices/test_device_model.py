@@ -17,7 +17,7 @@ NO_CONTENTION = Contention(0.0, 0.0)
 
 def constants(contention: Contention = NO_CONTENTION, **timings: Timing) -> Constants:
     timing = {("G", engine, name): row for name, row in timings.items() for engine in ("eager", "tensorrt")}
-    return Constants(timing, {"G": POWER}, {"G": contention}, {"G": HalfPrecision(0.5, 0.5, 0.0)})
+    return Constants(timing, {"G": POWER}, {"G": contention}, {("G", "cnn"): HalfPrecision(0.5, 0.5, 0.0)})
 
 
 PURE = Timing(latency_s=0.0, memory_s=0.0, work_s=0.0, work_per_sample_s=0.01)
