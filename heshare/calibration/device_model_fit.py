@@ -80,8 +80,7 @@ def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecis
     volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
     assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
     measured = {"T4": HalfPrecision(turing, _FP16_BYTES, 0.25), "V100": volta, "V100-SXM2": volta}
-    by_gpu = measured | dict.fromkeys(("A100", "H100", "H200"), assumed)
-    return {(gpu, kind): half for gpu, half in by_gpu.items() for kind in KINDS}
+    return {(gpu, kind): measured.get(gpu, assumed) for gpu in catalogue.gpus() for kind in KINDS}
 
 
 def _fp16_bias(constants: Constants, work: float) -> float:

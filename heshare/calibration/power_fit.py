@@ -212,8 +212,8 @@ def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str,
     ranges["V100"] = _v100(ranges["V100-SXM2"])
     ranges["A100"] = _a100(ranges["V100-SXM2"]["memory"])
     ranges["T4"] = _t4(ranges["V100-SXM2"]["memory"])
-    for gpu in ("H100", "H200"):
-        ranges[gpu] = _hopper(gpu, ranges["A100"])
+    for gpu in (name for name in catalogue.gpus() if name not in ranges):
+        ranges[gpu] = _unmeasured(gpu, ranges["A100"])
     sharing = ranges["V100-SXM2"]["sharing"]
     return {
         gpu: {"idle_w": _idle_w(gpu), **ranges[gpu], "sharing": sharing} for gpu in catalogue.gpus() if gpu in ranges
@@ -316,8 +316,8 @@ def _t4(memory: RangedValue) -> PowerRanges:
     }
 
 
-def _hopper(gpu: str, a100: PowerRanges) -> PowerRanges:
-    """H100 and H200: no measurement at all."""
+def _unmeasured(gpu: str, a100: PowerRanges) -> PowerRanges:
+    """GPUs without any measurement of power."""
     old, new = catalogue.gpu("A100"), catalogue.gpu(gpu)
     limits = (new.tdp_w - new.idle_w) / (old.tdp_w - old.idle_w)
     source = "the A100's in proportion to the power limits above idle; no measurement"

@@ -1,6 +1,6 @@
 """Time constants of every workload on every GPU in both engines: fitted where measured, derived from others elsewhere.
 
-There are 6 GPUs x 2 engines x 15 workloads (and auxiliary workloads of the records). A timing that was fitted to
+There are a few GPUs x 2 engines x 15 workloads (and auxiliary workloads of the records). A timing that was fitted to
 measurements of the same workload on the same GPU is *anchored*.
 """
 
@@ -63,7 +63,7 @@ def fit_all_timings(
     _add_image_models(timings, power, mps, hosts_s)
     _add_image_models_on_a100(timings, eager, hosts_s)
     _add_language_models(timings, power)
-    _add_hopper(timings)
+    _add_unmeasured_gpus(timings)
     return {key: with_kernels(key[2], fitted) for key, fitted in timings.items()}
 
 
@@ -305,11 +305,12 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
             timings[gpu, "tensorrt", name] = _with(fused, host_s=0.0)
 
 
-def _add_hopper(timings: Timings) -> None:
-    """H100 and H200: no measurement at all; the A100 in proportion to SMs, clock and bandwidth."""
+def _add_unmeasured_gpus(timings: Timings) -> None:
+    """GPUs without any measurement: the A100 in proportion to SMs, clock and bandwidth."""
     old = catalogue.gpu("A100")
     source = "the A100 cell by SMs, clock and bandwidth; no measurement"
-    for gpu in ("H100", "H200"):
+    measured = {gpu for gpu, _, _ in timings}
+    for gpu in (name for name in catalogue.gpus() if name not in measured):
         new = catalogue.gpu(gpu)
         work = old.sm_count * old.max_mhz / (new.sm_count * new.max_mhz)
         memory, latency = old.mem_bw_gbs / new.mem_bw_gbs, old.max_mhz / new.max_mhz

@@ -15,7 +15,7 @@ class Gpu:
     Attributes:
         name: the name used everywhere, such as `T4`, `V100`, `V100-SXM2`, `A100`.
         title: the vendor's name for figures, such as `NVIDIA Tesla T4`.
-        architecture: `turing`, `volta`, `ampere` or `hopper`.
+        architecture: `turing`, `volta`, `ampere`, `ada`, `hopper` or a newer one.
         sm_count: streaming multiprocessors.
         cuda_cores: FP32 lanes of the whole card.
         memory_mib: device memory, MiB.
