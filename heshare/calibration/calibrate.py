@@ -1,6 +1,7 @@
-"""The command `make calibrate`: fit the device model, rewrite `constants.csv` and `errors.csv` of `data/calibration/`.
+"""The command `make calibrate`: fit the device model, rewrite `constants.csv`, `errors.csv` and `coverage.csv`.
 
-`constants.csv` holds every constant with its unit, a range in which it may lie, and its source.
+`constants.csv` holds every constant with its unit, a range in which it may lie, and its source; `errors.csv` the errors
+on points left out of the fit; `coverage.csv` how often the stated intervals hold on those points.
 """
 
 import math
@@ -15,7 +16,8 @@ from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming
-from heshare.calibration.validation import errors_by_test, left_out_points
+from heshare.calibration.validation.left_out import errors_by_test, left_out_points
+from heshare.calibration.validation.points import coverage
 from heshare.devices.constants import HalfPrecision, Load, Utilisation
 from heshare.world import catalogue
 
@@ -30,14 +32,16 @@ def _calibrated() -> Calibration:
     return fit_device_model()
 
 
-def recalibrate() -> pd.DataFrame:
-    """Fit, rewrite constants.csv and errors.csv, and return the errors on points left out of the fit."""
+def recalibrate() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Fit, rewrite constants.csv, errors.csv and coverage.csv, and return (errors, coverage) on points left out."""
     folder = files.data("calibration")
-    left_out_errors, _ = calibration_report()
+    left_out_errors, points = calibration_report()
+    covered = coverage(points)
     files.write_text(folder / "constants.csv", constants_csv())
-    text = left_out_errors.to_csv(index=False, float_format="%.2f", lineterminator="\n")
-    files.write_text(folder / "errors.csv", text)
-    return left_out_errors
+    for name, table, places in (("errors", left_out_errors, 2), ("coverage", covered, 1)):
+        text = table.to_csv(index=False, float_format=f"%.{places}f", lineterminator="\n")
+        files.write_text(folder / f"{name}.csv", text)
+    return left_out_errors, covered
 
 
 def calibration_report() -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, to_records
 
 
 def profile(
@@ -112,14 +112,16 @@ def _print_plan(
 
 
 def calibrate(json: Json = False) -> None:
-    """Fit the device model again: rewrite its constants and print its errors on points left out of the fit."""
+    """Fit the device model again: rewrite its constants; print errors and coverage on points left out of the fit."""
     from heshare.calibration.calibrate import recalibrate
 
-    errors = recalibrate()
+    errors, covered = recalibrate()
     if json:
-        print_frame(errors.round(2), True)
+        print_json({"errors": to_records(errors.round(2)), "coverage": to_records(covered.round(1))})
         return
     typer.echo(errors.to_string(index=False, float_format="%.2f", na_rep=""))
+    typer.echo("\nHow often the stated intervals hold on those points, %:")
+    typer.echo(covered.to_string(index=False, float_format="%.1f", na_rep=""))
 
 
 def trace_kernels(

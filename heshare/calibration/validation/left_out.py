@@ -1,7 +1,7 @@
 """Errors of the device model on measurements left out of its fit, test by test."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -24,11 +24,13 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
+from heshare.calibration.validation.points import Point, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
-from heshare.devices.constants import Power
+from heshare.devices.constants import Constants, Power
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
 from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
 
 TARGETS = {
     "V100 MPS 40 and 60 % from 20, 50, 80": (2.0, 4.0),
@@ -42,10 +44,6 @@ TARGETS = {
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
-Point = tuple[str, str, str, str, str, float, float]
-"""(test, gpu, item, setting, unit, measured, modelled) of one left-out measurement."""
-_POINT_COLUMNS = ("test", "gpu", "item", "setting", "unit", "measured", "modelled")
-
 _SEEN_SHARES = (0.2, 0.5, 0.8)
 _SEEN_BATCHES = (1, 8, 32, 128)
 _LANGUAGE_GPUS = ("T4", "V100-SXM2", "A100")
@@ -55,9 +53,8 @@ _FEATURE_RECORDS = (("T4", FUSED_RECORD, 0), ("V100", FUSED_RECORD, 0), ("A100",
 
 
 def left_out_points(calibration: Calibration) -> pd.DataFrame:
-    """Return every left-out point: test, gpu, item, setting, unit, measured, modelled, error_pct."""
-    table = pd.DataFrame([point for test in TESTS for point in test(calibration)], columns=list(_POINT_COLUMNS))
-    return table.assign(error_pct=100.0 * (table.modelled / table.measured - 1.0))
+    """Return every left-out point, one a row, as from `points.table_of`."""
+    return table_of(point for test in TESTS for point in test(calibration))
 
 
 def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
@@ -75,21 +72,23 @@ def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table, columns=columns)
 
 
-def mps_shares(test: str, shares: tuple[float, float], _: Calibration) -> Iterator[Point]:
+def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[Point]:
     """Yield times at two shares of the V100-SXM2 from those at 20, 50 and 80 %."""
     for name in MPS_MODELS:
         rows = time_rows("V100-SXM2", name, MPS_RECORD)
         rows = rows.where(np.isin(rows.share, (*_SEEN_SHARES, *shares)))
         prior = timing_constants.mps_prior(name)
-        yield from _fit_and_test(test, "V100-SXM2", name, rows, np.isin(rows.share, _SEEN_SHARES), prior)
+        cell = _Cell(test, calibration.constants, "V100-SXM2", Workload(name, 1, engine="tensorrt"))
+        yield from _fit_and_test(cell, rows, np.isin(rows.share, _SEEN_SHARES), prior)
 
 
-def eager_batches(_: Calibration) -> Iterator[Point]:
+def eager_batches(calibration: Calibration) -> Iterator[Point]:
     """Yield times at the A100's inference batch sizes from four of them."""
     for name in EAGER_MODELS:
         rows, prior = time_rows("A100", name, EAGER_RECORD), timing_constants.eager_prior(name)
         test = "A100 inference batch sizes from 1, 8, 32, 128"
-        yield from _fit_and_test(test, "A100", name, rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
+        cell = _Cell(test, calibration.constants, "A100", Workload(name, 1))
+        yield from _fit_and_test(cell, rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
 
 
 def bert_batches(calibration: Calibration) -> Iterator[Point]:
@@ -101,7 +100,8 @@ def bert_batches(calibration: Calibration) -> Iterator[Point]:
         if len(rows) >= 4:
             throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power)
             seen = np.isin(rows.batch, (1, 8))
-            yield from _fit_and_test(test, gpu, f"{name}, {framework}", rows, seen, prior, throttled)
+            cell = _Cell(test, calibration.constants, gpu, Workload("bert_large", 1), f"{name}, {framework}")
+            yield from _fit_and_test(cell, rows, seen, prior, throttled)
 
 
 def t4_clocks(calibration: Calibration) -> Iterator[Point]:
@@ -111,7 +111,9 @@ def t4_clocks(calibration: Calibration) -> Iterator[Point]:
     fitted = timing_constants.fit_clocks(rows.where(ends))
     unseen = rows.where(~ends)
     modelled = times_s(fitted.timing, unseen, timing_constants.throttled_gpu("T4", calibration.constants.power))
-    yield from _time_points("T4 clock from 585 and 1005 MHz", "T4", "bert_base_s512", unseen, modelled)
+    test = "T4 clock from 585 and 1005 MHz"
+    cell = _Cell(test, calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512")
+    yield from _time_points(cell, unseen, modelled)
 
 
 def a100_clocks(_: Calibration) -> Iterator[Point]:
@@ -146,7 +148,7 @@ def pair_slowdowns(calibration: Calibration) -> Iterator[Point]:
     for row in records(pairs.assign(modelled=modelled)):
         setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
         test = "pairs within 100 %, a pair of workloads left out"
-        yield test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled
+        yield Point(test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled)
 
 
 def pair_times(calibration: Calibration) -> Iterator[Point]:
@@ -159,8 +161,7 @@ def pair_times(calibration: Calibration) -> Iterator[Point]:
             residents = contention_fit.residents(row)
             modelled = co_run(gpu, residents, constants=refitted).tasks[0].time_s
             test = "pairs within 100 %, end to end, a pair of workloads left out"
-            setting = f"{residents[0]} beside {residents[1]}"
-            yield test, gpu.name, pair, setting, "s", row.time_s, modelled
+            yield cell_point(test, constants, gpu.name, residents, row.time_s, modelled, item=pair)
 
 
 def mps_power(calibration: Calibration) -> Iterator[Point]:
@@ -172,8 +173,11 @@ def mps_power(calibration: Calibration) -> Iterator[Point]:
         reached = capped_clock_mhz(power, iterations, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)
         setting = f"b{row.batch_size:.0f} {row.mps_pct} %"
         modelled = board_power_w(power, iterations, reached, gpu.max_mhz)
-        yield "V100 power, a workload left out", gpu.name, row.workload, setting, "W", row.power_w, modelled
-        yield "V100 clock under 300 W, a workload left out", gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached
+        own = Resident(Workload(str(row.workload), int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
+        test = "V100 power, a workload left out"
+        yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")
+        test = "V100 clock under 300 W, a workload left out"
+        yield Point(test, gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached)
 
 
 def _power_without(calibration: Calibration, workload: str) -> tuple[Power, FittedTiming]:
@@ -195,7 +199,8 @@ def two_processes(calibration: Calibration) -> Iterator[Point]:
         rows, modelled = contention_fit.two_processes(constants, name)
         for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
             test = "A100 two processes at 100 % each, a workload left out"
-            yield test, "A100", name, f"b{batch:.0f} x 2", "s", float(time_s), float(modelled_s)
+            pair = [Resident(Workload(name, int(batch)))] * 2
+            yield cell_point(test, constants, "A100", pair, float(time_s), float(modelled_s))
 
 
 def workloads_from_features(_: Calibration) -> Iterator[Point]:
@@ -213,7 +218,9 @@ def workloads_from_features(_: Calibration) -> Iterator[Point]:
                 ]
                 features, logs = (np.array(part) for part in zip(*others, strict=True))
                 modelled.append(_ridge_time(features, logs, _workload_features(name, column)))
-            yield from _time_points(f"{gpu} a workload left out, features only", gpu, name, rows, np.array(modelled))
+            test = f"{gpu} a workload left out, features only"
+            for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
+                yield Point(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
 
 
 def _workload_features(workload: str, column: int) -> FloatArray:
@@ -230,26 +237,35 @@ def _ridge_time(features: FloatArray, logs: FloatArray, unseen: FloatArray) -> f
     return float(np.exp(logs.mean() + (unseen - centre) @ slopes))
 
 
+@dataclass(frozen=True)
+class _Cell:
+    """A workload on a GPU whose measured times are compared: `item` names it where it is not the workload's name."""
+
+    test: str
+    constants: Constants
+    gpu: str
+    workload: Workload
+    item: str = ""
+
+
 def _fit_and_test(
-    test: str,
-    gpu: str,
-    item: str,
-    rows: TimeRows,
-    seen: BoolArray,
-    prior: Prior,
-    throttled: ThrottledGpu | None = None,
+    cell: _Cell, rows: TimeRows, seen: BoolArray, prior: Prior, throttled: ThrottledGpu | None = None
 ) -> Iterator[Point]:
     """Times of the other rows by a fit to the rows that are `seen`."""
     unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, throttled)
-    yield from _time_points(test, gpu, item, unseen, times_s(fitted.timing, unseen, throttled))
+    yield from _time_points(cell, unseen, times_s(fitted.timing, unseen, throttled))
 
 
-def _time_points(test: str, gpu: str, item: str, rows: TimeRows, modelled: FloatArray) -> Iterator[Point]:
+def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[Point]:
     for batch, share, clock, time_s, modelled_s in zip(
         rows.batch, rows.share, rows.sm_mhz, rows.time_s, modelled, strict=True
     ):
-        at_clock = "" if np.isnan(clock) else f" at {clock:.0f} MHz"
-        yield test, gpu, item, f"b{batch:.0f} {100 * share:.0f} %{at_clock}", "s", float(time_s), float(modelled_s)
+        resident = Resident(replace(cell.workload, batch_size=int(batch)), round(100 * share))
+        locked = None if np.isnan(clock) else int(clock)
+        setting = f"b{batch:.0f} {100 * share:.0f} %" + ("" if locked is None else f" at {locked} MHz")
+        values = float(time_s), float(modelled_s)
+        about = cell.test, cell.constants, cell.gpu, [resident]
+        yield cell_point(*about, *values, item=cell.item, setting=setting, sm_mhz=locked)
 
 
 def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: FloatArray) -> Iterator[Point]:
@@ -258,7 +274,9 @@ def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: 
     ordered = pd.concat([part for _, part in unseen.groupby("application", sort=True)])
     for row, error in zip(records(ordered), errors, strict=True):
         value = float(getattr(row, column))
-        yield test, gpu, str(row.application), f"{row.sm_mhz} MHz", unit, value, value * (1.0 + float(error))
+        setting = f"{row.sm_mhz} MHz"
+        modelled = value * (1.0 + float(error))
+        yield Point(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
 
 
 TESTS: tuple[Callable[[Calibration], Iterator[Point]], ...] = (

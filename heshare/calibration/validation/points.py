@@ -1,0 +1,145 @@
+"""Left-out points: a measurement that a fit did not see, what the model says, and the uncertainty that it states."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import Constants
+from heshare.devices.device_model import co_run
+from heshare.world import catalogue
+from heshare.world.workload import Resident
+
+QUANTITIES = {"s": "time", "W": "power", "MHz": "clock", "J": "energy", "1": "ratio"}
+"""Quantity of a point, by its unit."""
+LEVELS = {68: 0.994, 90: 1.645}
+"""Standard deviations to both sides of a normal interval, by its probability in %."""
+LEAST_GROUP = 20
+"""Points above which a group's coverage is held against the target."""
+GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
+"""Columns by which coverage is shown."""
+
+
+class Point(NamedTuple):
+    """One measurement left out of a fit.
+
+    Attributes:
+        test: the test, a key of `errors.csv`.
+        gpu: the GPU.
+        item: what was left out or measured: a workload, a pair, an application.
+        setting: inference batch size, share, clock and so on, in words.
+        unit: `s`, `W`, `MHz`, `J` or `1`.
+        measured: the measured value.
+        modelled: what the model says.
+        uncertainty: the relative standard uncertainty that the model states for it; NaN where it states none.
+        kind: `cnn`, `transformer`, `decode`, `training` or `code`; empty where none applies.
+        precision: `fp32`, `tf32` or `fp16`.
+        engine: `eager` or `tensorrt`; empty where none applies.
+    """
+
+    test: str
+    gpu: str
+    item: str
+    setting: str
+    unit: str
+    measured: float
+    modelled: float
+    uncertainty: float = np.nan
+    kind: str = ""
+    precision: str = "fp32"
+    engine: str = ""
+
+
+def cell_point(
+    test: str,
+    constants: Constants,
+    gpu: str,
+    residents: Sequence[Resident],
+    measured: float,
+    modelled: float,
+    *,
+    unit: str = "s",
+    item: str = "",
+    setting: str = "",
+    sm_mhz: int | None = None,
+    within_framework: bool = True,
+) -> Point:
+    """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
+
+    Args:
+        test: the test.
+        constants: constants of the device model.
+        gpu: a GPU of the catalogue.
+        residents: what ran, the one that was measured first.
+        measured: the measured time, s, or board power, W.
+        modelled: the model's value, from a fit that did not see `measured`.
+        unit: `s` for a time, `W` for a power.
+        item: what was left out; the workload unless given.
+        setting: the setting in words; the residents unless given.
+        sm_mhz: the locked clock, MHz; None: the card's own.
+        within_framework: whether `measured` is of the framework and host that the constants were fitted to, so that the
+            smaller uncertainty holds; False for another framework's measurement.
+    """
+    workload = residents[0].workload
+    stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)
+    parts = stated.power_uncertainty_parts if unit == "W" else stated.tasks[0].uncertainty_parts
+    return Point(
+        test,
+        gpu,
+        item or workload.model,
+        setting or " beside ".join(map(str, residents)),
+        unit,
+        measured,
+        modelled,
+        parts.within_framework if within_framework else parts.total,
+        "training" if workload.phase == "training" else catalogue.kind(workload.model),
+        workload.precision,
+        workload.engine,
+    )
+
+
+def table_of(points: Iterable[Point]) -> pd.DataFrame:
+    """Return points as a table: the fields of `Point`, quantity, error_pct and deviations.
+
+    `deviations` is |ln(modelled / measured)| over the stated uncertainty; NaN where none is stated.
+    """
+    table = pd.DataFrame([Point(*point) for point in points], columns=list(Point._fields))
+    ratio = table.modelled / table.measured
+    return table.assign(
+        quantity=table.unit.map(QUANTITIES),
+        error_pct=100.0 * (ratio - 1.0),
+        deviations=np.abs(np.log(ratio)) / table.uncertainty,
+    )
+
+
+def coverage(points: pd.DataFrame) -> pd.DataFrame:
+    """Return how often the stated 68 and 90 % intervals hold, over all points and group by group.
+
+    Args:
+        points: a table as from `table_of`; points without a stated uncertainty are left out.
+
+    Returns:
+        Columns grouping (`all` or one of `GROUPINGS`), group, n, within_68_pct, within_90_pct (of the points),
+        median_uncertainty_pct.
+    """
+    stated = points[points.uncertainty.notna()]
+    groups = [("all", "", stated)]
+    groups += [
+        (column, str(name), part)
+        for column in GROUPINGS
+        for name, part in stated.groupby(column, sort=column != "test")
+        if str(name)
+    ]
+    rows = [
+        (
+            grouping,
+            name,
+            len(part),
+            *(100.0 * float((part.deviations <= sigmas).mean()) for sigmas in LEVELS.values()),
+            100.0 * float(part.uncertainty.median()),
+        )
+        for grouping, name, part in groups
+    ]
+    columns = ["grouping", "group", "n", *(f"within_{level}_pct" for level in LEVELS), "median_uncertainty_pct"]
+    return pd.DataFrame(rows, columns=columns)
