@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, to_records
+from heshare.cli.options import Json, Seed, parse_duration_s, print_json, to_records
 
 
 def profile(
