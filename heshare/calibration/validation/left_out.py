@@ -24,7 +24,7 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
-from heshare.calibration.validation.points import Point, cell_point, table_of
+from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
 from heshare.devices.device_model import co_run
@@ -72,7 +72,7 @@ def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table, columns=columns)
 
 
-def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[Point]:
+def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times at two shares of the V100-SXM2 from those at 20, 50 and 80 %."""
     for name in MPS_MODELS:
         rows = time_rows("V100-SXM2", name, MPS_RECORD)
@@ -82,7 +82,7 @@ def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration)
         yield from _fit_and_test(cell, rows, np.isin(rows.share, _SEEN_SHARES), prior)
 
 
-def eager_batches(calibration: Calibration) -> Iterator[Point]:
+def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times at the A100's inference batch sizes from four of them."""
     for name in EAGER_MODELS:
         rows, prior = time_rows("A100", name, EAGER_RECORD), timing_constants.eager_prior(name)
@@ -91,7 +91,7 @@ def eager_batches(calibration: Calibration) -> Iterator[Point]:
         yield from _fit_and_test(cell, rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
 
 
-def bert_batches(calibration: Calibration) -> Iterator[Point]:
+def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of BERT Large at inference batch sizes 2 and 4, 128 and 384 tokens, from 1 and 8."""
     test, prior = "BERT inference batch sizes 2 and 4 from 1 and 8", timing_constants.LANGUAGE_PRIOR
     records_used = product(_LANGUAGE_GPUS, ("bert_large", "bert_large_s384"), ("TensorFlow 2", "TensorFlow 1"))
@@ -104,7 +104,7 @@ def bert_batches(calibration: Calibration) -> Iterator[Point]:
             yield from _fit_and_test(cell, rows, seen, prior, throttled)
 
 
-def t4_clocks(calibration: Calibration) -> Iterator[Point]:
+def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times at the T4's clocks from the lowest and the highest."""
     rows = time_rows("T4", "bert_base_s512", "TensorFlow 2")
     ends = np.isin(rows.sm_mhz, (585, 1005))
@@ -116,7 +116,7 @@ def t4_clocks(calibration: Calibration) -> Iterator[Point]:
     yield from _time_points(cell, unseen, modelled)
 
 
-def a100_clocks(_: Calibration) -> Iterator[Point]:
+def a100_clocks(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of the A100's sweep from three clocks."""
     sweep = power_fit.sweep("A100")
     seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 3))
@@ -129,7 +129,7 @@ def a100_clocks(_: Calibration) -> Iterator[Point]:
     yield from _sweep_points("A100 clock from three", "A100", "s", sweep[~seen], errors)
 
 
-def sweep_power(gpu: str, _: Calibration) -> Iterator[Point]:
+def sweep_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
     """Yield power of a sweep from five clocks, the voltage curve from the same five."""
     sweep = power_fit.sweep(gpu)
     seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 5))
@@ -139,7 +139,7 @@ def sweep_power(gpu: str, _: Calibration) -> Iterator[Point]:
     yield from _sweep_points(f"{gpu} power from five clocks", gpu, "W", sweep[~seen], errors)
 
 
-def pair_slowdowns(calibration: Calibration) -> Iterator[Point]:
+def pair_slowdowns(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
     pairs = calibration.pairs
     modelled = pd.Series(np.nan, index=pairs.index)
@@ -148,10 +148,10 @@ def pair_slowdowns(calibration: Calibration) -> Iterator[Point]:
     for row in records(pairs.assign(modelled=modelled)):
         setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
         test = "pairs within 100 %, a pair of workloads left out"
-        yield Point(test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled)
+        yield LeftOutPoint(test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled)
 
 
-def pair_times(calibration: Calibration) -> Iterator[Point]:
+def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield the same end to end: times alone from the model as well, power limit included."""
     pairs, constants = calibration.pairs, calibration.constants
     gpu = catalogue.gpu(contention_fit.PAIRS_GPU)
@@ -164,7 +164,7 @@ def pair_times(calibration: Calibration) -> Iterator[Point]:
             yield cell_point(test, constants, gpu.name, residents, row.time_s, modelled, item=pair)
 
 
-def mps_power(calibration: Calibration) -> Iterator[Point]:
+def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield power and clock under MPS on the V100-SXM2, the dynamic power fitted without this workload."""
     gpu = catalogue.gpu("V100-SXM2")
     for row in records(power_fit.mps_power()):
@@ -177,7 +177,7 @@ def mps_power(calibration: Calibration) -> Iterator[Point]:
         test = "V100 power, a workload left out"
         yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")
         test = "V100 clock under 300 W, a workload left out"
-        yield Point(test, gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached)
+        yield LeftOutPoint(test, gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached)
 
 
 def _power_without(calibration: Calibration, workload: str) -> tuple[Power, FittedTiming]:
@@ -190,7 +190,7 @@ def _power_without(calibration: Calibration, workload: str) -> tuple[Power, Fitt
     return replace(power, dynamic_w=dynamic_w), mps[workload]
 
 
-def two_processes(calibration: Calibration) -> Iterator[Point]:
+def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of two processes of a workload on the whole A100, the memory weight fitted without this workload."""
     costs = contention_fit.memory_weight_costs(calibration.constants)
     for name in contention_fit.TWO_PROCESS_MODELS:
@@ -203,7 +203,7 @@ def two_processes(calibration: Calibration) -> Iterator[Point]:
             yield cell_point(test, constants, "A100", pair, float(time_s), float(modelled_s))
 
 
-def workloads_from_features(_: Calibration) -> Iterator[Point]:
+def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
     """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
     for gpu, framework, column in _FEATURE_RECORDS:
         measured = {name: time_rows(gpu, name, framework) for name in IMAGE_MODELS}
@@ -220,7 +220,7 @@ def workloads_from_features(_: Calibration) -> Iterator[Point]:
                 modelled.append(_ridge_time(features, logs, _workload_features(name, column)))
             test = f"{gpu} a workload left out, features only"
             for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
-                yield Point(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
+                yield LeftOutPoint(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
 
 
 def _workload_features(workload: str, column: int) -> FloatArray:
@@ -250,13 +250,13 @@ class _Cell:
 
 def _fit_and_test(
     cell: _Cell, rows: TimeRows, seen: BoolArray, prior: Prior, throttled: ThrottledGpu | None = None
-) -> Iterator[Point]:
+) -> Iterator[LeftOutPoint]:
     """Times of the other rows by a fit to the rows that are `seen`."""
     unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, throttled)
     yield from _time_points(cell, unseen, times_s(fitted.timing, unseen, throttled))
 
 
-def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[Point]:
+def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[LeftOutPoint]:
     for batch, share, clock, time_s, modelled_s in zip(
         rows.batch, rows.share, rows.sm_mhz, rows.time_s, modelled, strict=True
     ):
@@ -268,7 +268,7 @@ def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[
         yield cell_point(*about, *values, item=cell.item, setting=setting, sm_mhz=locked)
 
 
-def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: FloatArray) -> Iterator[Point]:
+def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: FloatArray) -> Iterator[LeftOutPoint]:
     """Points of a clock sweep from relative errors in the order of `unseen` grouped by application."""
     column = "time_s" if unit == "s" else "power_w"
     ordered = pd.concat([part for _, part in unseen.groupby("application", sort=True)])
@@ -276,10 +276,10 @@ def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: 
         value = float(getattr(row, column))
         setting = f"{row.sm_mhz} MHz"
         modelled = value * (1.0 + float(error))
-        yield Point(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
+        yield LeftOutPoint(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
 
 
-TESTS: tuple[Callable[[Calibration], Iterator[Point]], ...] = (
+TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(mps_shares, "V100 MPS 40 and 60 % from 20, 50, 80", (0.4, 0.6)),
     partial(mps_shares, "V100 MPS 10 and 100 % from 20, 50, 80", (0.1, 1.0)),
     eager_batches,

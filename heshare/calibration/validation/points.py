@@ -21,7 +21,7 @@ GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
 """Columns by which coverage is shown."""
 
 
-class Point(NamedTuple):
+class LeftOutPoint(NamedTuple):
     """One measurement left out of a fit.
 
     Attributes:
@@ -64,7 +64,7 @@ def cell_point(
     setting: str = "",
     sm_mhz: int | None = None,
     within_framework: bool = True,
-) -> Point:
+) -> LeftOutPoint:
     """Return the point of the first of `residents`, with the uncertainty that `co_run` states for it.
 
     Args:
@@ -84,7 +84,7 @@ def cell_point(
     workload = residents[0].workload
     stated = co_run(catalogue.gpu(gpu), residents, sm_mhz, constants=constants)
     parts = stated.power_uncertainty_parts if unit == "W" else stated.tasks[0].uncertainty_parts
-    return Point(
+    return LeftOutPoint(
         test,
         gpu,
         item or workload.model,
@@ -99,12 +99,12 @@ def cell_point(
     )
 
 
-def table_of(points: Iterable[Point]) -> pd.DataFrame:
-    """Return points as a table: the fields of `Point`, quantity, error_pct and deviations.
+def table_of(points: Iterable[LeftOutPoint]) -> pd.DataFrame:
+    """Return points as a table: the fields of `LeftOutPoint`, quantity, error_pct and deviations.
 
     `deviations` is |ln(modelled / measured)| over the stated uncertainty; NaN where none is stated.
     """
-    table = pd.DataFrame([Point(*point) for point in points], columns=list(Point._fields))
+    table = pd.DataFrame([LeftOutPoint(*point) for point in points], columns=list(LeftOutPoint._fields))
     ratio = table.modelled / table.measured
     return table.assign(
         quantity=table.unit.map(QUANTITIES),

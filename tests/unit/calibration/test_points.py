@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.calibration.validation.points import Point, cell_point, coverage, table_of
+from heshare.calibration.validation.points import LeftOutPoint, cell_point, coverage, table_of
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
 
-def _points(errors: list[float], uncertainty: float, **fields: str) -> list[Point]:
+def _points(errors: list[float], uncertainty: float, **fields: str) -> list[LeftOutPoint]:
     modelled = [float(np.exp(error)) for error in errors]
-    return [Point("t", "A100", "x", "", "s", 1.0, value, uncertainty, **fields) for value in modelled]
+    return [LeftOutPoint("t", "A100", "x", "", "s", 1.0, value, uncertainty, **fields) for value in modelled]
 
 
 def test_coverage_counts_points_inside_the_68_and_90_pct_intervals():
