@@ -31,6 +31,7 @@ _GPU_FIELDS = {
     "mem_bw_gbs": "GB/s",
     "l2_mib": "MiB",
     "fp32_tflops": "TFLOP/s",
+    "fp16_tflops": "TFLOP/s",
     "tdp_w": "W",
     "idle_w": "W",
     "clocks_mhz": "MHz",

@@ -7,6 +7,8 @@ import numpy as np
 
 from heshare.errors import InputError, require
 
+_WITHOUT_TF32 = ("kepler", "maxwell", "pascal", "volta", "turing")
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -26,6 +28,8 @@ class Gpu:
         idle_w: power with a context and nothing running, W.
         clocks_mhz: the SM clocks that can be set, ascending, MHz.
         mps_clients: the largest number of MPS clients.
+        fp16_tflops: peak dense FP16 rate at the top clock, sums in FP32, of the tensor cores where there are any,
+            TFLOP/s.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Gpu:
     idle_w: float
     clocks_mhz: tuple[int, ...]
     mps_clients: int = 48
+    fp16_tflops: float = 0.0
 
     def __post_init__(self) -> None:
         good = bool(self.clocks_mhz) and list(self.clocks_mhz) == sorted(set(self.clocks_mhz))
@@ -52,6 +57,17 @@ class Gpu:
     def max_mhz(self) -> int:
         """The top SM clock, MHz, at which a card runs unless a clock is set or a power limit is reached."""
         return self.clocks_mhz[-1]
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether its tensor cores run FP32 networks in TF32, which frameworks then do unless told otherwise."""
+        return self.architecture not in _WITHOUT_TF32
+
+    def peak_tflops(self, precision: str) -> float:
+        """Return the peak rate of networks in a precision, TFLOP/s: FP32 networks run in TF32 where there is TF32."""
+        if precision == "fp16":
+            return max(self.fp16_tflops, self.fp32_tflops)
+        return max(self.fp32_tflops, self.fp16_tflops / 2) if self.has_tf32 else self.fp32_tflops
 
     def check_clock(self, sm_mhz: int) -> int:
         """Return `sm_mhz` if this card offers it.
