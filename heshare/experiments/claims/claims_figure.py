@@ -15,7 +15,7 @@ from heshare import files
 from heshare.experiments import provenance, tables
 from heshare.experiments.claims import claim_table
 from heshare.experiments.figures import style
-from heshare.experiments.figures.style import origin, write_figure
+from heshare.experiments.figures.style import with_origin, write_figure
 
 NAME = "figA30_claims"
 MARKERS: Mapping[str, tuple[str, str]] = {
@@ -158,10 +158,11 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
     profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
-        f"{origin(counts)}; the paper's value and ours with 95 % intervals (explained in the note of each row of "
+        "The paper's value and ours with 95 % intervals (explained in the note of each row of "
         "claims.md). An ordering's value is the share of its parts that hold. Poor predictors (MLP, LR, DT, SVR) are "
         f"reproduced if ours are as poor. Notebook profile: {profiles}."
     )
+    caption = with_origin(caption, counts)
     with style.using():
         preview = write_figure(draw(frame), folder, NAME, caption)
     files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))

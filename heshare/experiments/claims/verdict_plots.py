@@ -1,6 +1,6 @@
 """Heat maps and tables of verdicts on claims under several conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -80,14 +80,17 @@ def legend_patches(frame: pd.DataFrame) -> list[Patch]:
     return [Patch(label=words, **_patch_style(verdict)) for verdict, words in MEANINGS.items() if verdict in shown]
 
 
-def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
+def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
     """Return the results of each claim over all conditions, one row a claim and form of the rivals.
 
-    `frame` is as from `sensitivity.verdicts` and includes the reference.
+    Args:
+        frame: as from `sensitivity.verdicts`; includes the reference.
+        ranges: groups of axes by name; each becomes two columns, such as power_low_pct and power_high_pct, with the
+            least and the largest change over the reference and the group's conditions.
 
     Returns:
-        Columns claim, form, paper_pct, change_pct (in the reference), conditions, the
-        number of them with each verdict, the change and name of the worst one, those that fail, provenance.
+        Columns claim, form, paper_pct, change_pct (in the reference), those of `ranges`, conditions, the number of them
+        with each verdict, the change and name of the worst one, those that fail, provenance.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):
@@ -100,6 +103,7 @@ def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
                 "form": form,
                 "paper_pct": part["paper_pct"].iloc[0],
                 "change_pct": part.loc[part["axis"] == "", "change_pct"].item(),
+                **_ends_by_group(part, ranges or {}),
                 "conditions": len(part),
                 **counts,
                 "worst_pct": worst["change_pct"].item(),
@@ -109,6 +113,14 @@ def claims_over_conditions(frame: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def _ends_by_group(part: pd.DataFrame, ranges: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, axes in ranges.items():
+        changes = part.loc[part["axis"].isin(["", *axes]), "change_pct"]
+        found |= {f"{name}_low_pct": float(changes.min()), f"{name}_high_pct": float(changes.max())}
+    return found
 
 
 def condition_ranges(frame: pd.DataFrame) -> dict[tuple[str, str], str]:

@@ -150,6 +150,11 @@ def origin(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{words[kind]} ({n} rows)" for kind, n in counts.items())
 
 
+def with_origin(caption: str, counts: Mapping[str, int]) -> str:
+    """Return a caption that begins with a capital and ends with the provenance of its rows."""
+    return f"{caption[:1].upper()}{caption[1:]} {origin(counts).capitalize()}."
+
+
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     """Write a figure with its caption as `name.pdf` and `name.png` and close it; returns the PNG's path."""
     _write_caption(fig, caption)

@@ -16,7 +16,7 @@ from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
 from heshare.experiments.claims import claim_table
 from heshare.experiments.figures import style
-from heshare.experiments.figures.style import origin, write_figure
+from heshare.experiments.figures.style import with_origin, write_figure
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.run_notebooks import folder_for
 
@@ -82,7 +82,7 @@ class Context:
             fig: the figure; the caption is written under it.
             name: one of the promised outputs, such as `fig06_comparison`.
             data: the plotted numbers.
-            caption: what is drawn, intervals and seeds; the provenance is put before it.
+            caption: what is drawn, then setting, intervals and seeds, as sentences; the provenance is put behind it.
             rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
 
         Returns:
@@ -92,7 +92,7 @@ class Context:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = f"{origin(counts)}; {caption}"
+        text = with_origin(caption, counts)
         preview = write_figure(fig, self.out, name, text)
         self._sidecar(name, data, text, counts)
         return Preview(preview)
@@ -104,7 +104,7 @@ class Context:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = f"{caption} {origin(counts).capitalize()}."
+        text = with_origin(caption, counts)
         files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{text}\n")
         self._sidecar(name, data, text, counts)
         return data

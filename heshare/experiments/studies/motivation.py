@@ -14,6 +14,12 @@ from heshare.world.catalogue import memory_mib, models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
+SHARING_RECORD = (
+    "Pairs of different workloads were measured on a V100-SXM2 only, with shares of at most 100 % together, and two "
+    "copies of one workload at 100 % each on an A100 only: that T4 and V100 lose more than the A100 is the model's "
+    "extrapolation."
+)
+"""What the public record says about tasks that share a GPU, for captions and notes."""
 CLOCK_COLUMNS = (
     "workload", "batch_size", "gpu", "requested_mhz", "sm_mhz", "time_s", "power_w", "energy_j", "throttled",
     "provenance", "relative_time",

@@ -27,6 +27,7 @@ from heshare.world.cluster import Cluster
 
 PLUS, BETTER = "HeShare+", "better rival"
 PLANS = {"Trade-off": "heshare:trade-off", "En-opt": "heshare:en-opt", "JCT-opt": "heshare:jct-opt"}
+PARTS = {"Sched-only": "sched-only", "Random": "random"}
 BASE = "as calibrated"
 ROUNDS = 1
 """Rounds of HeShare+'s search, see `heshare.plus.heshare_plus_policy`."""
@@ -65,10 +66,20 @@ CONDITIONS: Sequence[Condition] = (
     Condition("latency limit", "2.0", limit=2.0),
     Condition("idle power", "low", world="idle-low"),
     Condition("idle power", "high", world="idle-high"),
+    Condition("dynamic power", "low", world="dynamic-low"),
+    Condition("dynamic power", "high", world="dynamic-high"),
+    Condition("lowest voltage", "low", world="voltage-low"),
+    Condition("lowest voltage", "high", world="voltage-high"),
     Condition("T4's power", "low", world="t4-low"),
     Condition("T4's power", "high", world="t4-high"),
+    Condition("V100's power", "low", world="v100-low"),
+    Condition("V100's power", "high", world="v100-high"),
     Condition("A100's power", "low", world="a100-low"),
     Condition("A100's power", "high", world="a100-high"),
+    Condition("contention", "x0.5", world="contention-x0.5"),
+    Condition("contention", "x5", world="contention-x5"),
+    Condition("co-run power", "x0.5", world="company-x0.5"),
+    Condition("co-run power", "x2", world="company-x2"),
     Condition("GPT-2", "none", draw="without-gpt2"),
     Condition("GPT-2", "apart", world="gpt2-apart"),
     Condition("GPT-2", "close", world="gpt2-close"),
@@ -80,6 +91,11 @@ CONDITIONS: Sequence[Condition] = (
     Condition("tasks", "double", scale=2.0),
 )
 """The reference, and the conditions that differ from it in one thing each."""
+RANGES: Mapping[str, tuple[str, ...]] = {
+    "power": ("idle power", "dynamic power", "lowest voltage", "T4's power", "V100's power", "A100's power"),
+    "sharing": ("contention", "co-run power"),
+}
+"""The axes of what is uncertain about the GPUs' power and about tasks that share a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,12 @@ MEASURES: Sequence[Measure] = (
     Measure("H1", "jct", MIX, "Trade-off", (MORAK,), JCT),
     Measure("H2", "energy", MIX, "Trade-off", (MU_SERVE,), ENERGY),
     Measure("H2", "jct", MIX, "Trade-off", (MU_SERVE,), JCT),
+    Measure("H3", "Random", MIX, "En-opt", ("Random",), ENERGY),
+    Measure("H3", "JCT-opt", MIX, "En-opt", ("JCT-opt",), ENERGY),
+    Measure("H4", "Random", MIX, "JCT-opt", ("Random",), JCT),
+    Measure("H4", "En-opt", MIX, "JCT-opt", ("En-opt",), JCT),
+    Measure("H5", "energy", MIX, "Sched-only", ("Random",), ENERGY),
+    Measure("H5", "jct", MIX, "Sched-only", ("Random",), JCT),
     Measure("G1", MORAK, LOADS, "Trade-off", (MORAK,), JCT),
     Measure("G1", MU_SERVE, LOADS, "Trade-off", (MU_SERVE,), JCT),
     Measure("G2", MORAK, LOADS, "Trade-off", (MORAK,), ENERGY),
@@ -152,7 +174,7 @@ MEASURES: Sequence[Measure] = (
     Measure("+", "energy", MIX, PLUS, (BETTER,), ENERGY),
     Measure("+", "jct", MIX, PLUS, (BETTER,), JCT),
 )
-"""H1, H2, G1, G2, O1 to O4, and HeShare+ against the better rival."""
+"""H1 to H5, G1, G2, O1 to O4, and HeShare+ against the better rival. Of H5, Random against Sched-only."""
 
 
 def conditions(axes: Sequence[str]) -> list[Condition]:
@@ -178,7 +200,7 @@ def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) 
         single: number of tasks on two GPUs of one kind.
     """
     return (
-        ClaimSetting(MIX, cluster, tasks, ("mixed",), ("Trade-off", PLUS)),
+        ClaimSetting(MIX, cluster, tasks, ("mixed",), (*PLANS, *PARTS, PLUS)),
         ClaimSetting(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
         *(ClaimSetting(kind, f"2x{kind}", single, ("mixed",), tuple(PLANS), (PAPER,)) for kind in KINDS),
     )
@@ -218,7 +240,7 @@ def runs(
         One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Our plans have
         no form. `BETTER` has the better rival's value of each metric.
     """
-    plans = {**PLANS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
+    plans = {**PLANS, **PARTS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
     policies = {("", title): plans[title] for title in setting.plans} | rivals(condition, setting.forms)
     gpus = {gpu.name for gpu in Cluster.parse(setting.cluster).kinds}
     changed = condition.world if condition.world and gpus & set(worlds.WORLDS[condition.world][0]) else ""
@@ -267,7 +289,9 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
     for measure in MEASURES:
         part = single if measure.setting == "single" else found[measure.setting]
-        for form in [form for form in (PAPER, PLACED) if (part["form"] == form).any()]:
+        theirs = part[part["title"].isin(measure.rivals)]
+        # Policies of the paper that are no rivals have one form only.
+        for form in [form for form in (PAPER, PLACED) if (theirs["form"] == form).any()] or [PAPER]:
             here = part[part["form"].isin(["", form])]
             sizes = {
                 rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from heshare import files
 from heshare.arrays import FloatArray
 from heshare.calibration.power_fit import t4_power_curve
-from heshare.devices.constants import Constants, Timing, default
+from heshare.devices.constants import Constants, Contention, Timing, default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
@@ -38,18 +38,21 @@ from heshare.world.task_set import PERCENTILES, helios_durations_s, task_set
 from heshare.world.workload import Workload
 
 HERE = __name__
-T4_IDLE_W, T4_V_MIN = (15.0, 20.0, 27.0), (0.72, 0.80, 0.88)
-"""Low, shipped and high idle power (W) and least voltage of a T4; both are assumptions (data/calibration)."""
-IDLE_W: Mapping[str, tuple[float, float]] = {"V100": (21.25, 30.0), "A100": (52.7, 74.4)}
-"""Low and high idle power, W: the ranges of data/calibration/constants.csv."""
-A100_DYNAMIC_W = (168.1, 291.0)
-"""Quartiles of the A100's dynamic power over busy programs, W; none of them is an inference (constants.csv)."""
 PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
 """Number of samples of a GPU."""
 BURST = 4
 """Number of tasks in a burst."""
 HEAVY_SIGMA = 1.5
 """Standard deviation of the logarithm of the heavy-tailed durations."""
+Change = Callable[[Constants], Constants]
+
+
+@cache
+def ends(gpu: str, name: str) -> tuple[float, float]:
+    """Return the low and the high end of a constant of a GPU's power, from `data/calibration/constants.csv`."""
+    table = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)
+    row = table[(table["kind"] == "power") & (table["gpu"] == gpu) & (table["name"] == name)]
+    return float(row["low"].item()), float(row["high"].item())
 
 
 def with_shifted_times(model: str, sign: int) -> Constants:
@@ -71,29 +74,76 @@ def with_shifted_times(model: str, sign: int) -> Constants:
     return replace(known, timing=timing)
 
 
-def _t4(idle_w: float, v_min: float) -> Constants:
-    known = default()
-    return known.with_power("T4", **asdict(t4_power_curve(known.power["T4"].memory, idle_w, v_min)))
+def _at_end(name: str, end: int, gpus: Sequence[str] = GPUS) -> Change:
+    """Return the change of one constant of the power of `gpus` to its low (0) or high (1) end.
+
+    The T4's idle power and lowest voltage are assumptions; its dynamic power follows from them, so that the clock that
+    was measured under its limit stays the same (`t4_power_curve`).
+    """
+
+    def changed(known: Constants) -> Constants:
+        for gpu in gpus:
+            moved = {name: ends(gpu, name)[end]}
+            if gpu == "T4" and name != "dynamic_w":
+                power = known.power[gpu]
+                assumed = {"idle_w": power.idle_w, "v_min": power.v_min} | moved
+                moved = {**assumed, "dynamic_w": t4_power_curve(power.memory, **assumed).dynamic_w}
+            known = known.with_power(gpu, **moved)
+        return known
+
+    return changed
 
 
-def _idle(end: int) -> Constants:
-    known = _t4(T4_IDLE_W[2 * end], T4_V_MIN[1])
-    for gpu, ends_w in IDLE_W.items():
-        known = known.with_power(gpu, idle_w=ends_w[end])
-    return known
+def _t4(end: int) -> Change:
+    """Return the change of both assumptions on the T4's power to their low (0) or high (1) end."""
+    return lambda known: _at_end("v_min", end, ("T4",))(_at_end("idle_w", end, ("T4",))(known))
 
 
-WORLDS: Mapping[str, tuple[tuple[str, ...], Callable[[], Constants]]] = {
-    "idle-low": (GPUS, lambda: _idle(0)),
-    "idle-high": (GPUS, lambda: _idle(1)),
-    "gpt2-apart": (GPUS, lambda: with_shifted_times("gpt2", 1)),
-    "gpt2-close": (GPUS, lambda: with_shifted_times("gpt2", -1)),
-    "t4-low": (("T4",), lambda: _t4(T4_IDLE_W[0], T4_V_MIN[0])),
-    "t4-high": (("T4",), lambda: _t4(T4_IDLE_W[2], T4_V_MIN[2])),
-    "a100-low": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[0])),
-    "a100-high": (("A100",), lambda: default().with_power("A100", dynamic_w=A100_DYNAMIC_W[1])),
+def _contention(factor: float) -> Change:
+    """Return the change of the slowdown by co-runners by a factor, on every GPU."""
+
+    def scaled(contention: Contention) -> Contention:
+        return replace(contention, strength=factor * contention.strength, wait_s=factor * contention.wait_s)
+
+    return lambda known: replace(known, contention={gpu: scaled(each) for gpu, each in known.contention.items()})
+
+
+def _company(factor: float) -> Change:
+    """Return the change of the extra power of co-running work by a factor, on every GPU."""
+
+    def changed(known: Constants) -> Constants:
+        for gpu, power in known.power.items():
+            known = known.with_power(gpu, sharing=factor * power.sharing)
+        return known
+
+    return changed
+
+
+WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
+    "idle-low": (GPUS, _at_end("idle_w", 0)),
+    "idle-high": (GPUS, _at_end("idle_w", 1)),
+    "dynamic-low": (GPUS, _at_end("dynamic_w", 0)),
+    "dynamic-high": (GPUS, _at_end("dynamic_w", 1)),
+    "voltage-low": (GPUS, _at_end("v_min", 0)),
+    "voltage-high": (GPUS, _at_end("v_min", 1)),
+    "t4-low": (("T4",), _t4(0)),
+    "t4-high": (("T4",), _t4(1)),
+    "v100-low": (("V100",), _at_end("dynamic_w", 0, ("V100",))),
+    "v100-high": (("V100",), _at_end("dynamic_w", 1, ("V100",))),
+    "a100-low": (("A100",), _at_end("dynamic_w", 0, ("A100",))),
+    "a100-high": (("A100",), _at_end("dynamic_w", 1, ("A100",))),
+    "contention-x0.5": (GPUS, _contention(0.5)),
+    "contention-x5": (GPUS, _contention(5.0)),
+    "company-x0.5": (GPUS, _company(0.5)),
+    "company-x2": (GPUS, _company(2.0)),
+    "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
+    "gpt2-close": (GPUS, lambda _: with_shifted_times("gpt2", -1)),
 }
-"""By name: the GPUs that the world changes, and its constants."""
+"""By name: the GPUs that the world changes, and the change of the calibrated constants.
+
+Contention and the extra power of co-running work were measured on one V100 only; nothing bounds their range on other
+GPUs, so that the factors are assumptions.
+"""
 
 
 @cache
@@ -105,7 +155,7 @@ def constants(world: str) -> Constants:
     """
     if world not in WORLDS:
         raise InputError(repr(world), ", ".join(WORLDS), "Choose one.", column="world")
-    return WORLDS[world][1]()
+    return WORLDS[world][1](default())
 
 
 def devices(world: str, cluster: Cluster) -> Sequence[Device]:

@@ -90,7 +90,8 @@ def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) ->
     metadata = json.loads((tmp_path / "one/fig01_toy.json").read_text())
     assert metadata["provenance"] == {"emulated": 3}
     assert metadata["parameters"] == {"profile": "smoke", "seed": 3}
-    assert metadata["caption"].startswith("emulated (calibrated on published measurements); a caption")
+    assert metadata["caption"].startswith("A caption a caption")
+    assert metadata["caption"].endswith(" Emulated (calibrated on published measurements).")
     assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
 
 

@@ -33,11 +33,53 @@ def rng(seed: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize("world", sorted(worlds.WORLDS))
 def test_constants_of_a_world_differ_only_for_the_gpus_that_it_names(world: str) -> None:
     changed, known, other = worlds.WORLDS[world][0], default(), worlds.constants(world)
+    pair = tuple(Resident(Workload(model, 8), 50) for model in ("gpt2", "resnet50"))
     for name in ("T4", "V100", "A100"):
-        card, task = catalogue.gpu(name), (Resident(Workload("gpt2", 8)),)
-        usual, here = co_run(card, task, constants=known), co_run(card, task, constants=other)
+        card = catalogue.gpu(name)
+        low_mhz = card.clocks_mhz[len(card.clocks_mhz) // 2]
+        usual, here = (co_run(card, pair, low_mhz, constants=each) for each in (known, other))
         assert (usual != here) == (name in changed)
     assert all(other.timing[key] == known.timing[key] for key in known.timing if key[2] != "gpt2")
+
+
+@pytest.mark.parametrize("name", ["idle_w", "dynamic_w", "v_min"])
+@pytest.mark.parametrize("gpu", ["T4", "V100", "A100"])
+def test_ends_of_power_constants_enclose_the_calibrated_value(gpu: str, name: str) -> None:
+    low, high = worlds.ends(gpu, name)
+    assert low < getattr(default().power[gpu], name) < high
+
+
+def test_worlds_at_an_end_have_the_constants_of_the_calibrations_range() -> None:
+    for world, end in (("dynamic-low", 0), ("dynamic-high", 1)):
+        power = worlds.constants(world).power
+        assert [power[gpu].dynamic_w for gpu in worlds.GPUS] == [
+            worlds.ends(gpu, "dynamic_w")[end] for gpu in worlds.GPUS
+        ]
+        assert power["H100"] == default().power["H100"]
+    for world, end in (("idle-low", 0), ("voltage-high", 1), ("t4-low", 0)):
+        name = "v_min" if world == "voltage-high" else "idle_w"
+        power, usual = worlds.constants(world).power["T4"], default().power["T4"]
+        assert getattr(power, name) == worlds.ends("T4", name)[end]
+        # The T4's assumptions move together with its dynamic power, and with nothing else.
+        assert power.dynamic_w != usual.dynamic_w
+        assert (power.sharing, power.knee_mhz, power.memory) == (usual.sharing, usual.knee_mhz, usual.memory)
+
+
+def test_contention_and_power_of_company_are_scaled_on_every_gpu() -> None:
+    usual, crowded, hungry = default(), worlds.constants("contention-x5"), worlds.constants("company-x2")
+    for gpu, contention in usual.contention.items():
+        assert crowded.contention[gpu].strength == pytest.approx(5 * contention.strength)
+        assert crowded.contention[gpu].wait_s == pytest.approx(5 * contention.wait_s)
+        assert hungry.power[gpu].sharing == pytest.approx(2 * usual.power[gpu].sharing)
+    pair = tuple(Resident(Workload(model, 8), 50) for model in ("resnet50", "vgg19"))
+    card = catalogue.gpu("A100")
+    alone, both, slow, hot = (
+        co_run(card, tasks, constants=each)
+        for tasks, each in ((pair[:1], crowded), (pair, usual), (pair, crowded), (pair, hungry))
+    )
+    assert alone == co_run(card, pair[:1], constants=usual)
+    assert slow.tasks[0].time_s > both.tasks[0].time_s
+    assert hot.power_w > both.power_w
 
 
 def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> None:
@@ -53,7 +95,7 @@ def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> N
 def test_devices_and_predictor_use_the_constants_of_the_same_world() -> None:
     world = "idle-high"
     (device,) = worlds.devices(world, Cluster.parse("1xA100"))
-    assert device.read().power_w == worlds.constants(world).power["A100"].idle_w == 74.4
+    assert device.read().power_w == worlds.constants(world).power["A100"].idle_w == worlds.ends("A100", "idle_w")[1]
     card, light = catalogue.gpu("A100"), Workload("mobilenet", 1)
     true_w, usual_w = (
         co_run(card, (Resident(light),), constants=each).power_w for each in (worlds.constants(world), default())
@@ -99,7 +141,7 @@ def test_unknown_worlds_conditions_and_draws_are_refused(bad: object) -> None:
 def test_device_maker_passes_the_text_after_the_name() -> None:
     made = resolve.device_maker(f"{worlds.HERE}:devices:idle-high")
     assert made is not None
-    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.IDLE_W["A100"][1]
+    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.ends("A100", "idle_w")[1]
 
 
 def test_rivals_get_the_cap_of_morak_and_the_limit_of_both() -> None:
@@ -125,7 +167,7 @@ def test_runs_of_a_world_that_changes_no_gpu_of_the_place_equal_the_reference() 
 
 
 def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
-    values = {"Trade-off": ours, "En-opt": ours, "JCT-opt": ours, "HeShare+": ours}
+    values = {"Trade-off": ours, "En-opt": ours, "JCT-opt": ours, "HeShare+": ours, "Sched-only": 90.0, "Random": 100.0}
     theirs = {"Morak": morak, "mu-Serve": mu_serve, BETTER: min(morak, mu_serve)}
     rows = [("", title, value) for title, value in values.items()]
     rows += [(form, title, value) for form in (PAPER, PLACED) for title, value in theirs.items()]
@@ -137,7 +179,8 @@ def made_up(ours: float, morak: float, mu_serve: float) -> pd.DataFrame:
 def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -> None:
     found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(75.0, 100.0, 90.0))
     table = sensitivity.verdicts(found, REFERENCE, rng())
-    assert len(table) == 2 * len(MEASURES)
+    paper_only = [measure for measure in MEASURES if measure.id in ("H3", "H4", "H5")]
+    assert len(table) == 2 * len(MEASURES) - len(paper_only)
     rows = table[table["form"] == PAPER].set_index(["id", "part"])
     assert rows.loc[("H1", "energy"), "change_pct"] == pytest.approx(-25)
     assert rows["verdict"].to_dict() == {
@@ -145,6 +188,12 @@ def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -
         ("H1", "jct"): "direction",
         ("H2", "energy"): "direction",
         ("H2", "jct"): "direction",
+        ("H3", "Random"): "direction",
+        ("H3", "JCT-opt"): "not reproduced",
+        ("H4", "Random"): "direction",
+        ("H4", "En-opt"): "not reproduced",
+        ("H5", "energy"): verdict_plots.BELOW,
+        ("H5", "jct"): verdict_plots.BELOW,
         ("G1", "Morak"): "direction",
         ("G1", "mu-Serve"): "direction",
         ("G2", "Morak"): "reproduced",
@@ -169,10 +218,13 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     for condition, ours in ((REFERENCE, 60.0), (CONDITIONS[1], 90.0), (CONDITIONS[2], 120.0)):
         found = dict.fromkeys(["mix", "loads", "T4", "V100", "A100"], made_up(ours, 100.0, 100.0))
         frames.append(sensitivity.verdicts(found, condition, rng()))
-    table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True))
+    ranges = {"cap": ["Morak's cap"], "power": ["idle power"]}
+    table = verdict_plots.claims_over_conditions(pd.concat(frames, ignore_index=True), ranges)
     row: pd.DataFrame = table[
         (table["form"] == PAPER) & table["claim"].str.startswith("H1") & table["claim"].str.endswith("JCT")
     ]
+    assert row[["cap_low_pct", "cap_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40), pytest.approx(20)]]
+    assert row[["power_low_pct", "power_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40)] * 2]
     kept = ["change_pct", "conditions", "reproduced", "direction", "not reproduced", "worst_pct", "worst", "fails"]
     (found_row,) = row[kept].to_numpy().tolist()
     assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
