@@ -106,6 +106,7 @@ def fit_timing(rows: TimeRows, prior: Prior, gpu: ThrottledGpu | None = None, so
         uncertainty=_uncertainty(time_errors),
         batch_low=int(rows.batch.min()),
         batch_high=int(rows.batch.max()),
+        share_low=float(rows.share.min()),
     )
     jacobian = np.asarray(solved.jac, dtype=np.float64)
     information = jacobian.T @ jacobian + 1e-9 * np.eye(len(q))

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from heshare import files
+from heshare.devices.uncertainty import Spreads
 from heshare.errors import InputError
 
 
@@ -37,6 +38,7 @@ class Timing:
         uncertainty: relative standard uncertainty of the fit.
         transfer: relative standard uncertainty of the derivation from another row; 0 if `anchored`.
         batch_low, batch_high: the range of inference batch sizes that were measured; 0 where none was.
+        share_low: the smallest share of the SMs that was measured, 0 to 1.
     """
 
     latency_s: float
@@ -51,6 +53,7 @@ class Timing:
     transfer: float = 0.0
     batch_low: int = 0
     batch_high: int = 0
+    share_low: float = 1.0
 
     @property
     def total_uncertainty(self) -> float:
@@ -151,6 +154,7 @@ class Constants:
         half: of FP16, by (gpu, kind of network).
         utilisation: of the reported utilisations.
         loads: dynamic power by class of load, by (gpu, kind of network, precision); 1 for a class that it lacks.
+        spreads: of the uncertainty that no single row holds.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
@@ -159,6 +163,7 @@ class Constants:
     half: Mapping[tuple[str, str], HalfPrecision]
     utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
     loads: Mapping[tuple[str, str, str], Load] = field(default_factory=dict)
+    spreads: Spreads = field(default_factory=Spreads)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """Return a copy with other power constants for one GPU, for a sensitivity study."""
@@ -172,7 +177,7 @@ def read(path: Path) -> Constants:
         InputError: a value is not a number.
     """
     timing, power, contention, half, loads = {}, {}, {}, {}, {}
-    utilisation = Constants.utilisation
+    utilisation, spreads = Constants.utilisation, Spreads()
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
             values = {name: float(text) for name, text in fields.items()}
@@ -192,7 +197,9 @@ def read(path: Path) -> Constants:
             loads[gpu, workload, engine] = Load(**values)
         elif kind == "utilisation":
             utilisation = Utilisation(**values)
-    return Constants(timing, power, contention, half, utilisation, loads)
+        elif kind == "uncertainty":
+            spreads = Spreads(**values)
+    return Constants(timing, power, contention, half, utilisation, loads, spreads)
 
 
 @cache

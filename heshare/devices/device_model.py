@@ -29,9 +29,9 @@ from heshare.devices.board_power import (
     memory_slowdown_at,
     relative_voltage,
 )
-from heshare.devices.constants import Constants, Contention, Power, Utilisation, default
+from heshare.devices.constants import Constants, Contention, Power, default
 from heshare.devices.iteration_time import Iteration, iteration_of
-from heshare.devices.uncertainty import Uncertainty
+from heshare.devices.uncertainty import PowerDraw, Uncertainty, limit_spread, of_power, of_task
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -167,7 +167,8 @@ def co_run(
     top_mhz = float(gpu.max_mhz)
     request_mhz = float(gpu.max_mhz if sm_mhz is None else gpu.check_clock(sm_mhz))
     if not residents:
-        return Estimate(gpu.name, request_mhz, power.idle_w, ())
+        idle = Uncertainty(fit=constants.spreads.idle)
+        return Estimate(gpu.name, request_mhz, power.idle_w, (), idle)
     iterations = [_iteration(constants, gpu.name, resident) for resident in residents]
     sharing = sharing_model(gpu, residents)
     if sharing is not None:
@@ -183,8 +184,21 @@ def co_run(
         )
     ]
     power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz))
-    tasks = _task_estimates(residents, iterations, times_s, sm_slowdown, memory_slowdown, constants.utilisation)
-    return Estimate(gpu.name, reached_mhz, power_w, tasks)
+    demand_w = power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz)
+    slowdowns = sm_slowdown, memory_slowdown
+    draw = _draw(power, iterations, (power_w, demand_w), load, sm_slowdown)
+    tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw)
+    return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
+
+
+def _draw(
+    power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float], load: float, slowdown: float
+) -> PowerDraw:
+    """Return what the uncertainty of a board power depends on; `power_w` is that power and the one without a limit."""
+    weights = [iteration.intensity * iteration.work_s for iteration in iterations]
+    uncertain = sum(weight * part.load_uncertainty for weight, part in zip(weights, iterations, strict=True))
+    alone = tuple(iteration.uncertainty for iteration in iterations)
+    return PowerDraw(*power_w, power.idle_w, load, slowdown, uncertain / (sum(weights) or 1.0), alone)
 
 
 def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
@@ -208,11 +222,14 @@ def _task_estimates(
     residents: Sequence[Resident],
     iterations: Sequence[Iteration],
     times_s: Sequence[float],
-    sm_slowdown: float,
-    memory_slowdown: float,
-    utilisation: Utilisation,
+    slowdowns: tuple[float, float],
+    constants: Constants,
+    draw: PowerDraw,
 ) -> tuple[TaskEstimate, ...]:
     """Return the estimate of each resident, given its seconds per iteration at the clock of the slowdowns."""
+    sm_slowdown, memory_slowdown = slowdowns
+    utilisation, spreads = constants.utilisation, constants.spreads
+    limit = limit_spread(draw, spreads)
     tasks = []
     for resident, iteration, time_s in zip(residents, iterations, times_s, strict=True):
         sm_pct = 100.0 * iteration.work_s * sm_slowdown / time_s
@@ -227,7 +244,13 @@ def _task_estimates(
                 dram_util_pct=min(100.0, utilisation.dram_per_sm * sm_pct + utilisation.dram_per_memory * memory_pct),
                 l2_util_pct=min(100.0, utilisation.l2_per_sm * sm_pct),
                 anchored=iteration.anchored,
-                uncertainty_parts=iteration.uncertainty,
+                uncertainty_parts=of_task(
+                    iteration.uncertainty,
+                    spreads,
+                    slowdown=sm_slowdown,
+                    contention=spreads.beside(resident.sharing, len(iterations) - 1),
+                    limit=limit,
+                ),
             )
         )
     return tuple(tasks)
@@ -295,8 +318,13 @@ def _co_run_by(
 
     reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), *slowdowns, constants.utilisation)
-    return Estimate(gpu.name, reached_mhz, min(cap_w, power_w(reached_mhz)), tasks)
+    reached_w = min(cap_w, power_w(reached_mhz))
+    demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
+    full_w = power.dynamic_w * relative_voltage(power, reached_mhz, top_mhz) ** 2
+    load = (reached_w - power.idle_w) / full_w * slowdowns[0]
+    draw = _draw(power, iterations, (reached_w, demand_w), load, slowdowns[0])
+    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), slowdowns, constants, draw)
+    return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
 
 
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:

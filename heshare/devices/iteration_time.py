@@ -1,14 +1,14 @@
 """Time of one iteration of a workload: GPU part, host part, and their overlap."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from heshare.arrays import FloatArray
 from heshare.devices.constants import Constants, HalfPrecision, Load, Timing
-from heshare.devices.uncertainty import Uncertainty
+from heshare.devices.uncertainty import Uncertainty, outside
 from heshare.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident
@@ -37,6 +37,7 @@ class Iteration:
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty: relative standard uncertainty of its time.
         intensity: dynamic power of its work over that of CNN inference in FP32.
+        load_uncertainty: relative standard uncertainty of board power under its class of load.
     """
 
     fixed_s: float
@@ -51,6 +52,7 @@ class Iteration:
     anchored: bool
     uncertainty: Uncertainty
     intensity: float = 1.0
+    load_uncertainty: float = 0.0
 
     @property
     def work_s(self) -> float:
@@ -112,7 +114,29 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
     kind = catalogue.kind(workload.model)
     half = constants.half.get((gpu, kind)) if workload.precision == "fp16" else None
     load = constants.loads.get((gpu, kind, workload.precision))
-    return iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, load)
+    iteration = iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, load)
+    return replace(
+        iteration,
+        uncertainty=_uncertainty(constants, gpu, resident, timing, iteration),
+        load_uncertainty=constants.spreads.load if load is None else load.uncertainty,
+    )
+
+
+def _uncertainty(
+    constants: Constants, gpu: str, resident: Resident, timing: Timing, iteration: Iteration
+) -> Uncertainty:
+    """The uncertainty of the time alone at the top clock: that of the row, and the spreads that apply here."""
+    spreads, known, workload = constants.spreads, iteration.uncertainty, resident.workload
+    tensor_cores = workload.precision != "fp32" or (gpu in catalogue.gpus() and catalogue.gpu(gpu).has_tf32)
+    slower = replace(iteration, host_s=iteration.host_s * math.exp(spreads.host))
+    far_batch = spreads.batch * outside(timing.batch_low, timing.batch_high, workload.batch_size)
+    far_share = spreads.share * outside(timing.share_low, 1.0, iteration.share)
+    return Uncertainty(
+        fit=known.fit,
+        framework=spreads.framework(catalogue.kind(workload.model), tensor_cores=tensor_cores),
+        host=math.log(slower.time_s(1.0, 1.0) / iteration.time_s(1.0, 1.0)),
+        transfer=math.hypot(known.transfer, far_batch, far_share),
+    )
 
 
 def iteration_at(
