@@ -77,6 +77,7 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
         yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, ""))
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
+    yield from _rows(("uncertainty", "", "", ""), calibration.spreads)
     for key, fitted in sorted(calibration.timings.items()):
         yield from _rows(("timing", *key), _timing_ranges(fitted))
 

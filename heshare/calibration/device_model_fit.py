@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from heshare.calibration import contention_fit, timing_constants
+from heshare.calibration import contention_fit, timing_constants, uncertainty_fit
 from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
 from heshare.calibration.time_fit import FittedTiming
@@ -30,12 +30,14 @@ class Calibration:
         power: power constants of each GPU, by name.
         constants: the same as the device model takes them.
         pairs: the measured pairs, with their slowdown by the power limit alone.
+        spreads: of the stated intervals, by name.
     """
 
     timings: Mapping[TimingKey, FittedTiming]
     power: Mapping[str, PowerRanges]
     constants: Constants = field(repr=False)
     pairs: pd.DataFrame = field(repr=False)
+    spreads: uncertainty_fit.SpreadRanges
 
 
 def fit_device_model() -> Calibration:
@@ -56,7 +58,9 @@ def fit_device_model() -> Calibration:
     contention = contention_fit.fit_contention(pairs)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
     constants = replace(draft, half=fit_half_precision(draft), utilisation=fit_utilisation(draft))
-    return Calibration(timings, ranges, constants, pairs)
+    spreads = uncertainty_fit.fit_spreads(constants, pairs)
+    constants = replace(constants, spreads=uncertainty_fit.stated(spreads))
+    return Calibration(timings, ranges, constants, pairs, spreads)
 
 
 def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) -> RangedValue:

@@ -24,6 +24,7 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
+from heshare.calibration.validation import unmeasured
 from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
@@ -293,5 +294,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "V100"),
     two_processes,
     workloads_from_features,
+    *unmeasured.TESTS,
 )
 """The tests, in the order of `errors.csv`."""

@@ -14,6 +14,7 @@ from heshare import files
 from heshare.calibration import calibrate, contention_fit, time_fit
 from heshare.calibration.measurements import TimeRows, table
 from heshare.calibration.power_fit import extend_voltage, spaced, sweep
+from heshare.calibration.validation.points import LEAST_GROUP, coverage
 from heshare.devices.constants import Contention, Power, Timing, read
 from heshare.devices.noise import NoiseModel
 from heshare.errors import InputError
@@ -50,6 +51,15 @@ def test_errors_on_left_out_points_meet_their_targets(calibration_errors):
     assert (with_target.p90_pct <= with_target.target_p90_pct).all()
     committed = pd.read_csv(files.data("calibration", "errors.csv"))
     pd.testing.assert_frame_equal(committed, errors, check_dtype=False, atol=0.1)
+
+
+def test_stated_90_pct_intervals_hold_for_82_to_97_pct_of_left_out_points(calibration_errors):
+    covered = coverage(calibration_errors[1])
+    assert 82 <= covered[covered.grouping == "all"].within_90_pct.item() <= 97
+    assert covered[covered.n > LEAST_GROUP].within_90_pct.min() >= 70
+    committed = pd.read_csv(files.data("calibration", "coverage.csv"))
+    assert committed.n.tolist() == covered.n.tolist()
+    assert committed.within_90_pct.tolist() == pytest.approx(covered.within_90_pct.tolist(), abs=2)
 
 
 def test_errors_of_pairs_end_to_end_are_small(calibration_errors):
