@@ -1,10 +1,11 @@
 """Board power at a clock, and the clock that a power limit leaves.
 
-    P(f) = idle + dynamic V(f)^2 min(f / f_max, L f / f_max) (1 + sharing Y)
+    P(f) = idle + V(f)^2 (f / f_max) (clock B + dynamic X (1 + sharing Y))
 
-is the dynamic and idle power of Eq. 4, with L the load of all residents (`activity`), Y the load beside the busiest one
-and V the relative voltage. Every term grows with the clock, with each share and with each further resident, so that
-the clock left by a limit is unique and never rises when work is added.
+is the idle and dynamic power of Eq. 4. V is the relative voltage. B is the part of the time in which some kernel runs:
+then clocks, caches and the front end work, however few SMs do. X is the work really done, that of each resident times
+the intensity of its class of load (`work_done`). Y is the load beside the busiest resident. Every term grows with the
+clock and with each further resident, so that the clock left by a limit is unique and never rises when work is added.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,11 +47,34 @@ def activity(
 def board_power_w(power: Power, iterations: Sequence[Iteration], sm_mhz: float, max_mhz: float) -> float:
     """Return the power P(f) while the residents run under MPS at `sm_mhz`, W."""
     ratio = sm_mhz / max_mhz
-    total, busiest = activity(power, iterations, 1.0 / ratio, memory_slowdown_at(power, sm_mhz))
-    rate = ratio * min(1.0, total)
-    beside = min(1.0, (total - busiest) * ratio)
-    dynamic_w = power.dynamic_w * rate * relative_voltage(power, sm_mhz, max_mhz) ** 2
-    return power.idle_w + dynamic_w * (1.0 + power.sharing * beside)
+    slowdowns = 1.0 / ratio, memory_slowdown_at(power, sm_mhz)
+    times_s = [iteration.time_s(*slowdowns) for iteration in iterations]
+    busy, work, beside = work_done(power, iterations, times_s, *slowdowns)
+    dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
+    return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)
+
+
+def work_done(
+    power: Power,
+    iterations: Sequence[Iteration],
+    times_s: Sequence[float],
+    sm_slowdown: float,
+    memory_slowdown: float,
+) -> tuple[float, float, float]:
+    """Return (B, X, Y) of `P(f)` for residents with these times per iteration, s.
+
+    B is the part of the time in which some kernel runs, 0 to 1. X is `sum_j intensity_j load_j`, at most the highest
+    intensity of them, which is that of SMs that all work. Y is the load beside the busiest resident.
+    """
+    busy = work = total = busiest = strongest = 0.0
+    for iteration, time_s in zip(iterations, times_s, strict=True):
+        load = sm_slowdown * (iteration.work_s + power.memory * iteration.memory_s) / time_s
+        busy += iteration.gpu_s(sm_slowdown, memory_slowdown) / time_s
+        total += load
+        work += iteration.intensity * load
+        busiest = max(busiest, load)
+        strongest = max(strongest, iteration.intensity)
+    return min(1.0, busy), min(strongest, work), total - busiest
 
 
 def capped_clock_mhz(

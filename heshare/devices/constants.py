@@ -63,11 +63,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Constants of the board power of one GPU, `idle + dynamic V(f)^2 X (1 + sharing Y)`.
+    """Constants of the board power of one GPU, `idle + V(f)^2 (f / f_max) (clock B + dynamic X (1 + sharing Y))`.
 
-    X is the rate of work, `min(f / f_max, sum_j (work_j + memory memory_j) / time_j)`, and Y the part of it that runs
-    beside the busiest resident (`heshare.devices.board_power`). So the energy of an iteration above idle depends on
-    the clock only through the voltage.
+    B is the part of the time in which some kernel runs, X the work done, and Y the part of it that runs beside the
+    busiest resident (`heshare.devices.board_power`). So the energy of the work of an iteration depends on the clock
+    only through the voltage.
 
     Attributes:
         idle_w: power with contexts or clocks held, and nothing running, W.
@@ -78,6 +78,7 @@ class Power:
         memory_knee_mhz: the clock below which memory time grows as 1/f, MHz.
         sharing: extra dynamic power per unit of co-running activity.
         parked_w: power without any context, in the lowest performance state, W.
+        clock_w: power of clocks, caches and front end while any kernel runs at the top clock, W.
     """
 
     idle_w: float
@@ -88,6 +89,7 @@ class Power:
     memory_knee_mhz: float
     sharing: float = 0.0
     parked_w: float = 0.0
+    clock_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from heshare.devices.board_power import (
     highest_clock_mhz,
     memory_slowdown_at,
     relative_voltage,
+    work_done,
 )
 from heshare.devices.constants import Constants, Contention, Power, default
 from heshare.devices.iteration_time import Iteration, iteration_of
@@ -309,12 +310,10 @@ def _co_run_by(
     times_s = sharing.iteration_times(residents, iterations)
 
     def power_w(mhz: float) -> float:
-        times = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
-        work = sum(
-            (iteration.work_s + power.memory * iteration.memory_s) / time_s
-            for iteration, time_s in zip(iterations, times, strict=True)
-        )
-        return power.idle_w + power.dynamic_w * min(mhz / top_mhz, work) * relative_voltage(power, mhz, top_mhz) ** 2
+        slowdowns = top_mhz / mhz, memory_slowdown_at(power, mhz)
+        busy, work, _ = work_done(power, iterations, times_s(*slowdowns), *slowdowns)
+        volts = relative_voltage(power, mhz, top_mhz)
+        return power.idle_w + volts**2 * mhz / top_mhz * (power.clock_w * busy + power.dynamic_w * work)
 
     reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
