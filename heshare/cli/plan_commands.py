@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.arrays import FloatArray
+    from heshare.devices.uncertainty import Uncertainty
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
     from heshare.scheduling.plan import Plan
@@ -51,6 +52,7 @@ def estimate(
 
     A workload is written model:inference_batch_size@mps_percentage; time_s is the time of an iteration. Time slices and
     MIG instances are written resnet50:16@time-slice and resnet50:16@mig-3g, training workloads eaco_vgg16-train:32.
+    Low and high are the ends of the 90 % interval in any framework; inside one framework it is +- uncertainty_inside.
     """
     from dataclasses import asdict
 
@@ -59,11 +61,31 @@ def estimate(
     from heshare import device_query
 
     result = device_query.estimate(gpu, residents, sm_mhz=sm_mhz, precision=precision, engine=engine)
+    power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
     if json:
-        print_json(asdict(result))
+        tasks = [
+            {**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks
+        ]
+        print_json({**asdict(result), **power, "tasks": tasks})
         return
-    frame = pd.DataFrame([asdict(task) for task in result.tasks])
-    print_frame(frame, False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w)
+    rows = []
+    for task in result.tasks:
+        row = asdict(task)
+        del row["uncertainty_parts"]
+        rows.append({**row, **_interval("time", "s", task.time_s, task.uncertainty_parts)})
+    print_frame(pd.DataFrame(rows), False, gpu=result.gpu, sm_mhz=result.sm_mhz, power_w=result.power_w, **power)
+
+
+def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
+    """Return the 90 % interval of an estimate and its relative standard uncertainties, by column."""
+    low, high = parts.interval(value)
+    name = "uncertainty" if quantity == "time" else f"{quantity}_uncertainty"
+    return {
+        f"{quantity}_low_{unit}": low,
+        f"{quantity}_high_{unit}": high,
+        name: parts.total,
+        f"{name}_inside": parts.within_framework,
+    }
 
 
 def plan(

@@ -162,7 +162,7 @@ def iteration_at(
         host_s=timing.host_s,
         kernels=timing.kernels,
         batch_size=batch_size,
-        anchored=timing.anchored and half is None,
+        anchored=timing.anchored and half is None and not outside(timing.batch_low, timing.batch_high, batch_size),
         uncertainty=Uncertainty(fit=timing.uncertainty, transfer=math.hypot(timing.transfer, uncertainty)),
         intensity=1.0 if load is None else load.intensity,
     )

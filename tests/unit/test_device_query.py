@@ -95,6 +95,26 @@ def test_estimate_refuses_bad_arguments(gpu: str, resident: str, options: dict):
         estimate(gpu, [resident], **options)
 
 
+def test_estimate_refuses_what_does_not_fit_into_memory():
+    with pytest.raises(InputError, match=r"resnet50:100000@100 on V100, which needs \d+ MiB.*at most 32510 MiB"):
+        estimate("V100", ["resnet50:100000"])
+    with pytest.raises(InputError, match="20 residents on T4"):
+        estimate("T4", ["vgg19:32@5"] * 20)
+    with pytest.raises(InputError, match="mig-1g"):
+        estimate("A100", ["vgg19:2048@mig-1g"])
+
+
+def test_estimate_refuses_more_residents_than_mps_has_clients():
+    with pytest.raises(InputError, match="60 residents on A100; expected at most 48"):
+        estimate("A100", ["mobilenet:1@1"] * 60)
+
+
+def test_what_was_measured_fits_into_memory():
+    for gpu, resident in (("V100-SXM2", "resnet152:256"), ("T4", "resnet50:256"), ("A100", "resnet50:512")):
+        assert estimate(gpu, [resident]).tasks[0].time_s > 0
+    assert estimate("A100", ["bert_large:256@50"] * 2).tasks[0].time_s > 0
+
+
 def test_estimate_takes_less_than_two_milliseconds():
     begin = time.perf_counter()
     for _ in range(1000):
@@ -103,5 +123,5 @@ def test_estimate_takes_less_than_two_milliseconds():
 
 
 def test_estimates_are_finite_at_the_smallest_share():
-    result = estimate("T4", ["vgg19:128@1"] * 40)
+    result = estimate("A100", ["vgg19:8@1"] * 40)
     assert all(math.isfinite(task.time_s) for task in result.tasks)

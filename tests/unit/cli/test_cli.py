@@ -67,6 +67,14 @@ def test_estimate_prints_the_estimate_of_the_library() -> None:
     assert [t["time_s"] for t in tasks] == [t.time_s for t in estimate.tasks]
 
 
+def test_estimate_prints_the_90_pct_interval_of_each_time_and_of_the_power() -> None:
+    document = json_of("estimate", "V100", "resnet50:16@50")
+    assert document["power_low_w"] < document["power_w"] < document["power_high_w"]  # type: ignore[operator]
+    (task,) = document["tasks"]  # type: ignore[misc]
+    assert task["time_low_s"] < task["time_s"] < task["time_high_s"]
+    assert 0 < task["uncertainty_inside"] < task["uncertainty"]
+
+
 def test_estimate_depends_on_clock_precision_and_engine() -> None:
     base = ["estimate", "A100", "resnet50:8"]
     default = json_of(*base)

@@ -49,6 +49,11 @@ def test_uncertainty_grows_outside_the_measured_batch_sizes():
     assert inside < near < far
 
 
+def test_an_anchor_holds_for_the_measured_batch_sizes_only():
+    assert estimate("T4", ["resnet50:64"]).tasks[0].anchored
+    assert not estimate("T4", ["resnet50:2"]).tasks[0].anchored
+
+
 def test_uncertainty_grows_below_the_measured_shares():
     inside, far = (_time("V100-SXM2", f"resnet50:8@{share}", engine="tensorrt").transfer for share in (40, 5))
     assert inside < far
