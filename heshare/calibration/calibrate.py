@@ -19,7 +19,7 @@ from heshare.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.calibration.validation.left_out import errors_by_test, left_out_points
 from heshare.calibration.validation.points import coverage
 from heshare.devices.constants import HalfPrecision, Load, Utilisation
-from heshare.world import catalogue
+from heshare.devices.feature_laws import CardSpeed, Laws, PowerLaw, SpeedLaw, WorkloadLaw
 
 COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
 UNITS = {"_w": "W", "_mhz": "MHz", "_s": "s"}
@@ -58,9 +58,9 @@ def constants_csv() -> str:
 
 def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     """The rows of `constants.csv`, in a fixed order."""
-    constants = calibration.constants
-    for gpu in catalogue.gpus():
-        yield from _rows(("power", gpu, "", ""), calibration.power[gpu])
+    constants = calibration.fitted
+    for gpu, power in calibration.power.items():
+        yield from _rows(("power", gpu, "", ""), power)
     fits = left_out_fits(calibration.pairs).values()
     source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
     for gpu, contention in constants.contention.items():
@@ -78,11 +78,33 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
     yield from _rows(("uncertainty", "", "", ""), calibration.spreads)
+    yield from _law_rows(constants.laws)
     for key, fitted in sorted(calibration.timings.items()):
         yield from _rows(("timing", *key), _timing_ranges(fitted))
 
 
-def _within(constants: HalfPrecision | Load | Utilisation, relative: float, source: str) -> dict[str, RangedValue]:
+def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:
+    """The laws of GPUs and networks without measurements; exponents and ratios within 30 %."""
+    source = "data/calibration/cards.csv and times.csv: GPUs compared by one program; uncertainty: a GPU left out"
+    for (kind, precision), law in laws.speed.items():
+        yield from _rows(("speed law", "", precision, kind), _within(law, 0.3, source))
+    for (gpu, kind, precision), speed in laws.cards.items():
+        sigma = _NORMAL_90 * speed.uncertainty
+        ranges = _within(speed, 0.3, source)
+        ranges["offset"] = RangedValue(speed.offset, speed.offset - sigma, speed.offset + sigma, source)
+        yield from _rows(("card speed", gpu, precision, kind), ranges)
+    if laws.power is not None:
+        source = "mean of the GPUs with measurements of power; uncertainty: a GPU left out"
+        yield from _rows(("power law", "", "", ""), _within(laws.power, 0.3, source))
+    if laws.workload is not None:
+        source = "data/calibration/times.csv: networks on one GPU; uncertainty: a network left out"
+        yield from _rows(("workload law", "", "", ""), _within(laws.workload, 0.3, source))
+
+
+_Fitted = HalfPrecision | Load | Utilisation | SpeedLaw | CardSpeed | PowerLaw | WorkloadLaw
+
+
+def _within(constants: _Fitted, relative: float, source: str) -> dict[str, RangedValue]:
     return {name: RangedValue.within(value, relative, source) for name, value in asdict(constants).items()}
 
 

@@ -10,10 +10,12 @@ from scipy.optimize import nnls
 from heshare.calibration import contention_fit, timing_constants, uncertainty_fit
 from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
+from heshare.calibration.scaling.laws_fit import fit_laws
 from heshare.calibration.time_fit import FittedTiming
 from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation
 from heshare.devices.device_model import co_run
+from heshare.devices.unmeasured import complete
 from heshare.world import catalogue
 from heshare.world.workload import KINDS, Resident, Workload
 
@@ -28,13 +30,15 @@ class Calibration:
     Attributes:
         timings: timing constants.
         power: power constants of each GPU, by name.
-        constants: the same as the device model takes them.
+        fitted: the same, with the laws for what was not measured.
+        constants: the same with every GPU and network, as the device model takes them.
         pairs: the measured pairs, with their slowdown by the power limit alone.
         spreads: of the stated intervals, by name.
     """
 
     timings: Mapping[TimingKey, FittedTiming]
     power: Mapping[str, PowerRanges]
+    fitted: Constants = field(repr=False)
     constants: Constants = field(repr=False)
     pairs: pd.DataFrame = field(repr=False)
     spreads: uncertainty_fit.SpreadRanges
@@ -57,10 +61,13 @@ def fit_device_model() -> Calibration:
     pairs = contention_fit.with_throttling(pairs, draft)
     contention = contention_fit.fit_contention(pairs)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
-    constants = replace(draft, half=fit_half_precision(draft), utilisation=fit_utilisation(draft))
-    spreads = uncertainty_fit.fit_spreads(constants, pairs)
-    constants = replace(constants, spreads=uncertainty_fit.stated(spreads))
-    return Calibration(timings, ranges, constants, pairs, spreads)
+    timed = frozenset(gpu for gpu, _, _ in timing)
+    half, utilisation = fit_half_precision(draft), fit_utilisation(draft)
+    fitted = replace(draft, half=half, utilisation=utilisation, laws=fit_laws(power, timed))
+    spreads = uncertainty_fit.fit_spreads(fitted, pairs)
+    fitted = replace(fitted, spreads=uncertainty_fit.stated(spreads))
+    constants = complete(fitted, catalogue.gpus(), catalogue.models())
+    return Calibration(timings, ranges, fitted, constants, pairs, spreads)
 
 
 def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) -> RangedValue:
@@ -84,7 +91,7 @@ def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecis
     volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
     assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
     measured = {"T4": HalfPrecision(turing, _FP16_BYTES, 0.25), "V100": volta, "V100-SXM2": volta}
-    return {(gpu, kind): measured.get(gpu, assumed) for gpu in catalogue.gpus() for kind in KINDS}
+    return {(gpu, kind): measured.get(gpu, assumed) for gpu in constants.power for kind in KINDS}
 
 
 def _fp16_bias(constants: Constants, work: float) -> float:

@@ -204,7 +204,7 @@ PowerRanges = dict[str, RangedValue]
 
 
 def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str, PowerRanges]:
-    """Return the power constants of every GPU, by name.
+    """Return the power constants of every GPU with measurements of power, by name.
 
     `mps` holds the timings of the MPS record on the V100-SXM2, `memory` is the weight of memory time (`Power.memory`).
     """
@@ -212,8 +212,6 @@ def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str,
     ranges["V100"] = _v100(ranges["V100-SXM2"])
     ranges["A100"] = _a100(ranges["V100-SXM2"]["memory"])
     ranges["T4"] = _t4(ranges["V100-SXM2"]["memory"])
-    for gpu in (name for name in catalogue.gpus() if name not in ranges):
-        ranges[gpu] = _unmeasured(gpu, ranges["A100"])
     sharing = ranges["V100-SXM2"]["sharing"]
     return {
         gpu: {"idle_w": _idle_w(gpu), **ranges[gpu], "sharing": sharing} for gpu in catalogue.gpus() if gpu in ranges
@@ -313,20 +311,4 @@ def _t4(memory: RangedValue) -> PowerRanges:
         "knee_mhz": RangedValue.within(value.knee_mhz, 0.1, "assumed: 0.8 of the top clock, as on V100 and A100"),
         "v_min": RangedValue(_T4_V_MIN, 0.72, 0.88, "assumed: between the V100 and the A100"),
         "memory_knee_mhz": RangedValue(0.0, 0.0, 600.0, "boringlee24/NLP_on_T4: no such knee down to 585 MHz"),
-    }
-
-
-def _unmeasured(gpu: str, a100: PowerRanges) -> PowerRanges:
-    """GPUs without any measurement of power."""
-    old, new = catalogue.gpu("A100"), catalogue.gpu(gpu)
-    limits = (new.tdp_w - new.idle_w) / (old.tdp_w - old.idle_w)
-    source = "the A100's in proportion to the power limits above idle; no measurement"
-    clocks = new.max_mhz / old.max_mhz
-    by_clock = "the A100's in proportion to the top clocks"
-    return {
-        "dynamic_w": RangedValue.within(a100["dynamic_w"].value * limits, 0.5, source),
-        "memory": a100["memory"],
-        "knee_mhz": RangedValue.within(a100["knee_mhz"].value * clocks, 0.15, by_clock),
-        "v_min": RangedValue.within(a100["v_min"].value, 0.1, "as the A100"),
-        "memory_knee_mhz": RangedValue.within(a100["memory_knee_mhz"].value, 0.3, "as the A100"),
     }

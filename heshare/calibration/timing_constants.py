@@ -1,7 +1,7 @@
-"""Time constants of every workload on every GPU in both engines: fitted where measured, derived from others elsewhere.
+"""Time constants of every measured workload on every measured GPU, in both engines: fitted, or derived from others.
 
-There are a few GPUs x 2 engines x 15 workloads (and auxiliary workloads of the records). A timing that was fitted to
-measurements of the same workload on the same GPU is *anchored*.
+A timing that was fitted to measurements of the same workload on the same GPU is *anchored*. GPUs and workloads without
+any measurement are scaled by their features when they are asked for (`heshare.devices.unmeasured`).
 """
 
 import math
@@ -47,7 +47,7 @@ _LAYERS = {"densenet169": 169, "inceptionv3": 94}
 _BIG_BATCH = 16
 _HOST_GPT2_S = 5.5e-3
 # Relative uncertainties that a derivation adds.
-_DERIVED, _GUESSED, _CLOCK_SCALED, _HOPPER = 0.12, 0.35, 0.06, 0.35
+_DERIVED, _GUESSED, _CLOCK_SCALED = 0.12, 0.35, 0.06
 
 
 def fit_all_timings(
@@ -63,7 +63,6 @@ def fit_all_timings(
     _add_image_models(timings, power, mps, hosts_s)
     _add_image_models_on_a100(timings, eager, hosts_s)
     _add_language_models(timings, power)
-    _add_unmeasured_gpus(timings)
     return {key: with_kernels(key[2], fitted) for key, fitted in timings.items()}
 
 
@@ -303,17 +302,3 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
                 timings[gpu, "eager", name], "the eager cell over 1.19", 0.1, work=less, memory=less, latency=less
             )
             timings[gpu, "tensorrt", name] = _with(fused, host_s=0.0)
-
-
-def _add_unmeasured_gpus(timings: Timings) -> None:
-    """GPUs without any measurement: the A100 in proportion to SMs, clock and bandwidth."""
-    old = catalogue.gpu("A100")
-    source = "the A100 cell by SMs, clock and bandwidth; no measurement"
-    measured = {gpu for gpu, _, _ in timings}
-    for gpu in (name for name in catalogue.gpus() if name not in measured):
-        new = catalogue.gpu(gpu)
-        work = old.sm_count * old.max_mhz / (new.sm_count * new.max_mhz)
-        memory, latency = old.mem_bw_gbs / new.mem_bw_gbs, old.max_mhz / new.max_mhz
-        for (other, engine, name), fitted in list(timings.items()):
-            if other == "A100":
-                timings[gpu, engine, name] = _scaled(fitted, source, _HOPPER, work=work, memory=memory, latency=latency)

@@ -13,8 +13,10 @@ from functools import cache
 from pathlib import Path
 
 from heshare import files
+from heshare.devices.feature_laws import CardSpeed, Laws, PowerLaw, SpeedLaw, WorkloadLaw
 from heshare.devices.uncertainty import Spreads
 from heshare.errors import InputError
+from heshare.world import catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class Constants:
         utilisation: of the reported utilisations.
         loads: dynamic power by class of load, by (gpu, kind of network, precision); 1 for a class that it lacks.
         spreads: of the uncertainty that no single row holds.
+        laws: for GPUs and networks without measurements.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
@@ -166,6 +169,7 @@ class Constants:
     utilisation: Utilisation = Utilisation(0.0, 0.0, 1.0)
     loads: Mapping[tuple[str, str, str], Load] = field(default_factory=dict)
     spreads: Spreads = field(default_factory=Spreads)
+    laws: Laws = field(default_factory=Laws)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """Return a copy with other power constants for one GPU, for a sensitivity study."""
@@ -175,10 +179,13 @@ class Constants:
 def read(path: Path) -> Constants:
     """Return the constants of a long CSV file with the columns kind, gpu, engine, workload, name, value, ...
 
+    Only those that were fitted: `default` adds the GPUs and networks without measurements.
+
     Raises:
         InputError: a value is not a number.
     """
     timing, power, contention, half, loads = {}, {}, {}, {}, {}
+    speed, cards, power_law, workload_law = {}, {}, None, None
     utilisation, spreads = Constants.utilisation, Spreads()
     for (kind, gpu, engine, workload), fields in _fields(path).items():
         try:
@@ -201,13 +208,27 @@ def read(path: Path) -> Constants:
             utilisation = Utilisation(**values)
         elif kind == "uncertainty":
             spreads = Spreads(**values)
-    return Constants(timing, power, contention, half, utilisation, loads, spreads)
+        elif kind == "speed law":
+            speed[workload, engine] = SpeedLaw(**values)
+        elif kind == "card speed":
+            cards[gpu, workload, engine] = CardSpeed(**values)
+        elif kind == "power law":
+            power_law = PowerLaw(**values)
+        elif kind == "workload law":
+            workload_law = WorkloadLaw(**values)
+    laws = Laws(speed, cards, power_law, workload_law)
+    return Constants(timing, power, contention, half, utilisation, loads, spreads, laws)
 
 
 @cache
 def default() -> Constants:
-    """Return the constants of `data/calibration/constants.csv`."""
-    return read(files.data("calibration", "constants.csv"))
+    """Return the constants of `data/calibration/constants.csv`, and those of every other GPU and network by the laws.
+
+    GPUs are those of `data/gpus.csv`, networks those of `data/workloads.csv`.
+    """
+    from heshare.devices.unmeasured import complete  # it imports this module
+
+    return complete(read(files.data("calibration", "constants.csv")), catalogue.gpus(), catalogue.models())
 
 
 def _fields(path: Path) -> dict[tuple[str, ...], dict[str, str]]:

@@ -66,7 +66,8 @@ def test_estimates_are_plausible_and_grow_with_the_batch_size(gpu: str, engine: 
 def test_estimates_without_measurements_are_not_anchored():
     assert not estimate("A100", ["gpt2:8"]).tasks[0].anchored
     assert not estimate("H100", ["resnet50:8"]).tasks[0].anchored
-    assert estimate("H100", ["resnet50:8"]).tasks[0].uncertainty > 0.3
+    assert estimate("H100", ["resnet50:8"]).tasks[0].uncertainty > 0.15  # a record compares it with the A100
+    assert estimate("L40S", ["resnet50:8"]).tasks[0].uncertainty > 0.2
     assert estimate("A100", ["resnet50:8"]).tasks[0].anchored
 
 

@@ -15,7 +15,7 @@ from heshare.calibration import calibrate, contention_fit, time_fit
 from heshare.calibration.measurements import TimeRows, table
 from heshare.calibration.power_fit import extend_voltage, spaced, sweep
 from heshare.calibration.validation.points import LEAST_GROUP, coverage
-from heshare.devices.constants import Contention, Power, Timing, read
+from heshare.devices.constants import Contention, Power, Timing, default, read
 from heshare.devices.noise import NoiseModel
 from heshare.errors import InputError
 from heshare.world import catalogue
@@ -70,7 +70,7 @@ def test_errors_of_pairs_end_to_end_are_small(calibration_errors):
 
 
 def test_constants_cover_every_gpu_engine_and_workload_of_the_catalogue():
-    constants = read(files.data("calibration", "constants.csv"))
+    constants = default()
     for gpu in catalogue.gpus():
         assert constants.power[gpu].idle_w == catalogue.gpu(gpu).idle_w
         for model in catalogue.models():

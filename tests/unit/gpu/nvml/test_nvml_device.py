@@ -127,6 +127,8 @@ def test_only_one_module_imports_the_binding() -> None:
         ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA H100 PCIe", "H100-PCIe"),
         ("NVIDIA H200", "H200"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
     ],
 )
 def test_match_finds_the_catalogue_card_of_a_name(name: str, like: str) -> None:

@@ -1,0 +1,123 @@
+"""GPUs and networks without measurements: scaled by their features, with wider intervals, through one path."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+
+import pytest
+
+from heshare import files
+from heshare.devices.constants import default, read
+from heshare.devices.device_model import co_run
+from heshare.devices.feature_laws import SpeedLaw
+from heshare.devices.unmeasured import complete, nearest_by, scaled_power, speed_ratio
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+A100 = catalogue.gpu("A100")
+
+
+def _card(name: str = "Made-Up", **changes: object):
+    return replace(A100, name=name, title=name, **changes)
+
+
+def _completed(*cards, models=()):
+    fitted = read(files.data("calibration", "constants.csv"))
+    gpus = {**catalogue.gpus(), **{card.name: card for card in cards}}
+    return complete(fitted, gpus, {**catalogue.models(), **{model.name: model for model in models}})
+
+
+def _time_s(constants, card, workload: Workload) -> float:
+    return co_run(card, [Resident(workload)], constants=constants).tasks[0].time_s
+
+
+def test_complete_gives_every_gpu_and_network_of_the_catalogue_in_both_engines():
+    constants = default()
+    for gpu in catalogue.gpus():
+        for engine in ("eager", "tensorrt"):
+            for model in catalogue.models():
+                timing = constants.timing[gpu, engine, model]
+                assert timing.work_per_sample_s > 0
+                assert (gpu, engine, model) in constants.timing
+        assert constants.power[gpu].dynamic_w > 0
+        assert gpu in constants.contention
+    assert set(constants.timing) >= {(gpu, "eager", "resnet50") for gpu in catalogue.gpus()}
+    assert ("A100", "eager", "no_such_network") not in constants.timing
+    assert ("no such GPU", "eager", "resnet50") not in constants.timing
+
+
+def test_complete_keeps_what_was_measured():
+    fitted, completed = read(files.data("calibration", "constants.csv")), default()
+    assert all(completed.timing[key] == timing for key, timing in fitted.timing.items())
+    assert all(completed.power[gpu] == power for gpu, power in fitted.power.items())
+
+
+def test_a_card_without_records_is_never_anchored_and_less_certain_than_one_with():
+    constants = _completed(_card(fp16_tflops=150.0, mem_bw_gbs=1000.0))
+    unknown, known = (constants.timing[gpu, "eager", "resnet50"] for gpu in ("Made-Up", "A100-PCIe"))
+    assert not (unknown.anchored)
+    assert not (known.anchored)
+    assert unknown.transfer >= constants.laws.speed["cnn", "fp32"].uncertainty
+    assert constants.timing["A100", "eager", "resnet50"].transfer < known.transfer < unknown.transfer
+
+
+@pytest.mark.parametrize("engine", ["eager", "tensorrt"])
+@pytest.mark.parametrize("model", ["resnet50", "vgg19", "bert_large"])
+def test_the_ratio_of_full_cards_is_that_of_the_law_under_their_own_limits(model: str, engine: str):
+    card = _card(fp16_tflops=150.0, mem_bw_gbs=1000.0, tdp_w=250.0, idle_w=40.0)
+    constants = _completed(card)
+    ratio, _ = speed_ratio(constants, card, A100, catalogue.kind(model), "fp32")
+    workload = Workload(model, 64, engine=engine)
+    slower = _time_s(constants, card, workload) / _time_s(constants, A100, workload)
+    assert slower == pytest.approx(1 / ratio, rel=0.05)  # latency stays
+
+
+def test_more_rate_and_bandwidth_never_slow_a_card_down():
+    cards = [_card(f"Card-{size}", fp16_tflops=100.0 * size, mem_bw_gbs=700.0 * size, tdp_w=1e4) for size in (1, 2, 4)]
+    constants = _completed(*cards)
+    for batch_size in (1, 8, 64):
+        times = [_time_s(constants, card, Workload("resnet50", batch_size)) for card in cards]
+        assert times == sorted(times, reverse=True)
+
+
+def test_nearest_by_takes_the_own_cells_then_those_of_the_generation():
+    law = SpeedLaw(0.3, 0.6, 0.2)
+    measured = [catalogue.gpu(name) for name in ("T4", "V100", "A100")]
+    assert nearest_by(law, catalogue.gpu("V100"), measured) == "V100"
+    assert nearest_by(law, catalogue.gpu("L4"), measured) == "A100"
+    assert nearest_by(law, replace(catalogue.gpu("T4"), name="Older", mem_bw_gbs=300.0), measured) == "T4"
+
+
+def test_scaled_power_follows_limit_idle_power_and_top_clock():
+    law = default().laws.power
+    assert law is not None
+    card = _card(tdp_w=200.0, idle_w=20.0)
+    power = scaled_power(law, card)
+    assert power.idle_w == 20.0
+    assert power.dynamic_w == pytest.approx(law.dynamic * 180.0)
+    assert power.knee_mhz == pytest.approx(law.knee * card.max_mhz)
+
+
+def test_a_network_without_measurements_lies_between_its_neighbours():
+    between = replace(catalogue.model("resnet101"), name="resnet120", gflops=19.0, activations_m=19.0, layers=125)
+    constants = _completed(models=[between])
+    for gpu in ("T4", "V100", "A100", "L4"):
+        card = catalogue.gpu(gpu)
+        low, own, high = (
+            _time_s(constants, card, Workload(name, 32)) for name in ("resnet50", "resnet120", "resnet152")
+        )
+        assert 0.7 * low < own < 1.5 * high
+        timing = constants.timing[gpu, "eager", "resnet120"]
+        assert timing.transfer >= constants.laws.workload.uncertainty
+
+
+def test_speed_ratio_uses_the_offset_of_a_card_that_a_record_speaks_of():
+    constants = default()
+    l4 = catalogue.gpu("L4")
+    ratio, known = speed_ratio(constants, l4, A100, "transformer", "fp16")
+    law = constants.laws.speed["transformer", "fp16"]
+    by_law = exp(law.log_speed(l4, "fp16") - law.log_speed(A100, "fp16"))
+    offsets = [constants.laws.cards[gpu, "transformer", "fp16"].offset for gpu in ("L4", "A100")]
+    assert ratio == pytest.approx(by_law * exp(offsets[0] - offsets[1]))
+    assert known < law.uncertainty
