@@ -18,8 +18,7 @@ from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming
 from heshare.calibration.validation.left_out import errors_by_test, left_out_points
 from heshare.calibration.validation.points import coverage
-from heshare.devices.constants import HalfPrecision, Load, Utilisation
-from heshare.devices.feature_laws import CardSpeed, Laws, PowerLaw, SpeedLaw, WorkloadLaw
+from heshare.devices.constants import CardSpeed, HalfPrecision, Laws, Load, PowerLaw, SpeedLaw, Utilisation, WorkloadLaw
 
 COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
 UNITS = {"_w": "W", "_mhz": "MHz", "_s": "s"}

@@ -14,8 +14,8 @@ from heshare.calibration.scaling.laws_fit import fit_laws
 from heshare.calibration.time_fit import FittedTiming
 from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation
+from heshare.devices.derived_constants import complete_catalogue
 from heshare.devices.device_model import co_run
-from heshare.devices.unmeasured import complete
 from heshare.world import catalogue
 from heshare.world.workload import KINDS, Resident, Workload
 
@@ -66,7 +66,7 @@ def fit_device_model() -> Calibration:
     fitted = replace(draft, half=half, utilisation=utilisation, laws=fit_laws(power, timed))
     spreads = uncertainty_fit.fit_spreads(fitted, pairs)
     fitted = replace(fitted, spreads=uncertainty_fit.stated(spreads))
-    constants = complete(fitted, catalogue.gpus(), catalogue.models())
+    constants = complete_catalogue(fitted)
     return Calibration(timings, ranges, fitted, constants, pairs, spreads)
 
 

@@ -1,7 +1,7 @@
 """Time constants of every measured workload on every measured GPU, in both engines: fitted, or derived from others.
 
 A timing that was fitted to measurements of the same workload on the same GPU is *anchored*. GPUs and workloads without
-any measurement are scaled by their features when they are asked for (`heshare.devices.unmeasured`).
+any measurement are scaled by their features when they are asked for (`heshare.devices.derived_constants`).
 """
 
 import math

@@ -13,9 +13,8 @@ import pandas as pd
 
 from heshare.calibration.measurements import table
 from heshare.calibration.scaling.feature_law import FeatureRows, fit_law, left_out_spread
-from heshare.devices.constants import Power
-from heshare.devices.feature_laws import CardSpeed, Laws, PowerLaw, SpeedLaw, WorkloadLaw
-from heshare.devices.unmeasured import nearest_by
+from heshare.devices.constants import CardSpeed, Laws, Power, PowerLaw, SpeedLaw, WorkloadLaw
+from heshare.devices.derived_constants import nearest_by
 from heshare.world import catalogue
 
 SPEED_EXPONENTS = (0.5, 0.5)

@@ -10,9 +10,18 @@ from dataclasses import dataclass, field, replace
 from math import exp, hypot, log, sqrt
 
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
-from heshare.devices.constants import Constants, HalfPrecision, Power, Timing
-from heshare.devices.feature_laws import PowerLaw, SpeedLaw, WorkloadLaw
+from heshare.devices.constants import (
+    Constants,
+    HalfPrecision,
+    Power,
+    PowerLaw,
+    SpeedLaw,
+    Timing,
+    WorkloadLaw,
+    register_completion,
+)
 from heshare.devices.iteration_time import iteration_at
+from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Model
 
@@ -22,6 +31,11 @@ Key = tuple[str, str, str]
 FULL_BATCH = 64
 """Inference batch size at which the ratio of two GPUs' speeds holds."""
 _TINY = 1e-9
+
+
+def complete_catalogue(constants: Constants) -> Constants:
+    """Return constants that also hold every GPU and network of the catalogue."""
+    return complete(constants, catalogue.gpus(), catalogue.models())
 
 
 def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str, Model]) -> Constants:
@@ -230,3 +244,6 @@ class CompletedTimings(Mapping[Key, Timing]):
         if law is None or not known:
             raise KeyError((gpu, engine, workload))
         return workload_timing(law, model, known, self.models)
+
+
+register_completion(complete_catalogue)

@@ -8,10 +8,9 @@ from math import exp
 import pytest
 
 from heshare import files
-from heshare.devices.constants import default, read
+from heshare.devices.constants import SpeedLaw, default, read
+from heshare.devices.derived_constants import complete, nearest_by, scaled_power, speed_ratio
 from heshare.devices.device_model import co_run
-from heshare.devices.feature_laws import SpeedLaw
-from heshare.devices.unmeasured import complete, nearest_by, scaled_power, speed_ratio
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
