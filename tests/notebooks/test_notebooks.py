@@ -190,6 +190,24 @@ def test_the_emulated_gpus_match_what_was_left_out(smoke_results: Path) -> None:
     bounded = frame.dropna(subset="target_mape_pct")
     assert len(bounded) >= 8
     assert (bounded["mape_pct"] <= bounded["target_mape_pct"]).all()
+    covered = table(smoke_results, "tableA7_coverage")
+    assert (covered["within_68_pct"] <= covered["within_90_pct"]).all()
+    assert covered["within_90_pct"].between(0, 100).all()
+    assert {"all", "test", "gpu", "kind", "precision", "engine"} <= set(covered["grouping"])
+
+
+def test_chosen_shares_are_never_worse_than_equal_ones(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA33_shares")
+    assert set(found["measure"]) == {"throughput", "energy", "jct"}
+    assert (found["least_pct"] >= 0).all()
+    assert (found["paper_pct"] == 35).all()
+
+
+def test_the_range_over_the_power_constants_contains_the_reference(smoke_results: Path) -> None:
+    found = table(smoke_results, "tableA31_sensitivity")
+    for name in ("power", "sharing"):
+        assert found["change_pct"].between(found[f"{name}_low_pct"], found[f"{name}_high_pct"]).all()
+    assert {"H3", "H4", "H5"} <= {claim[:2] for claim in found["claim"]}
 
 
 def test_device_model_is_compared_with_the_control_where_no_gpu_was_recorded(smoke_results: Path) -> None:

@@ -17,6 +17,8 @@ LEVELS = {68: 0.994, 90: 1.645}
 """Standard deviations to both sides of a normal interval, by its probability in %."""
 LEAST_GROUP = 20
 """Points above which a group's coverage is held against the target."""
+COVERAGE_TARGET = (82.0, 97.0)
+"""Range in which the stated 90 % interval should hold over all points, %."""
 GROUPINGS = ("test", "gpu", "kind", "precision", "engine", "quantity")
 """Columns by which coverage is shown."""
 

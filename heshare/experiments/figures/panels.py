@@ -85,23 +85,68 @@ def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     axes[0].legend(loc="upper left")
 
 
-def error_dots(ax: Axes, errors: pd.DataFrame) -> None:
+def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
     """Draw the mean and 90th percentile of |error| of each left-out test, with the targets where there are any.
+
+    At the right end of a row is the part of its points that lie within the stated 90 % interval, %.
 
     Args:
         ax: where to draw.
         errors: columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct, as from `calibration_report`.
+        covered: as from `heshare.calibration.validation.points.coverage`.
     """
     at = np.arange(len(errors))
     for column, name, gpu in (("mape_pct", "mean", "T4"), ("p90_pct", "90th percentile", "H100")):
         how = series_style(gpu)
-        ax.plot(errors[f"target_{column}"], at, "|", color=how.colour, markersize=9, markeredgewidth=1.4)
-        style: dict[str, Any] = {"color": how.colour, "markersize": 4, "markeredgecolor": plots.EDGE}
+        ax.plot(errors[f"target_{column}"], at, "|", color=how.colour, markersize=7, markeredgewidth=1.4)
+        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": plots.EDGE}
         ax.plot(errors[column], at, how.marker, label=name, **style)
     names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
-    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 34)) for name in names], fontsize=5)
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 42)) for name in names], fontsize=5)
     ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%); a bar marks the target")
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
+    within = covered[covered["grouping"] == "test"].set_index("group")["within_90_pct"].to_dict()
+    for place, test in enumerate(errors["test"]):
+        ax.text(1.02, place, _pct(within.get(test)), transform=ax.get_yaxis_transform(), fontsize=5, va="center")
+    ax.text(1.02, -0.6, "in 90 %", transform=ax.get_yaxis_transform(), fontsize=5, va="bottom")
+
+
+def _pct(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[float, float]) -> None:
+    """Draw how often the stated 68 and 90 % intervals hold, over all left-out points and by group.
+
+    Args:
+        ax: where to draw.
+        covered: as from `heshare.calibration.validation.points.coverage`; rows by test are left out.
+        few: groups of up to so many points are drawn open.
+        target: range in which the 90 % interval should hold, % of all points; drawn as a band.
+    """
+    rows = covered[covered["grouping"] != "test"].reset_index(drop=True)
+    blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
+    at = np.arange(len(rows)) + 0.6 * blocks.to_numpy()
+    ax.axvspan(*target, color="#E6E6E6", linewidth=0, zorder=0)
+    for level, gpu in ((68, "T4"), (90, "H100")):
+        how = series_style(gpu)
+        ax.axvline(level, color=how.colour, linewidth=0.8, linestyle=":")
+        style: dict[str, Any] = {
+            "linestyle": "",
+            "marker": how.marker,
+            "markersize": 3.5,
+            "markeredgecolor": plots.EDGE,
+        }
+        for small in (False, True):
+            kept = (rows["n"] <= few).to_numpy() == small
+            face = "white" if small else how.colour
+            label = "_" if small else f"{level} % interval"
+            ax.plot(rows[f"within_{level}_pct"][kept], at[kept], **{**style, "markerfacecolor": face, "label": label})
+    names = [f"{group or 'all points'} ({n})" for group, n in zip(rows["group"], rows["n"], strict=True)]
+    ax.set_yticks(at, names, fontsize=5)
+    ax.set(ylim=(at[-1] + 0.5, -0.5), xlim=(0, 103), xlabel="Within the interval (%)")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
 

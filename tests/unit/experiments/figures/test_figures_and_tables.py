@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.container import BarContainer
 
 from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
-from heshare.experiments.figures import diagram, plots, style
+from heshare.experiments.figures import diagram, panels, plots, style
 from heshare.experiments.notebooks import notebook, notebook_parameters
 from heshare.files import root, sha256
 
@@ -145,3 +146,27 @@ def test_input_hashes_has_every_input_once(tmp_path: Path) -> None:
     listed = provenance.input_hashes()
     assert list(listed) == sorted(listed)
     assert listed["data/gpus.csv"] == sha256(root() / "data/gpus.csv")
+
+
+def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None:
+    errors = pd.DataFrame(
+        [("clocks", 30, 2.0, 4.0, 3.0, 6.0), ("pairs", 40, 5.0, 9.0, np.nan, np.nan)],
+        columns=["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"],
+    )
+    rows = [
+        ("all", "", 70, 60.0, 88.0),
+        ("test", "pairs", 40, 55.0, 81.4),
+        ("gpu", "T4", 60, 61.0, 89.0),
+        ("gpu", "A100", 10, 40.0, 70.0),
+    ]
+    covered = pd.DataFrame(rows, columns=["grouping", "group", "n", "within_68_pct", "within_90_pct"])
+    fig, axes = plt.subplots(1, 2)
+    panels.error_dots(axes[0], errors, covered)
+    assert [text.get_text() for text in axes[0].texts] == ["-", "81", "in 90 %"]
+    panels.coverage_dots(axes[1], covered, few=20, target=(82.0, 97.0))
+    assert [label.get_text() for label in axes[1].get_yticklabels()] == ["all points (70)", "T4 (60)", "A100 (10)"]
+    lines = [line for line in axes[1].lines if line.get_marker() != "None"]
+    drawn = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in lines}
+    assert set(drawn) == {(60.0, 61.0), (40.0,), (88.0, 89.0), (70.0,)}
+    assert drawn[(70.0,)] == drawn[(40.0,)] == "white"
+    plt.close(fig)
