@@ -24,7 +24,7 @@ METRICS = {
     "energy_active_j": "J",
     "energy_cluster_j": "J",
 }
-_OF_MODEL = "Interval: the device model's own uncertainty (two standard deviations)."
+_OF_MODEL = "Interval: the device model's own uncertainty inside one framework (two standard deviations)."
 _OVER_SIZES = "Interval: the range over inference batch sizes."
 
 

@@ -35,7 +35,8 @@ def solo(
 ) -> pd.DataFrame:
     """Return every workload alone on every GPU at its default clock (Figs. 1 and 2); columns as from `solo_columns`.
 
-    The uncertainty is that of the device model, with `constants` or its calibrated ones.
+    GPUs are compared, so the uncertainty is that of the device model inside one framework, with `constants` or its
+    calibrated ones; `power_uncertainty` likewise.
     """
     rows = []
     for model, batch_size, name in product(models().values(), batch_sizes, gpus):
@@ -43,12 +44,16 @@ def solo(
         task = found.tasks[0]
         row = {"workload": model.name, "batch_size": batch_size, "gpu": name, "time_s": task.time_s}
         row |= {"power_w": found.power_w, "energy_j": found.power_w * task.time_s, "sm_mhz": found.sm_mhz}
-        rows.append({**row, "anchored": task.anchored, "uncertainty": task.uncertainty, "provenance": "emulated"})
+        row |= {"uncertainty": task.uncertainty_parts.within_framework, "provenance": "emulated"}
+        power = found.power_uncertainty_parts.within_framework
+        rows.append({**row, "anchored": task.anchored, "power_uncertainty": power})
     return solo_columns(pd.DataFrame(rows))
 
 
 def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return workloads alone with their titles, loads and intervals (two standard deviations, `uncertainty`).
+
+    The interval of an energy is of `uncertainty` and `power_uncertainty` (0 where there is none) together.
 
     Returns:
         One row a workload, inference batch size and GPU: workload, title, load, batch_size, gpu, time_s (of an
@@ -58,13 +63,15 @@ def solo_columns(frame: pd.DataFrame) -> pd.DataFrame:
     of = [models()[name] for name in frame["workload"]]
     # The factor is symmetric in the logarithm: a time cannot be negative.
     factor = np.exp(2 * frame["uncertainty"])
+    power_uncertainty = frame.get("power_uncertainty", pd.Series(0.0, index=frame.index))
+    energy_factor = np.exp(2 * np.hypot(frame["uncertainty"], power_uncertainty))
     found = frame.assign(
         title=[model.title for model in of],
         load=[model.load for model in of],
         time_low_s=frame["time_s"] / factor,
         time_high_s=frame["time_s"] * factor,
-        energy_low_j=frame["energy_j"] / factor,
-        energy_high_j=frame["energy_j"] * factor,
+        energy_low_j=frame["energy_j"] / energy_factor,
+        energy_high_j=frame["energy_j"] * energy_factor,
     )
     return found[list(_SOLO)]
 
