@@ -6,12 +6,13 @@ on points left out of the fit; `coverage.csv` how often the stated intervals hol
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 
 import pandas as pd
 
 from heshare import files
+from heshare.calibration import copies_fit
 from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_fit import RangedValue
@@ -65,9 +66,14 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     for gpu, contention in constants.contention.items():
         suffix = "" if gpu == PAIRS_GPU else f" (measured on the {PAIRS_GPU} only)"
         ranges = {}
-        for name, value in asdict(contention).items():
+        for name in ("strength", "wait_s"):
+            value = getattr(contention, name)
             partial = [getattr(fit, name) for fit in fits]
             ranges[name] = RangedValue(value, min(partial), max(partial), source + suffix)
+        for name, ranged in calibration.crowding.items():
+            basis = PAIRS_GPU if name == "sharpness" else copies_fit.GPU
+            suffix = "" if gpu == basis else f" (measured on the {basis} only)"
+            ranges[name] = replace(ranged, source=ranged.source + suffix)
         yield from _rows(("contention", gpu, "", ""), ranges)
     source = "FP16 over FP32 on T4 and V100; assumed on the others"
     for (gpu, kind), half in constants.half.items():

@@ -1,4 +1,4 @@
-"""Fit of contention: how co-runners slow one another down, within 100 % of shares and on an oversubscribed GPU."""
+"""Fit of contention: how co-runners slow one another down while their shares add up to 100 %."""
 
 from dataclasses import replace
 from functools import cache
@@ -9,27 +9,19 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from heshare.arrays import FloatArray
-from heshare.calibration.measurements import EAGER_RECORD, TimeRows, kernel_counts, records, table, time_rows
+from heshare.calibration.measurements import kernel_counts, records, table
+from heshare.calibration.power_fit import RangedValue
 from heshare.devices.constants import Constants, Contention
 from heshare.devices.device_model import co_run
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
 PAIRS_GPU = "V100-SXM2"
-TWO_PROCESS_MODELS = (
-    "densenet121",
-    "densenet201",
-    "mobilenetv2",
-    "resnet50",
-    "resnet101",
-    "resnet152",
-    "vgg16",
-    "vgg19",
-)
-"""Workloads whose record of two processes on one A100 has no implausible rows."""
+SHARPNESS = (8.0, 12.0, 16.0, 20.0, 24.0, 32.0)
+"""Values of `Contention.sharpness` among which the pairs choose."""
 
 _SCALE = 0.02
-_MEMORY_WEIGHTS = tuple(0.3 + 0.02 * step for step in range(46))
+_AS_GOOD = 1.05
 _START_STRENGTH, _START_WAIT_S = 0.1, 4e-6
 
 
@@ -39,7 +31,7 @@ def pair_rows() -> pd.DataFrame:
 
     Returns:
         Columns pair, workload, batch_size, mps_pct, time_s, solo_s, other_workload, other_batch_size,
-        other_mps_pct, kernels, throttling (1: the power limit is not taken into account yet).
+        other_mps_pct, kernels, turns (1: power limit and taking turns are not taken into account yet).
     """
     pairs, setting = table("pairs"), ("workload", "batch_size", "mps_pct")
     halves = [
@@ -55,19 +47,38 @@ def pair_rows() -> pd.DataFrame:
         for own, other in (("1", "2"), ("2", "1"))
     ]
     rows = pd.concat(halves, ignore_index=True)
-    return rows.assign(kernels=rows.workload.map(kernel_counts()), throttling=1.0)
+    return rows.assign(kernels=rows.workload.map(kernel_counts()), turns=1.0)
 
 
-def with_throttling(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
-    """Return `rows` with `throttling` set to the slowdown by the power limit alone, which is no contention."""
+def with_turns(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
+    """Return `rows` with `turns` set to the slowdown by the power limit and by taking turns alone."""
     gpu = catalogue.gpu(PAIRS_GPU)
-    no_contention = replace(constants, contention={gpu.name: Contention(0.0, 0.0)})
-    throttling = []
+    known = replace(constants.contention[gpu.name], strength=0.0, wait_s=0.0)
+    no_contention = replace(constants, contention={gpu.name: known})
+    turns = []
     for row in records(rows):
         own, other = residents(row)
         alone_s = co_run(gpu, [own], constants=no_contention).tasks[0].time_s
-        throttling.append(co_run(gpu, [own, other], constants=no_contention).tasks[0].time_s / alone_s)
-    return rows.assign(throttling=throttling)
+        turns.append(co_run(gpu, [own, other], constants=no_contention).tasks[0].time_s / alone_s)
+    return rows.assign(turns=turns)
+
+
+def fit_sharpness(rows: pd.DataFrame, constants: Constants) -> tuple[RangedValue, pd.DataFrame]:
+    """Return (the sharpness that explains the pairs best, `rows` with their `turns` at it).
+
+    Its range holds the values whose mean error is hardly larger.
+    """
+    errors, tables, known = {}, {}, constants.contention[PAIRS_GPU]
+    measured = (rows.time_s / rows.solo_s).to_numpy(float)
+    for sharpness in SHARPNESS:
+        contention = {PAIRS_GPU: replace(known, sharpness=sharpness)}
+        tables[sharpness] = with_turns(rows, replace(constants, contention=contention))
+        modelled = slowdowns(fit_contention(tables[sharpness]), tables[sharpness])
+        errors[sharpness] = float(np.abs(modelled / measured - 1.0).mean())
+    best = min(errors, key=lambda sharpness: errors[sharpness])
+    good = [sharpness for sharpness, error in errors.items() if error <= _AS_GOOD * errors[best]]
+    source = "icloud-ecnu/igniter: pairs within 100 %; range: values hardly worse"
+    return RangedValue(best, min(good), max(good), source), tables[best]
 
 
 def residents(row: Any) -> tuple[Resident, Resident]:
@@ -80,7 +91,8 @@ def residents(row: Any) -> tuple[Resident, Resident]:
 def slowdowns(contention: Contention, rows: pd.DataFrame) -> FloatArray:
     """Return the modelled slowdown of each row, shape (n,)."""
     waits = contention.wait_s * rows.kernels.to_numpy(float) / rows.solo_s.to_numpy(float)
-    return np.asarray(rows.throttling.to_numpy(float) * (1.0 + contention.strength + waits), dtype=np.float64)
+    strength = contention.strength * rows.other_mps_pct.to_numpy(float) / rows.mps_pct.to_numpy(float)
+    return np.asarray(rows.turns.to_numpy(float) * (1.0 + strength + waits), dtype=np.float64)
 
 
 def fit_contention(rows: pd.DataFrame) -> Contention:
@@ -98,28 +110,3 @@ def fit_contention(rows: pd.DataFrame) -> Contention:
 def left_out_fits(rows: pd.DataFrame) -> dict[str, Contention]:
     """Return, by pair of workloads, the fit to `rows` without this pair."""
     return {pair: fit_contention(rows[rows.pair != pair]) for pair in sorted(rows.pair.unique())}
-
-
-def two_processes(constants: Constants, workload: str) -> tuple[TimeRows, FloatArray]:
-    """Return (measured rows of two processes of one workload on the whole A100, modelled times in s)."""
-    rows = time_rows("A100", workload, EAGER_RECORD, processes=2)
-    gpu = catalogue.gpu("A100")
-    pairs = [[Resident(Workload(workload, int(batch)))] * 2 for batch in rows.batch]
-    return rows, np.array([co_run(gpu, pair, constants=constants).tasks[0].time_s for pair in pairs])
-
-
-def memory_weight_costs(constants: Constants) -> pd.DataFrame:
-    """Return the sum of absolute log errors of `two_processes`: a row a weight of memory time, a column a workload."""
-
-    def cost(weight: float, workload: str) -> float:
-        rows, modelled = two_processes(constants.with_power("A100", memory=weight), workload)
-        return float(np.abs(np.log(modelled / rows.time_s)).sum())
-
-    costs = {name: [cost(weight, name) for weight in _MEMORY_WEIGHTS] for name in TWO_PROCESS_MODELS}
-    return pd.DataFrame(costs, index=list(_MEMORY_WEIGHTS))
-
-
-def memory_weight(costs: pd.DataFrame, *, without: str = "") -> float:
-    """Return the weight of memory time beside SM time (`Power.memory`) that costs least, without one workload."""
-    used = costs[[name for name in TWO_PROCESS_MODELS if name != without]]
-    return _MEMORY_WEIGHTS[int(np.argmin(used.sum(axis=1).to_numpy(float)))]

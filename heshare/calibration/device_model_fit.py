@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from heshare.calibration import contention_fit, timing_constants, uncertainty_fit
+from heshare.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
 from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
 from heshare.calibration.scaling.laws_fit import fit_laws
@@ -32,7 +32,9 @@ class Calibration:
         power: power constants of each GPU, by name.
         fitted: the same, with the laws for what was not measured.
         constants: the same with every GPU and network, as the device model takes them.
-        pairs: the measured pairs, with their slowdown by the power limit alone.
+        pairs: the measured pairs, with their slowdown by the power limit and taking turns alone.
+        crowding: the constants of taking turns on the SMs, by name.
+        left_out: their fit without one workload's times of two processes, by workload.
         spreads: of the stated intervals, by name.
     """
 
@@ -41,25 +43,33 @@ class Calibration:
     fitted: Constants = field(repr=False)
     constants: Constants = field(repr=False)
     pairs: pd.DataFrame = field(repr=False)
+    crowding: Mapping[str, RangedValue] = field(repr=False)
+    left_out: Mapping[str, Contention] = field(repr=False)
     spreads: uncertainty_fit.SpreadRanges
 
 
 def fit_device_model() -> Calibration:
-    """Run every fit: times alone, then the memory weight, power, times of throttled GPUs, and contention.
+    """Run every fit: times alone, taking turns, power, times of throttled GPUs, and contention.
 
     Each fit takes the results of the earlier ones. Contention is fitted twice, since the slowdown that the power limit
-    alone causes can only be computed once times and power are known.
+    and taking turns cause can only be computed once times and power are known.
     """
-    mps, eager = timing_constants.fit_mps_timings(), timing_constants.fit_eager_timings()
-    pairs = contention_fit.pair_rows()
+    mps, pairs = timing_constants.fit_mps_timings(), contention_fit.pair_rows()
     contention = contention_fit.fit_contention(pairs)
-    ranges = fit_power(mps, _memory_weight(eager, contention))
+    turns = {name: copies_fit.two_process_rows(name) for name in copies_fit.TWO_PROCESS_MODELS}
+    contention = copies_fit.fit_crowding(contention, turns)
+    left_out = copies_fit.left_out_fits(contention, turns)
+    crowding = _crowding_ranges(contention, left_out)
+    eager = copies_fit.fit_eager_timings(contention)
+    ranges = fit_power(mps, crowding["memory"])
     power = {gpu: Power(**{name: ranged.value for name, ranged in values.items()}) for gpu, values in ranges.items()}
     timings = timing_constants.fit_all_timings(power, mps, eager)
     timing = {key: fitted.timing for key, fitted in timings.items()}
     draft = Constants(timing, power, dict.fromkeys(power, contention), {})
-    pairs = contention_fit.with_throttling(pairs, draft)
-    contention = contention_fit.fit_contention(pairs)
+    crowding["sharpness"], pairs = contention_fit.fit_sharpness(pairs, draft)
+    within = contention_fit.fit_contention(pairs)
+    sharpness = crowding["sharpness"].value
+    contention = replace(contention, strength=within.strength, wait_s=within.wait_s, sharpness=sharpness)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
     timed = frozenset(gpu for gpu, _, _ in timing)
     half, utilisation = fit_half_precision(draft), fit_utilisation(draft)
@@ -67,20 +77,14 @@ def fit_device_model() -> Calibration:
     spreads = uncertainty_fit.fit_spreads(fitted, pairs)
     fitted = replace(fitted, spreads=uncertainty_fit.stated(spreads))
     constants = complete_catalogue(fitted)
-    return Calibration(timings, ranges, fitted, constants, pairs, spreads)
+    return Calibration(timings, ranges, fitted, constants, pairs, crowding, left_out, spreads)
 
 
-def _memory_weight(eager: Mapping[str, FittedTiming], contention: Contention) -> RangedValue:
-    """The weight of memory time, from two processes on one A100; its range when a workload is left out."""
-    timing = {
-        ("A100", "eager", name): timing_constants.with_kernels(name, fitted).timing for name, fitted in eager.items()
-    }
-    never_throttled = Power(1.0, 1.0, 1.0, 1.0, 1.0, 0.0)
-    constants = Constants(timing, {"A100": never_throttled}, {"A100": contention}, {})
-    costs = contention_fit.memory_weight_costs(constants)
-    partial = [contention_fit.memory_weight(costs, without=name) for name in contention_fit.TWO_PROCESS_MODELS]
+def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention]) -> dict[str, RangedValue]:
+    """The constants of taking turns with their ranges when a workload is left out."""
     source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
-    return RangedValue(contention_fit.memory_weight(costs), min(partial), max(partial), source)
+    values = {name: [getattr(fit, name) for fit in (contention, *left_out.values())] for name in copies_fit.CROWDING}
+    return {name: RangedValue(found[0], min(found), max(found), source) for name, found in values.items()}
 
 
 def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecision]:

@@ -22,8 +22,9 @@ from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.devices.board_power import activity, memory_slowdown_at, relative_voltage
 from heshare.devices.constants import Constants, Contention, Power, Timing, default
+from heshare.devices.crowding import stretch_arrays, stretches
 from heshare.devices.device_model import contention_factors
-from heshare.devices.iteration_time import Iteration, iteration_at, overlap_arrays
+from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
 from heshare.profiles.schema import residents_of
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
@@ -104,8 +105,8 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
     modelled = _modelled_settings(gpu, settings, constants)
     shared = [setting for setting in modelled if len(setting.iterations) > 1]
     if len(shared) >= LEAST_ROWS:
-        contention, memory = _fit_contention(power, shared)
-        power = replace(power, memory=memory)
+        contention = _fit_contention(constants.contention[gpu.name], shared)
+        power = replace(power, memory=contention.memory)
         constants = replace(constants, contention={gpu.name: contention})
     if len(modelled) >= LEAST_ROWS:
         power = _fit_power(power, modelled, gpu.max_mhz)
@@ -117,9 +118,8 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
 
 def _mean_error(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> float:
     """Mean |ln| of modelled over observed times."""
-    power, contention = constants.power[gpu.name], constants.contention[gpu.name]
     modelled = _modelled_settings(gpu, settings, constants)
-    times = np.array([setting.modelled_s(contention, power) for setting in modelled])
+    times = np.array([setting.modelled_s(constants.contention[gpu.name]) for setting in modelled])
     return float(np.abs(np.log(times / [setting.observed.time_s for setting in modelled])).mean()) if modelled else 0.0
 
 
@@ -170,11 +170,11 @@ class _ModelledSetting:
         """(activity of all residents, activity of the busiest one)."""
         return activity(power, self.iterations, self.slow, self.stalled)
 
-    def modelled_s(self, contention: Contention, power: Power) -> float:
+    def modelled_s(self, contention: Contention) -> float:
         """Seconds per iteration of the observed task."""
-        total, _ = self.activity(power)
+        crowding = stretches(contention, self.iterations, self.slow, self.stalled)[0]
         factor, wait_s = contention_factors(contention, self.iterations)[0]
-        return self.iterations[0].time_s(self.slow, self.stalled, max(1.0, total) * factor, wait_s)
+        return self.iterations[0].time_s(self.slow, self.stalled, crowding * factor, wait_s)
 
 
 def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants: Constants) -> list[_ModelledSetting]:
@@ -193,18 +193,18 @@ def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants:
     return [modelled(setting) for setting in settings if covers(constants, gpu, setting.residents)]
 
 
-def _fit_contention(power: Power, shared: Sequence[_ModelledSetting]) -> tuple[Contention, float]:
-    """Contention and the weight of memory time when a GPU is full, from the times of tasks that share it."""
+def _fit_contention(shipped: Contention, shared: Sequence[_ModelledSetting]) -> Contention:
+    """Contention with the weight of memory time when a GPU is full, from the times of tasks that share it."""
     observed_s = np.array([setting.observed.time_s for setting in shared])
 
     def residuals(q: FloatArray) -> FloatArray:
-        contention, weighted = Contention(q[0], q[1] * 1e-6), replace(power, memory=float(q[2]))
-        modelled_s = [setting.modelled_s(contention, weighted) for setting in shared]
+        contention = replace(shipped, strength=q[0], wait_s=q[1] * 1e-6, memory=float(q[2]))
+        modelled_s = [setting.modelled_s(contention) for setting in shared]
         return np.asarray(np.log(np.array(modelled_s) / observed_s), dtype=np.float64)
 
     solved = least_squares(residuals, _START, bounds=((0, 0, 0), (1, 100, 2)), loss="soft_l1", f_scale=_SCALE)
     strength, wait_us, memory = (float(value) for value in solved.x)
-    return Contention(strength, wait_us * 1e-6), memory
+    return replace(shipped, strength=strength, wait_s=wait_us * 1e-6, memory=memory)
 
 
 def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: float) -> Power:
@@ -296,16 +296,21 @@ def co_run_arrays(
     """
     latency, memory, work, per_sample, fill, host = np.moveaxis(times[settings.workload], 2, 0)
     memory, batch = memory * settings.batch, per_sample * settings.batch
-    sms = work / settings.share + np.hypot(batch / settings.share, fill)
+    sms = work / settings.share + filled_arrays(batch / settings.share, fill)
     slow = settings.slow[:, None]
     gpu = latency + memory * settings.stalled[:, None] + slow * sms
+    waiting = contention.memory * memory + contention.busy * (latency + fill)
+    held = settings.share.copy()
+    held[:, 0] = np.minimum(1.0, (settings.share * settings.weight)[:, 1:].sum(axis=1))
+    busy = settings.weight * slow * (work + batch + held * waiting)
     active = settings.weight * slow * (work + batch + power.memory * memory) / overlap_arrays(host, gpu)
     total, busiest = active.sum(axis=1), active.max(axis=1)
     top_clock_gpu = latency + memory + sms
     duty_cycle = settings.weight * top_clock_gpu / overlap_arrays(host, top_clock_gpu)
     others = duty_cycle[:, 1:].sum(axis=1)
-    stretch = np.maximum(1.0, total) * (1.0 + contention.strength * others)
-    time_s = overlap_arrays(host[:, 0], gpu[:, 0] * stretch + contention.wait_s * settings.kernels * others)
+    beside = (duty_cycle * settings.share)[:, 1:].sum(axis=1) / settings.share[:, 0]
+    factor = stretch_arrays(contention.sharpness, busy, host, gpu) * (1.0 + contention.strength * beside)
+    time_s = overlap_arrays(host[:, 0], gpu[:, 0] * factor + contention.wait_s * settings.kernels * others)
     ratio = 1.0 / settings.slow
     dynamic_w = power.dynamic_w * ratio * np.minimum(1.0, total) * settings.volts2
     beside = np.minimum(1.0, (total - busiest) * ratio)
@@ -331,7 +336,8 @@ def _fit_jointly(
         times[:, -1] *= has_host
         strength, wait_us, memory, dynamic_w, sharing = map(float, np.exp(q[-_SHARED:]))
         fitted_power = replace(power, memory=memory, dynamic_w=dynamic_w, sharing=sharing)
-        return times, Contention(strength, wait_us * 1e-6), fitted_power
+        fitted = replace(contention, strength=strength, wait_s=wait_us * 1e-6, memory=memory)
+        return times, fitted, fitted_power
 
     def residuals(q: FloatArray) -> FloatArray:
         modelled_s, modelled_w = co_run_arrays(settings, *unpack(q))

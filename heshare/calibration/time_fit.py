@@ -5,7 +5,7 @@ settle a level and a slope, and the prior of all workloads settles the rest.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +15,14 @@ from heshare.arrays import FloatArray
 from heshare.calibration.measurements import TimeRows
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import Power, Timing
-from heshare.devices.iteration_time import OVERLAP, iteration_at
+from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, iteration_at
 
 PARAMETERS = ("latency_s", "work_s", "fill_s", "memory_s", "work_per_sample_s", "host_s")
 """Names of the log-parameters, in the order of the fit."""
 
-_NOISE = 0.02
+NOISE = 0.02
+"""Relative noise of a measured time."""
+
 _TINY_S = 1e-7
 _ROUNDS = 4
 
@@ -39,7 +41,7 @@ class Prior:
 
     memory_s: float | None = None
     host_s: float | None = None
-    base: float = 0.5
+    base: float = 0.4
     fill: float = 1.0
     spread: tuple[float, float, float, float] = (0.35, 0.5, 0.8, 0.8)
 
@@ -82,24 +84,35 @@ class ThrottledGpu:
         return top / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])
 
 
-def fit_timing(rows: TimeRows, prior: Prior, gpu: ThrottledGpu | None = None, source: str = "") -> FittedTiming:
+def fit_timing(
+    rows: TimeRows,
+    prior: Prior,
+    gpu: ThrottledGpu | None = None,
+    source: str = "",
+    *,
+    further: Callable[[FloatArray], FloatArray] | None = None,
+) -> FittedTiming:
     """Return the constants of one workload on one GPU, from its measured iterations and its prior.
 
-    `gpu` is the GPU if its power limit may have throttled the measurements; None: they all ran at the top clock.
+    Args:
+        rows: iterations alone.
+        prior: the prior.
+        gpu: the GPU if its power limit may have throttled the measurements; None: they all ran at the top clock.
+        source: of the measurements.
+        further: errors over their noise of other measurements, from the log-parameters.
     """
-    q = _start(rows, prior)
+    q = start(rows, prior)
     memory_s = math.exp(q[3]) if prior.memory_s is None else prior.memory_s
     slow = stalled = np.ones(len(rows))
     # The clocks depend on the constants and the constants on the clocks, so both are found in turn.
     for _ in range(1 if gpu is None else _ROUNDS):
         bounds = (math.log(_TINY_S) - 3, 3)
-        solved = least_squares(
-            _residuals, q, bounds=bounds, args=(rows, prior, (slow, stalled), memory_s), method="trf"
-        )
+        arguments = (rows, prior, (slow, stalled), memory_s, further)
+        solved = least_squares(_residuals, q, bounds=bounds, args=arguments, method="trf")
         q = solved.x
         if gpu is not None:
             slow, stalled = gpu.slowdowns(_timing(q), rows)
-    time_errors = solved.fun[: len(rows)] * _NOISE
+    time_errors = solved.fun[: len(rows)] * NOISE
     timing = replace(
         _timing(q),
         anchored=True,
@@ -127,12 +140,14 @@ def times_s(timing: Timing, rows: TimeRows, gpu: ThrottledGpu | None = None) -> 
 def _gpu_s(q: FloatArray, rows: TimeRows, slow: FloatArray, stalled: FloatArray) -> FloatArray:
     """GPU part for log-parameters q = log(latency, base, fill, memory, work per sample), s, shape (n,)."""
     latency, base, fill, memory, work = np.exp(q[:5])
-    sms = base / rows.share + np.hypot(work * rows.batch / rows.share, fill)
+    batch = work * rows.batch / rows.share
+    # Not `filled_arrays`: its last bits differ.
+    sms = base / rows.share + (batch**BATCH_EXPONENT + fill**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
     return np.asarray(latency + memory * rows.batch * stalled + slow * sms, dtype=np.float64)
 
 
-def _start(rows: TimeRows, prior: Prior) -> FloatArray:
-    """First guess of the log-parameters, from a straight line in the inference batch size over the share."""
+def start(rows: TimeRows, prior: Prior) -> FloatArray:
+    """Return a first guess of the log-parameters, from a straight line in the inference batch size over the share."""
     size = rows.batch / rows.share
     columns = np.c_[np.ones(len(rows)), size]
     (level, slope), _ = nnls(columns / rows.time_s[:, None], np.ones(len(rows)))
@@ -146,22 +161,33 @@ def _start(rows: TimeRows, prior: Prior) -> FloatArray:
 
 
 def _residuals(
-    q: FloatArray, rows: TimeRows, prior: Prior, slowdown: tuple[FloatArray, FloatArray], memory_s: float
+    q: FloatArray,
+    rows: TimeRows,
+    prior: Prior,
+    slowdown: tuple[FloatArray, FloatArray],
+    memory_s: float,
+    further: Callable[[FloatArray], FloatArray] | None = None,
 ) -> FloatArray:
-    """Relative errors of the times over their noise, then deviations from the prior over its spread."""
+    """Relative errors of the times over their noise, deviations from the prior over its spread, `further` ones."""
     time_s = _gpu_s(q, rows, *slowdown)
     if prior.host_s is not None:
         # Not `overlap_arrays`: its last bits differ, and with them the fitted constants.
         time_s = (np.exp(q[5]) ** OVERLAP + time_s**OVERLAP) ** (1.0 / OVERLAP)
+    others = np.empty(0) if further is None else further(q)
+    return np.concatenate([np.log(time_s / rows.time_s) / NOISE, deviations(q, prior, memory_s), others])
+
+
+def deviations(q: FloatArray, prior: Prior, memory_s: float) -> FloatArray:
+    """Return how far log-parameters are from a prior, over its spread; `memory_s`: where it has no memory time."""
     spread = prior.spread
-    deviations = [
-        (q[3] - math.log(memory_s)) / spread[0],
+    values = [
+        (q[3] - math.log(prior.memory_s or memory_s)) / spread[0],
         (q[1] - q[0] - math.log(prior.base)) / spread[2],
         (q[2] - q[0] - math.log(prior.fill)) / spread[3],
     ]
     if prior.host_s is not None:
-        deviations.append((q[5] - math.log(prior.host_s)) / spread[1])
-    return np.concatenate([np.log(time_s / rows.time_s) / _NOISE, np.array(deviations)])
+        values.append((q[5] - math.log(prior.host_s)) / spread[1])
+    return np.array(values)
 
 
 def _uncertainty(time_errors: FloatArray) -> float:

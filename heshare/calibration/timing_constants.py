@@ -12,8 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from heshare.calibration.measurements import (
-    EAGER_MODELS,
-    EAGER_RECORD,
     FUSED_RECORD,
     IMAGE_MODELS,
     MPS_MODELS,
@@ -39,6 +37,7 @@ BANDWIDTH = {"T4": 0.7, "V100": 0.85, "V100-SXM2": 0.85, "A100": 0.85}
 """Share of the peak bandwidth that unfused operators reach: 0.7 from ResNet-50 on a T4, with and without TensorRT."""
 LANGUAGE_PRIOR = Prior(fill=0.3)
 """Prior of a language model: as the eager image models, but for its memory traffic."""
+EAGER_SOURCE = "MunQ-Lee/ParvaGPU_SC24: throughput of the whole GPU by inference batch size"
 TRANSFORMER_ENGINE = 1.19
 """Eager over fused time of a Transformer layer: BERT base, 512 tokens, V100, TorchScript over ONNX Runtime."""
 
@@ -55,7 +54,7 @@ def fit_all_timings(
 ) -> Timings:
     """Return every timing, auxiliary workloads of the records included.
 
-    `power` holds the constants of each GPU; `mps` and `eager` are from `fit_mps_timings` and `fit_eager_timings`.
+    `power` holds the constants of each GPU; `mps` is from `fit_mps_timings`, `eager` from `copies_fit`.
     """
     timings: Timings = {("V100-SXM2", "tensorrt", name): fitted for name, fitted in mps.items()}
     hosts_s = host_times_s(eager)
@@ -72,15 +71,6 @@ def fit_mps_timings() -> dict[str, FittedTiming]:
     return {
         name: fit_timing(time_rows("V100-SXM2", name, MPS_RECORD), mps_prior(name), source=source)
         for name in MPS_MODELS
-    }
-
-
-def fit_eager_timings() -> dict[str, FittedTiming]:
-    """Return the workloads of the eager record on the A100, with their host times; it never met its power limit."""
-    source = "MunQ-Lee/ParvaGPU_SC24: throughput of the whole GPU by inference batch size"
-    return {
-        name: fit_timing(time_rows("A100", name, EAGER_RECORD), eager_prior(name), source=source)
-        for name in EAGER_MODELS
     }
 
 
@@ -106,7 +96,7 @@ def mps_prior(workload: str) -> Prior:
 def eager_prior(workload: str) -> Prior:
     """Return the prior of a workload of the A100's eager record."""
     layers = _LAYERS[workload] if workload in _LAYERS else catalogue.model(workload).layers
-    return Prior(memory_s(workload, "A100", fused=False), layers * HOST_PER_LAYER_S, fill=0.3)
+    return Prior(memory_s(workload, "A100", fused=False), layers * HOST_PER_LAYER_S)
 
 
 def fit_t4_clocks() -> FittedTiming:

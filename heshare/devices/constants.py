@@ -24,9 +24,9 @@ class Timing:
     """Constants of the time of one iteration, for one workload on one GPU at its top clock and at 100 %.
 
     With inference batch size b, share s (0 to 1), clock f and v = f_max / f, the GPU part is
-    `latency + memory b mu(f) + v (work / s + sqrt((work_per_sample b / s)^2 + fill^2))`. It overlaps with the host
-    part `host` (zero for `tensorrt`). `fill` is the work that small inference batches cannot parallelise: it does not
-    shrink with the share, and it fades as the batch grows.
+    `latency + memory b mu(f) + v (work / s + ((work_per_sample b / s)^r + fill^r)^(1/r))`, r = 1.5. It overlaps with
+    the host part `host` (zero for `tensorrt`). `fill` is the work that small inference batches cannot parallelise: it
+    does not shrink with the share, and it fades as the batch grows.
 
     Attributes:
         latency_s: time that neither share nor clock changes, s.
@@ -109,18 +109,26 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """Constants of the contention between residents while the SMs suffice for all of them (Section II-C).
+    """Constants of how residents under MPS slow one another down (Section II-C).
 
-    The GPU part of a task grows by the factor `1 + sum_j strength duty_j` over its co-runners j, and each of its
-    kernels waits `sum_j wait_s duty_j` longer; `duty_j` is the part of its time for which co-runner j uses its share.
+    The GPU part of a task with the share s_i grows by the factor `1 + strength sum_j duty_j s_j / s_i` over its
+    co-runners j, and each of its kernels waits `wait_s sum_j duty_j` longer; `duty_j` is the part of its time for which
+    co-runner j uses its share. Residents that together ask for more than all SMs take turns
+    (`heshare.devices.crowding`).
 
     Attributes:
-        strength: slowdown of the GPU part by one co-runner with a duty cycle of 1.
+        strength: slowdown of the GPU part by one co-runner with a duty cycle of 1 and the same share.
         wait_s: delay of each kernel by one such co-runner, s.
+        sharpness: how suddenly the SMs run out: 1 is a queue, a large number a hard limit.
+        memory: part of a resident's memory time in which others cannot use its SMs.
+        busy: the same of its fixed latency and of `fill`.
     """
 
     strength: float
     wait_s: float
+    sharpness: float = 16.0
+    memory: float = 1.0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 Under MPS at the clock f, with v = f_max / f, resident i with the GPU part g_i and the host part h_i of its iteration
 (`heshare.devices.iteration_time`) takes, with q = 8,
 
-    time_i = (h_i^q + (g_i max(1, L) (1 + strength D_i) + wait kernels_i D_i)^q)^(1/q)
+    time_i = (h_i^q + (g_i c (1 + strength S_i) + wait kernels_i D_i)^q)^(1/q)
 
-- L is the load of all residents (`heshare.devices.board_power.activity`): beyond 1 they take turns on the SMs.
-- D_i is the sum of the duty cycles of its co-runners, the parts of their time for which the GPU works for them.
+- c is 1 or more: residents that together ask for more than all SMs take turns (`heshare.devices.crowding`).
+- D_i is the sum of the duty cycles of its co-runners, the parts of their time for which the GPU works for them; S_i is
+  the same with each co-runner weighted by its share over the task's own.
 - The clock is the requested one, or lower if board power at that clock would pass the limit.
 
 More power, clock or share never slows a task down in this form, and a co-runner never speeds one up. The paper measures
@@ -31,6 +32,7 @@ from heshare.devices.board_power import (
     work_done,
 )
 from heshare.devices.constants import Constants, Contention, Power, default
+from heshare.devices.crowding import stretches
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Uncertainty, limit_spread, of_power, of_task
 from heshare.errors import InputError
@@ -176,17 +178,18 @@ def co_run(
         return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
     reached_mhz = capped_clock_mhz(power, iterations, cap_w, request_mhz, top_mhz)
     sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    load, _ = activity(power, iterations, sm_slowdown, memory_slowdown)
-    crowding = max(1.0, load)
+    contention = constants.contention[gpu.name]
+    turns = stretches(contention, iterations, sm_slowdown, memory_slowdown)
     times_s = [
-        iteration.time_s(sm_slowdown, memory_slowdown, crowding * factor, wait_s)
-        for iteration, (factor, wait_s) in zip(
-            iterations, contention_factors(constants.contention[gpu.name], iterations), strict=True
+        iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
+        for iteration, turn, (factor, wait_s) in zip(
+            iterations, turns, contention_factors(contention, iterations), strict=True
         )
     ]
     power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz))
     demand_w = power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz)
     slowdowns = sm_slowdown, memory_slowdown
+    load, _ = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w), load, sm_slowdown)
     tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw)
     return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
@@ -203,19 +206,23 @@ def _draw(
 
 
 def contention_factors(contention: Contention, iterations: Sequence[Iteration]) -> list[tuple[float, float]]:
-    """Return (1 + strength D_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
+    """Return (1 + strength S_i, wait kernels_i D_i in s) for each resident i, shape (n, 2).
 
-    D_i is the sum of its co-runners' duty cycles; the duty cycle of a resident is its GPU part over its time, alone at
-    the top clock. Neither factor depends on the clock or on the resident's own share, so that a faster clock or a
-    larger share cannot raise it.
+    D_i is the sum of its co-runners' duty cycles, S_i that sum with each weighted by its share over the resident's own.
+    The duty cycle of a resident is its GPU part over its time, alone at the top clock. Neither factor depends on the
+    clock, and neither grows with the resident's own share, so that a faster clock or a larger share cannot raise it.
     """
     if len(iterations) == 1:
         return [(1.0, 0.0)]
     duties = [iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0) for iteration in iterations]
-    others = [sum(duties[:index]) + sum(duties[index + 1 :]) for index in range(len(iterations))]
+    weighted = [duty * iteration.share for duty, iteration in zip(duties, iterations, strict=True)]
+
+    def others(values: Sequence[float]) -> list[float]:
+        return [sum(values[:index]) + sum(values[index + 1 :]) for index in range(len(values))]
+
     return [
-        (1.0 + contention.strength * other, contention.wait_s * iteration.kernels * other)
-        for iteration, other in zip(iterations, others, strict=True)
+        (1.0 + contention.strength * beside / iteration.share, contention.wait_s * iteration.kernels * duty)
+        for iteration, duty, beside in zip(iterations, others(duties), others(weighted), strict=True)
     ]
 
 

@@ -19,6 +19,12 @@ OVERLAP = 8.0
 Of 2, 4, 8 and 16 the one that explains the times alone of the recorded profiles best (a test checks it).
 """
 
+BATCH_EXPONENT = 1.5
+"""Exponent r of `(batch^r + fill^r)^(1/r)`: how an inference batch outgrows the time of one too small to fill the SMs.
+
+Of 1, 1.5, 2 and 3 the one that explains times at 4 samples from those at 1 and 8 best (a test checks it).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
@@ -60,13 +66,13 @@ class Iteration:
         return self.base_s + self.batch_s
 
     def gpu_s(self, sm_slowdown: float, memory_slowdown: float) -> float:
-        """Return the GPU part, `fixed + memory mu(f) + v (base / s + sqrt((batch / s)^2 + fill^2))`, s.
+        """Return the GPU part, `fixed + memory mu(f) + v (base / s + ((batch / s)^r + fill^r)^(1/r))`, s.
 
         Args:
             sm_slowdown: v = top clock / clock.
             memory_slowdown: mu(f), the factor on memory time at the clock.
         """
-        sms_s = self.base_s / self.share + math.hypot(self.batch_s / self.share, self.fill_s)
+        sms_s = self.base_s / self.share + filled(self.batch_s / self.share, self.fill_s)
         return self.fixed_s + self.memory_s * memory_slowdown + sm_slowdown * sms_s
 
     def time_s(self, sm_slowdown: float, memory_slowdown: float, contention: float = 1.0, wait_s: float = 0.0) -> float:
@@ -83,6 +89,21 @@ def overlap(host_s: float, gpu_s: float) -> float:
         return gpu_s
     longer, shorter = (gpu_s, host_s) if gpu_s > host_s else (host_s, gpu_s)
     return longer * float((1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
+
+
+def filled(batch_s: float, fill_s: float) -> float:
+    """Return `(batch^r + fill^r)^(1/r)` with r = `BATCH_EXPONENT`, s: samples over the time too few of them take."""
+    longer, shorter = (batch_s, fill_s) if batch_s > fill_s else (fill_s, batch_s)
+    if shorter <= 0.0:
+        return longer
+    return longer * float((1.0 + (shorter / longer) ** BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT))
+
+
+def filled_arrays(batch_s: FloatArray, fill_s: FloatArray) -> FloatArray:
+    """Return what `filled` does for arrays of times above zero, s, of one shape."""
+    longer, shorter = np.maximum(batch_s, fill_s), np.minimum(batch_s, fill_s)
+    ratio = (shorter / longer) ** BATCH_EXPONENT
+    return np.asarray(longer * (1.0 + ratio) ** (1.0 / BATCH_EXPONENT), dtype=np.float64)
 
 
 def overlap_arrays(host_s: FloatArray, gpu_s: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import BoolArray, FloatArray
-from heshare.calibration import contention_fit, power_fit, timing_constants
+from heshare.calibration import contention_fit, copies_fit, power_fit, timing_constants
 from heshare.calibration.device_model_fit import Calibration
 from heshare.calibration.measurements import (
     EAGER_MODELS,
@@ -20,6 +20,7 @@ from heshare.calibration.measurements import (
     MPS_RECORD,
     TimeRows,
     records,
+    table,
     time_rows,
     traffic,
 )
@@ -33,6 +34,8 @@ from heshare.devices.iteration_time import iteration_at
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 
+FOUR_SAMPLES = "inference batch size 4 from 1 and 8"
+"""The test of how times grow between few samples and many."""
 TARGETS = {
     "V100 MPS 40 and 60 % from 20, 50, 80": (2.0, 4.0),
     "A100 inference batch sizes from 1, 8, 32, 128": (3.0, 6.5),
@@ -40,6 +43,7 @@ TARGETS = {
     "T4 clock from 585 and 1005 MHz": (1.0, 2.0),
     "A100 clock from three": (2.2, 5.5),
     "pairs within 100 %, a pair of workloads left out": (3.2, 6.5),
+    "A100 two processes at b4 and b8, a workload left out": (5.0, 10.0),
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
 }
@@ -47,6 +51,7 @@ TARGETS = {
 
 _SEEN_SHARES = (0.2, 0.5, 0.8)
 _SEEN_BATCHES = (1, 8, 32, 128)
+_SMALL = (4.0, 8.0)
 _LANGUAGE_GPUS = ("T4", "V100-SXM2", "A100")
 _RIDGE = 0.3
 # GPU, record, and the column of memory traffic: 0 with fused operators, 1 without.
@@ -157,7 +162,9 @@ def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
     pairs, constants = calibration.pairs, calibration.constants
     gpu = catalogue.gpu(contention_fit.PAIRS_GPU)
     for pair, contention in contention_fit.left_out_fits(pairs).items():
-        refitted = replace(constants, contention={**constants.contention, gpu.name: contention})
+        known = constants.contention[gpu.name]
+        own = replace(known, strength=contention.strength, wait_s=contention.wait_s)
+        refitted = replace(constants, contention={**constants.contention, gpu.name: own})
         for row in records(pairs[pairs.pair == pair]):
             residents = contention_fit.residents(row)
             modelled = co_run(gpu, residents, constants=refitted).tasks[0].time_s
@@ -192,16 +199,33 @@ def _power_without(calibration: Calibration, workload: str) -> tuple[Power, Fitt
 
 
 def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
-    """Yield times of two processes of a workload on the whole A100, the memory weight fitted without this workload."""
-    costs = contention_fit.memory_weight_costs(calibration.constants)
-    for name in contention_fit.TWO_PROCESS_MODELS:
-        weight = contention_fit.memory_weight(costs, without=name)
-        constants = calibration.constants.with_power("A100", memory=weight)
-        rows, modelled = contention_fit.two_processes(constants, name)
-        for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
-            test = "A100 two processes at 100 % each, a workload left out"
+    """Yield times of two processes of a workload on the whole A100, none of its own times together in the fit."""
+    constants, gpu = calibration.constants, copies_fit.GPU
+    for name, others in calibration.left_out.items():
+        unseen = copies_fit.two_process_rows(name)
+        fitted = copies_fit.fit_with_copies(name, others, unseen.where(unseen.batch < 0.0))
+        modelled = copies_fit.two_processes_s(name, fitted.timing, unseen, others)
+        for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
+            sizes = "b4 and b8" if batch in _SMALL else "other batch sizes"
+            test = f"A100 two processes at {sizes}, a workload left out"
             pair = [Resident(Workload(name, int(batch)))] * 2
-            yield cell_point(test, constants, "A100", pair, float(time_s), float(modelled_s))
+            yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
+
+
+def four_samples(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of 4 samples from those of 1 and 8, image models of every record without a host part."""
+    times = table("times")
+    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
+    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
+    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
+        rows, gpu = time_rows(str(card), str(name), str(framework)), str(card).split(" ")[0]
+        prior = Prior(timing_constants.memory_s(str(name), gpu, fused=True))
+        workload = Workload(str(name), 1, engine="tensorrt")
+        cell = _Cell(FOUR_SAMPLES, calibration.constants, gpu, workload, f"{name}, {framework}, {card}")
+        for share in np.unique(rows.share):
+            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
+            if len(part) == 3:
+                yield from _fit_and_test(cell, part, part.batch != 4, prior)
 
 
 def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
@@ -293,6 +317,7 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "A100"),
     partial(sweep_power, "V100"),
     two_processes,
+    four_samples,
     workloads_from_features,
     *unmeasured.TESTS,
 )

@@ -24,32 +24,35 @@ PURE = Timing(latency_s=0.0, memory_s=0.0, work_s=0.0, work_per_sample_s=0.01)
 MIXED = Timing(latency_s=0.001, memory_s=0.002, work_s=0.004, work_per_sample_s=0.003, fill_s=0.004)
 
 
+FILLED_S = 1e-3 * (3**1.5 + 4**1.5) ** (2 / 3)
+
+
 def resident(name: str, batch: int, pct: int = 100, precision: str = "fp32") -> Resident:
     return Resident(Workload(name, batch, precision), pct)
 
 
 def test_time_is_the_sum_of_all_parts():
-    # 1 + 2 + 4 + hypot(3, 4) = 12 ms
+    # 1 + 2 + 4 + (3^1.5 + 4^1.5)^(2/3) ms
     estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.012, rel=1e-12)
+    assert estimate.tasks[0].time_s == pytest.approx(0.007 + FILLED_S, rel=1e-12)
 
 
 def test_share_divides_only_the_work():
-    # 1 + 2 + 4 / 0.5 + hypot(3 / 0.5, 4) = 11 + 7.2111 ms
+    # 1 + 2 + 4 / 0.5 + (6^1.5 + 4^1.5)^(2/3) ms
     estimate = co_run(GPU, [resident("m", 1, 50)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.011 + 0.052**0.5 / 1e3 * 1e3**0.5, rel=1e-9)
+    assert estimate.tasks[0].time_s == pytest.approx(0.011 + 1e-3 * (6**1.5 + 8) ** (2 / 3), rel=1e-9)
 
 
 def test_clock_changes_only_the_time_of_the_work():
-    # 1 + 2 + (4 + 5) x 1000 / 500 = 21 ms
+    # 1 + 2 + (4 + 5.6) x 1000 / 500 ms
     estimate = co_run(GPU, [resident("m", 1)], 500, constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.021, rel=1e-12)
+    assert estimate.tasks[0].time_s == pytest.approx(0.003 + 2 * (0.004 + FILLED_S), rel=1e-12)
 
 
 def test_half_precision_shortens_work_and_memory():
-    # 1 + 1 + 2 + hypot(1.5, 2) = 6.5 ms
+    # 1 + 1 + 2 + (1.5^1.5 + 2^1.5)^(2/3) ms
     estimate = co_run(GPU, [resident("m", 1, precision="fp16")], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].time_s == pytest.approx(0.0065, rel=1e-12)
+    assert estimate.tasks[0].time_s == pytest.approx(0.004 + FILLED_S / 2, rel=1e-12)
 
 
 def test_host_part_hides_a_short_gpu_part():
@@ -80,17 +83,29 @@ def test_power_cap_lowers_the_clock_until_the_power_fits():
 
 def test_two_residents_with_the_whole_gpu_take_turns():
     estimate = co_run(GPU, [resident("p", 1), resident("p", 1)], constants=constants(p=PURE), power_cap_w=1e6)
-    assert [task.time_s for task in estimate.tasks] == pytest.approx([0.02, 0.02])
+    # c^16 = 1 + 2^16 - 2
+    assert [task.time_s for task in estimate.tasks] == pytest.approx([0.01 * (2**16 - 1) ** (1 / 16)] * 2, rel=1e-12)
     assert estimate.power_w == pytest.approx(250.0)
 
 
 def test_residents_within_100_pct_slow_down_by_contention_alone():
     contention = Contention(strength=0.1, wait_s=1e-5)
-    timing = Timing(0.0, 0.0, 0.0, 0.01, kernels=100.0)
-    estimate = co_run(
-        GPU, [resident("p", 1, 50), resident("p", 1, 50)], constants=constants(contention, p=timing), power_cap_w=1e6
-    )
-    assert estimate.tasks[0].time_s == pytest.approx(0.02 * 1.1 + 100 * 1e-5)
+    timing = Timing(0.0, 0.002, 0.0, 0.01, kernels=100.0)
+    sets = {pct: [resident("p", 1, pct), resident("p", 1, pct)] for pct in (30, 45)}
+    for pct, pair in sets.items():
+        times_s = [
+            co_run(GPU, tasks, constants=constants(contention, p=timing), power_cap_w=1e6).tasks[0].time_s
+            for tasks in (pair[:1], pair)
+        ]
+        assert times_s[1] == pytest.approx(times_s[0] * 1.1 + 100 * 1e-5, rel=0.015 if pct == 45 else 1e-4)
+
+
+def test_contention_grows_with_the_share_of_the_co_runner_over_the_own():
+    contention = Contention(strength=0.1, wait_s=0.0)
+    timing = Timing(0.0, 0.02, 0.0, 0.001)
+    run = co_run(GPU, [resident("p", 1, 10), resident("p", 1, 40)], constants=constants(contention, p=timing))
+    assert run.tasks[0].time_s == pytest.approx(1.4 * 0.03, rel=1e-3)
+    assert run.tasks[1].time_s == pytest.approx(1.025 * 0.0225, rel=1e-3)
 
 
 def test_an_idle_gpu_draws_idle_power():
@@ -100,8 +115,8 @@ def test_an_idle_gpu_draws_idle_power():
 
 def test_utilisation_is_the_busy_part_of_sms_and_memory():
     estimate = co_run(GPU, [resident("m", 1)], constants=constants(m=MIXED), power_cap_w=1e6)
-    assert estimate.tasks[0].sm_util_pct == pytest.approx(100 * 7 / 12)
-    assert estimate.tasks[0].dram_util_pct == pytest.approx(100 * 2 / 12)
+    assert estimate.tasks[0].sm_util_pct == pytest.approx(0.7 / (0.007 + FILLED_S))
+    assert estimate.tasks[0].dram_util_pct == pytest.approx(0.2 / (0.007 + FILLED_S))
 
 
 @pytest.mark.parametrize("cap_w", [50.0, 10.0, -1.0, float("nan")])

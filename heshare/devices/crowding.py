@@ -1,0 +1,116 @@
+"""Slowdown of tasks under MPS that together ask for more than the GPU's SMs: they take turns.
+
+Resident j with the share s_j works on the SMs for `work_j` of an iteration (of the whole GPU) and holds SMs that others
+could use for a part of the time in which it waits, `wait_j = memory mem_j + busy (fixed_j + fill_j)`. While every GPU
+part takes c times as long, with v = f_max / f,
+
+    rho_j = v (work_j + z_j wait_j) / time_j(c),   time_j(c) = (host_j^q + (c g_j)^q)^(1/q),   rho = sum_j rho_j
+
+is the part of the SMs that is in use. The stretch c_i of the resident i is the root of
+
+    c^-p = 1 - (rho^p - sum_j rho_j^p),   z_j = s_j for its co-runners,   z_i = min(1, sum of the co-runners' shares)
+
+with p = `sharpness`: c is 1 for a task alone, hardly more while the SMs suffice for all, and such that rho stays near 1
+beyond. So tasks that wait for their hosts fill the GPU before anybody is slowed down.
+
+The right side grows with every rho_j and these fall as c grows, so the root is unique. A further resident raises it.
+Nothing in the equation of i but g_i depends on its own share, so that a larger one never lengthens its task, and no
+time falls by more than the clock rises, so that a faster clock does not either.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from heshare.arrays import FloatArray
+from heshare.devices.constants import Contention
+from heshare.devices.iteration_time import OVERLAP, Iteration, overlap, overlap_arrays
+
+_STEPS = 60
+_EXACT = 1e-13
+
+
+def stretches(
+    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
+) -> list[float]:
+    """Return c_i, the factor on the GPU part of each resident under MPS, (n,); 1 for a resident alone.
+
+    Args:
+        contention: the GPU's constants.
+        iterations: the residents.
+        sm_slowdown: v = top clock / clock.
+        memory_slowdown: mu(f), the factor on memory time at the clock.
+    """
+    if len(iterations) < 2:
+        return [1.0] * len(iterations)
+    tasks = []
+    for task in iterations:
+        waiting_s = contention.memory * task.memory_s + contention.busy * (task.fixed_s + task.fill_s)
+        gpu_s = task.gpu_s(sm_slowdown, memory_slowdown)
+        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, task.host_s, gpu_s))
+    loads = [(work + share * waiting, host, gpu) for work, waiting, share, host, gpu in tasks]
+    total_share = sum(task.share for task in iterations)
+    found: dict[tuple[float, ...], float] = {}
+    for index, key in enumerate(tasks):
+        if key not in found:
+            work, waiting, share, host, gpu = key
+            own = work + min(1.0, total_share - share) * waiting
+            found[key] = _stretch(contention.sharpness, [(own, host, gpu), *loads[:index], *loads[index + 1 :]])
+    return [found[key] for key in tasks]
+
+
+def _stretch(p: float, tasks: Sequence[tuple[float, float, float]]) -> float:
+    """Return the root c for tasks given as (v busy_j, host_j, g_j), s, by Newton's method between bounds."""
+    # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.
+    alone = [busy / gpu for busy, _, gpu in tasks]
+    low, high = 0.0, math.log1p(max(0.0, sum(alone) ** p - sum(load**p for load in alone))) / p
+    if high <= _EXACT or all(host <= 0.0 for _, host, _ in tasks):
+        return math.exp(high)
+    log_c = high
+    for _ in range(_STEPS):
+        c = math.exp(log_c)
+        total = powers = slope_total = slope_powers = 0.0
+        for busy, host, gpu in tasks:
+            time_s = overlap(host, c * gpu)
+            rho, falls = busy / time_s, (c * gpu / time_s) ** OVERLAP
+            total, powers = total + rho, powers + rho**p
+            slope_total, slope_powers = slope_total + rho * falls, slope_powers + rho**p * falls
+        left = math.exp(-p * log_c)
+        value = 1.0 - left - (total**p - powers)
+        low, high = (low, log_c) if value > 0.0 else (log_c, high)
+        step = value / (p * (left + total ** (p - 1.0) * slope_total - slope_powers))
+        new = log_c - step if low < log_c - step < high else 0.5 * (low + high)
+        if abs(new - log_c) <= _EXACT:
+            return math.exp(new)
+        log_c = new
+    return math.exp(log_c)
+
+
+def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> FloatArray:
+    """Return the stretch of one resident of each of n sets of at most k residents, shape (n,).
+
+    Args:
+        sharpness: p.
+        busy: v (work_j + z_j wait_j) of each resident in the equation of that one, s, 0 beyond a set, (n, k).
+        host: host parts, s, (n, k).
+        gpu: GPU parts, s, (n, k).
+    """
+    p = sharpness
+    alone = busy / gpu
+    high = np.log1p(np.maximum(0.0, alone.sum(axis=1) ** p - (alone**p).sum(axis=1))) / p
+    low, log_c = np.zeros(len(busy)), high
+    for _ in range(_STEPS):
+        c = np.exp(log_c)[:, None]
+        time_s = overlap_arrays(host, c * gpu)
+        rho, falls = busy / time_s, (c * gpu / time_s) ** OVERLAP
+        total, powers, left = rho.sum(axis=1), rho**p, np.exp(-p * log_c)
+        value = 1.0 - left - (total**p - powers.sum(axis=1))
+        low, high = np.where(value > 0.0, low, log_c), np.where(value > 0.0, log_c, high)
+        slope = p * (left + total ** (p - 1.0) * (rho * falls).sum(axis=1) - (powers * falls).sum(axis=1))
+        new = log_c - value / slope
+        new = np.where((low <= new) & (new <= high), new, 0.5 * (low + high))
+        if np.abs(new - log_c).max() <= _EXACT:
+            return np.asarray(np.exp(new), dtype=np.float64)
+        log_c = new
+    return np.asarray(np.exp(log_c), dtype=np.float64)

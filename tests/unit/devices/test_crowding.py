@@ -1,0 +1,72 @@
+"""Taking turns on the SMs: the root by hand, hosts, small tasks, and the array form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.constants import Contention, Timing
+from heshare.devices.crowding import stretch_arrays, stretches
+from heshare.devices.iteration_time import Iteration, iteration_at, overlap
+
+TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)
+
+
+def task(timing: Timing, batch: int = 1, share: float = 1.0) -> Iteration:
+    return iteration_at(timing, batch, share)
+
+
+PURE = Timing(0.0, 0.0, 0.0, 0.01)
+HOSTED = Timing(0.002, 0.0, 0.0, 0.004, host_s=0.012)
+
+
+def test_a_task_alone_is_not_stretched():
+    assert stretches(TURNS, [task(PURE)], 1.0, 1.0) == [1.0]
+    assert stretches(TURNS, [], 1.0, 1.0) == []
+
+
+def test_many_copies_without_a_host_share_the_gpu_evenly():
+    # c^p = 1 + n^p - n
+    for count in (2, 5):
+        expected = (1 + count**16 - count) ** (1 / 16)
+        assert stretches(TURNS, [task(PURE)] * count, 1.0, 1.0) == pytest.approx([expected] * count, rel=1e-12)
+
+
+def test_copies_with_slow_hosts_slow_down_only_when_their_work_fills_the_gpu():
+    own = task(HOSTED)
+    busy_s, gpu_s = 0.004 + 0.25 * 0.002, 0.006
+    for count, at_least in ((2, 0.012), (4, 4 * busy_s), (8, 8 * busy_s)):
+        c = stretches(TURNS, [own] * count, 1.0, 1.0)[0]
+        time_s = overlap(own.host_s, c * gpu_s)
+        assert at_least < time_s < 1.03 * at_least
+        rho = busy_s / time_s
+        assert c**-16.0 == pytest.approx(1.0 - ((count * rho) ** 16 - count * rho**16), rel=1e-6)
+
+
+def test_tasks_whose_shares_fit_side_by_side_hardly_stretch_one_another():
+    pair = [task(Timing(0.002, 0.001, 0.001, 0.004), 4, share) for share in (0.3, 0.7)]
+    assert max(stretches(TURNS, pair, 1.0, 1.0)) < 1.03
+
+
+def test_stretch_arrays_equals_stretches():
+    sets = [[task(HOSTED)] * 3, [task(HOSTED), task(PURE, 4, 0.6)], [task(PURE), task(PURE, 2), task(HOSTED, 8, 0.2)]]
+    for slow in (1.0, 2.3):
+        for tasks in sets:
+            others = sum(one.share for one in tasks[1:])
+            busy, hosts, gpus = [], [], []
+            for place, one in enumerate(tasks):
+                held = min(1.0, others) if place == 0 else one.share
+                wait_s = 0.75 * one.memory_s + 0.25 * (one.fixed_s + one.fill_s)
+                busy.append(slow * (one.work_s + held * wait_s))
+                hosts.append(one.host_s)
+                gpus.append(one.gpu_s(slow, 1.0))
+            (c,) = stretch_arrays(16.0, *(np.array([row]) for row in (busy, hosts, gpus)))
+            assert c == pytest.approx(stretches(TURNS, tasks, slow, 1.0)[0], rel=1e-11)
+
+
+def test_a_further_copy_stretches_more_and_a_lower_clock_never_less_in_time():
+    times = [
+        overlap(0.012, task(HOSTED).gpu_s(slow, 1.0) * stretches(TURNS, [task(HOSTED)] * count, slow, 1.0)[0])
+        for slow, count in ((1.0, 2), (1.0, 3), (1.4, 3), (1.4, 4))
+    ]
+    assert times == sorted(times)
