@@ -29,9 +29,11 @@ from heshare.calibration.time_fit import FittedTiming, fit_timing, times_s
 from heshare.calibration.training_validation import mig_instance_errors
 from heshare.devices.board_power import relative_voltage
 from heshare.devices.constants import Constants
+from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import NORMAL_90, Spreads
 from heshare.systems.miso.mig import COMPUTE
 from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
 
 SpreadRanges = dict[str, RangedValue]
 """Fields of `Spreads`, by name."""
@@ -39,8 +41,7 @@ SEEN_BATCH = {"A100": 16, "V100-SXM2": 8}
 """Largest inference batch size of the fits that test larger ones, by GPU: below it the host hides the GPU part."""
 SEEN_SHARE = 0.8
 """Smallest share of the fits that test smaller ones."""
-_BUSY = 0.9
-_CLOCK = RangedValue(0.07, 0.03, 0.12, "assumed: memory time uncertain by 35 % at half of the clock")
+_BUSY, _LEAST_DISTANCE = 0.9, 0.08
 _IDLE = RangedValue(0.1, 0.05, 0.2, "assumed: range of the idle power between cards of one type")
 _TIME_SLICE = RangedValue(0.25, 0.1, 0.4, "assumed: as pairs of trainings (stanford-futuredata/gavel)")
 _LOAD = RangedValue(0.15, 0.08, 0.25, "assumed: a class of load without a measurement")
@@ -57,7 +58,7 @@ def fit_spreads(constants: Constants, pairs: pd.DataFrame) -> SpreadRanges:
         "voltage": quantile_range(voltage_errors(constants), "dynamic power of the codes of the A100's clock sweep"),
         "mig": quantile_range(mig_errors(constants), "boringlee24/socc22-miso: instances from the whole GPU"),
         "time_slice": _TIME_SLICE,
-        "clock": _CLOCK,
+        "clock": _clock_range(constants),
         "idle": _IDLE,
         "load": _LOAD,
     }
@@ -169,6 +170,37 @@ def voltage_errors(constants: Constants) -> dict[str, FloatArray]:
         modelled = np.array(volts) ** 2 * float(top.time_s) / below.time_s.to_numpy(float)
         measured = (below.power_w.to_numpy(float) - power.idle_w) / (float(top.power_w) - power.idle_w)
         found[str(name)] = np.log(modelled / measured) / np.log(gpu.max_mhz / below.sm_mhz.to_numpy(float))
+    return found
+
+
+def _clock_range(constants: Constants) -> RangedValue:
+    """The spread of times below the top clock: from one network; at most as if nothing were known of a code."""
+    network = quantile_spread([clock_errors(constants)])
+    elasticity = np.array(list(clock_elasticities().values()))
+    unknown = quantile_spread([elasticity - np.median(elasticity)])
+    source = "boringlee24/NLP_on_T4: BERT base by clock from the row of BERT Large; range: codes of a sweep"
+    return RangedValue(network, min(network, 0.5 * unknown), max(network, unknown), source)
+
+
+def clock_errors(constants: Constants) -> FloatArray:
+    """Return log errors of a T4's times at clocks over that at the highest measured one, per e-fold of clock, (n,)."""
+    gpu, rows = catalogue.gpu("T4"), time_rows("T4", "bert_base_s512", "TensorFlow 2")
+    like = [Resident(Workload("bert_large", int(rows.batch[0])))]
+    modelled = np.array([co_run(gpu, like, int(mhz), constants=constants).tasks[0].time_s for mhz in rows.sm_mhz])
+    distance = np.log(rows.sm_mhz[-1] / rows.sm_mhz)
+    far = distance > _LEAST_DISTANCE
+    ratio = (modelled / modelled[-1]) / (rows.time_s / rows.time_s[-1])
+    return np.asarray(np.log(ratio[far]) / distance[far], dtype=np.float64)
+
+
+def clock_elasticities() -> dict[str, float]:
+    """Return, by busy code of the A100's sweep, how its time grows down to half of the top clock, per e-fold of clock."""
+    found = {}
+    for name, rows in sweep("A100").groupby("application", sort=True):
+        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
+        low = rows.iloc[(rows.sm_mhz - 0.5 * top.sm_mhz).abs().argmin()]
+        if float(top.sm_active) >= _BUSY:
+            found[str(name)] = float(np.log(low.time_s / top.time_s) / np.log(top.sm_mhz / low.sm_mhz))
     return found
 
 
