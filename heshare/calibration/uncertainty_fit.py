@@ -194,7 +194,7 @@ def clock_errors(constants: Constants) -> FloatArray:
 
 
 def clock_elasticities() -> dict[str, float]:
-    """Return, by busy code of the A100's sweep, how its time grows down to half of the top clock, by e-fold of clock."""
+    """Return, by busy code of the A100's sweep, how its time grows down to half of the top clock, an e-fold."""
     found = {}
     for name, rows in sweep("A100").groupby("application", sort=True):
         top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
