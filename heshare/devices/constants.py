@@ -195,14 +195,16 @@ class PowerLaw:
 
     Attributes:
         dynamic: `Power.dynamic_w` over the power limit less the idle power.
+        clock: `Power.clock_w` over the same.
         knee: `Power.knee_mhz` over the top clock.
         memory_knee: `Power.memory_knee_mhz` over the top clock.
         v_min, memory, sharing: as in `Power`.
         parked: `Power.parked_w` over the idle power.
-        uncertainty: relative standard uncertainty of the dynamic power of a GPU that was left out.
+        uncertainty: relative standard uncertainty of the power above idle of a GPU that was left out.
     """
 
     dynamic: float
+    clock: float
     knee: float
     memory_knee: float
     v_min: float

@@ -29,7 +29,9 @@ Key = tuple[str, str, str]
 """(gpu, engine, workload)."""
 
 FULL_BATCH = 64
-"""Inference batch size at which the ratio of two GPUs' speeds holds."""
+"""Inference batch size at which the ratio of two GPUs' speeds is applied."""
+LEAST_BATCH, MOST_BATCH = 8, 1024
+"""Inference batch sizes of the records that compare GPUs: outside them a time is less certain."""
 _TINY = 1e-9
 
 
@@ -102,6 +104,7 @@ def scaled_power(law: PowerLaw, card: Gpu) -> Power:
     return Power(
         idle_w=card.idle_w,
         dynamic_w=law.dynamic * (card.tdp_w - card.idle_w),
+        clock_w=law.clock * (card.tdp_w - card.idle_w),
         memory=law.memory,
         knee_mhz=law.knee * card.max_mhz,
         v_min=law.v_min,
@@ -136,8 +139,8 @@ def scaled_timing(
         fill_s=timing.fill_s * factor * card.sm_count / base.sm_count,
         anchored=False,
         transfer=hypot(timing.transfer, uncertainty),
-        batch_low=0,
-        batch_high=0,
+        batch_low=LEAST_BATCH,
+        batch_high=MOST_BATCH,
         share_low=0.0,
     )
 

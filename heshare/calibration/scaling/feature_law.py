@@ -5,7 +5,7 @@ of the item (a card, a workload), plus noise. A group holds measurements that di
 and offsets have normal priors, so the fit is a linear system, and items without measurements have the offset 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -119,14 +119,20 @@ def left_out(rows: FeatureRows, exponents: Sequence[float], item: str) -> tuple[
     return unseen, design @ law.mean, np.sqrt(variance)
 
 
+def left_out_errors(rows: FeatureRows, exponents: Sequence[float]) -> dict[str, FloatArray]:
+    """Return {item: logarithmic errors of its rows, predicted without it}, of items in groups that hold another."""
+    found = {item: left_out(rows, exponents, item) for item in sorted(set(rows.items))}
+    return {item: predicted - unseen.logs for item, (unseen, predicted, _) in found.items() if len(unseen)}
+
+
 def left_out_spread(rows: FeatureRows, exponents: Sequence[float]) -> float:
     """Return the root mean square of the logarithmic errors when each item is left out in turn."""
-    errors = [
-        predicted - unseen.logs
-        for item in sorted(set(rows.items))
-        for unseen, predicted, _ in [left_out(rows, exponents, item)]
-    ]
-    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+    return root_mean_square(left_out_errors(rows, exponents), without="")
+
+
+def root_mean_square(errors: Mapping[str, FloatArray], *, without: str) -> float:
+    """Return the root mean square of the errors of every item but one."""
+    return float(np.sqrt(np.mean(np.concatenate([logs for item, logs in errors.items() if item != without]) ** 2)))
 
 
 def _prior(sizes: tuple[int, int, int], offset: float) -> FloatArray:

@@ -5,24 +5,29 @@ fitted by kind of network and precision, since memory binds convolutions and ari
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
 import pandas as pd
 
-from heshare.calibration.measurements import table
-from heshare.calibration.scaling.feature_law import FeatureRows, fit_law, left_out_spread
+from heshare.arrays import FloatArray
+from heshare.calibration.measurements import records, table
+from heshare.calibration.scaling.feature_law import (
+    FeatureRows,
+    fit_law,
+    left_out_errors,
+    left_out_spread,
+)
 from heshare.devices.constants import CardSpeed, Laws, Power, PowerLaw, SpeedLaw, WorkloadLaw
-from heshare.devices.derived_constants import nearest_by
+from heshare.devices.derived_constants import LEAST_BATCH, nearest_by
 from heshare.world import catalogue
 
-SPEED_EXPONENTS = (0.5, 0.5)
-"""Means of the priors of peak rate and bandwidth: twice of both is twice the speed."""
+SPEED_EXPONENTS = (0.5, 0.5, 0.0, 0.0)
+"""Means of the priors of peak rate and bandwidth (twice of both is twice the speed), and of what training adds."""
 TIME_EXPONENTS = (0.5, 0.5, 0.0)
 """Means of the priors of operations, activations and layers."""
 _LANGUAGE = {"bert": "transformer", "gpt": "transformer", "transformer": "decode"}
-_FULL_BATCH = 8
 _OTHER_PROGRAM = 0.1
 """Assumed: relative standard uncertainty with which the programs of the records, trainings among them, speak for
 inference."""
@@ -43,7 +48,7 @@ def comparisons() -> pd.DataFrame:
     """
     times = table("times")
     alone = times[(times.processes == 1) & (times.mps_pct == 100) & times.sm_mhz.isna()]
-    alone = alone[(alone.batch_size >= _FULL_BATCH) & alone.gpu.isin(list(catalogue.gpus()))]
+    alone = alone[(alone.batch_size >= LEAST_BATCH) & alone.gpu.isin(list(catalogue.gpus()))]
     alone = alone.assign(record=alone.framework, per_s=alone.batch_size / alone.time_s)
     cards = table("cards")
     columns = ["precision", "record", "workload", "gpu", "batch_size", "per_s"]
@@ -70,20 +75,24 @@ def _full_speeds(group: pd.DataFrame) -> Mapping[str, float]:
 
 
 def speed_rows(kind: str, precision: str) -> FeatureRows:
-    """Return the comparisons of GPUs for one kind of network in one precision; features: peak rate, bandwidth."""
+    """Return the comparisons of GPUs for one kind of network in one precision.
+
+    Features are peak rate and bandwidth, and the same again for trainings, whose exponents may differ.
+    """
     known = comparisons()
     rows = known[(known.kind == kind) & (known.precision == precision)]
     return FeatureRows(
         rows.gpu.tolist(),
         (rows.record + ", " + rows.workload).tolist(),
-        np.array([_features(name, precision) for name in rows.gpu]),
+        np.array([_features(row.gpu, precision, row.workload) for row in records(rows)]),
         np.log(rows.per_s.to_numpy(float)),
     )
 
 
-def _features(gpu: str, precision: str) -> tuple[float, float]:
-    card = catalogue.gpu(gpu)
-    return math.log(card.peak_tflops(precision)), math.log(card.mem_bw_gbs)
+def _features(gpu: str, precision: str, workload: str = "") -> tuple[float, float, float, float]:
+    card, training = catalogue.gpu(gpu), workload.endswith("-train")
+    rate, bandwidth = math.log(card.peak_tflops(precision)), math.log(card.mem_bw_gbs)
+    return rate, bandwidth, rate * training, bandwidth * training
 
 
 def fit_laws(power: Mapping[str, Power], timed: frozenset[str]) -> Laws:
@@ -93,49 +102,85 @@ def fit_laws(power: Mapping[str, Power], timed: frozenset[str]) -> Laws:
 
 
 def fit_speed_laws(
-    timed: frozenset[str], *, without: str = ""
+    timed: frozenset[str],
 ) -> tuple[dict[tuple[str, str], SpeedLaw], dict[tuple[str, str, str], CardSpeed]]:
-    """Return (laws, speeds of the GPUs that the records speak of), without the records of one GPU.
+    """Return (laws, speeds of the GPUs that the records speak of).
 
     `timed` are the GPUs whose times were fitted; the others take the cells of one of them.
     """
-    known = comparisons()
-    laws, speeds = {}, {}
-    classes = set(zip(known.kind, known.precision, strict=True))
-    for kind, precision in sorted(classes, key=lambda one: (one != ("cnn", "fp32"), one)):
+    cards = [catalogue.gpu(name) for name in sorted(timed)]
+    laws, speeds, spread = {}, {}, speed_spread()
+    for kind, precision in speed_classes():
         rows = speed_rows(kind, precision)
-        rows = rows.where([name != without for name in rows.items])
         law = fit_law(rows, SPEED_EXPONENTS)
-        rate, bandwidth = (float(value) for value in law.exponents)
-        laws[kind, precision] = SpeedLaw(rate, bandwidth, left_out_spread(rows, SPEED_EXPONENTS))
+        rate, bandwidth = (float(value) for value in law.exponents[:2])
+        laws[kind, precision] = SpeedLaw(rate, bandwidth, spread)
         for name in law.items:
-            base = nearest_by(laws["cnn", "fp32"], catalogue.gpu(name), [catalogue.gpu(gpu) for gpu in sorted(timed)])
+            base = nearest_by(laws["cnn", "fp32"], catalogue.gpu(name), cards)
             apart = np.array(_features(name, precision)) - np.array(_features(base, precision))
-            spread = law.ratio_spread(name, base, apart)
-            speeds[name, kind, precision] = CardSpeed(law.offset_of(name), math.hypot(spread, _OTHER_PROGRAM))
+            known = math.hypot(law.ratio_spread(name, base, apart), _OTHER_PROGRAM)
+            speeds[name, kind, precision] = CardSpeed(law.offset_of(name), min(known, spread))
     return laws, speeds
+
+
+def speed_classes() -> list[tuple[str, str]]:
+    """Return each (kind of network, precision) for which GPUs were compared, CNNs in FP32 first."""
+    known = comparisons()
+    return sorted(
+        set(zip(known.kind, known.precision, strict=True)), key=lambda group: (group != ("cnn", "fp32"), group)
+    )
+
+
+@cache
+def _speed_errors(kind: str, precision: str) -> dict[str, FloatArray]:
+    """{gpu: logarithmic errors of its speeds by the law without it} for one kind of network and precision."""
+    return left_out_errors(speed_rows(kind, precision), SPEED_EXPONENTS)
+
+
+def speed_spread(*, without: str = "") -> float:
+    """Return the root mean square of the errors of every GPU that is left out, but for one GPU.
+
+    Over all kinds of networks and precisions together: each has too few GPUs to tell apart how uncertain it is.
+    """
+    found = [_speed_errors(*group) for group in speed_classes()]
+    errors = [logs for by_gpu in found for gpu, logs in by_gpu.items() if gpu != without]
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+
+
+def speeds_without(gpu: str, kind: str, precision: str) -> Laws:
+    """Return law and speeds of the other GPUs fitted without one, uncertain as the errors of the others say."""
+    rows = speed_rows(kind, precision)
+    law = fit_law(rows.where([name != gpu for name in rows.items]), SPEED_EXPONENTS)
+    rate, bandwidth = (float(value) for value in law.exponents[:2])
+    spread = speed_spread(without=gpu)
+    others = {(name, kind, precision): CardSpeed(law.offset_of(name), spread) for name in law.items}
+    return Laws({(kind, precision): SpeedLaw(rate, bandwidth, spread)}, others)
 
 
 def fit_power_law(power: Mapping[str, Power]) -> PowerLaw:
     """Return the law of power constants from those of GPUs with measurements of power.
 
-    Ratios are geometric means; the uncertainty is that of the dynamic power of a GPU that is left out.
+    Power above idle of a full GPU is a geometric mean over its limit less idle power, the others are means. The
+    uncertainty is that of the power above idle of a GPU that is left out.
     """
     cards = {name: catalogue.gpu(name) for name in power}
-    logs = np.log([power[name].dynamic_w / (card.tdp_w - card.idle_w) for name, card in cards.items()])
+    room_w = {name: card.tdp_w - card.idle_w for name, card in cards.items()}
+    logs = np.log([(known.dynamic_w + known.clock_w) / room_w[name] for name, known in power.items()])
     others = [np.delete(logs, index).mean() for index in range(len(logs))]
+    full, clock = float(np.exp(logs.mean())), [known.clock_w / room_w[name] for name, known in power.items()]
 
-    def mean(values: list[float]) -> float:
-        return float(np.mean(values))
+    def mean(values: Iterable[float]) -> float:
+        return float(np.mean(list(values)))
 
     return PowerLaw(
-        dynamic=float(np.exp(logs.mean())),
-        knee=mean([power[name].knee_mhz / card.max_mhz for name, card in cards.items()]),
-        memory_knee=mean([power[name].memory_knee_mhz / card.max_mhz for name, card in cards.items()]),
-        v_min=mean([known.v_min for known in power.values()]),
-        memory=mean([known.memory for known in power.values()]),
-        sharing=mean([known.sharing for known in power.values()]),
-        parked=mean([power[name].parked_w / card.idle_w for name, card in cards.items()]),
+        dynamic=full - mean(clock),
+        clock=mean(clock),
+        knee=mean(power[name].knee_mhz / card.max_mhz for name, card in cards.items()),
+        memory_knee=mean(power[name].memory_knee_mhz / card.max_mhz for name, card in cards.items()),
+        v_min=mean(known.v_min for known in power.values()),
+        memory=mean(known.memory for known in power.values()),
+        sharing=mean(known.sharing for known in power.values()),
+        parked=mean(power[name].parked_w / card.idle_w for name, card in cards.items()),
         uncertainty=float(np.sqrt(np.mean((logs - others) ** 2))),
     )
 

@@ -25,7 +25,7 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
-from heshare.calibration.validation import unmeasured
+from heshare.calibration.validation import left_out_cards, unmeasured
 from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
@@ -46,6 +46,7 @@ TARGETS = {
     "A100 two processes at b4 and b8, a workload left out": (5.0, 10.0),
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
+    **left_out_cards.TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -320,5 +321,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     four_samples,
     workloads_from_features,
     *unmeasured.TESTS,
+    *left_out_cards.TESTS,
 )
 """The tests, in the order of `errors.csv`."""

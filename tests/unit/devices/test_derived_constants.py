@@ -120,3 +120,13 @@ def test_speed_ratio_uses_the_offset_of_a_card_that_a_record_speaks_of():
     offsets = [constants.laws.cards[gpu, "transformer", "fp16"].offset for gpu in ("L4", "A100")]
     assert ratio == pytest.approx(by_law * exp(offsets[0] - offsets[1]))
     assert known < law.uncertainty
+
+
+def test_small_batches_of_a_card_without_measurements_are_less_certain():
+    constants = _completed(_card(mem_bw_gbs=1000.0))
+    card = replace(A100, name="Made-Up", mem_bw_gbs=1000.0)
+    spreads = [
+        co_run(card, [Resident(Workload("bert_large", size))], constants=constants).tasks[0].uncertainty
+        for size in (1, 4, 8)
+    ]
+    assert spreads[0] > spreads[1] > spreads[2]
