@@ -1,0 +1,67 @@
+"""Stated uncertainty on random residents: finite, of all its parts, never smaller where less was measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.devices.device_model import co_run
+from heshare.devices.uncertainty import Uncertainty
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+ROUNDING = 1e-9
+
+gpus = st.sampled_from(list(catalogue.gpus().values()))
+residents = st.builds(
+    Resident,
+    st.builds(
+        Workload,
+        st.sampled_from(sorted(catalogue.models())),
+        st.integers(1, 512),
+        st.sampled_from(["fp32", "fp16"]),
+        st.sampled_from(["eager", "tensorrt"]),
+    ),
+    st.integers(1, 100),
+)
+
+
+def _consistent(parts: Uncertainty) -> bool:
+    values = astuple(parts)
+    inside = max(parts.fit, parts.transfer, parts.contention)
+    return (
+        all(math.isfinite(value) and value >= 0 for value in values)
+        and max(values) <= parts.total * (1 + ROUNDING)
+        and inside <= parts.within_framework * (1 + ROUNDING) <= parts.total * (1 + 2 * ROUNDING)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(gpus, st.lists(residents, min_size=1, max_size=5), st.data())
+def test_every_answer_states_its_uncertainty(gpu, shared, data):
+    clock = data.draw(st.none() | st.sampled_from(gpu.clocks_mhz))
+    cap_w = gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * data.draw(st.floats(0.05, 1.2))
+    answer = co_run(gpu, shared, clock, power_cap_w=cap_w)
+    assert all(_consistent(task.uncertainty_parts) and task.uncertainty > 0.01 for task in answer.tasks)
+    assert _consistent(answer.power_uncertainty_parts)
+    assert answer.power_uncertainty > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(gpus, residents, residents)
+def test_a_co_runner_never_makes_the_effect_of_others_more_certain(gpu, own, other):
+    alone, beside = (co_run(gpu, shared).tasks[0].uncertainty_parts for shared in ([own], [own, other]))
+    assert beside.contention > alone.contention
+
+
+@settings(max_examples=200, deadline=None)
+@given(gpus, residents, st.integers(1, 4))
+def test_a_batch_farther_from_the_measured_ones_is_never_more_certain(gpu, own, factor):
+    near = replace(own, workload=replace(own.workload, batch_size=512))
+    far = replace(own, workload=replace(own.workload, batch_size=512 * 2**factor))
+    free = 10 * gpu.tdp_w  # without a limit, which adds an uncertainty of its own
+    less, more = (co_run(gpu, [resident], power_cap_w=free).tasks[0].uncertainty_parts for resident in (near, far))
+    assert more.transfer >= less.transfer
