@@ -126,7 +126,7 @@ TERMS: Mapping[str, Term] = {
     INSENSITIVE: Term(_insensitive, mixed=True),
 }
 """One change each: of contention, of the parts of a time that a share does not change (host, fill, latency), of power,
-of the shares that can be set. The last is a world in which shares matter: one task of each pair needs few SMs."""
+of the shares that can be set. The last is a what-if: one task of each pair needs few SMs."""
 
 
 def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TERMS)) -> pd.DataFrame:
@@ -232,14 +232,14 @@ def summary(table: pd.DataFrame) -> str:
 
 
 def why_full(table: pd.DataFrame, at_100: int, tasks: int) -> str:
-    """Return a sentence on why plans leave tasks at 100 %; `at_100` of `tasks` are."""
+    """Return sentences on the shares in plans, of which `at_100` of `tasks` are 100 %."""
     part = table[(table["measure"] == "jct") & (table["term"] == AS_CALIBRATED)].set_index("gpu")
     better = 100.0 * ((100.0 + part["full_pct"]) / (100.0 + part["gain_pct"]) - 1.0)
-    sizes = ", ".join(f"{pct:.0f} % on {gpu}" for gpu, pct in better.items())
+    sizes = ", ".join(f"{gpu} {pct:+.0f} %" for gpu, pct in better.items())
     return (
-        f"The scheduler leaves {at_100} of {tasks} tasks at 100 %: it sets shares for short completion times, a share "
-        "holds for the whole batch, and a limit still slows the longer task when the other has ended. In the sum of "
-        f"completion times 100 and 100 % are better than the best p and 100 - p % by {sizes}."
+        f"Trade-off's plans leave {at_100} of {tasks} tasks at 100 %: shares are set for short completion times and "
+        "hold for a whole batch, so that a limit still slows the longer task when the other has ended. Completion "
+        f"times with 100 and 100 % are this much better than with the best p and 100 - p %: {sizes}."
     )
 
 

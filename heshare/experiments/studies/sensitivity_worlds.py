@@ -47,12 +47,21 @@ HEAVY_SIGMA = 1.5
 Change = Callable[[Constants], Constants]
 
 
+DYNAMIC, IDLE = ("dynamic_w", "clock_w"), ("idle_w", "parked_w")
+"""Power above idle of SMs and of clocks, and power of a GPU that does nothing, with and without a context."""
+
+
 @cache
+def _ranges() -> Mapping[tuple[str, ...], tuple[float, float]]:
+    """Return the ends of every constant, by (kind, gpu, engine, workload, name), from constants.csv."""
+    table = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)
+    keys = table[["kind", "gpu", "engine", "workload", "name"]].itertuples(index=False, name=None)
+    return dict(zip(keys, zip(table["low"].astype(float), table["high"].astype(float), strict=True), strict=True))
+
+
 def ends(gpu: str, name: str) -> tuple[float, float]:
     """Return the low and the high end of a constant of a GPU's power, from `data/calibration/constants.csv`."""
-    table = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)
-    row = table[(table["kind"] == "power") & (table["gpu"] == gpu) & (table["name"] == name)]
-    return float(row["low"].item()), float(row["high"].item())
+    return _ranges()["power", gpu, "", "", name]
 
 
 def with_shifted_times(model: str, sign: int) -> Constants:
@@ -74,29 +83,38 @@ def with_shifted_times(model: str, sign: int) -> Constants:
     return replace(known, timing=timing)
 
 
-def _at_end(name: str, end: int, gpus: Sequence[str] = GPUS) -> Change:
-    """Return the change of one constant of the power of `gpus` to its low (0) or high (1) end.
+def _at_end(names: Sequence[str], end: int, gpus: Sequence[str] = GPUS) -> Change:
+    """Return the change of constants of the power of `gpus` to their low (0) or high (1) ends.
 
-    The T4's idle power and lowest voltage are assumptions; its dynamic power follows from them, so that the clock that
-    was measured under its limit stays the same (`t4_power_curve`).
+    With the dynamic power goes that of each class of load. The T4's idle power and lowest voltage are assumptions; its
+    dynamic power follows from them, so that the clock that was measured under its limit stays the same
+    (`t4_power_curve`).
     """
 
     def changed(known: Constants) -> Constants:
         for gpu in gpus:
-            moved = {name: ends(gpu, name)[end]}
-            if gpu == "T4" and name != "dynamic_w":
+            moved = {name: ends(gpu, name)[end] for name in names if ("power", gpu, "", "", name) in _ranges()}
+            if gpu == "T4" and "dynamic_w" not in moved:
                 power = known.power[gpu]
-                assumed = {"idle_w": power.idle_w, "v_min": power.v_min} | moved
-                moved = {**assumed, "dynamic_w": t4_power_curve(power.memory, **assumed).dynamic_w}
+                assumed = {name: moved.get(name, getattr(power, name)) for name in ("idle_w", "v_min")}
+                moved["dynamic_w"] = t4_power_curve(power.memory, **assumed).dynamic_w
             known = known.with_power(gpu, **moved)
-        return known
+        return _loads_at_end(known, end, gpus) if "dynamic_w" in names else known
 
     return changed
 
 
+def _loads_at_end(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
+    loads = {}
+    for (gpu, kind, precision), load in known.loads.items():
+        ranged = _ranges().get(("load", gpu, precision, kind, "intensity"))
+        loads[gpu, kind, precision] = replace(load, intensity=ranged[end]) if ranged and gpu in gpus else load
+    return replace(known, loads=loads)
+
+
 def _t4(end: int) -> Change:
     """Return the change of both assumptions on the T4's power to their low (0) or high (1) end."""
-    return lambda known: _at_end("v_min", end, ("T4",))(_at_end("idle_w", end, ("T4",))(known))
+    return _at_end((*IDLE, "v_min"), end, ("T4",))
 
 
 def _contention(factor: float) -> Change:
@@ -108,7 +126,7 @@ def _contention(factor: float) -> Change:
     return lambda known: replace(known, contention={gpu: scaled(each) for gpu, each in known.contention.items()})
 
 
-def _company(factor: float) -> Change:
+def _co_run_power(factor: float) -> Change:
     """Return the change of the extra power of co-running work by a factor, on every GPU."""
 
     def changed(known: Constants) -> Constants:
@@ -120,22 +138,22 @@ def _company(factor: float) -> Change:
 
 
 WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
-    "idle-low": (GPUS, _at_end("idle_w", 0)),
-    "idle-high": (GPUS, _at_end("idle_w", 1)),
-    "dynamic-low": (GPUS, _at_end("dynamic_w", 0)),
-    "dynamic-high": (GPUS, _at_end("dynamic_w", 1)),
-    "voltage-low": (GPUS, _at_end("v_min", 0)),
-    "voltage-high": (GPUS, _at_end("v_min", 1)),
+    "idle-low": (GPUS, _at_end(IDLE, 0)),
+    "idle-high": (GPUS, _at_end(IDLE, 1)),
+    "dynamic-low": (GPUS, _at_end(DYNAMIC, 0)),
+    "dynamic-high": (GPUS, _at_end(DYNAMIC, 1)),
+    "voltage-low": (GPUS, _at_end(("v_min",), 0)),
+    "voltage-high": (GPUS, _at_end(("v_min",), 1)),
     "t4-low": (("T4",), _t4(0)),
     "t4-high": (("T4",), _t4(1)),
-    "v100-low": (("V100",), _at_end("dynamic_w", 0, ("V100",))),
-    "v100-high": (("V100",), _at_end("dynamic_w", 1, ("V100",))),
-    "a100-low": (("A100",), _at_end("dynamic_w", 0, ("A100",))),
-    "a100-high": (("A100",), _at_end("dynamic_w", 1, ("A100",))),
+    "v100-low": (("V100",), _at_end(DYNAMIC, 0, ("V100",))),
+    "v100-high": (("V100",), _at_end(DYNAMIC, 1, ("V100",))),
+    "a100-low": (("A100",), _at_end(DYNAMIC, 0, ("A100",))),
+    "a100-high": (("A100",), _at_end(DYNAMIC, 1, ("A100",))),
     "contention-x0.5": (GPUS, _contention(0.5)),
     "contention-x5": (GPUS, _contention(5.0)),
-    "company-x0.5": (GPUS, _company(0.5)),
-    "company-x2": (GPUS, _company(2.0)),
+    "co-run-x0.5": (GPUS, _co_run_power(0.5)),
+    "co-run-x2": (GPUS, _co_run_power(2.0)),
     "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
     "gpt2-close": (GPUS, lambda _: with_shifted_times("gpt2", -1)),
 }

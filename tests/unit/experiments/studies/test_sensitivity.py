@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.devices.constants import default
+from heshare.devices.constants import Load, default
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw, time_alone_s
 from heshare.errors import InputError
@@ -65,8 +67,19 @@ def test_worlds_at_an_end_have_the_constants_of_the_calibrations_range() -> None
         assert (power.sharing, power.knee_mhz, power.memory) == (usual.sharing, usual.knee_mhz, usual.memory)
 
 
-def test_contention_and_power_of_company_are_scaled_on_every_gpu() -> None:
-    usual, crowded, hungry = default(), worlds.constants("contention-x5"), worlds.constants("company-x2")
+def test_dynamic_power_moves_the_intensity_of_each_class_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {("power", "V100", "", "", "dynamic_w"): (150.0, 250.0), ("power", "V100", "", "", "clock_w"): (20.0, 40.0)}
+    rows |= {("load", "V100", "fp16", "cnn", "intensity"): (0.9, 1.3)}
+    monkeypatch.setattr(worlds, "_ranges", lambda: rows)
+    loads = {(gpu, "cnn", "fp16"): Load(1.1, 0.1) for gpu in ("V100", "A100")}
+    world = worlds._at_end(worlds.DYNAMIC, 1, ("V100",))(replace(default(), loads=loads))
+    assert (world.power["V100"].dynamic_w, world.power["V100"].clock_w) == (250.0, 40.0)
+    assert world.loads["V100", "cnn", "fp16"] == Load(1.3, 0.1)
+    assert world.loads["A100", "cnn", "fp16"] == Load(1.1, 0.1)
+
+
+def test_contention_and_co_run_power_are_scaled_on_every_gpu() -> None:
+    usual, crowded, hungry = default(), worlds.constants("contention-x5"), worlds.constants("co-run-x2")
     for gpu, contention in usual.contention.items():
         assert crowded.contention[gpu].strength == pytest.approx(5 * contention.strength)
         assert crowded.contention[gpu].wait_s == pytest.approx(5 * contention.wait_s)
