@@ -86,7 +86,8 @@ def not_covered(gpu: str, workload: Workload | None, expected: str) -> InputErro
     return InputError(
         f"{subject}, which the profiles do not cover",
         expected,
-        f"Record {subject} alone at 100 % and the top clock with `heshare profile`.",
+        f"Record {subject} alone at 100 % and the top clock: `heshare profile --device emulated:{gpu} --out "
+        "data/profiles/emulated`; then name that folder, --profiles data/profiles/emulated.",
         column="workload" if workload else "gpu",
     )
 

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import RandomForestRegressor
 
-from heshare import files
 from heshare.arrays import BoolArray, FloatArray
 from heshare.errors import InputError
 from heshare.prediction.features import (
@@ -119,7 +118,7 @@ def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> 
 
 @cache
 def _shipped_forest(seed: int) -> tuple[Forest, ReferenceFeatures]:
-    return train_forest(store.read(files.data("profiles", "emulated")), seed=seed)
+    return train_forest(store.read_shipped(), seed=seed)
 
 
 @cache

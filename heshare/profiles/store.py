@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from heshare import files
 from heshare.errors import InputError
 from heshare.files import write_atomic
 from heshare.profiles import manifest
 from heshare.profiles.schema import COLUMNS, NAMES, UTILISATIONS, Column, check
+from heshare.world.catalogue import PAPER_GPUS
 
 ORDER = ["gpu", "workload", "batch_size", "precision", "engine", "co_runners", "mps_pct", "sm_mhz", "provenance"]
 _WHOLE = re.compile(r"-?[0-9]+")
@@ -38,6 +40,19 @@ def read(path: str | Path) -> pd.DataFrame:
             file=path,
         )
     return _sorted(pd.concat(list(map(_read_one, tables)), ignore_index=True))
+
+
+def read_shipped() -> pd.DataFrame:
+    """Return the emulated profiles of the paper's GPUs that the checkout carries.
+
+    Further GPUs may have theirs in the same folder: they are read when the folder is named, so that they do not move
+    the paper's predictor.
+
+    Raises:
+        InputError: as `read`.
+    """
+    folder = files.data("profiles", "emulated")
+    return _sorted(pd.concat([read(folder / name / "profile.csv") for name in PAPER_GPUS], ignore_index=True))
 
 
 def write(table: pd.DataFrame, path: str | Path) -> Path:

@@ -4,7 +4,7 @@ Both files have one value a row, with its unit, source and confidence.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,8 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Model, Resident, Workload, parse_resident
 
+PAPER_GPUS = ("T4", "V100", "A100")
+"""The GPUs of Table III, in its order: the paper's figures and the shipped profiles are of these."""
 INFERENCE = "inference"
 """The phase of the workloads of Table IV."""
 
@@ -36,7 +38,9 @@ _GPU_FIELDS = {
     "idle_w": "W",
     "clocks_mhz": "MHz",
     "mps_clients": _WHOLE,
+    "mig_slices": _WHOLE,
 }
+_OPTIONAL = ("mig_slices",)
 _MODEL_FIELDS = {
     "title": _TEXT,
     "description": _TEXT,
@@ -52,13 +56,16 @@ _MODEL_FIELDS = {
 _CLOCKS = re.compile(r"^(\d+:\d+:[1-9]\d*|\d+( \d+)*)$")
 
 
-def read_facts(path: str | Path, key: str, fields: dict[str, str]) -> dict[str, dict[str, Any]]:
+def read_facts(
+    path: str | Path, key: str, fields: dict[str, str], *, optional: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
     """Return {name: {field: value}} of a long table; rows of one name need not be together.
 
     Args:
         path: a CSV file with the columns `key`, `field`, `value`, `unit` (and others, which are not read).
         key: the column of names.
         fields: the kind of each field: `text`, `whole`, or the unit of a number. Rows of other fields are skipped.
+        optional: those of them that a name may lack.
 
     Raises:
         InputError: a missing column, an empty or doubled value, a wrong unit, something that is not a number, or a
@@ -73,7 +80,7 @@ def read_facts(path: str | Path, key: str, fields: dict[str, str]) -> dict[str, 
         if field in fields:
             facts[field] = _value(row, field, fields[field])
     for name, facts in table.items():
-        missing = [field for field in fields if field not in facts]
+        missing = [field for field in fields if field not in facts and field not in optional]
         if missing:
             raise InputError(
                 f"{name} without {', '.join(missing)}",
@@ -111,7 +118,7 @@ def _clocks(row: Row) -> tuple[int, ...]:
 @cache
 def gpus() -> dict[str, Gpu]:
     """Return every GPU of `data/gpus.csv` by name, in the file's order."""
-    facts = read_facts(files.data("gpus.csv"), "gpu", _GPU_FIELDS)
+    facts = read_facts(files.data("gpus.csv"), "gpu", _GPU_FIELDS, optional=_OPTIONAL)
     return {name: Gpu(name=name, **fact) for name, fact in facts.items()}
 
 

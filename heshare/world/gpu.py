@@ -30,6 +30,7 @@ class Gpu:
         mps_clients: the largest number of MPS clients.
         fp16_tflops: peak dense FP16 rate at the top clock, sums in FP32, of the tensor cores where there are any,
             TFLOP/s.
+        mig_slices: compute slices into which MIG divides it; 0 without MIG.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Gpu:
     clocks_mhz: tuple[int, ...]
     mps_clients: int = 48
     fp16_tflops: float = 0.0
+    mig_slices: int = 0
 
     def __post_init__(self) -> None:
         good = bool(self.clocks_mhz) and list(self.clocks_mhz) == sorted(set(self.clocks_mhz))

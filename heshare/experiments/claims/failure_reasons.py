@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from heshare import files
 from heshare.devices.constants import default
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims import claim_table
@@ -272,7 +271,7 @@ def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
 
     `seed` is the seed of the splits, of the forest and of the newly recorded profiles.
     """
-    shipped = store.read(files.data("profiles", "emulated"))
+    shipped = store.read_shipped()
     tables = {
         "as profiled": shipped,
         "at most one co-runner": _recorded(_pairs, seed),
@@ -344,7 +343,7 @@ def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceI
 
 def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
     """Study claims P2 and P3: errors of techniques that learn time and power without first guesses."""
-    shipped = store.read(files.data("profiles", "emulated"))
+    shipped = store.read_shipped()
     rows, sizes = [], {}
     for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):
         errors = prediction_errors(

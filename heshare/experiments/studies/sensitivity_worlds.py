@@ -188,7 +188,7 @@ def predictor(world: str) -> ForestPredictor:
 
 @cache
 def _trained(world: str) -> tuple[Forest, ReferenceFeatures]:
-    shipped = store.read(files.data("profiles", "emulated"))
+    shipped = store.read_shipped()
     changed = WORLDS[world][0]
     anew = [profile(name, constants(world)) for name in changed]
     return train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0)

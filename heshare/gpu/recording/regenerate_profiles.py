@@ -13,9 +13,10 @@ from heshare.gpu.recording import recordings, repeat_noise
 from heshare.gpu.recording.profile_device import profile
 from heshare.profiles import design
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.world.catalogue import PAPER_GPUS
 
-GPUS = ("T4", "V100", "A100")
-"""The paper's GPUs (Table III)."""
+GPUS = PAPER_GPUS
+"""The GPUs whose emulated profiles the checkout carries."""
 
 
 def regenerate(

@@ -18,7 +18,6 @@ import pandas as pd
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 import heshare.systems.device_models  # noqa: F401 (registers predictions of training and the other ways of sharing)
-from heshare import files
 from heshare.arrays import FloatArray, IntArray
 from heshare.errors import require
 from heshare.plus.physics.roofline import (
@@ -244,7 +243,7 @@ PHYSICS_TECHNIQUE: OtherTechniques = {"Physics": _technique}
 
 @cache
 def _shipped_physics(seed: int) -> PhysicsPredictor:
-    return PhysicsPredictor.fit(store.read(files.data("profiles", "emulated")), seed=seed)
+    return PhysicsPredictor.fit(store.read_shipped(), seed=seed)
 
 
 def load_predictor(seed: int = 0, kind: str = "paper") -> Predictor:

@@ -28,8 +28,8 @@ Partition = tuple[int, ...]
 
 
 def has_mig(gpu: Gpu) -> bool:
-    """Return whether a GPU can be partitioned into instances."""
-    return gpu.architecture in ("ampere", "hopper")
+    """Return whether a GPU can be partitioned into the instances that are modelled, those of seven slices."""
+    return gpu.mig_slices == COMPUTE
 
 
 def slices_of(resident: Resident) -> int:
@@ -105,7 +105,8 @@ class MigSharing:
         slices = [slices_of(resident) for resident in residents]
         if not (has_mig(gpu) and fits(slices)):
             names = ", ".join(f"{size}g" for size in slices)
-            expected = "instances that fit together" if has_mig(gpu) else "a GPU with MIG"
+            other = f"a GPU with MIG of {COMPUTE} slices; this one has {gpu.mig_slices or 'none'}"
+            expected = "instances that fit together" if has_mig(gpu) else other
             raise sharing_error(f"MIG instances {names}", expected, gpu)
 
     def memory_mib(self, gpu: Gpu, resident: Resident) -> float:

@@ -1,0 +1,78 @@
+"""The recipe for a new GPU to its end: rows in `data/gpus.csv`, then estimates, profiles and plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heshare import files
+from heshare.profiles import store
+
+ROWS = {
+    "title": ("Made-up card", ""),
+    "architecture": ("later", ""),
+    "sm_count": ("96", ""),
+    "cuda_cores": ("12288", ""),
+    "memory_mib": ("32000", "MiB"),
+    "mem_bw_gbs": ("1500", "GB/s"),
+    "l2_mib": ("64", "MiB"),
+    "fp32_tflops": ("60", "TFLOP/s"),
+    "fp16_tflops": ("300", "TFLOP/s"),
+    "tdp_w": ("300", "W"),
+    "idle_w": ("40", "W"),
+    "clocks_mhz": ("210:2400:15", "MHz"),
+    "mps_clients": ("48", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout's data with one more card."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(files.root() / "data", folder / "data")
+    with (folder / "data" / "gpus.csv").open("a", encoding="utf-8") as stream:
+        stream.writelines(f"X1,{field},{value},{unit},assumed,made up\n" for field, (value, unit) in ROWS.items())
+    return folder
+
+
+def _heshare(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HESHARE_ROOT": str(root)}
+    command = [sys.executable, "-m", "heshare", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=files.root())
+
+
+def test_estimate_answers_for_a_card_that_was_only_described(root: Path):
+    ran = _heshare(root, "estimate", "X1", "resnet50:8@50", "bert_large:4@50", "--json")
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert all(not task["anchored"] and task["uncertainty"] > 0.25 for task in answer["tasks"])
+
+
+def test_plan_names_the_commands_for_a_card_without_profiles(root: Path):
+    ran = _heshare(root, "plan", "--tasks", "2", "--cluster", "1xX1")
+    assert ran.returncode == 2
+    assert "heshare profile --device emulated:X1 --out data/profiles/emulated" in ran.stderr
+    assert "--profiles data/profiles/emulated" in ran.stderr
+
+
+@pytest.mark.slow
+def test_plan_and_compare_use_the_profiles_of_the_card_and_the_paper_s_predictor_does_not(root: Path, monkeypatch):
+    folder = root / "data" / "profiles" / "emulated"
+    ran = _heshare(root, "profile", "--device", "emulated:X1", "--samples", "100", "--out", str(folder))
+    assert ran.returncode == 0, ran.stderr
+    options = ["--tasks", "4", "--cluster", "1xX1,1xT4", "--profiles", str(folder)]
+    ran = _heshare(root, "plan", *options)
+    assert ran.returncode == 0, ran.stderr
+    assert "JCT-opt" in ran.stdout
+    ran = _heshare(root, "compare", *options, "--seeds", "1", "--policy", "heshare:trade-off", "--policy", "morak")
+    assert ran.returncode == 0, ran.stderr
+    before = store.read_shipped()
+    monkeypatch.setenv("HESHARE_ROOT", str(root))
+    assert before.equals(store.read_shipped())
+    assert set(before["gpu"]) == {"T4", "V100", "A100"}
