@@ -102,7 +102,7 @@ class PowerDraw:
         idle_w: the part of it that the GPU draws with nothing running, W.
         load: activity of all residents, 1 for a full GPU.
         slowdown: top clock over the clock reached.
-        load_uncertainty: relative uncertainty of the power of their classes of load.
+        load_uncertainty: relative uncertainty of the power of their classes of load; 0 if it is not known.
         residents: uncertainty of each resident's time alone.
     """
 
@@ -176,7 +176,7 @@ def _of_demand(draw: PowerDraw, spreads: Spreads) -> Uncertainty:
     free = dynamic * max(0.0, 1.0 - draw.load)
     n = max(1, len(draw.residents))
     return Uncertainty(
-        fit=math.hypot(idle * spreads.idle, dynamic * draw.load_uncertainty),
+        fit=math.hypot(idle * spreads.idle, dynamic * (draw.load_uncertainty or spreads.load)),
         framework=free * sum(parts.framework for parts in draw.residents) / n,
         host=dynamic * sum(parts.host for parts in draw.residents) / n,
         transfer=dynamic * spreads.voltage * math.log(draw.slowdown),

@@ -92,3 +92,7 @@ def test_spreads_between_frameworks_add_tensor_cores():
     spreads = Spreads(cnn=0.3, tensor=0.4)
     assert spreads.framework("cnn", tensor_cores=False) == pytest.approx(0.3)
     assert spreads.framework("cnn", tensor_cores=True) == pytest.approx(0.5)
+
+
+def test_power_of_a_training_is_as_uncertain_as_a_class_of_load_without_a_measurement():
+    assert estimate("V100", ["eaco_vgg16-train:32"]).power_uncertainty > 0.05
