@@ -105,10 +105,12 @@ def _at_end(names: Sequence[str], end: int, gpus: Sequence[str] = GPUS) -> Chang
 
 
 def _loads_at_end(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
+    """Return constants with the intensity of each class of load at its end; CNNs in FP32 have 1 by definition."""
     loads = {}
     for (gpu, kind, precision), load in known.loads.items():
         ranged = _ranges().get(("load", gpu, precision, kind, "intensity"))
-        loads[gpu, kind, precision] = replace(load, intensity=ranged[end]) if ranged and gpu in gpus else load
+        moved = gpu in gpus and (kind, precision) != ("cnn", "fp32")
+        loads[gpu, kind, precision] = replace(load, intensity=ranged[end]) if ranged and moved else load
     return replace(known, loads=loads)
 
 

@@ -69,13 +69,16 @@ def test_worlds_at_an_end_have_the_constants_of_the_calibrations_range() -> None
 
 def test_dynamic_power_moves_the_intensity_of_each_class_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {("power", "V100", "", "", "dynamic_w"): (150.0, 250.0), ("power", "V100", "", "", "clock_w"): (20.0, 40.0)}
-    rows |= {("load", "V100", "fp16", "cnn", "intensity"): (0.9, 1.3)}
+    rows |= {("load", "V100", precision, "cnn", "intensity"): (0.9, 1.3) for precision in ("fp16", "fp32")}
     monkeypatch.setattr(worlds, "_ranges", lambda: rows)
-    loads = {(gpu, "cnn", "fp16"): Load(1.1, 0.1) for gpu in ("V100", "A100")}
+    loads = {(gpu, "cnn", "fp16"): Load(1.1, 0.1) for gpu in ("V100", "A100")} | {
+        ("V100", "cnn", "fp32"): Load(1.0, 0.1)
+    }
     world = worlds._at_end(worlds.DYNAMIC, 1, ("V100",))(replace(default(), loads=loads))
     assert (world.power["V100"].dynamic_w, world.power["V100"].clock_w) == (250.0, 40.0)
     assert world.loads["V100", "cnn", "fp16"] == Load(1.3, 0.1)
     assert world.loads["A100", "cnn", "fp16"] == Load(1.1, 0.1)
+    assert world.loads["V100", "cnn", "fp32"] == Load(1.0, 0.1), "the class that the others are relative to"
 
 
 def test_contention_and_co_run_power_are_scaled_on_every_gpu() -> None:
