@@ -75,7 +75,7 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
             suffix = "" if gpu == basis else f" (measured on the {basis} only)"
             ranges[name] = replace(ranged, source=ranged.source + suffix)
         yield from _rows(("contention", gpu, "", ""), ranges)
-    source = "FP16 over FP32 on T4 and V100; assumed on the others"
+    source = "FP16 over FP32 (TF32) in one framework, large inference batches; the mean of like GPUs where none"
     for (gpu, kind), half in constants.half.items():
         yield from _rows(("fp16", gpu, "", kind), _within(half, half.uncertainty, source))
     for (gpu, kind, precision), load in constants.loads.items():
@@ -86,6 +86,8 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     yield from _law_rows(constants.laws)
     for key, fitted in sorted(calibration.timings.items()):
         yield from _rows(("timing", *key), _timing_ranges(fitted))
+    for key, fitted in sorted(calibration.half_timings.items()):
+        yield from _rows(("fp16 timing", *key), _timing_ranges(fitted))
 
 
 def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:

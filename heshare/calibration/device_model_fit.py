@@ -8,19 +8,17 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from heshare.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
-from heshare.calibration.measurements import FUSED_RECORD, IMAGE_MODELS, MPS_RECORD, records, table, time_rows
+from heshare.calibration.measurements import MPS_RECORD, records, table
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
+from heshare.calibration.scaling.half_precision_fit import fit_half_precision, fit_half_timings
 from heshare.calibration.scaling.laws_fit import fit_laws
 from heshare.calibration.time_fit import FittedTiming
 from heshare.calibration.timing_constants import BANDWIDTH, TimingKey
-from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Utilisation
+from heshare.devices.constants import Constants, Contention, Power, Utilisation
 from heshare.devices.derived_constants import complete_catalogue
 from heshare.devices.device_model import co_run
 from heshare.world import catalogue
-from heshare.world.workload import KINDS, Resident, Workload
-
-_FP16_BYTES = 0.5
-_FP16_WORK = tuple(0.3 + 0.02 * step for step in range(31))
+from heshare.world.workload import Resident, Workload
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class Calibration:
 
     Attributes:
         timings: timing constants.
+        half_timings: those of networks that were measured in FP16.
         power: power constants of each GPU, by name.
         fitted: the same, with the laws for what was not measured.
         constants: the same with every GPU and network, as the device model takes them.
@@ -39,6 +38,7 @@ class Calibration:
     """
 
     timings: Mapping[TimingKey, FittedTiming]
+    half_timings: Mapping[TimingKey, FittedTiming]
     power: Mapping[str, PowerRanges]
     fitted: Constants = field(repr=False)
     constants: Constants = field(repr=False)
@@ -74,10 +74,12 @@ def fit_device_model() -> Calibration:
     timed = frozenset(gpu for gpu, _, _ in timing)
     half, utilisation = fit_half_precision(draft), fit_utilisation(draft)
     fitted = replace(draft, half=half, utilisation=utilisation, laws=fit_laws(power, timed))
+    half_timings = fit_half_timings(complete_catalogue(fitted))
+    fitted = replace(fitted, half_timing={key: one.timing for key, one in half_timings.items()})
     spreads = uncertainty_fit.fit_spreads(fitted, pairs)
     fitted = replace(fitted, spreads=uncertainty_fit.stated(spreads))
     constants = complete_catalogue(fitted)
-    return Calibration(timings, ranges, fitted, constants, pairs, crowding, left_out, spreads)
+    return Calibration(timings, half_timings, ranges, fitted, constants, pairs, crowding, left_out, spreads)
 
 
 def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention]) -> dict[str, RangedValue]:
@@ -85,30 +87,6 @@ def _crowding_ranges(contention: Contention, left_out: Mapping[str, Contention])
     source = "MunQ-Lee/ParvaGPU_SC24: two processes on one A100; range: a workload left out"
     values = {name: [getattr(fit, name) for fit in (contention, *left_out.values())] for name in copies_fit.CROWDING}
     return {name: RangedValue(found[0], min(found), max(found), source) for name, found in values.items()}
-
-
-def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecision]:
-    """Return FP16 by GPU and kind of network: half the bytes; SM time by the T4 and V100, else assumed."""
-    turing = min((abs(_fp16_bias(constants, work)), work) for work in _FP16_WORK)[1]
-    full = time_rows("V100-SXM2", "resnet50", "PyTorch")
-    half = time_rows("V100-SXM2", "resnet50", "PyTorch", precision="fp16")
-    volta = HalfPrecision(float(half.time_s[-1] / full.time_s[-1]), _FP16_BYTES, 0.3)
-    assumed = HalfPrecision(turing, _FP16_BYTES, 0.4)
-    measured = {"T4": HalfPrecision(turing, _FP16_BYTES, 0.25), "V100": volta, "V100-SXM2": volta}
-    return {(gpu, kind): measured.get(gpu, assumed) for gpu in constants.power for kind in KINDS}
-
-
-def _fp16_bias(constants: Constants, work: float) -> float:
-    """Mean logarithm of modelled over measured FP16 times on the T4 when SM time shrinks by `work`."""
-    half = HalfPrecision(work, _FP16_BYTES, 0.0)
-    with_half = replace(constants, half={("T4", "cnn"): half})
-    gpu, logs = catalogue.gpu("T4"), []
-    for name in IMAGE_MODELS:
-        rows = time_rows("T4", name, FUSED_RECORD, precision="fp16")
-        for batch, time_s in zip(rows.batch, rows.time_s, strict=True):
-            resident = Resident(Workload(name, int(batch), "fp16", "tensorrt"))
-            logs.append(np.log(co_run(gpu, [resident], constants=with_half).tasks[0].time_s / time_s))
-    return float(np.mean(logs))
 
 
 def fit_utilisation(constants: Constants) -> Utilisation:

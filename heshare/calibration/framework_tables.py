@@ -26,6 +26,7 @@ PARAMETERS = (*KINDS, "tensor", "host")
 """Fields of `Spreads` that these tables determine."""
 _CARDS = {"A100 40 GB": "A100"}
 _UNFITTED = ("MXNet", "MXNet 1.2", "TensorFlow 1", "PyTorch, slower host")
+_FITTED = ("TensorFlow 2",)
 _TABLE = ["framework", "gpu", "engine", "precision", "kind"]
 _GRID = tuple(round(0.02 * step, 2) for step in range(61))
 _START, _ROUNDS, _INSIDE = 0.3, 6, 0.9
@@ -76,7 +77,8 @@ def framework_rows() -> pd.DataFrame:
     # The eager record fits image models only; PyTorch on T4 and V100 at sizes whose host time does not show.
     unfitted |= (times.framework == EAGER_RECORD) & (times.workload == "bert_large")
     unfitted |= (times.framework == "PyTorch") & (times.precision == "fp32") & (times.batch_size < 16)
-    rows = pd.concat([times[unfitted], table("frameworks")], ignore_index=True)
+    frameworks = table("frameworks")
+    rows = pd.concat([times[unfitted], frameworks[~frameworks.framework.isin(_FITTED)]], ignore_index=True)
     rows = rows.assign(gpu=rows.gpu.replace(_CARDS))
     known = rows.gpu.isin(list(catalogue.gpus())) & rows.workload.isin(list(catalogue.models()))
     return rows[known].reset_index(drop=True)

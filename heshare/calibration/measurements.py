@@ -16,6 +16,8 @@ MPS_RECORD = "TensorRT 8.0"
 """Framework of iGniter: V100-SXM2, FP32, MPS percentages."""
 FUSED_RECORD = "Paddle Inference with TensorRT"
 """Framework of PaddleClas: T4 and V100, FP32 and FP16."""
+FUSED_DECODER = "FasterTransformer decoder, beam 4"
+"""Framework of the Transformer with fused kernels: T4, V100 and A100, FP32 (TF32) and FP16."""
 EAGER_RECORD = "PyTorch 21.11"
 """Framework of ParvaGPU: A100, TF32; throughputs."""
 

@@ -14,8 +14,8 @@ from scipy.optimize import least_squares, nnls
 from heshare.arrays import FloatArray
 from heshare.calibration.measurements import TimeRows
 from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
-from heshare.devices.constants import Power, Timing
-from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, iteration_at
+from heshare.devices.constants import Load, Power, Timing
+from heshare.devices.iteration_time import BATCH_EXPONENT, OVERLAP, Iteration, iteration_at
 
 PARAMETERS = ("latency_s", "work_s", "fill_s", "memory_s", "work_per_sample_s", "host_s")
 """Names of the log-parameters, in the order of the fit."""
@@ -63,11 +63,19 @@ class FittedTiming:
 
 @dataclass(frozen=True)
 class ThrottledGpu:
-    """A GPU whose power limit may have lowered the clock of measurements: power constants, top clock and limit."""
+    """A GPU whose power limit may have lowered the clock of measurements.
+
+    Attributes:
+        power: its power constants.
+        max_mhz: its top clock, MHz.
+        cap_w: its power limit, W.
+        load: the class of load of the measurements; None is CNN inference in FP32.
+    """
 
     power: Power
     max_mhz: float
     cap_w: float
+    load: Load | None = None
 
     def slowdowns(self, timing: Timing, rows: TimeRows) -> tuple[FloatArray, FloatArray]:
         """Return the factors on SM time and on memory time of each row, (n,) each.
@@ -76,12 +84,13 @@ class ThrottledGpu:
         """
         top = self.max_mhz
         clocks = [
-            capped_clock_mhz(self.power, [iteration_at(timing, int(batch), share)], self.cap_w, top, top)
-            if math.isnan(locked)
-            else locked
+            self._left_mhz(iteration_at(timing, int(batch), share, load=self.load)) if math.isnan(locked) else locked
             for batch, share, locked in zip(rows.batch, rows.share, rows.sm_mhz, strict=True)
         ]
         return top / np.array(clocks), np.array([memory_slowdown_at(self.power, clock) for clock in clocks])
+
+    def _left_mhz(self, iteration: Iteration) -> float:
+        return capped_clock_mhz(self.power, [iteration], self.cap_w, self.max_mhz, self.max_mhz)
 
 
 def fit_timing(

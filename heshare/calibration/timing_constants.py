@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from heshare.calibration.measurements import (
+    FUSED_DECODER,
     FUSED_RECORD,
     IMAGE_MODELS,
     MPS_MODELS,
@@ -162,6 +163,13 @@ def _fit_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
     return fit_timing(rows, Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8)), throttled_gpu(gpu, power), source)
 
 
+def _fit_fused_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
+    """One output position of the Transformer with fused kernels, which need no host time to speak of."""
+    source = "NVIDIA/FasterTransformer: fused decoder, beam 4, inference batch sizes 1 and 8"
+    rows = time_rows(gpu, "transformer", FUSED_DECODER)
+    return fit_timing(rows, LANGUAGE_PRIOR, throttled_gpu(gpu, power), source)
+
+
 def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
     """GPT-2 on 128 tokens on the V100, from BERT base: the same layers, and the head on top."""
     base = time_rows("V100", "bert_base_s128", "ONNX Runtime")
@@ -292,3 +300,6 @@ def _add_language_models(timings: Timings, power: Mapping[str, Power]) -> None:
                 timings[gpu, "eager", name], "the eager cell over 1.19", 0.1, work=less, memory=less, latency=less
             )
             timings[gpu, "tensorrt", name] = _with(fused, host_s=0.0)
+    for gpu in ("T4", "V100", "A100"):
+        timings[gpu, "tensorrt", "transformer"] = _fit_fused_transformer(gpu, power)
+    timings["V100-SXM2", "tensorrt", "transformer"] = _by_clock(timings["V100", "tensorrt", "transformer"], "V100")

@@ -261,11 +261,12 @@ class Constants:
         timing: by (gpu, engine, workload).
         power: by gpu.
         contention: by gpu.
-        half: of FP16, by (gpu, kind of network).
+        half: factors of FP16 on the times of FP32, by (gpu, kind of network).
         utilisation: of the reported utilisations.
         loads: dynamic power by class of load, by (gpu, kind of network, precision); 1 for a class that it lacks.
         spreads: of the uncertainty that no single row holds.
         laws: for GPUs and networks without measurements.
+        half_timing: times in FP16 where they were measured, by (gpu, engine, workload); `half` stands for the others.
     """
 
     timing: Mapping[tuple[str, str, str], Timing]
@@ -276,6 +277,7 @@ class Constants:
     loads: Mapping[tuple[str, str, str], Load] = field(default_factory=dict)
     spreads: Spreads = field(default_factory=Spreads)
     laws: Laws = field(default_factory=Laws)
+    half_timing: Mapping[tuple[str, str, str], Timing] = field(default_factory=dict)
 
     def with_power(self, gpu: str, **changes: float) -> Constants:
         """Return a copy with other power constants for one GPU, for a sensitivity study."""
@@ -290,7 +292,9 @@ def read(path: Path) -> Constants:
     Raises:
         InputError: a value is not a number.
     """
-    timing, power, contention, half, loads = {}, {}, {}, {}, {}
+    timing: dict[tuple[str, str, str], Timing] = {}
+    half_timing: dict[tuple[str, str, str], Timing] = {}
+    power, contention, half, loads = {}, {}, {}, {}
     speed, cards, power_law, workload_law = {}, {}, None, None
     utilisation, spreads = Constants.utilisation, Spreads()
     for (kind, gpu, engine, workload), fields in _fields(path).items():
@@ -298,10 +302,11 @@ def read(path: Path) -> Constants:
             values = {name: float(text) for name, text in fields.items()}
         except ValueError as error:
             raise InputError(str(error), "a number", "Run `make calibrate` to rewrite the file.", file=path) from None
-        if kind == "timing":
+        if kind in ("timing", "fp16 timing"):
             low, high = (int(values.pop(name, 0)) for name in ("batch_low", "batch_high"))
             anchored = bool(values.pop("anchored"))
-            timing[gpu, engine, workload] = Timing(anchored=anchored, batch_low=low, batch_high=high, **values)
+            rows = timing if kind == "timing" else half_timing
+            rows[gpu, engine, workload] = Timing(anchored=anchored, batch_low=low, batch_high=high, **values)
         elif kind == "power":
             power[gpu] = Power(**values)
         elif kind == "contention":
@@ -323,7 +328,7 @@ def read(path: Path) -> Constants:
         elif kind == "workload law":
             workload_law = WorkloadLaw(**values)
     laws = Laws(speed, cards, power_law, workload_law)
-    return Constants(timing, power, contention, half, utilisation, loads, spreads, laws)
+    return Constants(timing, power, contention, half, utilisation, loads, spreads, laws, half_timing)
 
 
 Completion = Callable[[Constants], Constants]

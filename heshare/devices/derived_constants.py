@@ -32,6 +32,8 @@ FULL_BATCH = 64
 """Inference batch size at which the ratio of two GPUs' speeds is applied."""
 LEAST_BATCH, MOST_BATCH = 8, 1024
 """Inference batch sizes of the records that compare GPUs: outside them a time is less certain."""
+ENOUGH_GPUS = 3
+"""GPUs that ran a network in FP16, from which on the others take its times from the nearest of them."""
 _TINY = 1e-9
 
 
@@ -58,8 +60,24 @@ def complete(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str,
             if gpu == base.name and (name, kind, precision) not in loads:
                 uncertainty = hypot(load.uncertainty, constants.laws.power.uncertainty)
                 loads[name, kind, precision] = replace(load, uncertainty=uncertainty)
-    filled = replace(filled, half=half, loads=loads)
+    filled = replace(filled, half=half, loads=loads, half_timing=_with_half_timing(filled, gpus, models))
     return replace(filled, timing=CompletedTimings(filled, dict(gpus), dict(models), bases))
+
+
+def _with_half_timing(constants: Constants, gpus: Mapping[str, Gpu], models: Mapping[str, Model]) -> dict[Key, Timing]:
+    """FP16 times, also of GPUs without any of their own, for networks that enough GPUs ran in FP16."""
+    half = dict(constants.half_timing)
+    for engine, name in dict.fromkeys((engine, name) for _, engine, name in constants.half_timing):
+        ran = [gpus[gpu] for gpu in gpus if (gpu, engine, name) in constants.half_timing]
+        for card in gpus.values() if len(ran) >= ENOUGH_GPUS else ():
+            if card not in ran:
+                kind = models[name].kind
+                law = constants.laws.speed[kind if (kind, "fp16") in constants.laws.speed else "transformer", "fp16"]
+                base = gpus[nearest_by(law, card, ran)]
+                ratio, uncertainty = speed_ratio(constants, card, base, kind, "fp16")
+                timing = constants.half_timing[base.name, engine, name]
+                half[card.name, engine, name] = scaled_timing(timing, card, base, constants.power, ratio, uncertainty)
+    return half
 
 
 def nearest_by(law: SpeedLaw, card: Gpu, measured: Sequence[Gpu]) -> str:

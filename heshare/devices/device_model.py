@@ -94,6 +94,7 @@ class TaskEstimate:
         l2_util_pct: L2 cache utilisation, %.
         anchored: whether measurements of this workload on this GPU went into the fit.
         uncertainty_parts: relative standard uncertainty of `time_s`, by cause.
+        arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
     """
 
     workload: str
@@ -105,6 +106,7 @@ class TaskEstimate:
     l2_util_pct: float
     anchored: bool
     uncertainty_parts: Uncertainty
+    arithmetic: str = ""
 
     @property
     def uncertainty(self) -> float:
@@ -259,6 +261,7 @@ def _task_estimates(
                     contention=spreads.beside(resident.sharing, len(iterations) - 1),
                     limit=limit,
                 ),
+                arithmetic=iteration.arithmetic,
             )
         )
     return tuple(tasks)

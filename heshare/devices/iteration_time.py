@@ -44,6 +44,7 @@ class Iteration:
         uncertainty: relative standard uncertainty of its time.
         intensity: dynamic power of its work over that of CNN inference in FP32.
         load_uncertainty: relative standard uncertainty of board power under its class of load.
+        arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
     """
 
     fixed_s: float
@@ -59,6 +60,7 @@ class Iteration:
     uncertainty: Uncertainty
     intensity: float = 1.0
     load_uncertainty: float = 0.0
+    arithmetic: str = ""
 
     @property
     def work_s(self) -> float:
@@ -120,11 +122,13 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
     """Return the iteration of an inference resident on the GPU of that name.
 
     Raises:
-        InputError: the GPU or the workload has no constants.
+        InputError: the GPU or the workload has no constants, or the GPU has no TF32.
     """
     workload = resident.workload
+    key = gpu, workload.engine, workload.model
+    check_precision(gpu, workload.precision)
     try:
-        timing = constants.timing[gpu, workload.engine, workload.model]
+        timing = constants.timing[key]
     except KeyError:
         raise InputError(
             f"{workload.model} ({workload.engine}) on {gpu}",
@@ -133,14 +137,39 @@ def iteration_of(constants: Constants, gpu: str, resident: Resident) -> Iteratio
             column="workload",
         ) from None
     kind = catalogue.kind(workload.model)
-    half = constants.half.get((gpu, kind)) if workload.precision == "fp16" else None
+    half = None
+    if workload.precision == "fp16" and key in constants.half_timing:
+        timing = constants.half_timing[key]
+    elif workload.precision == "fp16":
+        half = constants.half.get((gpu, kind))
     load = constants.loads.get((gpu, kind, workload.precision))
     iteration = iteration_at(timing, workload.batch_size, resident.mps_pct / 100.0, half, load)
     return replace(
         iteration,
         uncertainty=_uncertainty(constants, gpu, resident, timing, iteration),
         load_uncertainty=constants.spreads.load if load is None else load.uncertainty,
+        arithmetic=arithmetic(gpu, workload.precision),
     )
+
+
+def check_precision(gpu: str, precision: str) -> None:
+    """Raise `InputError` for TF32 on a GPU of the catalogue whose tensor cores have none."""
+    if precision == "tf32" and gpu in catalogue.gpus() and not catalogue.gpu(gpu).has_tf32:
+        raise InputError(
+            f"tf32 on {gpu}",
+            "fp32 or fp16: TF32 came with the Ampere generation",
+            "Ask for fp32, which is FP32 arithmetic there.",
+            column="precision",
+        )
+
+
+def arithmetic(gpu: str, precision: str) -> str:
+    """Return the arithmetic in which a GPU runs a network of a precision, `fp32`, `tf32` or `fp16`.
+
+    Frameworks run FP32 networks in TF32 where tensor cores have it, and so did those of the measurements.
+    """
+    has_tf32 = gpu in catalogue.gpus() and catalogue.gpu(gpu).has_tf32
+    return "tf32" if precision == "fp32" and has_tf32 else precision
 
 
 def _uncertainty(
@@ -148,7 +177,7 @@ def _uncertainty(
 ) -> Uncertainty:
     """The uncertainty of the time alone at the top clock: that of the row, and the spreads that apply here."""
     spreads, known, workload = constants.spreads, iteration.uncertainty, resident.workload
-    tensor_cores = workload.precision != "fp32" or (gpu in catalogue.gpus() and catalogue.gpu(gpu).has_tf32)
+    tensor_cores = arithmetic(gpu, workload.precision) != "fp32"
     slower = replace(iteration, host_s=iteration.host_s * math.exp(spreads.host))
     far_batch = spreads.batch * outside(timing.batch_low, timing.batch_high, workload.batch_size)
     far_share = spreads.share * outside(timing.share_low, 1.0, iteration.share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,12 +28,20 @@ residents = st.builds(
 )
 
 
+def in_precision_of(gpu: Gpu, resident: Resident) -> Resident:
+    """The resident, in FP32 if it asks for TF32 on a GPU without it."""
+    if gpu.has_tf32 or resident.workload.precision != "tf32":
+        return resident
+    return replace(resident, workload=replace(resident.workload, precision="fp32"))
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Gpu, list[Resident], int | None, float]:
     gpu = draw(st.sampled_from(list(catalogue.gpus().values())))
     cap_w = gpu.idle_w + (gpu.tdp_w - gpu.idle_w) * draw(st.floats(0.02, 1.2))
     clock = draw(st.none() | st.sampled_from(gpu.clocks_mhz))
-    return gpu, draw(st.lists(residents, min_size=1, max_size=6)), clock, cap_w
+    shared = draw(st.lists(residents, min_size=1, max_size=6))
+    return gpu, [in_precision_of(gpu, task) for task in shared], clock, cap_w
 
 
 def no_slower(before: Estimate, after: Estimate, tasks: range) -> bool:
@@ -75,7 +84,7 @@ def test_a_larger_share_never_slows_its_task(run: tuple[Gpu, list[Resident], int
 def test_a_co_runner_never_speeds_a_task_up(run: tuple[Gpu, list[Resident], int | None, float], further: Resident):
     gpu, shared, clock, cap_w = run
     alone = co_run(gpu, shared, clock, power_cap_w=cap_w)
-    crowded = co_run(gpu, [*shared, further], clock, power_cap_w=cap_w)
+    crowded = co_run(gpu, [*shared, in_precision_of(gpu, further)], clock, power_cap_w=cap_w)
     assert no_slower(crowded, alone, range(len(shared)))
 
 

@@ -25,7 +25,7 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
-from heshare.calibration.validation import left_out_cards, unmeasured
+from heshare.calibration.validation import half_precision, left_out_cards, unmeasured
 from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
@@ -44,6 +44,7 @@ TARGETS = {
     "A100 clock from three": (2.2, 5.5),
     "pairs within 100 %, a pair of workloads left out": (3.2, 6.5),
     "A100 two processes at b4 and b8, a workload left out": (5.0, 10.0),
+    half_precision.BATCHES: (12.0, 25.0),
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
@@ -319,6 +320,7 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     partial(sweep_power, "V100"),
     two_processes,
     four_samples,
+    half_precision.bert_batches,
     workloads_from_features,
     *unmeasured.TESTS,
     *left_out_cards.TESTS,
