@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import pandas as pd
 
 from heshare.experiments.studies.motivation import PAPER_GPUS
-from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Workload
 
 
@@ -90,7 +90,7 @@ def table_4(batch_size: int = 8) -> pd.DataFrame:
             "Layers": model.layers,
             f"Memory at {batch_size} (MiB)": memory_mib(Workload(model.name, batch_size)),
         }
-        for model in models().values()
+        for model in paper_models().values()
     )
 
 

@@ -129,18 +129,27 @@ def models() -> dict[str, Model]:
     return {name: Model(name=name, **fact) for name, fact in facts.items()}
 
 
+def paper_models() -> dict[str, Model]:
+    """Return the models of Table IV by name: those of a load class. Others have the load `none`."""
+    return {name: model for name, model in models().items() if model.load != "none"}
+
+
 def gpu(name: str) -> Gpu:
-    """Return the GPU of that name, in upper or lower case.
+    """Return the GPU of that name, in upper or lower case, with or without hyphens and spaces.
 
     Raises:
         InputError: no such GPU; the message lists the known ones.
     """
     for gpu_name, card in gpus().items():
-        if gpu_name.lower() == name.lower():
+        if _letters(gpu_name) == _letters(name):
             return card
     raise InputError(
         repr(name), "one of " + ", ".join(gpus()), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu"
     )
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
 
 
 def model(name: str) -> Model:

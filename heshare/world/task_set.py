@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from heshare import files
 from heshare.arrays import FloatArray
 from heshare.errors import InputError, require
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 from heshare.world.csv_table import read_table
 from heshare.world.helios_trace import TraceJob, stream_jobs
 from heshare.world.task import Task
@@ -92,7 +92,7 @@ def models_of(load: str) -> tuple[str, ...]:
         InputError: no such load class.
     """
     require("load", repr(load), load in LOADS, "one of " + ", ".join(LOADS), _ACTION)
-    return tuple(name for name, model in models().items() if load in ("mixed", model.load))
+    return tuple(name for name, model in paper_models().items() if load in ("mixed", model.load))
 
 
 def task_set(

@@ -31,7 +31,8 @@ class Model:
         name: its name, such as `resnet50`.
         title: the paper's name, such as `ResNet-50`.
         description: Table IV's description.
-        load: `low`, `medium` or `high`, the load class of Section V-B.
+        load: `low`, `medium` or `high`, the load class of Section V-B; `none` for a network that is not in Table IV,
+            which no drawn task set holds.
         kind: `cnn`, `transformer` or `decode`.
         layers: number of layers, whose operators eager execution launches one by one.
         gflops: floating-point operations of one sample's forward pass, GFLOP.

@@ -1,4 +1,4 @@
-"""The recipe for a new GPU to its end: rows in `data/gpus.csv`, then estimates, profiles and plans."""
+"""The recipes for a new GPU and a new network to their end: rows in `data/`, then estimates, profiles and plans."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 
 from heshare import files
 from heshare.profiles import store
+from heshare.world import catalogue
+from heshare.world.task_set import models_of
 
 ROWS = {
     "title": ("Made-up card", ""),
@@ -31,6 +33,20 @@ ROWS = {
 }
 
 
+NETWORK = {
+    "title": ("ViT", ""),
+    "kind": ("transformer", ""),
+    "description": ("made up", ""),
+    "load": ("none", ""),
+    "layers": ("74", ""),
+    "gflops": ("35", "GFLOP/sample"),
+    "params_m": ("86", "1e6"),
+    "activations_m": ("16.5", "1e6/sample"),
+    "memory_fixed_mib": ("870", "MiB"),
+    "memory_per_sample_mib": ("63", "MiB/sample"),
+}
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout's data with one more card."""
@@ -38,6 +54,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(files.root() / "data", folder / "data")
     with (folder / "data" / "gpus.csv").open("a", encoding="utf-8") as stream:
         stream.writelines(f"X1,{field},{value},{unit},assumed,made up\n" for field, (value, unit) in ROWS.items())
+    with (folder / "data" / "workloads.csv").open("a", encoding="utf-8") as stream:
+        stream.writelines(f"vit,{field},{value},{unit},assumed,made up\n" for field, (value, unit) in NETWORK.items())
     return folder
 
 
@@ -52,6 +70,29 @@ def test_estimate_answers_for_a_card_that_was_only_described(root: Path):
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
     assert all(not task["anchored"] and task["uncertainty"] > 0.25 for task in answer["tasks"])
+
+
+def test_estimate_answers_for_a_network_that_was_only_described(root: Path):
+    for gpu in ("T4", "A100", "X1"):
+        ran = _heshare(root, "estimate", gpu, "vit:8", "--json")
+        assert ran.returncode == 0, ran.stderr
+        (task,) = json.loads(ran.stdout)["tasks"]
+        assert not task["anchored"]
+        assert task["uncertainty"] > 0.3
+        assert 0.001 < task["time_s"] < 0.5
+
+
+def test_described_cards_and_networks_do_not_change_drawn_task_sets(root: Path, monkeypatch):
+    before = models_of("mixed")
+    monkeypatch.setenv("HESHARE_ROOT", str(root))
+    catalogue.models.cache_clear()
+    try:
+        assert "vit" in catalogue.models()
+        assert models_of("mixed") == before
+        assert "vit" not in catalogue.paper_models()
+    finally:
+        monkeypatch.undo()
+        catalogue.models.cache_clear()
 
 
 def test_plan_names_the_commands_for_a_card_without_profiles(root: Path):

@@ -10,7 +10,7 @@ from heshare.devices.constants import Constants
 from heshare.devices.device_model import co_run
 from heshare.gpu.recording.budget_plan import PAIRS
 from heshare.world.catalogue import gpu as card
-from heshare.world.catalogue import memory_mib, models
+from heshare.world.catalogue import memory_mib, models, paper_models
 from heshare.world.workload import Resident, Workload
 
 PAPER_GPUS = ("T4", "V100", "A100")
@@ -39,7 +39,7 @@ def solo(
     calibrated ones; `power_uncertainty` likewise.
     """
     rows = []
-    for model, batch_size, name in product(models().values(), batch_sizes, gpus):
+    for model, batch_size, name in product(paper_models().values(), batch_sizes, gpus):
         found = co_run(card(name), (Resident(Workload(model.name, batch_size)),), constants=constants)
         task = found.tasks[0]
         row = {"workload": model.name, "batch_size": batch_size, "gpu": name, "time_s": task.time_s}

@@ -68,7 +68,7 @@ def _powers(name: str, factor: float) -> Callable[[Constants], Constants]:
 
 def _insensitive(known: Constants) -> Constants:
     """Return constants in which every other network of the catalogue waits for memory while the SMs would work."""
-    chosen = set(list(catalogue.models())[1::2])
+    chosen = set(list(catalogue.paper_models())[1::2])
 
     def changed(timing: Timing) -> Timing:
         waits_s = timing.memory_s + timing.work_per_sample_s
@@ -155,7 +155,7 @@ def gains(gpus: Sequence[str], batch_size: int, terms: Sequence[str] = tuple(TER
 def _pairs(gpu: Gpu, batch_size: int, term: Term) -> Iterator[dict[str, float]]:
     """Yield each pair's gains over 50 and 50 %, by measure: of the best share, and of 100 and 100 %."""
     device = _Shares(gpu, batch_size, term.change(default()), whole_sms=term.whole_sms)
-    order = {model: place % 2 for place, model in enumerate(catalogue.models())}
+    order = {model: place % 2 for place, model in enumerate(catalogue.paper_models())}
     for pair in combinations(order, 2):
         alike = term.mixed and order[pair[0]] == order[pair[1]]
         if alike or sum(catalogue.memory_mib(Workload(model, batch_size)) for model in pair) > gpu.memory_mib:

@@ -19,7 +19,7 @@ from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
 from heshare.plugins import registry
 from heshare.systems.shared import venus
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_set import helios_durations_s
@@ -66,7 +66,7 @@ def interval_s(cluster: str, load: float) -> float:
     Capacity is that of one task a GPU at a time. A GPU's speed is relative to an A100, the mean over the models of
     Table IV.
     """
-    workloads = [Workload(name, 8) for name in sorted(models())]
+    workloads = [Workload(name, 8) for name in sorted(paper_models())]
     speeds = [
         np.mean([time_alone_s(each) / co_run(gpu, (Resident(each),)).tasks[0].time_s for each in workloads])
         for gpu in Cluster.parse(cluster).gpus

@@ -17,7 +17,7 @@ from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -38,7 +38,7 @@ SYSTEMS: Mapping[str, str] = {
 
 def networks() -> list[str]:
     """Return the convolutional networks of Table IV, sorted."""
-    return sorted(name for name, model in models().items() if model.load != "high")
+    return sorted(name for name, model in paper_models().items() if model.load != "high")
 
 
 def run_systems(gpu: str, *, seed: int, seeds: int, jobs: int = 30) -> pd.DataFrame:
