@@ -78,8 +78,9 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     source = "FP16 over FP32 (TF32) in one framework, large inference batches; the mean of like GPUs where none"
     for (gpu, kind), half in constants.half.items():
         yield from _rows(("fp16", gpu, "", kind), _within(half, half.uncertainty, source))
+    source = "heshare.calibration.power.load_fit: networks in FP16, and in INT8 under power limits"
     for (gpu, kind, precision), load in constants.loads.items():
-        yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, ""))
+        yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, source))
     source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
     yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
     yield from _rows(("uncertainty", "", "", ""), calibration.spreads)

@@ -9,6 +9,7 @@ from scipy.optimize import nnls
 
 from heshare.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
 from heshare.calibration.measurements import MPS_RECORD, records, table
+from heshare.calibration.power.load_fit import fit_loads
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power
 from heshare.calibration.scaling.half_precision_fit import fit_half_precision, fit_half_timings
 from heshare.calibration.scaling.laws_fit import fit_laws
@@ -72,6 +73,7 @@ def fit_device_model() -> Calibration:
     contention = replace(contention, strength=within.strength, wait_s=within.wait_s, sharpness=sharpness)
     draft = replace(draft, contention=dict.fromkeys(power, contention))
     timed = frozenset(gpu for gpu, _, _ in timing)
+    draft = replace(draft, loads=fit_loads(ranges["A100"]["memory"].value))
     half, utilisation = fit_half_precision(draft), fit_utilisation(draft)
     fitted = replace(draft, half=half, utilisation=utilisation, laws=fit_laws(power, timed))
     half_timings = fit_half_timings(complete_catalogue(fitted))

@@ -1,6 +1,7 @@
 """Power constants of every GPU with their ranges and sources: fitted where measured, derived from others elsewhere.
 
-The voltage curve comes from clock sweeps, the dynamic power from inference under MPS.
+The voltage curve comes from clock sweeps, the dynamic power from inference under MPS on the V100, and from networks on
+tensor cores (`heshare.calibration.power`) on newer GPUs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from scipy.optimize import nnls
 
 from heshare.arrays import FloatArray
 from heshare.calibration.measurements import MPS_MODELS, records, table
+from heshare.calibration.power import load_fit, voltage_fit
 from heshare.calibration.time_fit import FittedTiming
 from heshare.calibration.timing_constants import fit_t4_clocks
 from heshare.devices.board_power import activity, relative_voltage
@@ -29,7 +30,7 @@ MEMORY_KNEES_MHZ = range(600, 1101, 50)
 """Clocks among which the one is chosen below which memory time grows as 1/f."""
 
 _KNEES_MHZ = range(990, 1231, 30)
-_V_MINS = (0.74, 0.76, 0.78, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9)
+_V_MINS = tuple(0.7 + 0.02 * step for step in range(14))
 _OUTLIERS = ("lavamd", "lud")
 T4_CAPPED_MHZ = 1030.0
 """The clock that 70 W leave to a T4 at about 60 C under FP32 BERT, MHz (boringlee24/NLP_on_T4)."""
@@ -96,12 +97,6 @@ def fit_voltage_curve(train: pd.DataFrame, max_mhz: float) -> tuple[int, float]:
     return knee, v_min
 
 
-@cache
-def voltage_curve(gpu: str) -> tuple[int, float]:
-    """Return (knee, lowest voltage) of a GPU with clock sweeps, from all its clocks."""
-    return fit_voltage_curve(sweep(gpu), catalogue.gpu(gpu).max_mhz)
-
-
 def extend_voltage(knee_mhz: float, v_min: float, from_mhz: float, to_mhz: float) -> tuple[float, float]:
     """Extend a voltage curve with top clock `from_mhz` on its straight line to the top clock `to_mhz`.
 
@@ -148,22 +143,16 @@ def fit_sharing_power(timing: Timing, idle_w: float, memory: float) -> float:
     return float(others @ excess / (others @ others))
 
 
-def dynamic_w_of_sweep(gpu: str, idle_w: float) -> tuple[float, float, float]:
-    """Return (median, lower, upper quartile) of a full GPU's dynamic power, W, over busy codes at the top clock."""
-    rows = sweep(gpu)
-    rows = rows[(rows.sm_mhz == rows.sm_mhz.max()) & (rows.sm_active > 0.9)]
-    dynamic_w = (rows.power_w.to_numpy(float) - idle_w) / rows.sm_active.to_numpy(float)
-    median, low, high = np.quantile(dynamic_w, (0.5, 0.25, 0.75))
-    return float(median), float(low), float(high)
-
-
 def dynamic_w_at_cap(
     timing: Timing, batch: int, power: Power, capped_mhz: float, max_mhz: float, cap_w: float
 ) -> float:
-    """Return the dynamic power, W, of a GPU on which a limit of `cap_w` leaves `capped_mhz` while it runs `timing`."""
+    """Return the dynamic power, W, of a GPU on which a limit of `cap_w` leaves `capped_mhz` while it runs `timing`.
+
+    The GPU part of `timing` takes all of its time.
+    """
     active = activity_alone(timing, batch, 1.0, power.memory, max_mhz / capped_mhz)
     scale = float(clock_power(np.array([capped_mhz]), max_mhz, power.knee_mhz, power.v_min)[0])
-    return (cap_w - power.idle_w) / (min(1.0, active) * scale)
+    return ((cap_w - power.idle_w) / scale - power.clock_w) / min(1.0, active)
 
 
 def memory_knee(gpu: str) -> int:
@@ -209,18 +198,28 @@ def fit_power(mps: Mapping[str, FittedTiming], memory: RangedValue) -> dict[str,
     `mps` holds the timings of the MPS record on the V100-SXM2, `memory` is the weight of memory time (`Power.memory`).
     """
     ranges = {"V100-SXM2": _v100_sxm2(mps, memory)}
-    ranges["V100"] = _v100(ranges["V100-SXM2"])
-    ranges["A100"] = _a100(ranges["V100-SXM2"]["memory"])
-    ranges["T4"] = _t4(ranges["V100-SXM2"]["memory"])
     sharing = ranges["V100-SXM2"]["sharing"]
+    ranges["V100"] = _v100(ranges["V100-SXM2"])
+    ranges["T4"] = _t4(memory)
+    ranges |= {gpu: _tensor_card(gpu, memory) for gpu in TENSOR_CARDS}
     return {
-        gpu: {"idle_w": _idle_w(gpu), **ranges[gpu], "sharing": sharing} for gpu in catalogue.gpus() if gpu in ranges
+        gpu: {"idle_w": _idle_w(gpu), **ranges[gpu], "sharing": sharing, "parked_w": _reading(gpu, "parked")}
+        for gpu in catalogue.gpus()
+        if gpu in ranges
     }
+
+
+def _reading(gpu: str, state: str) -> RangedValue:
+    """A reading of `idle_power.csv`: `parked`, `idle`, or `clock`, which is what clocks add at the top clock."""
+    row = table("idle_power").query("gpu == @gpu and state == @state").iloc[0]
+    return RangedValue(float(row.value), float(row.low), float(row.high), str(row.source))
 
 
 def _idle_w(gpu: str) -> RangedValue:
     idle_w = catalogue.gpu(gpu).idle_w
-    low, high = {"T4": (15.0, 27.0), "V100-SXM2": (53.5, 53.5)}.get(gpu, (0.85 * idle_w, 1.2 * idle_w))
+    if gpu == "T4":
+        return _reading(gpu, "idle")
+    low, high = (53.5, 53.5) if gpu == "V100-SXM2" else (0.85 * idle_w, 1.2 * idle_w)
     return RangedValue(idle_w, low, high, "data/gpus.csv")
 
 
@@ -232,7 +231,7 @@ def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue) -> PowerRan
     ]
     source = "icloud-ecnu/igniter: power by inference batch size and MPS percentage; range: a workload left out"
     dynamic_w = fit_dynamic_w(timings, MPS_MODELS, idle_w, memory.value)
-    knee, v_min = voltage_curve("V100")
+    knee, v_min = _curve_mhz("V100")
     low, _ = extend_voltage(knee, v_min, catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz)
     curve = "the V100's curve on one straight line up to 1530 MHz"
     return {
@@ -249,35 +248,56 @@ def _v100_sxm2(mps: Mapping[str, FittedTiming], memory: RangedValue) -> PowerRan
     }
 
 
+def _curve_mhz(gpu: str) -> tuple[float, float]:
+    """(knee in MHz, lowest voltage) of a GPU whose codes have times and power by clock."""
+    curve = voltage_fit.voltage_curve(gpu)
+    return curve.knee * catalogue.gpu(gpu).max_mhz, curve.v_min
+
+
 def _v100(sxm2: PowerRanges) -> PowerRanges:
-    knee, v_min = voltage_curve("V100")
+    knee, v_min = _curve_mhz("V100")
     pcie, other = catalogue.gpu("V100").max_mhz, catalogue.gpu("V100-SXM2").max_mhz
     _, volts = extend_voltage(knee, v_min, pcie, other)
     scale = pcie / other * volts**2
-    source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: power of 19 codes at 27 clocks"
     known = sxm2["dynamic_w"]
     origin = "the V100-SXM2's at 1380 MHz and its voltage there"
     return {
         "dynamic_w": RangedValue(known.value * scale, known.low * scale * 0.9, known.high * scale * 1.1, origin),
         "memory": sxm2["memory"],
-        "knee_mhz": RangedValue.within(knee, 0.08, source),
-        "v_min": RangedValue.within(v_min, 0.05, source),
+        **_curve_ranges("V100", "V100", "blackjack2015/NV-DVFS-Benchmark: time and power of 20 codes at 7 clocks"),
         "memory_knee_mhz": sxm2["memory_knee_mhz"],
     }
 
 
-def _a100(memory: RangedValue) -> PowerRanges:
-    knee, v_min = voltage_curve("A100")
-    median, low, high = dynamic_w_of_sweep("A100", catalogue.gpu("A100").idle_w)
-    source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: power of 25 codes at 61 clocks"
+def _curve_ranges(gpu: str, measured: str, source: str) -> PowerRanges:
+    """The voltage curve that was measured on one GPU for `gpu`, in proportion to the top clocks."""
+    curve, top_mhz = voltage_fit.voltage_curve(measured), catalogue.gpu(gpu).max_mhz
+    knees, v_mins = voltage_fit.curve_ranges(measured)
+    wider = 1.0 if gpu == measured else 1.05
+    source += "; range: curves within 10 % of the smallest error"
     return {
-        "dynamic_w": RangedValue(
-            median, low, high, f"{source}: median and quartiles of the busy ones; no inference among them"
-        ),
+        "knee_mhz": RangedValue(curve.knee * top_mhz, knees[0] / wider * top_mhz, knees[1] * wider * top_mhz, source),
+        "v_min": RangedValue(curve.v_min, v_mins[0] / wider, v_mins[1] * wider, source),
+    }
+
+
+TENSOR_CARDS = ("A100", "A100-PCIe", "H100", "H100-PCIe", "H200")
+"""GPUs whose dynamic power follows from networks in FP16 and INT8, by `load_fit.tensor_power`."""
+
+
+def _tensor_card(gpu: str, memory: RangedValue) -> PowerRanges:
+    """A GPU whose FP32 networks run in TF32; its voltage curve is the A100's, in proportion to the top clocks."""
+    power = load_fit.tensor_power(gpu)
+    source = "ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models: time and power of 25 codes at 61 clocks"
+    origin = "" if gpu == "A100" else "as the A100: "
+    ratio = catalogue.gpu(gpu).max_mhz / catalogue.gpu("A100").max_mhz
+    knee_mhz = memory_knee("A100") * ratio
+    return {
+        "dynamic_w": RangedValue(power.dynamic_w, power.low_w, power.high_w, power.source),
         "memory": memory,
-        "knee_mhz": RangedValue.within(knee, 0.03, source),
-        "v_min": RangedValue.within(v_min, 0.03, source),
-        "memory_knee_mhz": RangedValue.within(memory_knee("A100"), 0.1, source),
+        **_curve_ranges(gpu, "A100", origin + source),
+        "memory_knee_mhz": RangedValue.within(knee_mhz, 0.1 if gpu == "A100" else 0.3, origin + source),
+        "clock_w": RangedValue.within(power.clock_w, 0.4, power.clock_source),
     }
 
 
@@ -288,12 +308,13 @@ def t4_power_curve(memory: float, idle_w: float, v_min: float, capped_mhz: float
 
     Args:
         memory: weight of memory time (`Power.memory`).
-        idle_w: idle power, W: 15 to 27.
+        idle_w: idle power with a context, W: 26 to 31.
         v_min: lowest voltage over the voltage at the top clock: 0.72 to 0.88.
         capped_mhz: the clock that the limit leaves, MHz: 950 (73 C) to 1080 (40 C).
     """
     t4 = catalogue.gpu("T4")
-    partial = Power(idle_w, 0.0, memory, _T4_KNEE * t4.max_mhz, v_min, 0.0)
+    clock_w = _reading("T4", "clock").value
+    partial = Power(idle_w, 0.0, memory, _T4_KNEE * t4.max_mhz, v_min, 0.0, clock_w=clock_w)
     timing = fit_t4_clocks().timing
     dynamic_w = dynamic_w_at_cap(timing, 8, partial, capped_mhz, t4.max_mhz, t4.tdp_w)
     return replace(partial, dynamic_w=dynamic_w)
@@ -310,5 +331,6 @@ def _t4(memory: RangedValue) -> PowerRanges:
         "memory": memory,
         "knee_mhz": RangedValue.within(value.knee_mhz, 0.1, "assumed: 0.8 of the top clock, as on V100 and A100"),
         "v_min": RangedValue(_T4_V_MIN, 0.72, 0.88, "assumed: between the V100 and the A100"),
+        "clock_w": _reading("T4", "clock"),
         "memory_knee_mhz": RangedValue(0.0, 0.0, 600.0, "boringlee24/NLP_on_T4: no such knee down to 585 MHz"),
     }

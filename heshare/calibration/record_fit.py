@@ -20,8 +20,8 @@ from heshare.arrays import FloatArray, IntArray
 from heshare.calibration.measurements import TimeRows, records
 from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
-from heshare.devices.board_power import activity, memory_slowdown_at, relative_voltage
-from heshare.devices.constants import Constants, Contention, Power, Timing, default
+from heshare.devices.board_power import memory_slowdown_at, relative_voltage, work_done
+from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
 from heshare.devices.crowding import stretch_arrays, stretches
 from heshare.devices.device_model import contention_factors
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
@@ -95,13 +95,18 @@ def _timing_key(gpu: Gpu, resident: Resident) -> TimingKey:
     return gpu.name, resident.workload.engine, resident.workload.model
 
 
+def _load(loads: Mapping[tuple[str, str, str], Load], gpu: Gpu, resident: Resident) -> Load | None:
+    return loads.get((gpu.name, catalogue.kind(resident.workload.model), resident.workload.precision))
+
+
 def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host_part: float) -> Constants:
     """Constants from a start at which no host time exceeds `host_part` times the shortest iteration observed."""
     shipped = default()
     power = replace(shipped.power[gpu.name], idle_w=idle_w)
     priors = _priors(gpu, settings, host_part)
     timing = _fit_timing(gpu, settings, power, priors)
-    constants = Constants(timing, {gpu.name: power}, {gpu.name: shipped.contention[gpu.name]}, {}, shipped.utilisation)
+    contentions = {gpu.name: shipped.contention[gpu.name]}
+    constants = Constants(timing, {gpu.name: power}, contentions, {}, shipped.utilisation, shipped.loads)
     modelled = _modelled_settings(gpu, settings, constants)
     shared = [setting for setting in modelled if len(setting.iterations) > 1]
     if len(shared) >= LEAST_ROWS:
@@ -166,9 +171,11 @@ class _ModelledSetting:
     stalled: float
     observed: ObservedSetting
 
-    def activity(self, power: Power) -> tuple[float, float]:
-        """(activity of all residents, activity of the busiest one)."""
-        return activity(power, self.iterations, self.slow, self.stalled)
+    def work_done(self, power: Power) -> tuple[float, float, float]:
+        """(Time in which some kernel runs, work, work beside the busiest resident) of `board_power.work_done`."""
+        slowdowns = self.slow, self.stalled
+        times_s = [iteration.time_s(*slowdowns) for iteration in self.iterations]
+        return work_done(power, self.iterations, times_s, *slowdowns)
 
     def modelled_s(self, contention: Contention) -> float:
         """Seconds per iteration of the observed task."""
@@ -183,7 +190,10 @@ def _modelled_settings(gpu: Gpu, settings: Sequence[ObservedSetting], constants:
     def modelled(setting: ObservedSetting) -> _ModelledSetting:
         iterations = tuple(
             iteration_at(
-                constants.timing[_timing_key(gpu, resident)], resident.workload.batch_size, resident.mps_pct / 100.0
+                constants.timing[_timing_key(gpu, resident)],
+                resident.workload.batch_size,
+                resident.mps_pct / 100.0,
+                load=_load(constants.loads, gpu, resident),
             )
             for resident in setting.residents
         )
@@ -214,10 +224,9 @@ def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: floa
     clocks = {round(clock) for clock in mhz.tolist()}
     fit_curve = len(clocks) >= _CLOCKS and max(clocks) >= _CLOCK_RANGE * min(clocks)
     curves = product((knee * max_mhz for knee in _KNEES), _V_MINS) if fit_curve else [(power.knee_mhz, power.v_min)]
-    activities = [setting.activity(power) for setting in settings]
     ratio = np.array([1.0 / setting.slow for setting in settings])
-    rate = ratio * np.minimum(1.0, [total for total, _ in activities])
-    beside = np.minimum(1.0, [total - busiest for total, busiest in activities] * ratio)
+    busy, work, others = np.array([setting.work_done(power) for setting in settings]).T
+    rate, beside = ratio * work, np.minimum(1.0, others * ratio)
 
     def fit_dynamic_w(knee: float, v_min: float) -> tuple[float, float, float]:
         """(relative error, dynamic power in W, its extra under sharing) for a voltage curve."""
@@ -225,7 +234,8 @@ def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: floa
         volts = np.array([relative_voltage(curve, clock, max_mhz) for clock in mhz])
         active = rate * volts**2
         columns = np.column_stack([active, active * beside]) / power_w[:, None]
-        (dynamic_w, extra_w), residual = nnls(columns, (power_w - curve.idle_w) / power_w)
+        above_w = power_w - curve.idle_w - curve.clock_w * ratio * busy * volts**2
+        (dynamic_w, extra_w), residual = nnls(columns, np.maximum(0.0, above_w) / power_w)
         return float(residual), float(dynamic_w), float(extra_w / dynamic_w) if dynamic_w > 0 else 0.0
 
     (_, dynamic_w, sharing), knee, v_min = min((fit_dynamic_w(*curve), *curve) for curve in curves)
@@ -241,6 +251,7 @@ class SettingArrays:
         batch: inference batch sizes, (n, k).
         share: shares, 0 to 1, (n, k).
         weight: 1 for a resident, 0 beyond the set, (n, k).
+        intensity: of each resident's class of load, 0 beyond the set, (n, k).
         kernels: kernels of the observed task, (n,).
         slow: top clock over the clock reached, (n,).
         stalled: factor on memory time at that clock, (n,).
@@ -251,6 +262,7 @@ class SettingArrays:
     batch: FloatArray
     share: FloatArray
     weight: FloatArray
+    intensity: FloatArray
     kernels: FloatArray
     slow: FloatArray
     stalled: FloatArray
@@ -263,20 +275,24 @@ def setting_arrays(
     sm_mhz: FloatArray,
     timing: Mapping[TimingKey, Timing],
     power: Power,
+    loads: Mapping[tuple[str, str, str], Load],
 ) -> SettingArrays:
     """Return settings at the clocks reached, MHz, (n,), as arrays; every workload has a row in `timing`."""
     index = {key: number for number, key in enumerate(timing)}
     shape = (len(sets), max(map(len, sets)))
     workload, batch, share, weight = np.zeros(shape, np.int64), np.ones(shape), np.ones(shape), np.zeros(shape)
+    intensity = np.zeros(shape)
     for row, residents in enumerate(sets):
         for place, resident in enumerate(residents):
             workload[row, place] = index[_timing_key(gpu, resident)]
             batch[row, place], share[row, place] = resident.workload.batch_size, resident.mps_pct / 100.0
             weight[row, place] = 1.0
+            load = _load(loads, gpu, resident)
+            intensity[row, place] = 1.0 if load is None else load.intensity
     kernels = np.array([constants.kernels for constants in timing.values()])[workload[:, 0]]
     stalled = np.array([memory_slowdown_at(power, clock) for clock in sm_mhz])
     volts = np.array([relative_voltage(power, clock, gpu.max_mhz) for clock in sm_mhz])
-    return SettingArrays(workload, batch, share, weight, kernels, gpu.max_mhz / sm_mhz, stalled, volts**2)
+    return SettingArrays(workload, batch, share, weight, intensity, kernels, gpu.max_mhz / sm_mhz, stalled, volts**2)
 
 
 def time_array(timing: Mapping[TimingKey, Timing]) -> FloatArray:
@@ -312,9 +328,12 @@ def co_run_arrays(
     factor = stretch_arrays(contention.sharpness, busy, host, gpu) * (1.0 + contention.strength * beside)
     time_s = overlap_arrays(host[:, 0], gpu[:, 0] * factor + contention.wait_s * settings.kernels * others)
     ratio = 1.0 / settings.slow
-    dynamic_w = power.dynamic_w * ratio * np.minimum(1.0, total) * settings.volts2
+    work = np.minimum(settings.intensity.max(axis=1), (settings.intensity * active).sum(axis=1))
+    dynamic_w = power.dynamic_w * ratio * work * settings.volts2
     beside = np.minimum(1.0, (total - busiest) * ratio)
-    return time_s, power.idle_w + dynamic_w * (1.0 + power.sharing * beside)
+    running = np.minimum(1.0, (settings.weight * gpu / overlap_arrays(host, gpu)).sum(axis=1))
+    clock_w = power.clock_w * ratio * running * settings.volts2
+    return time_s, power.idle_w + clock_w + dynamic_w * (1.0 + power.sharing * beside)
 
 
 def _fit_jointly(
@@ -326,7 +345,7 @@ def _fit_jointly(
     """
     timing, contention, power = constants.timing, constants.contention[gpu.name], constants.power[gpu.name]
     sm_mhz, time_s, power_w = np.array([(setting.sm_mhz, setting.time_s, setting.power_w) for setting in observed]).T
-    settings = setting_arrays(gpu, [setting.residents for setting in observed], sm_mhz, timing, power)
+    settings = setting_arrays(gpu, [setting.residents for setting in observed], sm_mhz, timing, power, constants.loads)
     has_host = np.array([priors[key].host_s is not None for key in timing])
     start = np.log(np.maximum(time_array(timing), _TINY_S))
     centres, spreads = _prior_arrays(start, [priors[key] for key in timing])

@@ -24,6 +24,7 @@ from heshare.calibration.measurements import (
     time_rows,
     traffic,
 )
+from heshare.calibration.power.load_fit import fit_loads
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing
 from heshare.devices.constants import Power, Timing
 from heshare.world import catalogue
@@ -83,10 +84,11 @@ def memory_s(workload: str, gpu: str, *, fused: bool) -> float | None:
     return moved_mb / (1e3 * catalogue.gpu(gpu).mem_bw_gbs * BANDWIDTH.get(gpu, _DEFAULT_BANDWIDTH))
 
 
-def throttled_gpu(gpu: str, power: Mapping[str, Power]) -> ThrottledGpu:
-    """Return a GPU of the catalogue with its power limit."""
+def throttled_gpu(gpu: str, power: Mapping[str, Power], kind: str = "cnn") -> ThrottledGpu:
+    """Return a GPU of the catalogue with its power limit, on which a kind of network runs in FP32."""
     spec = catalogue.gpu(gpu)
-    return ThrottledGpu(power[gpu], spec.max_mhz, spec.tdp_w)
+    load = fit_loads(power[gpu].memory).get((gpu, kind, "fp32"))
+    return ThrottledGpu(power[gpu], spec.max_mhz, spec.tdp_w, load)
 
 
 def mps_prior(workload: str) -> Prior:
@@ -152,7 +154,8 @@ def _fit_fused(gpu: str, workload: str, power: Mapping[str, Power], mps: Mapping
 def _fit_bert(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
     """BERT Large on one GPU, TensorFlow 2 graphs (no host time)."""
     source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, latency by inference batch size"
-    return fit_timing(time_rows(gpu, "bert_large", "TensorFlow 2"), LANGUAGE_PRIOR, throttled_gpu(gpu, power), source)
+    throttled = throttled_gpu(gpu, power, "transformer")
+    return fit_timing(time_rows(gpu, "bert_large", "TensorFlow 2"), LANGUAGE_PRIOR, throttled, source)
 
 
 def _fit_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
@@ -160,7 +163,9 @@ def _fit_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
     source = "NVIDIA/FasterTransformer: PyTorch decoder, beam 4, inference batch sizes 1 and 8"
     rows = time_rows(gpu, "transformer", "PyTorch, beam 4")
     host_s = 0.75 * float(time_rows("A100", "transformer", "PyTorch, beam 4").time_s.min())
-    return fit_timing(rows, Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8)), throttled_gpu(gpu, power), source)
+    return fit_timing(
+        rows, Prior(None, host_s, spread=(0.35, 0.1, 0.8, 0.8)), throttled_gpu(gpu, power, "decode"), source
+    )
 
 
 def _fit_fused_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming:
@@ -176,7 +181,7 @@ def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:
     ratio = catalogue.model("gpt2").gflops / (2 * 11.174)
     grown = TimeRows(base.batch, base.share, base.time_s * ratio, base.sm_mhz)
     source = "microsoft/onnxruntime: BERT base with 128 tokens x 1.44 (multiply-accumulates of GPT-2 over BERT base)"
-    fitted = fit_timing(grown, LANGUAGE_PRIOR, throttled_gpu("V100", power), source)
+    fitted = fit_timing(grown, LANGUAGE_PRIOR, throttled_gpu("V100", power, "transformer"), source)
     return replace(fitted, timing=replace(fitted.timing, anchored=False, transfer=_GUESSED))
 
 

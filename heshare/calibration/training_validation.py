@@ -93,7 +93,7 @@ def _slowdown(run: Any, fixed_w: float) -> float:
     memory = like.memory_s / like.gpu_s(1.0, 1.0)
     busy = Iteration(0.0, memory, 0.0, 1.0 - memory, 0.0, 1.0, 0.0, 0.0, 1, False, Uncertainty())
     load = busy.work_s + curve.memory * memory
-    power = replace(curve, idle_w=fixed_w, dynamic_w=(run.free_w - fixed_w) / load)
+    power = replace(curve, idle_w=fixed_w, dynamic_w=(run.free_w - fixed_w) / load, clock_w=0.0)
     reached = capped_clock_mhz(power, [busy], run.limit_w, top, top)
     return busy.time_s(top / reached, memory_slowdown_at(power, reached))
 

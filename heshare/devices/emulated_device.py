@@ -18,7 +18,8 @@ class EmulatedDevice(VirtualDevice):
     Args:
         gpu: the GPU.
         power_cap_w: its power limit, W; None is the card's own.
-        sleep_w: power while nothing runs, W, of a GPU that then goes to a low-power state; None if it does not.
+        sleep_w: power while nothing runs and no clock is held, W, of a GPU that then has no context; None if its
+            context stays.
         noise: repeat noise on readings; None is none. Progress and energy are never noisy.
         constants: other constants than the calibrated ones.
         twin: another device with the same GPU, cap, sleep power and constants; both share one cache of estimates.
@@ -52,7 +53,7 @@ class EmulatedDevice(VirtualDevice):
         key = (sm_mhz, residents)
         if key not in self._estimates:
             estimate = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
-            if not residents and self._sleep_w is not None:
+            if not residents and sm_mhz is None and self._sleep_w is not None:
                 estimate = replace(estimate, power_w=self._sleep_w)
             self._estimates[key] = estimate
         return self._estimates[key]

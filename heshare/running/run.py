@@ -10,6 +10,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from heshare.arrays import FloatArray
+from heshare.devices.constants import default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError, require
@@ -216,9 +217,14 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
-    """Return emulated GPUs; those of a type share the estimates of the device model."""
-    first = {kind: EmulatedDevice(kind) for kind in cluster.kinds}
-    return [EmulatedDevice(gpu, twin=first[gpu]) for gpu in cluster.gpus]
+    """Return emulated GPUs; those of a type share the estimates of the device model.
+
+    A GPU that runs nothing and whose clock is left to the card has no context and is parked. One whose clock a policy
+    holds, or that runs something, is not.
+    """
+    known = default()
+    first = {kind: EmulatedDevice(kind, sleep_w=known.power[kind.name].parked_w) for kind in cluster.kinds}
+    return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, twin=first[gpu]) for gpu in cluster.gpus]
 
 
 def _abandon(loop: Loop) -> None:

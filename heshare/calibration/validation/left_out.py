@@ -25,7 +25,7 @@ from heshare.calibration.measurements import (
     traffic,
 )
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
-from heshare.calibration.validation import half_precision, left_out_cards, unmeasured
+from heshare.calibration.validation import half_precision, left_out_cards, power_points, unmeasured
 from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
@@ -48,6 +48,7 @@ TARGETS = {
     "V100 power, a workload left out": (4.0, 11.5),
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
+    **power_points.TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -106,7 +107,7 @@ def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
     for gpu, name, framework in records_used:
         rows = time_rows(gpu, name, framework)
         if len(rows) >= 4:
-            throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power)
+            throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power, "transformer")
             seen = np.isin(rows.batch, (1, 8))
             cell = _Cell(test, calibration.constants, gpu, Workload("bert_large", 1), f"{name}, {framework}")
             yield from _fit_and_test(cell, rows, seen, prior, throttled)
@@ -118,7 +119,9 @@ def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
     ends = np.isin(rows.sm_mhz, (585, 1005))
     fitted = timing_constants.fit_clocks(rows.where(ends))
     unseen = rows.where(~ends)
-    modelled = times_s(fitted.timing, unseen, timing_constants.throttled_gpu("T4", calibration.constants.power))
+    modelled = times_s(
+        fitted.timing, unseen, timing_constants.throttled_gpu("T4", calibration.constants.power, "transformer")
+    )
     test = "T4 clock from 585 and 1005 MHz"
     cell = _Cell(test, calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512")
     yield from _time_points(cell, unseen, modelled)
@@ -324,5 +327,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     workloads_from_features,
     *unmeasured.TESTS,
     *left_out_cards.TESTS,
+    *power_points.TESTS,
 )
 """The tests, in the order of `errors.csv`."""

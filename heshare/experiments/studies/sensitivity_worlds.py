@@ -180,7 +180,8 @@ def constants(world: str) -> Constants:
 
 def devices(world: str, cluster: Cluster) -> Sequence[Device]:
     """Return the emulated GPUs of a cluster in a world."""
-    return [EmulatedDevice(gpu, constants=constants(world)) for gpu in cluster.gpus]
+    known = constants(world)
+    return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
 
 
 def predictor(world: str) -> ForestPredictor:

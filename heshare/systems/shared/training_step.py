@@ -58,6 +58,7 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
         kernels=LAUNCHES * target.kernels,
         batch_size=resident.workload.batch_size,
         anchored=step.measured and gpu == step.gpu,
+        intensity=full_intensity(constants, step.gpu),
         uncertainty=Uncertainty(fit=MEASURED) if gpu == step.gpu else Uncertainty(transfer=ELSEWHERE),
     )
 
@@ -76,6 +77,18 @@ def busy_alone(gpu: Gpu, workload: Workload) -> float:
     return min(1.0, iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0))
 
 
+@lru_cache(maxsize=4096)
+def full_intensity(constants: Constants, gpu: str) -> float:
+    """Return the intensity of the trainings recorded on a GPU: their dynamic power over that of CNN inference in FP32.
+
+    The one that draws most while it runs keeps all SMs busy.
+    """
+    steps = [step for step in map(training.step, training.workloads()) if step.gpu == gpu]
+    power = constants.power[gpu]
+    most_w = max((step.dynamic_w / step.busy for step in steps if step.measured), default=power.dynamic_w)
+    return (most_w - power.clock_w) / power.dynamic_w
+
+
 def _host_s(step: TrainingStep) -> float:
     """Return the host part that makes a step of `step_s` together with its GPU part, s."""
     return step.step_s * float(max(0.0, 1.0 - step.busy**OVERLAP) ** (1.0 / OVERLAP))
@@ -85,7 +98,9 @@ def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tup
     """Return (memory, work, fill) of the GPU part on the GPU of the record, s."""
     power = constants.power[step.gpu]
     gpu_s = step.busy * step.step_s
-    energy_s = min(step.dynamic_w / power.dynamic_w, step.busy) * step.step_s
+    # The clocks draw their part while any kernel runs; the rest is that of the work.
+    above_w = max(0.0, step.dynamic_w - step.busy * power.clock_w)
+    energy_s = min(above_w / (power.dynamic_w * full_intensity(constants, step.gpu)), step.busy) * step.step_s
     memory_s = gpu_s * like.memory_s / like.gpu_s(1.0, 1.0)
     if 0 < power.memory < 1:
         # Waiting for memory draws less power than work. So the energy bounds memory time twice: it takes at most

@@ -18,7 +18,7 @@ from heshare.world.workload import Resident, Workload
 T4 = catalogue.gpu("T4")
 
 
-@pytest.mark.parametrize("idle_w", [15.0, 20.0, 27.0])
+@pytest.mark.parametrize("idle_w", [20.0, 26.0, 31.0])
 @pytest.mark.parametrize("v_min", [0.72, 0.80, 0.88])
 def test_t4_power_curve_reaches_the_measured_clock_at_the_power_limit(idle_w: float, v_min: float):
     power = t4_power_curve(0.64, idle_w, v_min)
@@ -32,4 +32,4 @@ def test_with_power_replaces_the_t4_curve():
     heavy = [Resident(Workload("vgg19", 16))]
     shipped_w, varied_w = (co_run(T4, heavy, 585, constants=model).power_w for model in (constants, varied))
     assert varied_w < shipped_w < 70
-    assert constants.power["T4"].idle_w == 20.0
+    assert constants.power["T4"].idle_w == 28.0

@@ -32,7 +32,7 @@ def test_co_run_arrays_equal_the_device_model(sm_mhz: int) -> None:
     expected = [co_run(A100, residents, sm_mhz) for residents in sets]
     reached = np.array([estimate.sm_mhz for estimate in expected])
     power = constants.power["A100"]
-    settings = setting_arrays(A100, sets, reached, timing, power)
+    settings = setting_arrays(A100, sets, reached, timing, power, constants.loads)
     time_s, power_w = co_run_arrays(settings, time_array(timing), constants.contention["A100"], power)
     assert time_s == pytest.approx([estimate.tasks[0].time_s for estimate in expected], rel=1e-9)
     assert power_w == pytest.approx([estimate.power_w for estimate in expected], rel=1e-9)

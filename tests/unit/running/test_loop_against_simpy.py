@@ -2,12 +2,14 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
 from heshare.plugins import make
 from heshare.running.run import run
@@ -31,7 +33,8 @@ def program():
 
 @cache
 def estimate(workloads):
-    return co_run(gpu("V100"), [Resident(workload) for workload in workloads])
+    found = co_run(gpu("V100"), [Resident(workload) for workload in workloads])
+    return found if workloads else replace(found, power_w=default().power["V100"].parked_w)
 
 
 @pytest.mark.parametrize("how", ["by_device", "by_job"])

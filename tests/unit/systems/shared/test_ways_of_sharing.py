@@ -14,6 +14,7 @@ from heshare.errors import DeviceError, InputError
 from heshare.systems.miso import mig
 from heshare.systems.shared import training
 from heshare.systems.shared.time_slicing import switching_cost
+from heshare.systems.shared.training_step import full_intensity
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 
@@ -40,7 +41,10 @@ def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
     step = training.step(workload)
     card = gpu(step.gpu)
     drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
-    assert drawn_w == pytest.approx(min(step.dynamic_w, step.busy * default().power[card.name].dynamic_w))
+    power = default().power[card.name]
+    least_w = step.busy * power.clock_w
+    full_w = power.dynamic_w * full_intensity(default(), card.name)
+    assert drawn_w == pytest.approx(max(least_w, min(step.dynamic_w, least_w + step.busy * full_w)))
 
 
 def test_co_run_slows_the_gpu_part_of_a_step_with_the_clock_and_not_the_host_part():
