@@ -34,6 +34,7 @@ LEAST_BATCH, MOST_BATCH = 8, 1024
 """Inference batch sizes of the records that compare GPUs: outside them a time is less certain."""
 ENOUGH_GPUS = 3
 """GPUs that ran a network in FP16, from which on the others take its times from the nearest of them."""
+_OTHER_KIND = "transformer"
 _TINY = 1e-9
 
 
@@ -72,7 +73,7 @@ def _with_half_timing(constants: Constants, gpus: Mapping[str, Gpu], models: Map
         for card in gpus.values() if len(ran) >= ENOUGH_GPUS else ():
             if card not in ran:
                 kind = models[name].kind
-                law = constants.laws.speed[kind if (kind, "fp16") in constants.laws.speed else "transformer", "fp16"]
+                law = constants.laws.speed[kind if (kind, "fp16") in constants.laws.speed else _OTHER_KIND, "fp16"]
                 base = gpus[nearest_by(law, card, ran)]
                 ratio, uncertainty = speed_ratio(constants, card, base, kind, "fp16")
                 timing = constants.half_timing[base.name, engine, name]
@@ -95,7 +96,7 @@ def speed_ratio(constants: Constants, card: Gpu, base: Gpu, kind: str, precision
 
     A kind of network without a law takes that of the transformers, which are as little bound by the host.
     """
-    kind = kind if (kind, precision) in constants.laws.speed else "transformer"
+    kind = kind if (kind, precision) in constants.laws.speed else _OTHER_KIND
     law = constants.laws.speed[kind, precision]
     known = constants.laws.cards.get((card.name, kind, precision))
     other = constants.laws.cards.get((base.name, kind, precision))
@@ -109,6 +110,8 @@ def scaled_half(constants: Constants, factors: HalfPrecision, card: Gpu, base: G
 
     The speed in FP16 has its own uncertainty; what the FP32 row already states is taken off.
     """
+    if (kind, "fp16") not in constants.laws.speed:
+        kind = _OTHER_KIND  # of which both precisions were compared
     half, half_uncertainty = speed_ratio(constants, card, base, kind, "fp16")
     full, full_uncertainty = speed_ratio(constants, card, base, kind, "fp32")
     square = factors.uncertainty**2 + half_uncertainty**2 - full_uncertainty**2
