@@ -80,6 +80,7 @@ def test_models_are_those_of_table_iv_and_gpus_include_table_iii() -> None:
 
 def test_gpu_and_model_return_an_entry_or_list_the_known_names() -> None:
     assert gpu("v100-sxm2") is gpus()["V100-SXM2"]
+    assert gpu("RTX 3090") is gpu("rtx3090") is gpus()["RTX-3090"]
     assert model("gpt2").name == "gpt2"
     with pytest.raises(InputError, match=r"'P100'; expected one of T4, .*A100"):
         gpu("P100")
@@ -96,3 +97,10 @@ def test_resident_refuses_a_model_outside_the_catalogue() -> None:
 @pytest.mark.parametrize("name", sorted(models()))
 def test_memory_of_every_default_workload_fits_the_smallest_gpu(name: str) -> None:
     assert 0 < memory_mib(Workload(name, 4)) < memory_mib(Workload(name, 8)) < gpu("T4").memory_mib
+
+
+def test_peak_tflops_of_fp32_is_that_of_tf32_where_there_is_tf32():
+    assert [gpu(name).has_tf32 for name in ("T4", "V100", "A100", "L4", "H100")] == [False, False, True, True, True]
+    assert gpu("V100").peak_tflops("fp32") == gpu("V100").fp32_tflops
+    assert gpu("A100").peak_tflops("fp32") == gpu("A100").fp16_tflops / 2
+    assert gpu("A10").peak_tflops("fp16") == gpu("A10").fp16_tflops
