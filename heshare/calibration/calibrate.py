@@ -17,6 +17,7 @@ from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming
+from heshare.calibration.training_fit import training_constants
 from heshare.calibration.validation.left_out import errors_by_test, left_out_points
 from heshare.calibration.validation.points import coverage
 from heshare.devices.constants import CardSpeed, HalfPrecision, Laws, Load, PowerLaw, SpeedLaw, Utilisation, WorkloadLaw
@@ -85,6 +86,8 @@ def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
     yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
     yield from _rows(("uncertainty", "", "", ""), calibration.spreads)
     yield from _law_rows(constants.laws)
+    for keys, ranges in training_constants(constants):
+        yield from _rows(keys, ranges)
     for key, fitted in sorted(calibration.timings.items()):
         yield from _rows(("timing", *key), _timing_ranges(fitted))
     for key, fitted in sorted(calibration.half_timings.items()):

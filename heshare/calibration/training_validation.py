@@ -11,7 +11,7 @@ from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import Constants, default
 from heshare.devices.iteration_time import Iteration, iteration_at
 from heshare.devices.uncertainty import Uncertainty
-from heshare.systems.miso.mig import COMPUTE, inside
+from heshare.systems.miso.mig import COMPUTE, in_instance, inside
 from heshare.systems.shared import training
 from heshare.systems.shared.training_step import training_iteration
 from heshare.world.catalogue import gpu
@@ -23,10 +23,10 @@ FIXED_W = range(20, 100)
 """Powers that do not fall with the clock, W, among which `power_limit_errors` chooses."""
 
 
-def mig_instance_errors(constants: Constants | None = None) -> pd.DataFrame:
+def mig_instance_errors(constants: Constants | None = None, powers: tuple[float, float] | None = None) -> pd.DataFrame:
     """Return MISO's steps in MIG instances beside the effect of a share of SMs and bandwidth on the whole GPU's step.
 
-    `constants` are the calibrated ones unless given.
+    `constants`, and the `powers` of slices and memory slices, are the calibrated ones unless given.
 
     Returns:
         One row a workload and instance: columns workload, slices, measured and modelled (slowdowns), error.
@@ -36,7 +36,8 @@ def mig_instance_errors(constants: Constants | None = None) -> pd.DataFrame:
     for (workload, slices), step_s in steps_s.items():
         if slices < COMPUTE:
             whole = training_iteration(constants or default(), INSTANCES_GPU, Resident(workload))
-            modelled = inside(whole, slices).time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
+            own = inside(whole, slices) if powers is None else in_instance(whole, slices, *powers)
+            modelled = own.time_s(1.0, 1.0) / whole.time_s(1.0, 1.0)
             rows.append((str(workload), slices, step_s / steps_s[workload, COMPUTE], modelled))
     return _with_error(pd.DataFrame(rows, columns=["workload", "slices", "measured", "modelled"]))
 

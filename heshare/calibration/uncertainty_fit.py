@@ -26,6 +26,7 @@ from heshare.calibration.measurements import (
 )
 from heshare.calibration.power_fit import RangedValue, sweep
 from heshare.calibration.time_fit import FittedTiming, fit_timing, times_s
+from heshare.calibration.training_fit import fit_instance
 from heshare.calibration.training_validation import mig_instance_errors
 from heshare.devices.board_power import relative_voltage
 from heshare.devices.constants import Constants
@@ -206,7 +207,7 @@ def clock_elasticities() -> dict[str, float]:
 
 def mig_errors(constants: Constants) -> dict[str, FloatArray]:
     """Return, by training, log errors of its steps in MIG instances, per e-fold of slices below the whole GPU's."""
-    steps = mig_instance_errors(constants)
+    steps = mig_instance_errors(constants, fit_instance(constants))
     distance = np.log(steps.modelled / steps.measured) / np.log(COMPUTE / steps.slices)
     return {str(name): part.to_numpy(float) for name, part in distance.groupby(steps.workload)}
 

@@ -353,6 +353,17 @@ def default() -> Constants:
     return constants
 
 
+@cache
+def fitted(kind: str) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
+    """Return the fitted constants of a room, such as `training`: values by name, by (gpu, engine, workload)."""
+    fields = _fields(files.data("calibration", "constants.csv"))
+    return {
+        (gpu, engine, workload): {name: float(text) for name, text in values.items()}
+        for (own_kind, gpu, engine, workload), values in fields.items()
+        if own_kind == kind
+    }
+
+
 def _fields(path: Path) -> dict[tuple[str, ...], dict[str, str]]:
     table: dict[tuple[str, ...], dict[str, str]] = {}
     with path.open(encoding="utf-8", newline="") as stream:

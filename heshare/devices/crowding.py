@@ -4,7 +4,8 @@ Resident j with the share s_j works on the SMs for `work_j` of an iteration (of 
 could use for a part of the time in which it waits, `wait_j = memory mem_j + busy (fixed_j + fill_j)`. While every GPU
 part takes c times as long, with v = f_max / f,
 
-    rho_j = v (work_j + z_j wait_j) / time_j(c),   time_j(c) = (host_j^q + (c g_j)^q)^(1/q),   rho = sum_j rho_j
+    rho_j = v (work_j + z_j wait_j) / time_j(c),   rho = sum_j rho_j,
+    time_j(c) = serial_j + (host_j^q + (c g_j)^q)^(1/q)
 
 is the part of the SMs that is in use. The stretch c_i of the resident i is the root of
 
@@ -48,32 +49,34 @@ def stretches(
     for task in iterations:
         waiting_s = contention.memory * task.memory_s + contention.busy * (task.fixed_s + task.fill_s)
         gpu_s = task.gpu_s(sm_slowdown, memory_slowdown)
-        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, task.host_s, gpu_s))
-    loads = [(work + share * waiting, host, gpu) for work, waiting, share, host, gpu in tasks]
+        parts = task.host_s, gpu_s, task.serial_s
+        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, *parts))
+    loads = [(work + share * waiting, *parts) for work, waiting, share, *parts in tasks]
     total_share = sum(task.share for task in iterations)
     found: dict[tuple[float, ...], float] = {}
     for index, key in enumerate(tasks):
         if key not in found:
-            work, waiting, share, host, gpu = key
+            work, waiting, share, *times_s = key
             own = work + min(1.0, total_share - share) * waiting
-            found[key] = _stretch(contention.sharpness, [(own, host, gpu), *loads[:index], *loads[index + 1 :]])
+            found[key] = _stretch(contention.sharpness, [(own, *times_s), *loads[:index], *loads[index + 1 :]])
     return [found[key] for key in tasks]
 
 
-def _stretch(p: float, tasks: Sequence[tuple[float, float, float]]) -> float:
-    """Return the root c for tasks given as (v busy_j, host_j, g_j), s, by Newton's method between bounds."""
+def _stretch(p: float, tasks: Sequence[tuple[float, ...]]) -> float:
+    """Return the root c for tasks given as (v busy_j, host_j, g_j, serial_j), s, by Newton's method between bounds."""
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.
-    alone = [busy / gpu for busy, _, gpu in tasks]
+    alone = [busy / gpu for busy, _, gpu, _ in tasks]
     low, high = 0.0, math.log1p(max(0.0, sum(alone) ** p - sum(load**p for load in alone))) / p
-    if high <= _EXACT or all(host <= 0.0 for _, host, _ in tasks):
+    if high <= _EXACT or all(host + serial <= 0.0 for _, host, _, serial in tasks):
         return math.exp(high)
     log_c = high
     for _ in range(_STEPS):
         c = math.exp(log_c)
         total = powers = slope_total = slope_powers = 0.0
-        for busy, host, gpu in tasks:
-            time_s = overlap(host, c * gpu)
-            rho, falls = busy / time_s, (c * gpu / time_s) ** OVERLAP
+        for busy, host, gpu, serial in tasks:
+            parallel_s = overlap(host, c * gpu)
+            time_s = serial + parallel_s
+            rho, falls = busy / time_s, (c * gpu / parallel_s) ** OVERLAP * parallel_s / time_s
             total, powers = total + rho, powers + rho**p
             slope_total, slope_powers = slope_total + rho * falls, slope_powers + rho**p * falls
         left = math.exp(-p * log_c)

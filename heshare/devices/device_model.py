@@ -34,7 +34,7 @@ from heshare.devices.board_power import (
 from heshare.devices.constants import Constants, Contention, Power, default
 from heshare.devices.crowding import stretches
 from heshare.devices.iteration_time import Iteration, iteration_of
-from heshare.devices.uncertainty import PowerDraw, Uncertainty, limit_spread, of_power, of_task
+from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -56,13 +56,18 @@ class SharingModel(Protocol):
         """Return the device memory that the resident may use, MiB; infinite if only the GPU limits it."""
         ...
 
-    def iteration_times(self, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
+    def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
         """Return the function that gives each resident's time per iteration at a clock.
 
         Args:
+            gpu: the GPU.
             residents: the residents.
             parts: each resident's iteration on the whole GPU.
         """
+        ...
+
+    def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
+        """Return the relative standard uncertainty that this way of sharing adds to each resident's time."""
         ...
 
 
@@ -193,7 +198,8 @@ def co_run(
     slowdowns = sm_slowdown, memory_slowdown
     load, _ = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w), load, sm_slowdown)
-    tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw)
+    beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
+    tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw, beside)
     return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
 
 
@@ -235,13 +241,17 @@ def _task_estimates(
     slowdowns: tuple[float, float],
     constants: Constants,
     draw: PowerDraw,
+    contention: Sequence[float],
 ) -> tuple[TaskEstimate, ...]:
-    """Return the estimate of each resident, given its seconds per iteration at the clock of the slowdowns."""
+    """Return the estimate of each resident, given its seconds per iteration at the clock of the slowdowns.
+
+    `contention` is what the co-runners add to the uncertainty of each time.
+    """
     sm_slowdown, memory_slowdown = slowdowns
     utilisation, spreads = constants.utilisation, constants.spreads
     limit = limit_spread(draw, spreads)
     tasks = []
-    for resident, iteration, time_s in zip(residents, iterations, times_s, strict=True):
+    for resident, iteration, time_s, beside in zip(residents, iterations, times_s, contention, strict=True):
         sm_pct = 100.0 * iteration.work_s * sm_slowdown / time_s
         memory_pct = 100.0 * iteration.memory_s * memory_slowdown / time_s
         tasks.append(
@@ -258,7 +268,7 @@ def _task_estimates(
                     iteration.uncertainty,
                     spreads,
                     slowdown=sm_slowdown,
-                    contention=spreads.beside(resident.sharing, len(iterations) - 1),
+                    contention=beside,
                     limit=limit,
                 ),
                 arithmetic=iteration.arithmetic,
@@ -317,7 +327,7 @@ def _co_run_by(
     Power is the idle power and that of the work which is done in the residents' time.
     """
     power, top_mhz = constants.power[gpu.name], float(gpu.max_mhz)
-    times_s = sharing.iteration_times(residents, iterations)
+    times_s = sharing.iteration_times(gpu, residents, iterations)
 
     def power_w(mhz: float) -> float:
         slowdowns = top_mhz / mhz, memory_slowdown_at(power, mhz)
@@ -332,7 +342,8 @@ def _co_run_by(
     full_w = power.dynamic_w * relative_voltage(power, reached_mhz, top_mhz) ** 2
     load = (reached_w - power.idle_w) / full_w * slowdowns[0]
     draw = _draw(power, iterations, (reached_w, demand_w), load, slowdowns[0])
-    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), slowdowns, constants, draw)
+    contention = sharing.contention(gpu, residents, constants.spreads)
+    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), slowdowns, constants, draw, contention)
     return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
 
 

@@ -45,6 +45,7 @@ class Iteration:
         intensity: dynamic power of its work over that of CNN inference in FP32.
         load_uncertainty: relative standard uncertainty of board power under its class of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
+        serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).
     """
 
     fixed_s: float
@@ -61,6 +62,7 @@ class Iteration:
     intensity: float = 1.0
     load_uncertainty: float = 0.0
     arithmetic: str = ""
+    serial_s: float = 0.0
 
     @property
     def work_s(self) -> float:
@@ -79,7 +81,7 @@ class Iteration:
 
     def time_s(self, sm_slowdown: float, memory_slowdown: float, contention: float = 1.0, wait_s: float = 0.0) -> float:
         """Return the time of the iteration, s: the host part and the GPU part, the latter x `contention` + `wait_s`."""
-        return overlap(self.host_s, self.gpu_s(sm_slowdown, memory_slowdown) * contention + wait_s)
+        return self.serial_s + overlap(self.host_s, self.gpu_s(sm_slowdown, memory_slowdown) * contention + wait_s)
 
 
 def overlap(host_s: float, gpu_s: float) -> float:

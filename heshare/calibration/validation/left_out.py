@@ -27,6 +27,7 @@ from heshare.calibration.measurements import (
 from heshare.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
 from heshare.calibration.validation import half_precision, left_out_cards, power_points, unmeasured
 from heshare.calibration.validation.points import LeftOutPoint, cell_point, table_of
+from heshare.calibration.validation.training_points import TRAINING_TARGETS, TRAINING_TESTS
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
 from heshare.devices.device_model import co_run
@@ -49,6 +50,7 @@ TARGETS = {
     "A100 power from five clocks": (3.0, 6.5),
     **left_out_cards.TARGETS,
     **power_points.TARGETS,
+    **TRAINING_TARGETS,
 }
 """Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
 
@@ -328,5 +330,6 @@ TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
     *unmeasured.TESTS,
     *left_out_cards.TESTS,
     *power_points.TESTS,
+    *TRAINING_TESTS,
 )
 """The tests, in the order of `errors.csv`."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from heshare.devices.device_model import IterationTimes, register_sharing_model
 from heshare.devices.iteration_time import Iteration
+from heshare.devices.uncertainty import Spreads
 from heshare.systems.fikit.kernel_rules import FikitRule
 from heshare.systems.fikit.kernel_trace import KernelTrace, predictions, traces
 from heshare.world.gpu import Gpu
@@ -160,10 +161,14 @@ class PrioritySharing:
         """Return infinity: only the GPU's memory limits a resident."""
         return math.inf
 
-    def iteration_times(self, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
+    def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
         """Return the function that gives each resident's time per iteration at a clock, s."""
         priorities = [int(resident.sharing.removeprefix("priority-")) for resident in residents]
         return lambda slow, stalled: times_s(parts, priorities, slow, stalled)
+
+    def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
+        """Return the spread of co-runners for each resident."""
+        return [spreads.beside(resident.sharing, len(residents) - 1) for resident in residents]
 
 
 register_sharing_model("priority", PrioritySharing())

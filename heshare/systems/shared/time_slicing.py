@@ -3,14 +3,19 @@
 The slowdown of each of k residents is `max(1, sum of busy parts) (1 + o_k)`, a form that is assumed. EaCO (arXiv
 2412.08294, Table 1) measured sets of two, three and four trainings on V100. Their busy parts add up to at most 1.005,
 so `o_k` is the cost of switching alone: 3.5, 8.3 and 24.5 %.
+
+Two trainings of a record of pairs (`heshare.systems.shared.training_pairs`) slow each other as that says. Among three
+and more each further one of the record adds its part: at least `1 + sum over the others (slowdown of the pair - 1)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from heshare.devices.device_model import IterationTimes, register_sharing_model
 from heshare.devices.iteration_time import Iteration
+from heshare.devices.uncertainty import Spreads
+from heshare.systems.shared.training_pairs import pair_slowdown, pair_uncertainty
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 TIME_SLICE = "time-slice"
 """The name of this way of sharing."""
@@ -36,6 +41,21 @@ def time_slice_slowdown(busy: Sequence[float]) -> float:
     return max(1.0, sum(busy)) * (1.0 + switching_cost(len(busy)))
 
 
+def paired_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[float | None]:
+    """Return the slowdown of each workload by the record of pairs; None where the record has no other one of them."""
+    slowdowns: list[float | None] = []
+    for own, others in _each_beside(workloads):
+        found = [slowdown for other in others if (slowdown := pair_slowdown(gpu, own, other)) is not None]
+        slowdowns.append(1.0 + sum(slowdown - 1.0 for slowdown in found) if found else None)
+    return slowdowns
+
+
+def _each_beside(workloads: Sequence[Workload]) -> Iterator[tuple[Workload, list[Workload]]]:
+    """Each workload and the others."""
+    for index, own in enumerate(workloads):
+        yield own, [*workloads[:index], *workloads[index + 1 :]]
+
+
 class TimeSlicing:
     """The sharing model of `time-slice`."""
 
@@ -46,15 +66,33 @@ class TimeSlicing:
         """Return infinity: only the GPU's memory limits a resident."""
         return float("inf")
 
-    def iteration_times(self, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
+    def iteration_times(self, gpu: Gpu, residents: Sequence[Resident], parts: Sequence[Iteration]) -> IterationTimes:
         """Return the function that gives each resident's time per iteration at a clock, s."""
+        paired = paired_slowdowns(gpu.name, [resident.workload for resident in residents])
 
         def times_s(slow: float, stalled: float) -> list[float]:
             alone_s = [part.time_s(slow, stalled) for part in parts]
             busy = [part.gpu_s(slow, stalled) / time for part, time in zip(parts, alone_s, strict=True)]
-            return [time_slice_slowdown(busy) * time for time in alone_s]
+            turns = time_slice_slowdown(busy)
+            # Two trainings of the record are as slow as it says, even if turns would be slower.
+            least = 1.0 if len(parts) == 2 else turns
+            return [
+                time * (turns if slowdown is None else max(least, slowdown))
+                for time, slowdown in zip(alone_s, paired, strict=True)
+            ]
 
         return times_s
+
+    def contention(self, gpu: Gpu, residents: Sequence[Resident], spreads: Spreads) -> list[float]:
+        """Return the uncertainty of each slowdown: that of pairs if a record has all of them, else that of turns."""
+        turns = spreads.beside(TIME_SLICE, len(residents) - 1)
+        workloads = [resident.workload for resident in residents]
+        return [
+            max((pair_uncertainty(gpu.name, own, other) for other in others), default=0.0)
+            if len(others) < 2 and all(pair_slowdown(gpu.name, own, other) for other in others)
+            else turns
+            for own, others in _each_beside(workloads)
+        ]
 
 
 register_sharing_model(TIME_SLICE, TimeSlicing())

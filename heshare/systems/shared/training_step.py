@@ -1,36 +1,33 @@
 """The emulated training step: one iteration of a training workload on any GPU of the catalogue.
 
-A step has the same parts as an iteration of inference. The record of the workload gives the time of a step, the part of
-it in which the GPU works (its busy part), and the power. From these the parts follow:
+The record of the workload gives the time of a step, the part of it in which the GPU works (its busy part), and the
+power. From these the parts of a step follow:
 
-- host: what the GPU part leaves of the step, where both overlap as in inference;
+- host: (1 - busy) of the step, in which no kernel runs. It adds to the GPU part, and no GPU shortens it;
 - memory: the same part of the GPU part as in the network of Table IV that the workload resembles;
 - work: what keeps all SMs busy, by the power;
 - fill: the rest, kernels too small to fill the SMs.
 
-On another GPU than that of the record, SM times and memory times change by the ratios of the network of Table IV, and
-the host part stays. This transfer is assumed: no record has one training on two types of GPU.
+On another GPU than that of the record the GPU part changes by the ratio of measured training throughputs
+(`heshare.systems.shared.card_rates`), and the host part stays.
 """
 
-import math
 from functools import lru_cache
 
-from heshare.devices.constants import Constants, Timing, default
+from heshare.devices.constants import Constants, default, fitted
 from heshare.devices.device_model import register_iteration_model
-from heshare.devices.iteration_time import OVERLAP, Iteration, iteration_at, iteration_of
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, filled, iteration_of
 from heshare.devices.uncertainty import Uncertainty
-from heshare.errors import InputError
 from heshare.systems.shared import training
+from heshare.systems.shared.card_rates import gpu_part_ratio, ratio_uncertainty, resembled
 from heshare.systems.shared.training import TrainingStep
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
-SAMPLES = 32
-"""Inference batch size at which the network of Table IV is compared between GPUs; assumed."""
 LAUNCHES = 3.0
 """Kernels of a training step over those of inference: forward, backward, update; assumed."""
-MEASURED, ELSEWHERE = 0.05, 0.35
-"""Relative standard uncertainty of a step on the GPU of its record, and on another one; assumed."""
+MEASURED = 0.05
+"""Relative standard uncertainty of a step on the GPU of its record; assumed."""
 MOST_MEMORY = 0.5
 """Part of the energy of a step that memory time takes at most; assumed."""
 
@@ -43,23 +40,27 @@ def training_iteration(constants: Constants, gpu: str, resident: Resident) -> It
         InputError: an unknown training workload, or a GPU without constants.
     """
     step = training.step(resident.workload)
-    recorded, target = (_inference_like(constants, name, step) for name in (step.gpu, gpu))
+    recorded, target = (resembled(constants, name, step.like) for name in (step.gpu, gpu))
     memory_s, work_s, fill_s = _gpu_parts(step, constants, recorded)
+    # Memory and SM times change by their own ratios, and the sum of both by that of the measured trainings.
+    memory_s *= target.memory_s / recorded.memory_s if recorded.memory_s else 1.0
     sms_ratio = _sms_s(target) / _sms_s(recorded)
-    memory_ratio = target.memory_s / recorded.memory_s if recorded.memory_s else 1.0
+    whole_s = step.busy * step.step_s * gpu_part_ratio(constants, step.gpu, gpu, step.like)
+    scale = whole_s / (memory_s + sms_ratio * filled(work_s, fill_s)) if whole_s else 0.0
     return Iteration(
         fixed_s=0.0,
-        memory_s=memory_s * memory_ratio,
+        memory_s=memory_s * scale,
         base_s=0.0,
-        batch_s=work_s * sms_ratio,
-        fill_s=fill_s * sms_ratio,
+        batch_s=work_s * sms_ratio * scale,
+        fill_s=fill_s * sms_ratio * scale,
         share=resident.mps_pct / 100.0,
-        host_s=_host_s(step),
+        host_s=0.0,
         kernels=LAUNCHES * target.kernels,
         batch_size=resident.workload.batch_size,
         anchored=step.measured and gpu == step.gpu,
         intensity=full_intensity(constants, step.gpu),
-        uncertainty=Uncertainty(fit=MEASURED) if gpu == step.gpu else Uncertainty(transfer=ELSEWHERE),
+        uncertainty=_uncertainty(constants, step, gpu),
+        serial_s=step.step_s - step.busy * step.step_s,
     )
 
 
@@ -89,9 +90,12 @@ def full_intensity(constants: Constants, gpu: str) -> float:
     return (most_w - power.clock_w) / power.dynamic_w
 
 
-def _host_s(step: TrainingStep) -> float:
-    """Return the host part that makes a step of `step_s` together with its GPU part, s."""
-    return step.step_s * float(max(0.0, 1.0 - step.busy**OVERLAP) ** (1.0 / OVERLAP))
+def _uncertainty(constants: Constants, step: TrainingStep, gpu: str) -> Uncertainty:
+    """Return the uncertainty of a step: on another GPU than that of its record, ratio and host are added."""
+    if gpu == step.gpu:
+        return Uncertainty(fit=MEASURED)
+    host = fitted("training")["", "", ""]["host"]
+    return Uncertainty(fit=MEASURED, host=host, transfer=ratio_uncertainty(constants, step.gpu, gpu, step.like))
 
 
 def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tuple[float, float, float]:
@@ -108,22 +112,9 @@ def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tup
         memory_s = min(memory_s, MOST_MEMORY * energy_s / power.memory, (gpu_s - energy_s) / (1 - power.memory))
     rest_s = gpu_s - memory_s
     work_s = min(energy_s - power.memory * memory_s, rest_s)
-    # Work and fill add up as the legs of a right triangle, as in `Iteration.gpu_s`.
-    return memory_s, work_s, math.sqrt(rest_s * rest_s - work_s * work_s)
-
-
-def _inference_like(constants: Constants, gpu: str, step: TrainingStep) -> Iteration:
-    """Return an iteration on `gpu` of the network of Table IV that a workload resembles."""
-    try:
-        timing: Timing = constants.timing[gpu, "eager", step.like]
-    except KeyError:
-        raise InputError(
-            repr(gpu),
-            "a GPU of the calibrated model",
-            "Add the GPU to data/gpus.csv and run `make calibrate`.",
-            column="gpu",
-        ) from None
-    return iteration_at(timing, SAMPLES, 1.0)
+    # The fill with which `filled(work, fill)` is the rest.
+    part = work_s / rest_s if rest_s else 1.0
+    return memory_s, work_s, rest_s * (1.0 - part**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
 
 
 def _sms_s(iteration: Iteration) -> float:

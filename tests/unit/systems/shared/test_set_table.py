@@ -37,7 +37,7 @@ def test_is_outside_profiles_of_training_and_time_slices():
 
 
 def test_solo_predicts_a_training_workload_by_its_record(predictor):
-    answer = predictor.solo([ALEXNET, VGG], V100)
+    answer = predictor.solo([ALEXNET, VGG], gpu("V100-SXM2"))
     assert answer.time_s[:, 0].tolist() == pytest.approx([0.2778, 0.2889], rel=1e-3)
 
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+import heshare.systems.device_models  # noqa: F401 (registers training and the ways of sharing)
 from heshare.devices.constants import default
 from heshare.devices.device import SharesGpu
 from heshare.devices.device_model import co_run
@@ -49,11 +50,11 @@ def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
 
 def test_co_run_slows_the_gpu_part_of_a_step_with_the_clock_and_not_the_host_part():
     slow = SXM2.clocks_mhz[len(SXM2.clocks_mhz) // 3]
-    light, heavy = (
-        co_run(SXM2, [Resident(one)], slow).tasks[0].time_s / training.step(one).step_s for one in (ALEXNET, VGG)
-    )
-    assert light == pytest.approx(1.0, rel=1e-4)
-    assert heavy > 1.15
+    for one in (ALEXNET, VGG):
+        step, found = training.step(one), co_run(SXM2, [Resident(one)], slow).tasks[0].time_s
+        busy_s = step.busy * step.step_s
+        assert (1 - step.busy) * step.step_s + busy_s < found
+        assert found < (1 - step.busy) * step.step_s + busy_s * SXM2.max_mhz / slow
 
 
 def test_co_run_scales_a_training_step_to_other_gpus():
@@ -98,6 +99,31 @@ def test_co_run_in_mig_instances_agrees_with_the_measured_times(workload, slices
         assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
     else:
         assert found > training.step(workload).step_s
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4])
+@pytest.mark.parametrize(("model", "batch_size"), [("resnet50", 8), ("vgg16", 4), ("mobilenetv2", 16)])
+def test_co_run_of_inference_in_mig_instances_has_the_measured_slowdown(model, batch_size, slices):
+    known = mig.measured_instance_times_s()
+    measured = max(known[model, batch_size, size] for size in (1, 2, 3, 4, 7) if size >= slices)
+    whole, found = (co_run(A100, share(way, Workload(model, batch_size))).tasks[0] for way in ("mps", f"mig-{slices}g"))
+    assert found.time_s / whole.time_s == pytest.approx(measured / known[model, batch_size, 7])
+    assert found.uncertainty_parts == whole.uncertainty_parts
+
+
+@pytest.mark.parametrize("model", ["resnet50", "bert_large", "gpt2", "resnet34"])
+def test_co_run_of_inference_in_mig_instances_is_never_faster_in_a_smaller_one(model):
+    for batch_size in (1, 2, 3, 6, 24, 256):
+        times_s = [
+            co_run(A100, share(f"mig-{size}g", Workload(model, batch_size))).tasks[0].time_s for size in (1, 2, 3, 4, 7)
+        ]
+        assert times_s == sorted(times_s, reverse=True)
+
+
+def test_co_run_in_an_instance_without_measurement_is_less_certain_the_smaller_it_is():
+    found = [co_run(A100, share(f"mig-{size}g", Workload("resnet34", 8))).tasks[0].uncertainty for size in (1, 3, 7)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[2] == co_run(A100, [Resident(Workload("resnet34", 8))]).tasks[0].uncertainty
 
 
 def test_co_run_of_mig_instances_has_no_contention():
