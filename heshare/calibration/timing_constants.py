@@ -172,7 +172,7 @@ def _fit_fused_transformer(gpu: str, power: Mapping[str, Power]) -> FittedTiming
     """One output position of the Transformer with fused kernels, which need no host time to speak of."""
     source = "NVIDIA/FasterTransformer: fused decoder, beam 4, inference batch sizes 1 and 8"
     rows = time_rows(gpu, "transformer", FUSED_DECODER)
-    return fit_timing(rows, LANGUAGE_PRIOR, throttled_gpu(gpu, power), source)
+    return fit_timing(rows, LANGUAGE_PRIOR, throttled_gpu(gpu, power, "decode"), source)
 
 
 def _fit_gpt2(power: Mapping[str, Power]) -> FittedTiming:

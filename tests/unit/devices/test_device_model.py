@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from heshare.devices.board_power import board_power_w, relative_voltage
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Timing
 from heshare.devices.device_model import co_run
+from heshare.devices.iteration_time import Iteration
+from heshare.devices.uncertainty import Uncertainty
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -136,3 +141,22 @@ def test_co_run_refuses_an_unknown_workload_or_gpu():
     other = Gpu("H", "H", "toy", 1, 1, 1.0, 1.0, 1.0, 1.0, 200.0, 50.0, (1000,))
     with pytest.raises(InputError, match="one of G"):
         co_run(other, [resident("p", 1)], constants=constants(p=PURE))
+
+
+def test_board_power_counts_the_clocks_while_a_kernel_runs():
+    alone = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 0.1, 0.0, 0.0, 1, True, Uncertainty())
+    with_clocks = replace(POWER, clock_w=30.0)
+    for mhz in (500.0, 700.0, 1000.0):
+        volts = relative_voltage(POWER, mhz, 1000.0)
+        extra_w = board_power_w(with_clocks, [alone], mhz, 1000.0) - board_power_w(POWER, [alone], mhz, 1000.0)
+        assert extra_w == pytest.approx(30.0 * volts**2 * mhz / 1000.0)
+    assert board_power_w(with_clocks, [], 1000.0, 1000.0) == POWER.idle_w
+
+
+def test_board_power_grows_with_the_intensity_and_never_falls_when_work_is_added():
+    dense = Iteration(0.0, 0.0, 0.0, 1e-3, 0.0, 1.0, 0.0, 0.0, 1, True, Uncertainty(), intensity=1.5)
+    light = replace(dense, intensity=0.4)
+    dense_w, light_w = (board_power_w(POWER, [one], 1000.0, 1000.0) - POWER.idle_w for one in (dense, light))
+    assert dense_w / light_w == pytest.approx(1.5 / 0.4)
+    assert board_power_w(POWER, [dense, light], 1000.0, 1000.0) >= board_power_w(POWER, [dense], 1000.0, 1000.0)
+    assert board_power_w(POWER, [light, dense], 1000.0, 1000.0) >= board_power_w(POWER, [light], 1000.0, 1000.0)
