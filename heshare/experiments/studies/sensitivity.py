@@ -78,6 +78,8 @@ CONDITIONS: Sequence[Condition] = (
     Condition("A100's power", "high", world="a100-high"),
     Condition("contention", "x0.5", world="contention-x0.5"),
     Condition("contention", "x5", world="contention-x5"),
+    Condition("taking turns", "least", world="turns-least"),
+    Condition("taking turns", "most", world="turns-most"),
     Condition("co-run power", "x0.5", world="co-run-x0.5"),
     Condition("co-run power", "x2", world="co-run-x2"),
     Condition("GPT-2", "none", draw="without-gpt2"),
@@ -93,7 +95,7 @@ CONDITIONS: Sequence[Condition] = (
 """The reference, and the conditions that differ from it in one thing each."""
 RANGES: Mapping[str, tuple[str, ...]] = {
     "power": ("idle power", "dynamic power", "lowest voltage", "T4's power", "V100's power", "A100's power"),
-    "sharing": ("contention", "co-run power"),
+    "sharing": ("contention", "taking turns", "co-run power"),
 }
 """The axes of what is uncertain about the GPUs' power and about tasks that share a GPU."""
 

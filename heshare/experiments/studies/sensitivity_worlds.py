@@ -128,6 +128,16 @@ def _contention(factor: float) -> Change:
     return lambda known: replace(known, contention={gpu: scaled(each) for gpu, each in known.contention.items()})
 
 
+def _turns(part: float) -> Change:
+    """Return the change of the part of memory time and latency in which others cannot use the SMs, on every GPU."""
+
+    def changed(known: Constants) -> Constants:
+        contention = {gpu: replace(each, memory=part, busy=part) for gpu, each in known.contention.items()}
+        return replace(known, contention=contention)
+
+    return changed
+
+
 def _co_run_power(factor: float) -> Change:
     """Return the change of the extra power of co-running work by a factor, on every GPU."""
 
@@ -154,6 +164,8 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
     "a100-high": (("A100",), _at_end(DYNAMIC, 1, ("A100",))),
     "contention-x0.5": (GPUS, _contention(0.5)),
     "contention-x5": (GPUS, _contention(5.0)),
+    "turns-least": (GPUS, _turns(0.0)),
+    "turns-most": (GPUS, _turns(1.0)),
     "co-run-x0.5": (GPUS, _co_run_power(0.5)),
     "co-run-x2": (GPUS, _co_run_power(2.0)),
     "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
@@ -161,8 +173,8 @@ WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
 }
 """By name: the GPUs that the world changes, and the change of the calibrated constants.
 
-Contention and the extra power of co-running work were measured on one V100 only; nothing bounds their range on other
-GPUs, so that the factors are assumptions.
+Contention and the extra power of co-running work were measured on one V100 only, and taking turns on an A100 with two
+copies of one workload; nothing bounds their range on other GPUs, so that the factors and ends are assumptions.
 """
 
 

@@ -35,7 +35,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize("world", sorted(worlds.WORLDS))
 def test_constants_of_a_world_differ_only_for_the_gpus_that_it_names(world: str) -> None:
     changed, known, other = worlds.WORLDS[world][0], default(), worlds.constants(world)
-    pair = tuple(Resident(Workload(model, 8), 50) for model in ("gpt2", "resnet50"))
+    # Together they ask for more than all SMs, so that taking turns matters, too.
+    pair = tuple(Resident(Workload(model, 8), 90) for model in ("gpt2", "resnet50"))
     for name in ("T4", "V100", "A100"):
         card = catalogue.gpu(name)
         low_mhz = card.clocks_mhz[len(card.clocks_mhz) // 2]
@@ -81,6 +82,16 @@ def test_dynamic_power_moves_the_intensity_of_each_class_of_load(monkeypatch: py
     assert world.loads["V100", "cnn", "fp32"] == Load(1.0, 0.1), "the class that the others are relative to"
 
 
+def test_taking_turns_least_and_most_enclose_the_calibrated_times_of_overcommitted_tasks() -> None:
+    pair = tuple(Resident(Workload(model, 8)) for model in ("resnet50", "vgg19"))
+    for name in worlds.GPUS:
+        least_s, usual_s, most_s = (
+            co_run(catalogue.gpu(name), pair, constants=each).tasks[0].time_s
+            for each in (worlds.constants("turns-least"), default(), worlds.constants("turns-most"))
+        )
+        assert least_s < usual_s < most_s
+
+
 def test_contention_and_co_run_power_are_scaled_on_every_gpu() -> None:
     usual, crowded, hungry = default(), worlds.constants("contention-x5"), worlds.constants("co-run-x2")
     for gpu, contention in usual.contention.items():
@@ -89,11 +100,12 @@ def test_contention_and_co_run_power_are_scaled_on_every_gpu() -> None:
         assert hungry.power[gpu].sharing == pytest.approx(2 * usual.power[gpu].sharing)
     pair = tuple(Resident(Workload(model, 8), 50) for model in ("resnet50", "vgg19"))
     card = catalogue.gpu("A100")
+    # Below the top clock, so that the power limit does not hold them.
     alone, both, slow, hot = (
-        co_run(card, tasks, constants=each)
+        co_run(card, tasks, 1005, constants=each)
         for tasks, each in ((pair[:1], crowded), (pair, usual), (pair, crowded), (pair, hungry))
     )
-    assert alone == co_run(card, pair[:1], constants=usual)
+    assert alone == co_run(card, pair[:1], 1005, constants=usual)
     assert slow.tasks[0].time_s > both.tasks[0].time_s
     assert hot.power_w > both.power_w
 
@@ -111,7 +123,7 @@ def test_constants_of_gpt2_apart_and_gpt2_close_differ_by_its_uncertainty() -> N
 def test_devices_and_predictor_use_the_constants_of_the_same_world() -> None:
     world = "idle-high"
     (device,) = worlds.devices(world, Cluster.parse("1xA100"))
-    assert device.read().power_w == worlds.constants(world).power["A100"].idle_w == worlds.ends("A100", "idle_w")[1]
+    assert device.read().power_w == worlds.constants(world).power["A100"].parked_w == worlds.ends("A100", "parked_w")[1]
     card, light = catalogue.gpu("A100"), Workload("mobilenet", 1)
     true_w, usual_w = (
         co_run(card, (Resident(light),), constants=each).power_w for each in (worlds.constants(world), default())
@@ -157,7 +169,7 @@ def test_unknown_worlds_conditions_and_draws_are_refused(bad: object) -> None:
 def test_device_maker_passes_the_text_after_the_name() -> None:
     made = resolve.device_maker(f"{worlds.HERE}:devices:idle-high")
     assert made is not None
-    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.ends("A100", "idle_w")[1]
+    assert made(Cluster.parse("1xA100"))[0].read().power_w == worlds.ends("A100", "parked_w")[1]
 
 
 def test_rivals_get_the_cap_of_morak_and_the_limit_of_both() -> None:
