@@ -89,11 +89,20 @@ def _fit_applications(
 
 def fit_voltage_curve(train: pd.DataFrame, max_mhz: float) -> tuple[int, float]:
     """Return (knee in MHz, lowest voltage over that at the top clock) that fit the sweeps of all applications best."""
-    _, knee, v_min = min(
-        (fit_sweep_power(train, train, max_mhz, knee, v_min)[0], knee, v_min)
-        for knee in _KNEES_MHZ
-        for v_min in _V_MINS
-    )
+    codes = [
+        (rows.sm_mhz.to_numpy(float), rows.power_w.to_numpy(float))
+        for _, rows in train.groupby("application", sort=True)
+    ]
+
+    def cost(knee: int, v_min: float) -> float:
+        """The sum of squares of `fit_sweep_power`, without its tables."""
+        total = 0.0
+        for sm_mhz, power_w in codes:
+            columns = np.column_stack([np.ones(len(sm_mhz)), clock_power(sm_mhz, max_mhz, knee, v_min)])
+            total += nnls(columns / power_w[:, None], np.ones(len(sm_mhz)))[1] ** 2
+        return total
+
+    _, knee, v_min = min((cost(knee, v_min), knee, v_min) for knee in _KNEES_MHZ for v_min in _V_MINS)
     return knee, v_min
 
 

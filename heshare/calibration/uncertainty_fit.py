@@ -24,6 +24,7 @@ from heshare.calibration.measurements import (
     records,
     time_rows,
 )
+from heshare.calibration.power import power_limit_fit, voltage_fit
 from heshare.calibration.power_fit import RangedValue, sweep
 from heshare.calibration.time_fit import FittedTiming, fit_timing, times_s
 from heshare.calibration.training_fit import fit_instance
@@ -58,6 +59,7 @@ def fit_spreads(constants: Constants, pairs: pd.DataFrame) -> SpreadRanges:
         "contention": quantile_range(pair_errors(pairs), "icloud-ecnu/igniter: pairs, a pair of workloads left out"),
         "voltage": quantile_range(voltage_errors(constants), "dynamic power of the codes of the A100's clock sweep"),
         "mig": quantile_range(mig_errors(constants), "boringlee24/socc22-miso: instances from the whole GPU"),
+        "limit": quantile_range(limit_errors(), "mlcommons/inference_results: throughput under limits, one left out"),
         "time_slice": _TIME_SLICE,
         "clock": _clock_range(constants),
         "idle": _IDLE,
@@ -171,6 +173,16 @@ def voltage_errors(constants: Constants) -> dict[str, FloatArray]:
         modelled = np.array(volts) ** 2 * float(top.time_s) / below.time_s.to_numpy(float)
         measured = (below.power_w.to_numpy(float) - power.idle_w) / (float(top.power_w) - power.idle_w)
         found[str(name)] = np.log(modelled / measured) / np.log(gpu.max_mhz / below.sm_mhz.to_numpy(float))
+    return found
+
+
+def limit_errors() -> dict[str, FloatArray]:
+    """Return, by benchmark, log errors of throughput under a power limit by a fit without it, per e-fold of limit."""
+    rows, curve, found = power_limit_fit.limit_rows(), voltage_fit.voltage_curve("A100"), {}
+    for name, part in rows.groupby("benchmark", sort=True):
+        busy_w = power_limit_fit.BusyPower(rows[rows.benchmark != name], curve).busy_w(part)
+        ratio = power_limit_fit.throughput_left(part, busy_w, curve) / part.rate.to_numpy(float)
+        found[str(name)] = np.log(ratio) / np.log(part.default_w.to_numpy(float) / part.limit_w.to_numpy(float))
     return found
 
 

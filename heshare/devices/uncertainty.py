@@ -61,6 +61,7 @@ class Spreads:
         contention: time beside one co-runner under MPS; it grows with the root of their number.
         time_slice: the same for time slices.
         mig: time in a MIG instance, per e-fold of slices below those of the whole GPU.
+        limit: time under a power limit, per e-fold of the power without it over the limit.
         load: board power of a class of load that was not measured.
         voltage: dynamic power, per e-fold of clock below the top clock.
         idle: idle power.
@@ -77,6 +78,7 @@ class Spreads:
     contention: float = 0.0
     time_slice: float = 0.0
     mig: float = 0.0
+    limit: float = 0.0
     load: float = 0.0
     voltage: float = 0.0
     idle: float = 0.0
@@ -146,9 +148,12 @@ def of_task(alone: Uncertainty, spreads: Spreads, *, slowdown: float, contention
 def limit_spread(draw: PowerDraw, spreads: Spreads) -> float:
     """Return the uncertainty of a time by that of the clock which a power limit leaves; 0 without a limit.
 
-    Where the voltage falls, power grows at least with the square of the clock, so half of the power's uncertainty.
+    Where the voltage falls, power grows at least with the square of the clock, so half of the power's uncertainty;
+    and what the voltage curve adds, the more the deeper the limit cuts.
     """
-    return 0.5 * _of_demand(draw, spreads).total if draw.demand_w > draw.power_w else 0.0
+    if draw.demand_w <= draw.power_w:
+        return 0.0
+    return math.hypot(0.5 * _of_demand(draw, spreads).total, spreads.limit * math.log(draw.demand_w / draw.power_w))
 
 
 def of_power(draw: PowerDraw, spreads: Spreads) -> Uncertainty:
