@@ -339,11 +339,12 @@ def _co_run_by(
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     reached_w = min(cap_w, power_w(reached_mhz))
     demand_w = reached_w if reached_mhz == request_mhz else power_w(request_mhz)
-    full_w = power.dynamic_w * relative_voltage(power, reached_mhz, top_mhz) ** 2
-    load = (reached_w - power.idle_w) / full_w * slowdowns[0]
+    reached_s = times_s(*slowdowns)
+    strongest = max(iteration.intensity for iteration in iterations)
+    load = work_done(power, iterations, reached_s, *slowdowns)[1] / strongest
     draw = _draw(power, iterations, (reached_w, demand_w), load, slowdowns[0])
     contention = sharing.contention(gpu, residents, constants.spreads)
-    tasks = _task_estimates(residents, iterations, times_s(*slowdowns), slowdowns, constants, draw, contention)
+    tasks = _task_estimates(residents, iterations, reached_s, slowdowns, constants, draw, contention)
     return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))
 
 

@@ -1,5 +1,6 @@
 """Left-out points of power: saturated GPUs, power limits, matrix products, and what the best clock saves."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -43,7 +44,7 @@ def saturated_power(gpu: str, calibration: Calibration) -> Iterator[LeftOutPoint
             )
 
 
-def limited_throughput(test: str, column: str, _: Calibration) -> Iterator[LeftOutPoint]:
+def limited_throughput(test: str, column: str, calibration: Calibration) -> Iterator[LeftOutPoint]:
     """Yield throughput under a limit over that without, from a fit without the rows of one value of `column`."""
     rows, curve = power_limit_fit.limit_rows(), voltage_fit.voltage_curve("A100")
     for name, part in rows.groupby(column, sort=True):
@@ -51,7 +52,9 @@ def limited_throughput(test: str, column: str, _: Calibration) -> Iterator[LeftO
         modelled = power_limit_fit.throughput_left(part, fitted.busy_w(part), curve)
         for row, ratio in zip(records(part), modelled, strict=True):
             setting = f"{row.submission} {row.limit_w} of {row.default_w:.0f} W"
-            yield LeftOutPoint(test, row.gpu, row.benchmark, setting, "1", float(row.rate), float(ratio))
+            uncertainty = calibration.constants.spreads.limit * math.log(row.default_w / row.limit_w)
+            values = float(row.rate), float(ratio), uncertainty
+            yield LeftOutPoint(test, row.gpu, row.benchmark, setting, "1", *values, str(row.kind), "", "tensorrt")
 
 
 def matrix_products(_: Calibration) -> Iterator[LeftOutPoint]:
