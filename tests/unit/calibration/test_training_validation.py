@@ -24,10 +24,10 @@ def turn_errors() -> pd.DataFrame:
 def test_mig_instance_errors():
     errors = training_validation.mig_instance_errors()
     assert len(errors) == 145 - 32
-    assert errors["error"].abs().mean() == pytest.approx(0.115, abs=0.005)
+    assert errors["error"].abs().mean() == pytest.approx(0.096, abs=0.005)
     by_slices = errors["error"].abs().groupby(errors["slices"]).mean()
-    assert by_slices[4] == pytest.approx(0.08, abs=0.01)
-    assert by_slices[1] == pytest.approx(0.18, abs=0.01)
+    assert by_slices[4] == pytest.approx(0.06, abs=0.01)
+    assert by_slices[1] == pytest.approx(0.16, abs=0.01)
 
 
 def test_turns_alone_are_too_kind_to_pairs_of_trainings():
@@ -54,5 +54,5 @@ def test_power_limit_errors():
     assert errors["error"].abs().mean() == pytest.approx(0.047, abs=0.002)
     assert errors.loc[errors["limit_w"] >= 150, "error"].abs().mean() == pytest.approx(0.032, abs=0.002)
     # One number for the card; each network's comes from the other three.
-    assert errors["fixed_w"].between(60, 70).all()
+    assert errors["fixed_w"].between(60, 75).all()
     assert errors.groupby("model")["fixed_w"].nunique().eq(1).all()
