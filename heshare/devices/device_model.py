@@ -197,16 +197,16 @@ def co_run(
     demand_w = power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz)
     slowdowns = sm_slowdown, memory_slowdown
     load, _ = activity(power, iterations, *slowdowns)
-    draw = _draw(power, iterations, (power_w, demand_w), load, sm_slowdown)
+    draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)
     beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
     tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw, beside)
     return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
 
 
 def _draw(
-    power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float], load: float, slowdown: float
+    power: Power, iterations: Sequence[Iteration], power_w: tuple[float, float, float], load: float, slowdown: float
 ) -> PowerDraw:
-    """Return what the uncertainty of a board power depends on; `power_w` is that power and the one without a limit."""
+    """Return what the uncertainty of a board power depends on; `power_w` is its first three fields."""
     weights = [iteration.intensity * iteration.work_s for iteration in iterations]
     uncertain = sum(weight * part.load_uncertainty for weight, part in zip(weights, iterations, strict=True))
     alone = tuple(iteration.uncertainty for iteration in iterations)
@@ -342,7 +342,7 @@ def _co_run_by(
     reached_s = times_s(*slowdowns)
     strongest = max(iteration.intensity for iteration in iterations)
     load = work_done(power, iterations, reached_s, *slowdowns)[1] / strongest
-    draw = _draw(power, iterations, (reached_w, demand_w), load, slowdowns[0])
+    draw = _draw(power, iterations, (reached_w, demand_w, min(demand_w, gpu.tdp_w)), load, slowdowns[0])
     contention = sharing.contention(gpu, residents, constants.spreads)
     tasks = _task_estimates(residents, iterations, reached_s, slowdowns, constants, draw, contention)
     return Estimate(gpu.name, reached_mhz, reached_w, tasks, of_power(draw, constants.spreads))

@@ -101,6 +101,7 @@ class PowerDraw:
     Attributes:
         power_w: the board power, W.
         demand_w: the power at the requested clock if there were no limit, W; above `power_w` where the limit acts.
+        own_w: the power that the card's own limit would leave, W; above `power_w` where a lower one acts.
         idle_w: the part of it that the GPU draws with nothing running, W.
         load: activity of all residents, 1 for a full GPU.
         slowdown: top clock over the clock reached.
@@ -110,6 +111,7 @@ class PowerDraw:
 
     power_w: float
     demand_w: float
+    own_w: float
     idle_w: float
     load: float
     slowdown: float
@@ -146,14 +148,16 @@ def of_task(alone: Uncertainty, spreads: Spreads, *, slowdown: float, contention
 
 
 def limit_spread(draw: PowerDraw, spreads: Spreads) -> float:
-    """Return the uncertainty of a time by that of the clock which a power limit leaves; 0 without a limit.
+    """Return the uncertainty of a time by that of the clock which a power limit leaves; 0 at the card's own limit.
+
+    Times were fitted as measured, at the clocks that the card's own limit leaves.
 
     Where the voltage falls, power grows at least with the square of the clock, so half of the power's uncertainty;
     and what the voltage curve adds, the more the deeper the limit cuts.
     """
-    if draw.demand_w <= draw.power_w:
+    if draw.own_w <= draw.power_w:
         return 0.0
-    return math.hypot(0.5 * _of_demand(draw, spreads).total, spreads.limit * math.log(draw.demand_w / draw.power_w))
+    return math.hypot(0.5 * _of_demand(draw, spreads).total, spreads.limit * math.log(draw.own_w / draw.power_w))
 
 
 def of_power(draw: PowerDraw, spreads: Spreads) -> Uncertainty:
