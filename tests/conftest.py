@@ -79,4 +79,4 @@ def _other_truth() -> Constants:
         for cell, one in known.timing.items()
         if cell[0] == "H100"
     }
-    return replace(known, timing=timing).with_power("H100", dynamic_w=520.0)
+    return replace(known, timing=timing).with_power("H100", dynamic_w=330.0)

@@ -61,7 +61,7 @@ def test_left_out_points_have_small_errors_for_fitted_forms_and_not_for_the_ship
     )
     assert set(errors["provenance"]) == {"measured"}
     assert "clock" not in {form for form, _ in errors.index}, "none was recorded"
-    assert (errors["fitted_pct"] < 0.3 * errors["shipped_pct"]).all()
+    assert (errors["fitted_pct"] < 0.35 * errors["shipped_pct"]).all()
     assert errors.loc[("pairs", "time"), "shipped_pct"] > 15
 
 
