@@ -22,7 +22,7 @@ from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.devices.board_power import memory_slowdown_at, relative_voltage, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
-from heshare.devices.crowding import stretch_arrays, stretches
+from heshare.devices.crowding import common_stretch, stretch_arrays, stretches
 from heshare.devices.device_model import contention_factors
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
 from heshare.profiles.schema import residents_of
@@ -105,16 +105,16 @@ def _fit_from(gpu: Gpu, settings: Sequence[ObservedSetting], idle_w: float, host
     power = replace(shipped.power[gpu.name], idle_w=idle_w)
     priors = _priors(gpu, settings, host_part)
     timing = _fit_timing(gpu, settings, power, priors)
-    contentions = {gpu.name: shipped.contention[gpu.name]}
-    constants = Constants(timing, {gpu.name: power}, contentions, {}, shipped.utilisation, shipped.loads)
+    contention = shipped.contention[gpu.name]
+    constants = Constants(timing, {gpu.name: power}, {gpu.name: contention}, {}, shipped.utilisation, shipped.loads)
     modelled = _modelled_settings(gpu, settings, constants)
     shared = [setting for setting in modelled if len(setting.iterations) > 1]
     if len(shared) >= LEAST_ROWS:
-        contention = _fit_contention(constants.contention[gpu.name], shared)
+        contention = _fit_contention(contention, shared)
         power = replace(power, memory=contention.memory)
         constants = replace(constants, contention={gpu.name: contention})
     if len(modelled) >= LEAST_ROWS:
-        power = _fit_power(power, modelled, gpu.max_mhz)
+        power = _fit_power(power, contention, modelled, gpu.max_mhz)
     constants = replace(constants, power={gpu.name: power})
     if len(shared) < LEAST_ROWS:
         return constants
@@ -171,10 +171,11 @@ class _ModelledSetting:
     stalled: float
     observed: ObservedSetting
 
-    def work_done(self, power: Power) -> tuple[float, float, float]:
+    def work_done(self, power: Power, contention: Contention) -> tuple[float, float, float]:
         """(Time in which some kernel runs, work, work beside the busiest resident) of `board_power.work_done`."""
         slowdowns = self.slow, self.stalled
-        times_s = [iteration.time_s(*slowdowns) for iteration in self.iterations]
+        turns = common_stretch(contention, self.iterations, *slowdowns)
+        times_s = [iteration.time_s(*slowdowns, turns) for iteration in self.iterations]
         return work_done(power, self.iterations, times_s, *slowdowns)
 
     def modelled_s(self, contention: Contention) -> float:
@@ -217,7 +218,7 @@ def _fit_contention(shipped: Contention, shared: Sequence[_ModelledSetting]) -> 
     return replace(shipped, strength=strength, wait_s=wait_us * 1e-6, memory=memory)
 
 
-def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: float) -> Power:
+def _fit_power(power: Power, contention: Contention, settings: Sequence[_ModelledSetting], max_mhz: float) -> Power:
     """Dynamic power and its extra under sharing; the voltage curve too where the clocks differ enough."""
     mhz = np.array([setting.observed.sm_mhz for setting in settings])
     power_w = np.array([setting.observed.power_w for setting in settings])
@@ -225,7 +226,7 @@ def _fit_power(power: Power, settings: Sequence[_ModelledSetting], max_mhz: floa
     fit_curve = len(clocks) >= _CLOCKS and max(clocks) >= _CLOCK_RANGE * min(clocks)
     curves = product((knee * max_mhz for knee in _KNEES), _V_MINS) if fit_curve else [(power.knee_mhz, power.v_min)]
     ratio = np.array([1.0 / setting.slow for setting in settings])
-    busy, work, others = np.array([setting.work_done(power) for setting in settings]).T
+    busy, work, others = np.array([setting.work_done(power, contention) for setting in settings]).T
     rate, beside = ratio * work, np.minimum(1.0, others * ratio)
 
     def fit_dynamic_w(knee: float, v_min: float) -> tuple[float, float, float]:
@@ -319,7 +320,10 @@ def co_run_arrays(
     held = settings.share.copy()
     held[:, 0] = np.minimum(1.0, (settings.share * settings.weight)[:, 1:].sum(axis=1))
     busy = settings.weight * slow * (work + batch + held * waiting)
-    active = settings.weight * slow * (work + batch + power.memory * memory) / overlap_arrays(host, gpu)
+    together = settings.weight * slow * (work + batch + settings.share * waiting)
+    turns = stretch_arrays(contention.sharpness, together, host, gpu)[:, None]
+    crowded_s = overlap_arrays(host, gpu * turns)
+    active = settings.weight * slow * (work + batch + power.memory * memory) / crowded_s
     total, busiest = active.sum(axis=1), active.max(axis=1)
     top_clock_gpu = latency + memory + sms
     duty_cycle = settings.weight * top_clock_gpu / overlap_arrays(host, top_clock_gpu)
@@ -331,7 +335,7 @@ def co_run_arrays(
     work = np.minimum(settings.intensity.max(axis=1), (settings.intensity * active).sum(axis=1))
     dynamic_w = power.dynamic_w * ratio * work * settings.volts2
     beside = np.minimum(1.0, (total - busiest) * ratio)
-    running = np.minimum(1.0, (settings.weight * gpu / overlap_arrays(host, gpu)).sum(axis=1))
+    running = np.minimum(1.0, (settings.weight * gpu / crowded_s).sum(axis=1))
     clock_w = power.clock_w * ratio * running * settings.volts2
     return time_s, power.idle_w + clock_w + dynamic_w * (1.0 + power.sharing * beside)
 

@@ -4,16 +4,21 @@
 
 is the idle and dynamic power of Eq. 4. V is the relative voltage. B is the part of the time in which some kernel runs:
 then clocks, caches and the front end work, however few SMs do. X is the work really done, that of each resident times
-the intensity of its class of load (`work_done`). Y is the load beside the busiest resident. Every term grows with the
-clock and with each further resident, so that the clock left by a limit is unique and never rises when work is added.
+the intensity of its class of load (`work_done`). Y is the load beside the busiest resident. Residents that take turns
+do less work each. Every term grows with the clock, so that the clock left by a limit is unique. A resident
+whose load is lighter than that of the residents which it slows down lowers the power, and the clock may rise.
 """
 
 from collections.abc import Callable, Sequence
 
-from heshare.devices.constants import Power
+from scipy.optimize import brentq
+
+from heshare.devices.constants import Contention, Power
+from heshare.devices.crowding import common_stretch
 from heshare.devices.iteration_time import Iteration
 
-_BISECTIONS = 60
+_LOWEST, _EXACT = 1e-6, 1e-12
+"""Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""
 
 
 def relative_voltage(power: Power, sm_mhz: float, max_mhz: float) -> float:
@@ -44,11 +49,21 @@ def activity(
     return total, busiest
 
 
-def board_power_w(power: Power, iterations: Sequence[Iteration], sm_mhz: float, max_mhz: float) -> float:
-    """Return the power P(f) while the residents run under MPS at `sm_mhz`, W."""
+def board_power_w(
+    power: Power,
+    iterations: Sequence[Iteration],
+    sm_mhz: float,
+    max_mhz: float,
+    contention: Contention | None = None,
+) -> float:
+    """Return the power P(f) while the residents run under MPS at `sm_mhz`, W.
+
+    With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
+    """
     ratio = sm_mhz / max_mhz
     slowdowns = 1.0 / ratio, memory_slowdown_at(power, sm_mhz)
-    times_s = [iteration.time_s(*slowdowns) for iteration in iterations]
+    turns = 1.0 if contention is None else common_stretch(contention, iterations, *slowdowns)
+    times_s = [iteration.time_s(*slowdowns, turns) for iteration in iterations]
     busy, work, beside = work_done(power, iterations, times_s, *slowdowns)
     dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
     return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)
@@ -78,23 +93,24 @@ def work_done(
 
 
 def capped_clock_mhz(
-    power: Power, iterations: Sequence[Iteration], cap_w: float, request_mhz: float, max_mhz: float
+    power: Power,
+    iterations: Sequence[Iteration],
+    cap_w: float,
+    request_mhz: float,
+    max_mhz: float,
+    contention: Contention | None = None,
 ) -> float:
     """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
-    return highest_clock_mhz(lambda mhz: board_power_w(power, iterations, mhz, max_mhz), cap_w, request_mhz, max_mhz)
+
+    def power_w(mhz: float) -> float:
+        return board_power_w(power, iterations, mhz, max_mhz, contention)
+
+    return highest_clock_mhz(power_w, cap_w, request_mhz, max_mhz)
 
 
 def highest_clock_mhz(power_w: Callable[[float], float], cap_w: float, request_mhz: float, max_mhz: float) -> float:
     """Return the highest clock up to `request_mhz` at which `power_w(clock)`, growing, stays within `cap_w`, MHz."""
     if power_w(request_mhz) <= cap_w:
         return request_mhz
-    low, high = 0.0, float(max_mhz)
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if power_w(middle) <= cap_w:
-            low = middle
-        else:
-            high = middle
-        if high - low <= 1e-12 * max_mhz:
-            break
-    return min(low, request_mhz)
+    root: float = brentq(lambda mhz: power_w(mhz) - cap_w, _LOWEST * max_mhz, max_mhz, xtol=_EXACT * max_mhz)
+    return root

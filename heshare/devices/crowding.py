@@ -45,21 +45,43 @@ def stretches(
     """
     if len(iterations) < 2:
         return [1.0] * len(iterations)
-    tasks = []
-    for task in iterations:
-        waiting_s = contention.memory * task.memory_s + contention.busy * (task.fixed_s + task.fill_s)
-        gpu_s = task.gpu_s(sm_slowdown, memory_slowdown)
-        parts = task.host_s, gpu_s, task.serial_s
-        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, *parts))
+    tasks = _tasks(contention, iterations, sm_slowdown, memory_slowdown)
     loads = [(work + share * waiting, *parts) for work, waiting, share, *parts in tasks]
     total_share = sum(task.share for task in iterations)
     found: dict[tuple[float, ...], float] = {}
     for index, key in enumerate(tasks):
         if key not in found:
-            work, waiting, share, *times_s = key
+            work, waiting, share, *parts = key
             own = work + min(1.0, total_share - share) * waiting
-            found[key] = _stretch(contention.sharpness, [(own, *times_s), *loads[:index], *loads[index + 1 :]])
+            found[key] = _stretch(contention.sharpness, [(own, *parts), *loads[:index], *loads[index + 1 :]])
     return [found[key] for key in tasks]
+
+
+def common_stretch(
+    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
+) -> float:
+    """Return the factor c with which the GPU parts of all residents together fit into the time, for power.
+
+    It is the root of the same equation with z_j = s_j for every resident; arguments as of `stretches`.
+    """
+    if len(iterations) < 2:
+        return 1.0
+    tasks = _tasks(contention, iterations, sm_slowdown, memory_slowdown)
+    loads = [(work + share * waiting, *parts) for work, waiting, share, *parts in tasks]
+    return _stretch(contention.sharpness, loads)
+
+
+def _tasks(
+    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
+) -> list[tuple[float, ...]]:
+    """Return (v work, v wait, share, host part, GPU part, serial part) of each resident, times in s."""
+    tasks: list[tuple[float, ...]] = []
+    for task in iterations:
+        waiting_s = contention.memory * task.memory_s + contention.busy * (task.fixed_s + task.fill_s)
+        gpu_s = task.gpu_s(sm_slowdown, memory_slowdown)
+        parts = task.host_s, gpu_s, task.serial_s
+        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, *parts))
+    return tasks
 
 
 def _stretch(p: float, tasks: Sequence[tuple[float, ...]]) -> float:

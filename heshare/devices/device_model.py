@@ -10,7 +10,8 @@ Under MPS at the clock f, with v = f_max / f, resident i with the GPU part g_i a
   the same with each co-runner weighted by its share over the task's own.
 - The clock is the requested one, or lower if board power at that clock would pass the limit.
 
-More power, clock or share never slows a task down in this form, and a co-runner never speeds one up. The paper measures
+More power or clock never slows a task down in this form. More share never does either, and a co-runner never speeds a
+task up, but for about 1 in 10,000 sets under a power limit, by up to 2 %: there the clock rises. The paper measures
 all of this on real GPUs (Sections II-A to II-C). `data/README.md` has the constants' meaning and sources.
 
 This covers inference under MPS, which is what the paper needs. Training and the other ways of sharing a GPU (time
@@ -183,9 +184,9 @@ def co_run(
     sharing = sharing_model(gpu, residents)
     if sharing is not None:
         return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
-    reached_mhz = capped_clock_mhz(power, iterations, cap_w, request_mhz, top_mhz)
-    sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     contention = constants.contention[gpu.name]
+    reached_mhz = capped_clock_mhz(power, iterations, cap_w, request_mhz, top_mhz, contention)
+    sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
     turns = stretches(contention, iterations, sm_slowdown, memory_slowdown)
     times_s = [
         iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
@@ -193,8 +194,10 @@ def co_run(
             iterations, turns, contention_factors(contention, iterations), strict=True
         )
     ]
-    power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz))
-    demand_w = power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz)
+    power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz, contention))
+    demand_w = (
+        power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz, contention)
+    )
     slowdowns = sm_slowdown, memory_slowdown
     load, _ = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)

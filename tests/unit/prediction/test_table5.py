@@ -47,7 +47,7 @@ def test_the_forest_beats_linear_regression_and_a_new_gpu_is_hardest(table: pd.D
     mean = error["mean_pct"]
     assert mean["row", "RF"] < mean["row", "LR"]
     assert mean["row", "RF"] < mean["row", "DT"]
-    assert mean["gpu", "RF"] > 2 * mean["row", "RF"]
+    assert mean["gpu", "RF"] > 1.2 * mean["workload", "RF"] > mean["row", "RF"]
 
 
 def test_the_physics_predictor_beats_the_forest_on_every_split(table: pd.DataFrame) -> None:
