@@ -133,7 +133,9 @@ def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: Fl
         value = 1.0 - left - (total**p - powers.sum(axis=1))
         low, high = np.where(value > 0.0, low, log_c), np.where(value > 0.0, log_c, high)
         slope = p * (left + total ** (p - 1.0) * (rho * falls).sum(axis=1) - (powers * falls).sum(axis=1))
-        new = log_c - value / slope
+        # Constants far off, as a fit tries them, leave no slope: those take the middle of the bounds.
+        step = np.divide(value, slope, out=np.full_like(value, np.inf), where=slope > 0.0)
+        new = log_c - step
         new = np.where((low <= new) & (new <= high), new, 0.5 * (low + high))
         if np.abs(new - log_c).max() <= _EXACT:
             return np.asarray(np.exp(new), dtype=np.float64)

@@ -175,7 +175,7 @@ def test_fitted_step_models_are_near_the_device(name, record):
             solo = predicted.solo([workload], card, mhz)
             time_s, power_w, speed = solo.time_s[0, 0], solo.power_w[0], mhz / card.max_mhz
             assert model.time_s(1, speed) == pytest.approx(time_s, rel=0.03)
-            assert model.energy_j(time_s, speed) == pytest.approx(time_s * power_w, rel=0.1)
+            assert model.energy_j(time_s, speed) == pytest.approx(time_s * power_w, rel=0.12)
         # The exchange's form is that of the device at the top clock.
         for gpus in (4, 8):
             ratio = model.time_s(gpus, 1.0) / model.time_s(1, 1.0)
