@@ -64,7 +64,15 @@ def board_power_w(
     slowdowns = 1.0 / ratio, memory_slowdown_at(power, sm_mhz)
     turns = 1.0 if contention is None else common_stretch(contention, iterations, *slowdowns)
     times_s = [iteration.time_s(*slowdowns, turns) for iteration in iterations]
-    busy, work, beside = work_done(power, iterations, times_s, *slowdowns)
+    return power_at_times_w(power, iterations, times_s, sm_mhz, max_mhz)
+
+
+def power_at_times_w(
+    power: Power, iterations: Sequence[Iteration], times_s: Sequence[float], sm_mhz: float, max_mhz: float
+) -> float:
+    """Return the power P(f) of residents under MPS that take these times per iteration, s, at `sm_mhz`, W."""
+    ratio = sm_mhz / max_mhz
+    busy, work, beside = work_done(power, iterations, times_s, 1.0 / ratio, memory_slowdown_at(power, sm_mhz))
     dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
     return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)
 

@@ -20,7 +20,7 @@ and `register_sharing_model`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from heshare.devices.board_power import (
@@ -29,6 +29,7 @@ from heshare.devices.board_power import (
     capped_clock_mhz,
     highest_clock_mhz,
     memory_slowdown_at,
+    power_at_times_w,
     relative_voltage,
     work_done,
 )
@@ -38,7 +39,7 @@ from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.errors import InputError
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident
+from heshare.world.workload import Resident, Workload
 
 IterationModel = Callable[[Constants, str, Resident], Iteration]
 """Returns the iteration of a resident on the GPU of that name."""
@@ -84,6 +85,17 @@ def register_iteration_model(phase: str, model: IterationModel) -> None:
 def register_sharing_model(kind: str, model: SharingModel) -> None:
     """Use `model` for residents whose way of sharing begins with `kind`, such as `mig`."""
     _SHARING_MODELS[kind] = model
+
+
+CoRunRecord = Callable[[str, Sequence[Workload]], list[tuple[float, float]]]
+"""Returns, from (GPU's name, workloads), the measured slowdown of each beside the others and its uncertainty; (1, 0)
+where there is none."""
+_CO_RUN_RECORDS: dict[str, CoRunRecord] = {}
+
+
+def register_co_run_record(phase: str, record: CoRunRecord) -> None:
+    """Take workloads of a phase under MPS to be at least as slow, at 100 %, as a record of co-runs says."""
+    _CO_RUN_RECORDS[phase] = record
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +207,34 @@ def co_run(
         )
     ]
     power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz, contention))
+    beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
+    if len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents):
+        recorded = _as_recorded(gpu.name, residents, iterations, (sm_slowdown, memory_slowdown))
+        times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
+        beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
+        power_w = min(power_w, power_at_times_w(power, iterations, times_s, reached_mhz, top_mhz))
     demand_w = (
         power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz, contention)
     )
     slowdowns = sm_slowdown, memory_slowdown
     load, _ = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)
-    beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
     tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw, beside)
     return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
+
+
+def _as_recorded(
+    gpu: str, residents: Sequence[Resident], iterations: Sequence[Iteration], slowdowns: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """Return (least seconds per iteration by the records of co-runs, its uncertainty) of each resident."""
+    least = [(0.0, 0.0)] * len(residents)
+    for phase, record in _CO_RUN_RECORDS.items():
+        found = record(gpu, [resident.workload for resident in residents])
+        for place, (slowdown, uncertainty) in enumerate(found):
+            if residents[place].workload.phase == phase and slowdown > 1.0:
+                whole_s = replace(iterations[place], share=1.0).time_s(*slowdowns)
+                least[place] = slowdown * whole_s, uncertainty
+    return least
 
 
 def _draw(

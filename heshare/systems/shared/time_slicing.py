@@ -8,14 +8,14 @@ Two trainings of a record of pairs (`heshare.systems.shared.training_pairs`) slo
 and more each further one of the record adds its part: at least `1 + sum over the others (slowdown of the pair - 1)`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from heshare.devices.device_model import IterationTimes, register_sharing_model
 from heshare.devices.iteration_time import Iteration
 from heshare.devices.uncertainty import Spreads
-from heshare.systems.shared.training_pairs import pair_slowdown, pair_uncertainty
+from heshare.systems.shared.training_pairs import each_beside, pair_slowdown, pair_uncertainty, paired_slowdowns
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident
 
 TIME_SLICE = "time-slice"
 """The name of this way of sharing."""
@@ -39,21 +39,6 @@ def time_slice_slowdown(busy: Sequence[float]) -> float:
         busy: the part of each resident's time alone in which its kernels run, 0 to 1.
     """
     return max(1.0, sum(busy)) * (1.0 + switching_cost(len(busy)))
-
-
-def paired_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[float | None]:
-    """Return the slowdown of each workload by the record of pairs; None where the record has no other one of them."""
-    slowdowns: list[float | None] = []
-    for own, others in _each_beside(workloads):
-        found = [slowdown for other in others if (slowdown := pair_slowdown(gpu, own, other)) is not None]
-        slowdowns.append(1.0 + sum(slowdown - 1.0 for slowdown in found) if found else None)
-    return slowdowns
-
-
-def _each_beside(workloads: Sequence[Workload]) -> Iterator[tuple[Workload, list[Workload]]]:
-    """Each workload and the others."""
-    for index, own in enumerate(workloads):
-        yield own, [*workloads[:index], *workloads[index + 1 :]]
 
 
 class TimeSlicing:
@@ -91,7 +76,7 @@ class TimeSlicing:
             max((pair_uncertainty(gpu.name, own, other) for other in others), default=0.0)
             if len(others) < 2 and all(pair_slowdown(gpu.name, own, other) for other in others)
             else turns
-            for own, others in _each_beside(workloads)
+            for own, others in each_beside(workloads)
         ]
 
 

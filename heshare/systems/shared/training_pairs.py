@@ -8,14 +8,19 @@ property of the GPU alone, so the record comes first:
   similar it is (`weight`): in effect that of the same two networks at the nearest batch sizes;
 - on another GPU each has the mean slowdown of the record.
 
-A measured slowdown below 1 counts as 1, so that a co-runner never speeds a task up.
+A measured slowdown below 1 counts as 1, so that a co-runner never speeds a task up. Of three and more each further one
+of the record adds its part: `1 + sum over the others (slowdown of the pair - 1)`.
+
+The record does not say whether its pairs shared by MPS or by time slices, so it holds for both. Under MPS a training is
+at least as slow as that; a limit on its SMs that slows it down further does so.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from heshare.devices.constants import fitted
+from heshare.devices.device_model import register_co_run_record
 from heshare.systems.shared import training
 from heshare.world.workload import Workload
 
@@ -87,3 +92,30 @@ def pair_uncertainty(gpu: str, own: Workload, other: Workload) -> float:
     if gpu != training.step(own).gpu:
         return errors["elsewhere"]
     return 0.0 if (own, other) in record() else errors["similar"]
+
+
+def paired_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[float | None]:
+    """Return the slowdown of each workload by the record of pairs; None where the record has no other one of them."""
+    slowdowns: list[float | None] = []
+    for own, others in each_beside(workloads):
+        found = [slowdown for other in others if (slowdown := pair_slowdown(gpu, own, other)) is not None]
+        slowdowns.append(1.0 + sum(slowdown - 1.0 for slowdown in found) if found else None)
+    return slowdowns
+
+
+def each_beside(workloads: Sequence[Workload]) -> Iterator[tuple[Workload, list[Workload]]]:
+    """Yield each workload and the others."""
+    for index, own in enumerate(workloads):
+        yield own, [*workloads[:index], *workloads[index + 1 :]]
+
+
+def recorded_slowdowns(gpu: str, workloads: Sequence[Workload]) -> list[tuple[float, float]]:
+    """Return (slowdown, relative standard uncertainty) of each workload by the record of pairs; (1, 0) without one."""
+    recorded = []
+    for slowdown, (own, others) in zip(paired_slowdowns(gpu, workloads), each_beside(workloads), strict=True):
+        known = [other for other in others if {own, other} <= members()]
+        recorded.append((slowdown or 1.0, max((pair_uncertainty(gpu, own, other) for other in known), default=0.0)))
+    return recorded
+
+
+register_co_run_record("training", recorded_slowdowns)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import heshare.systems.device_models  # noqa: F401 (registers time slices)
 from heshare.devices.device_model import co_run
 from heshare.systems.shared import training
 from heshare.systems.shared.training_pairs import members, pair_slowdown, pair_uncertainty, record, similar_slowdown
@@ -19,8 +20,8 @@ LM = Workload("gavel_lm", 5, phase="training")
 EACO = training.workloads("eaco")[0]
 
 
-def slowdowns(card, *workloads):
-    estimate = co_run(card, [Resident(one, 100, "time-slice") for one in workloads], power_cap_w=10_000)
+def slowdowns(card, *workloads, sharing="time-slice"):
+    estimate = co_run(card, [Resident(one, 100, sharing) for one in workloads], power_cap_w=10_000)
     alone_s = [co_run(card, [Resident(one)], power_cap_w=10_000).tasks[0].time_s for one in workloads]
     return [task.time_s / time_s for task, time_s in zip(estimate.tasks, alone_s, strict=True)]
 
@@ -28,6 +29,25 @@ def slowdowns(card, *workloads):
 def test_co_run_of_measured_pairs_has_the_measured_slowdowns():
     for pair, measured in training.measured_pairs():
         assert slowdowns(V100, *pair) == pytest.approx([max(1.0, value) for value in measured])
+
+
+def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns():
+    modelled, known = [], []
+    for pair, measured in training.measured_pairs():
+        modelled += slowdowns(V100, *pair, sharing="mps")
+        known += [max(1.0, value) for value in measured]
+    assert all(own >= least * (1 - 1e-9) for own, least in zip(modelled, known, strict=True))
+    assert np.mean(modelled) == pytest.approx(np.mean(known), rel=0.05)
+
+
+def test_a_limit_on_the_sms_slows_a_pair_under_mps_down_further():
+    whole, half, tenth = (co_run(V100, [Resident(SMALL, pct), Resident(LM)]).tasks[0].time_s for pct in (100, 50, 10))
+    assert tenth > 1.1 * half >= 1.1 * whole
+
+
+def test_power_of_a_pair_under_mps_counts_the_work_that_is_left():
+    pair, alone = (co_run(V100, [Resident(one) for one in tasks]) for tasks in ((SMALL, LM), (SMALL,)))
+    assert pair.power_w < alone.power_w + co_run(V100, [Resident(LM)]).power_w - V100.idle_w
 
 
 def test_pairs_keep_the_mean_of_the_record():
