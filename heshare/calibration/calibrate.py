@@ -12,8 +12,8 @@ from functools import cache
 import pandas as pd
 
 from heshare import files
-from heshare.calibration import copies_fit
-from heshare.calibration.contention_fit import PAIRS_GPU, left_out_fits
+from heshare.calibration.contention import copies_fit
+from heshare.calibration.contention.contention_fit import PAIRS_GPU, left_out_fits
 from heshare.calibration.device_model_fit import Calibration, fit_device_model
 from heshare.calibration.power_fit import RangedValue
 from heshare.calibration.time_fit import PARAMETERS, FittedTiming

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from heshare.calibration import contention_fit, copies_fit, timing_constants, uncertainty_fit
+from heshare.calibration import timing_constants, uncertainty_fit
+from heshare.calibration.contention import contention_fit, copies_fit
 from heshare.calibration.measurements import MPS_RECORD, records, table
 from heshare.calibration.power.load_fit import fit_loads
 from heshare.calibration.power_fit import PowerRanges, RangedValue, fit_power

@@ -17,12 +17,13 @@ import pandas as pd
 from scipy.optimize import least_squares, nnls
 
 from heshare.arrays import FloatArray, IntArray
+from heshare.calibration.contention.crowded_sets import stretch_arrays
 from heshare.calibration.measurements import TimeRows, records
 from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.devices.board_power import memory_slowdown_at, relative_voltage, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
-from heshare.devices.crowding import common_stretch, stretch_arrays, stretches
+from heshare.devices.crowding import common_stretch, stretches
 from heshare.devices.device_model import contention_factors
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
 from heshare.profiles.schema import residents_of

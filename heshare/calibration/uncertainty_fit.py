@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import FloatArray
-from heshare.calibration import contention_fit, framework_tables, timing_constants
+from heshare.calibration import framework_tables, timing_constants
+from heshare.calibration.contention import contention_fit
 from heshare.calibration.measurements import (
     EAGER_MODELS,
     EAGER_RECORD,

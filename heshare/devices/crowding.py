@@ -22,11 +22,8 @@ time falls by more than the clock rises, so that a faster clock does not either.
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from heshare.arrays import FloatArray
 from heshare.devices.constants import Contention
-from heshare.devices.iteration_time import OVERLAP, Iteration, overlap, overlap_arrays
+from heshare.devices.iteration_time import OVERLAP, Iteration, overlap
 
 _STEPS = 60
 _EXACT = 1e-13
@@ -110,34 +107,3 @@ def _stretch(p: float, tasks: Sequence[tuple[float, ...]]) -> float:
             return math.exp(new)
         log_c = new
     return math.exp(log_c)
-
-
-def stretch_arrays(sharpness: float, busy: FloatArray, host: FloatArray, gpu: FloatArray) -> FloatArray:
-    """Return the stretch of one resident of each of n sets of at most k residents, shape (n,).
-
-    Args:
-        sharpness: p.
-        busy: v (work_j + z_j wait_j) of each resident in the equation of that one, s, 0 beyond a set, (n, k).
-        host: host parts, s, (n, k).
-        gpu: GPU parts, s, (n, k).
-    """
-    p = sharpness
-    alone = busy / gpu
-    high = np.log1p(np.maximum(0.0, alone.sum(axis=1) ** p - (alone**p).sum(axis=1))) / p
-    low, log_c = np.zeros(len(busy)), high
-    for _ in range(_STEPS):
-        c = np.exp(log_c)[:, None]
-        time_s = overlap_arrays(host, c * gpu)
-        rho, falls = busy / time_s, (c * gpu / time_s) ** OVERLAP
-        total, powers, left = rho.sum(axis=1), rho**p, np.exp(-p * log_c)
-        value = 1.0 - left - (total**p - powers.sum(axis=1))
-        low, high = np.where(value > 0.0, low, log_c), np.where(value > 0.0, log_c, high)
-        slope = p * (left + total ** (p - 1.0) * (rho * falls).sum(axis=1) - (powers * falls).sum(axis=1))
-        # Constants far off, as a fit tries them, leave no slope: those take the middle of the bounds.
-        step = np.divide(value, slope, out=np.full_like(value, np.inf), where=slope > 0.0)
-        new = log_c - step
-        new = np.where((low <= new) & (new <= high), new, 0.5 * (low + high))
-        if np.abs(new - log_c).max() <= _EXACT:
-            return np.asarray(np.exp(new), dtype=np.float64)
-        log_c = new
-    return np.asarray(np.exp(log_c), dtype=np.float64)

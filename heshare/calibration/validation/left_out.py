@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import BoolArray, FloatArray
-from heshare.calibration import contention_fit, copies_fit, power_fit, timing_constants
+from heshare.calibration import power_fit, timing_constants
+from heshare.calibration.contention import contention_fit, copies_fit
 from heshare.calibration.device_model_fit import Calibration
 from heshare.calibration.measurements import (
     EAGER_MODELS,

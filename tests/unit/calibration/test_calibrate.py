@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from heshare import files
-from heshare.calibration import calibrate, contention_fit, time_fit
+from heshare.calibration import calibrate, time_fit
+from heshare.calibration.contention import contention_fit
 from heshare.calibration.measurements import TimeRows, table
 from heshare.calibration.power_fit import extend_voltage, spaced, sweep
 from heshare.calibration.validation.left_out import FOUR_SAMPLES, TARGETS, four_samples

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from heshare.calibration.contention.crowded_sets import stretch_arrays
 from heshare.devices.constants import Contention, Timing
-from heshare.devices.crowding import stretch_arrays, stretches
+from heshare.devices.crowding import stretches
 from heshare.devices.iteration_time import Iteration, iteration_at, overlap
 
 TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)

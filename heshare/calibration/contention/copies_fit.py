@@ -14,11 +14,11 @@ from scipy.optimize import least_squares
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.calibration import time_fit
+from heshare.calibration.contention.crowded_sets import stretch_arrays
 from heshare.calibration.measurements import EAGER_MODELS, EAGER_RECORD, TimeRows, kernel_counts, time_rows
 from heshare.calibration.time_fit import FittedTiming, fit_timing
 from heshare.calibration.timing_constants import EAGER_SOURCE, eager_prior
 from heshare.devices.constants import Contention, Timing
-from heshare.devices.crowding import stretch_arrays
 from heshare.devices.iteration_time import BATCH_EXPONENT, overlap_arrays
 
 GPU = "A100"

@@ -1,0 +1,1 @@
+"""Fits of what co-runners cost: contention within 100 % of shares, and turns on an oversubscribed GPU."""
