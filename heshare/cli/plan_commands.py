@@ -59,9 +59,11 @@ def estimate(
     import pandas as pd
 
     from heshare import device_query
+    from heshare.world import catalogue
 
     result = device_query.estimate(gpu, residents, sm_mhz=sm_mhz, precision=precision, engine=engine)
     power = _interval("power", "w", result.power_w, result.power_uncertainty_parts)
+    power["power_high_w"] = min(power["power_high_w"], catalogue.gpu(result.gpu).tdp_w)  # the limit holds it
     if json:
         tasks = [
             {**asdict(task), **_interval("time", "s", task.time_s, task.uncertainty_parts)} for task in result.tasks
