@@ -53,8 +53,8 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 figures: $(ENV) ## every table and figure, and the claims, from recorded and emulated profiles (no GPU)
-	$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures
-	$(PY) -m heshare claims --out figures
+	@status=0; $(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures || status=$$?; \
+	$(PY) -m heshare claims --out figures; exit $$status
 
 claims: $(ENV) ## the table of the paper's claims, from the figures that are there
 	$(PY) -m heshare claims --out figures

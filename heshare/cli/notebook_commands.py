@@ -43,8 +43,8 @@ def run(
         ]
         print_json({"profile": profile, "out": str(folder), "rows": rows})
         return
-    for book in executed:
-        typer.echo(f"{book.name}: {book.seconds:.1f} s, {len(book.outputs)} files in {_short(folder)}")
+    written = sum(len(book.outputs) for book in executed)
+    typer.echo(f"{len(executed)} notebook{'s' * (len(executed) != 1)}, {written} files in {_short(folder)}")
 
 
 def _parse_parameters(texts: list[str]) -> dict[str, object]:
