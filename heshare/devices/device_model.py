@@ -210,9 +210,10 @@ def co_run(
     beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
     if len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents):
         recorded = _as_recorded(gpu.name, residents, iterations, (sm_slowdown, memory_slowdown))
-        times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
         beside = [max(spread, own) for spread, (_, own) in zip(beside, recorded, strict=True)]
-        power_w = min(power_w, power_at_times_w(power, iterations, times_s, reached_mhz, top_mhz))
+        if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
+            times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
+            power_w = min(power_w, power_at_times_w(power, iterations, times_s, reached_mhz, top_mhz))
     demand_w = (
         power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz, contention)
     )
