@@ -1,1 +1,1 @@
-"""HeShare+: the improved scheduler, offline, online and by marginal cost; exact fronts and a proven lower bound."""
+"""HeShare+, the improved scheduler, offline and online; the policy Marginal; exact fronts and a proven lower bound."""

@@ -1,4 +1,7 @@
-"""HeShare+ online by marginal cost: each task where and when it adds least to energy and waiting; clocks likewise.
+"""Marginal, an online policy that is not HeShare: each task where and when it adds least to energy and waiting.
+
+It has none of HeShare's parts (no genetic search, no plan, no batches, no MPS percentages), and its clocks follow from
+the same cost.
 
 A second that a task spends in the system costs p, in W = J / s. With N(t) tasks in the system at time t, the sum
 of JCTs is the integral of N (each task counts from arrival to completion, as in Little's law), so
@@ -171,7 +174,7 @@ class _Placement:
     running: list[tuple[Workload, float]]
 
 
-@register("marginal", title="HeShare+ marginal")
+@register("marginal", title="Marginal")
 class Marginal:
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 

@@ -536,5 +536,5 @@ def test_all_systems_in_the_shared_setting(smoke_results: Path) -> None:
     assert found.groupby("load")["title"].nunique().eq(18).all()
     front = found[found["dominated_by"].isna()]
     for load, world in front.groupby("load"):
-        assert world["title"].str.startswith("HeShare+").any(), f"{load}: others beat all forms of HeShare+"
+        assert world["title"].str.startswith("Marginal").any(), f"{load}: others beat all weights of Marginal"
         assert not world["title"].isin(["Random", "PWR", "MISO"]).any()

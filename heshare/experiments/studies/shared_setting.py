@@ -14,7 +14,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.experiments.figures import plots, style
-from heshare.experiments.statistics import median_interval
+from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
 from heshare.plugins import registry
@@ -146,6 +146,24 @@ def _dominating_systems(table: pd.DataFrame, row: pd.Series, by: Sequence[str]) 
     return ", ".join(world[no_worse & less]["title"])
 
 
+def changes_in_words(runs: pd.DataFrame, title: str, other: str, rng: np.random.Generator) -> str:
+    """Return the changes of one system against another at each load, paired by repetition, as a caption's sentence.
+
+    Args:
+        runs: one row a load, repetition and system.
+        title: the system.
+        other: what it is compared with.
+        rng: random numbers of the bootstrap.
+    """
+    parts = []
+    for load, part in runs.groupby("load", sort=False):
+        pair = [part[part["title"] == each].sort_values("repetition") for each in (title, other)]
+        changes = [change_pct(*[each[measure] for each in pair], rng) for measure in (ENERGY, JCT)]
+        numbers = [f"{each.value:+.0f} [{each.low:+.0f}, {each.high:+.0f}]" for each in changes]
+        parts.append(f"{load} {' and '.join(numbers)} %")
+    return f"{title} against {other}, energy and average JCT, paired by seed: {', '.join(parts)}."
+
+
 def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return energy times average JCT of each system, over that of the best system in the world (medians).
 
@@ -183,7 +201,7 @@ def colours_and_markers(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
     markers = "osD^vP*XhdH8<>p"
     colours = [style.series_style(title, index).colour for index, title in enumerate(titles)]
     return {
-        title: ("#000000" if "HeShare" in title else colour, marker)
+        title: ("#000000" if title.startswith(("HeShare", "Marginal")) else colour, marker)
         for title, colour, marker in zip(titles, colours, cycle(markers), strict=False)
     }
 

@@ -5,6 +5,8 @@ the feasible GPU with the fewest tasks. A task alone has the whole GPU. Otherwis
 under MPS for a while (from which a network predicts their speeds in MIG instances), are saved again, and continue in
 the instances of the best partition. When tasks have left and no task waits, the GPU is partitioned again. GPUs without
 MIG run one task at a time.
+
+Its own cluster has one type of GPU, so its code needs no rule for GPUs with equally few tasks: it takes the first.
 """
 
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import numpy as np
 
 from heshare.errors import require
 from heshare.policies.policy import Action, Event, EventKind, Pause, Start, Traits, View, Wait
+from heshare.policies.predictions import TaskPredictions
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.miso.mig import COMPUTE, has_mig, sharing_of
@@ -23,6 +26,8 @@ from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
+
+CHOICES = ("first", "fastest")
 
 
 @dataclass(slots=True)
@@ -56,6 +61,8 @@ class Miso:
         error_spread: standard deviation of that error (its code's).
         objective: `slowdown` minimises the mean slowdown, `throughput` maximises the sum of relative speeds.
         partitions: `published` searches those of its code, `all` every set of instances that the GPU can hold.
+        gpus: of GPUs with equally few tasks, `first` takes the one with the lowest index (its code's), `fastest` the one
+            on which the task is predicted to run fastest (ours, for clusters with several types).
 
     Raises:
         InputError: a parameter is out of its range.
@@ -64,7 +71,6 @@ class Miso:
     name = "miso"
     gangs = False
     tick_s: float | None = None
-    traits = Traits(frequency=False, multi_task=True, heterogeneous=False)
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class Miso:
         error_spread: float = 0.0032,
         objective: str = "slowdown",
         partitions: str = "published",
+        gpus: str = "first",
     ) -> None:
         require("probe_s", probe_s, probe_s >= 0, "a time of at least 0 s")
         require("probe_pct", probe_pct, 1 <= probe_pct <= 100, "an MPS percentage from 1 to 100")
@@ -84,13 +91,17 @@ class Miso:
         require("error", error, error >= 0 and error_spread >= 0, "errors of at least 0")
         require("objective", objective, objective in OBJECTIVES, " or ".join(OBJECTIVES))
         require("partitions", partitions, partitions in ("published", "all"), "published or all")
+        require("gpus", gpus, gpus in CHOICES, " or ".join(CHOICES))
         self._probe_s, self._probe_pct, self._settle_s, self._overhead_s = probe_s, probe_pct, settle_s, overhead_s
         self._error, self._error_spread, self._objective = error, error_spread, objective
         self._partitions = choices(partitions)
+        self._fastest = gpus == "fastest"
+        self.traits = Traits(frequency=False, multi_task=True, heterogeneous=self._fastest)
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard the state of the last run."""
         self._predictions = InstancePredictions(predictor, self._error, self._error_spread, rng)
+        self._alone = TaskPredictions(predictor)
         self._states = [_State(gpu) for gpu in cluster.gpus]
         self._placed: dict[int, _State] = {}
         self._found: dict[tuple[Gpu, tuple[Workload, ...]], tuple[int, ...] | None] = {}
@@ -136,13 +147,18 @@ class Miso:
             able = [index for index, state in enumerate(self._states) if self._takes(state, task)]
             if not able:
                 return
-            index = min(able, key=lambda one: len(self._states[one].tasks))
-            yield from self._join(index, task, view.now_s)
+            yield from self._join(min(able, key=lambda index: self._rank(index, task)), task, view.now_s)
         for state in self._states:
             if state.hole and state.phase == "steady":
                 state.hole = False
                 if state.tasks:
                     yield from self._change(state, view.now_s)
+
+    def _rank(self, index: int, task: Task) -> tuple[int, float, int]:
+        """Return the sort key of a GPU that could take a task, the least first."""
+        state = self._states[index]
+        alone_s = self._alone.alone_s(task.workload, state.gpu) if self._fastest else 0.0
+        return len(state.tasks), alone_s, index
 
     def _join(self, index: int, task: Task, now_s: float) -> Iterator[Action]:
         state = self._states[index]

@@ -41,6 +41,9 @@ STEP_S = {
 }
 
 
+T4 = gpu("T4")
+
+
 def job(number, workload, alone_s, arrival_s=0.0):
     return Task(number, workload, alone_s / STEP_S[workload][7], arrival_s)
 
@@ -267,3 +270,19 @@ class TestDrawJobs:
         for bad in ({"n": 0}, {"n": 3, "interval_s": 0.0}):
             with pytest.raises(InputError):
                 draw_jobs(rng=np.random.default_rng(0), **bad)
+
+
+class TestTies:
+    @pytest.mark.parametrize(("gpus", "order"), [("first", [0, 1]), ("fastest", [1, 0])])
+    def test_of_gpus_with_equally_few_tasks_miso_takes_the_first_or_the_fastest(self, gpus, order):
+        tasks = [Task(number, Workload("resnet50", 8), 1000.0, float(number)) for number in range(2)]
+        options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+        policy = make(f"miso(gpus={gpus})")
+        result = run(tasks, Cluster((T4, A100)), policy, **options)
+        first = {interval.task: interval.gpu for interval in reversed(result.record.intervals)}
+        assert [first[0], first[1]] == order
+        assert policy.traits.heterogeneous == (gpus == "fastest")
+
+    def test_miso_refuses_another_rule(self):
+        with pytest.raises(InputError, match="first or fastest"):
+            make("miso(gpus=slowest)")
