@@ -61,8 +61,8 @@ class Miso:
         error_spread: standard deviation of that error (its code's).
         objective: `slowdown` minimises the mean slowdown, `throughput` maximises the sum of relative speeds.
         partitions: `published` searches those of its code, `all` every set of instances that the GPU can hold.
-        gpus: of GPUs with equally few tasks, `first` takes the one with the lowest index (its code's), `fastest` the one
-            on which the task is predicted to run fastest (ours, for clusters with several types).
+        gpus: of GPUs with equally few tasks, `first` takes that with the lowest index (its code's), `fastest` that on
+            which the task is predicted to run fastest (ours, for clusters with several types).
 
     Raises:
         InputError: a parameter is out of its range.
