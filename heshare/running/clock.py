@@ -50,11 +50,21 @@ class WallClock:
             time.sleep(left_s)
 
 
+_Scheduled = tuple[float, int, int, Callable[..., None], tuple[Any, ...]]
+
+MOMENT_S = 1e-9
+"""Events that are at most so far apart are at one moment, s: sums of times differ in the last bits. Rounding is larger
+than this only after some 100 days."""
+
+
 class EventQueue:
-    """Scheduled calls in the total order (time, priority, sequence): of equal ones, the one scheduled first."""
+    """Scheduled calls in the total order (moment, priority, sequence): of equal ones, the one scheduled first.
+
+    A moment is all that is at most `MOMENT_S` after the earliest scheduled call.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[_Scheduled] = []
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -72,5 +82,18 @@ class EventQueue:
 
     def pop(self) -> tuple[float, Callable[..., None], tuple[Any, ...]]:
         """Remove the next event and return its time, call and arguments."""
-        time_s, _, _, call, arguments = heappop(self._heap)
+        event = heappop(self._heap)
+        at_once = [event]
+        while event[1] and self._heap and self._heap[0][0] <= at_once[0][0] + MOMENT_S:
+            at_once.append(heappop(self._heap))
+            event = min(event, at_once[-1], key=_order_in_moment)
+        for other in at_once:
+            if other is not event:
+                heappush(self._heap, other)
+        time_s, _, _, call, arguments = event
         return time_s, call, arguments
+
+
+def _order_in_moment(event: _Scheduled) -> tuple[int, float, int]:
+    time_s, priority, sequence, _, _ = event
+    return priority, time_s, sequence

@@ -1,14 +1,13 @@
 """Event loop: processes arrivals, completions, failures and ticks under a policy, in virtual and in wall time.
 
-Events are processed in the total order (time, priority, sequence): completions before arrivals before ticks, and of
-equal ones the one that was scheduled first. At each, the policy gets the event and a view of the cluster, and its
-actions are executed at once.
+Events are processed in the total order (moment, priority, sequence): completions before arrivals before ticks, and of
+equal ones the one that was scheduled first. Events within 1e-9 s are at one moment (`running/clock.py`). At each, the
+policy gets the event and a view of the cluster, and its actions are executed at once.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from time import perf_counter
 from types import MappingProxyType
 
@@ -16,7 +15,7 @@ from heshare.devices.device import Device
 from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
-from heshare.running.clock import Clock, EventQueue, VirtualClock
+from heshare.running.clock import MOMENT_S, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
@@ -133,7 +132,13 @@ class Loop:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
         tasks = sorted(self.tasks, key=lambda task: (task.spec.arrival_s, task.id))
-        self._arrivals = deque([list(group) for _, group in groupby(tasks, lambda task: task.spec.arrival_s)])
+        self._arrivals = deque()
+        for task in tasks:
+            group = self._arrivals[-1] if self._arrivals else []
+            if group and task.spec.arrival_s <= group[0].spec.arrival_s + MOMENT_S:
+                group.append(task)
+            else:
+                self._arrivals.append([task])
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
@@ -158,10 +163,10 @@ class Loop:
         return bool(actions)
 
     def _schedule_arrival(self) -> None:
-        """Schedule the next tasks to arrive; those that arrive at the same time are one event."""
+        """Schedule the next tasks to arrive; those that arrive at one moment are one event."""
         if self._arrivals:
             tasks = self._arrivals.popleft()
-            self._queue.schedule(tasks[0].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
+            self._queue.schedule(tasks[-1].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
         for task in tasks:

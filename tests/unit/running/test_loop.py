@@ -308,3 +308,19 @@ def test_loop_runs_in_wall_time(device):
     assert 0.07 <= result.makespan_s < 5.0
     np.testing.assert_allclose(result.jct_s, result.waiting_s + result.execution_s)
     np.testing.assert_allclose(result.gpu_energy_cluster_j, result.device_energy_j, rtol=0.5)
+
+
+def test_events_within_a_nanosecond_are_one_moment_and_completions_come_first():
+    # The tick of 3 s and the arrival at 3 s less a hair come before the completion at 3 s, but only by rounding.
+    _, trace = go([task(0, 3.0), task(1, 1.0, 3.0 - 4e-10), task(2, 1.0, 3.0 - 2e-10)], start_all)
+    assert [(kind, tasks) for _, kind, tasks, _ in trace] == [
+        ("ARRIVAL", (0,)),
+        ("COMPLETION", (0,)),
+        ("ARRIVAL", (1, 2)),
+        ("COMPLETION", (1, 2)),
+    ]
+
+
+def test_events_further_apart_than_a_nanosecond_are_in_order_of_time():
+    _, trace = go([task(0, 3.0), task(1, 1.0, 3.0 - 1e-8)], start_all)
+    assert [kind for _, kind, _, _ in trace][:3] == ["ARRIVAL", "ARRIVAL", "COMPLETION"]
