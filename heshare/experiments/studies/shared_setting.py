@@ -157,8 +157,8 @@ def changes_in_words(runs: pd.DataFrame, title: str, other: str, rng: np.random.
     """
     parts = []
     for load, part in runs.groupby("load", sort=False):
-        pair = [part[part["title"] == each].sort_values("repetition") for each in (title, other)]
-        changes = [change_pct(*[each[measure] for each in pair], rng) for measure in (ENERGY, JCT)]
+        ours, theirs = (part[part["title"] == each].sort_values("repetition") for each in (title, other))
+        changes = [change_pct(ours[measure], theirs[measure], rng) for measure in (ENERGY, JCT)]
         numbers = [f"{each.value:+.0f} [{each.low:+.0f}, {each.high:+.0f}]" for each in changes]
         parts.append(f"{load} {' and '.join(numbers)} %")
     return f"{title} against {other}, energy and average JCT, paired by seed: {', '.join(parts)}."
