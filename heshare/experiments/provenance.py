@@ -3,7 +3,7 @@
 import json
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -69,17 +69,19 @@ def sidecar_json(
     rows: Mapping[str, int],
     notebook: Path | None,
     parameters: Mapping[str, object],
+    legend: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the JSON text that is written beside an output such as `fig06_comparison`.
 
     `rows` counts the emulated, measured and published rows. `notebook` made the output from `parameters`, of which
-    folders are left out.
+    folders are left out. `legend` has the colours of each name in a figure's legends.
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}
     content = {
         "name": name,
         "caption": caption,
+        **({"legend": {label: list(colours) for label, colours in legend.items()}} if legend else {}),
         "provenance": dict(sorted(rows.items())),
         "notebook": None if notebook is None else _below_root(notebook),
         "notebook_sha256": None if notebook is None else files.sha256(notebook),

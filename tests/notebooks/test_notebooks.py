@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from heshare.experiments.claims import claim_table
+from heshare.experiments.figures.series_styles import registered
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import suffixes
 from heshare.files import root
@@ -119,6 +120,16 @@ def test_every_promised_file_is_there_with_its_provenance(smoke_results: Path, p
 
 def test_a_run_of_notebooks_leaves_no_other_files(smoke_results: Path) -> None:
     assert [path.name for path in smoke_results.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_name_has_the_same_colour_in_every_legend(smoke_results: Path) -> None:
+    seen: dict[str, set[str]] = {}
+    for path in sorted(smoke_results.glob("*.json")):
+        for name, colours in json.loads(path.read_text()).get("legend", {}).items():
+            seen.setdefault(name, set()).update(colours)
+    known = {name: colours for name, colours in seen.items() if name in registered()}
+    assert {"T4", "HeShare+", "Morak", "FIFO"} <= set(known)
+    assert known == {name: {registered()[name].colour.upper()} for name in known}
 
 
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import category_style, series_style
 
 
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
@@ -47,7 +47,7 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
         both = part.melt(id_vars="pair", value_vars=["alone_s", "together_s"], var_name="how", value_name="time_s")
         both["how"] = both["how"].map({"alone_s": "alone", "together_s": "together"})
         both["time_ms"] = 1e3 * both["time_s"]
-        plots.bars(ax, both, group="pair", series="how", value="time_ms")
+        plots.bars(ax, both, group="pair", series="how", value="time_ms", categories=True)
         plots.log_axis(ax)
         ax.set_ylabel("Time (ms)")
         ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
@@ -63,10 +63,10 @@ def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
         sizes = part[["median", "low", "high"]] / unit
         spread = plots.interval_lengths(sizes, "median", "low", "high")
         for at, (title, middle) in enumerate(zip(part["title"], sizes["median"], strict=True)):
-            how = series_style(str(title), at)
-            bar = ax.bar(at, middle, 0.72, yerr=spread[:, [at]], color=how.colour, hatch=how.hatch)
+            how, whisker = series_style(str(title)), {"elinewidth": 0.6, "capthick": 0.6}
+            bar = ax.bar(at, middle, 0.72, yerr=spread[:, [at]], color=how.face, hatch=how.hatch, error_kw=whisker)
             for patch in bar:
-                patch.set_edgecolor(plots.EDGE)
+                patch.set_edgecolor(plots.EDGE if how.filled else how.colour)
         ax.set_xticks(range(len(part)), list(part["title"]))
         plots.slanted(ax, 40)
         ax.set_ylabel(label)
@@ -77,7 +77,7 @@ def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     both = frame[frame["quantity"] == "both"]
     columns = {"group": "technique", "series": "error", "value": "mean_pct", "low": "low_pct", "high": "high_pct"}
     for ax, (kind, part) in zip(axes, both.groupby("split", sort=False), strict=True):
-        plots.bars(ax, part, **columns)
+        plots.bars(ax, part, **columns, categories=True)
         plots.log_axis(ax)
         plots.slanted(ax)
         ax.set_title("by GPU" if kind == "gpu" else f"by {kind!s}", fontsize=7)
@@ -96,8 +96,8 @@ def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
         covered: as from `heshare.calibration.validation.points.coverage`.
     """
     at = np.arange(len(errors))
-    for column, name, gpu in (("mape_pct", "mean", "T4"), ("p90_pct", "90th percentile", "H100")):
-        how = series_style(gpu)
+    for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
+        how = category_style(index)
         ax.plot(errors[f"target_{column}"], at, "|", color=how.colour, markersize=7, markeredgewidth=1.4)
         style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": plots.EDGE}
         ax.plot(errors[column], at, how.marker, label=name, **style)
@@ -130,8 +130,8 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
     blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
     at = np.arange(len(rows)) + 0.6 * blocks.to_numpy()
     ax.axvspan(*target, color="#E6E6E6", linewidth=0, zorder=0)
-    for level, gpu in ((68, "T4"), (90, "H100")):
-        how = series_style(gpu)
+    for index, level in enumerate((68, 90)):
+        how = category_style(index)
         ax.axvline(level, color=how.colour, linewidth=0.8, linestyle=":")
         style: dict[str, Any] = {
             "linestyle": "",

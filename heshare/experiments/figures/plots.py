@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from heshare.arrays import FloatArray
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import SeriesStyle, category_style, series_style
 
 EDGE = "#333333"
 
@@ -24,31 +24,36 @@ def bars(
     value: str,
     low: str | None = None,
     high: str | None = None,
+    categories: bool = False,
 ) -> None:
     """Draw grouped bars: a group for each value of column `group`, in it a bar for each of `series`.
 
     Groups and series are in order of appearance. `value`, `low` and `high` are the columns of the heights and of the
-    ends of their intervals.
+    ends of their intervals. `categories`: the series are neither systems nor GPUs.
     """
     groups, names = list(frame[group].unique()), list(frame[series].unique())
     width = 0.8 / len(names)
     for index, name in enumerate(names):
         part = frame[frame[series] == name].set_index(group).reindex(groups)
         at = np.arange(len(groups)) + (index - (len(names) - 1) / 2) * width
-        how = series_style(str(name), index)
+        how = _style(name, index, categories)
         ax.bar(
             at,
             part[value].to_numpy(float),
             width,
             yerr=None if low is None or high is None else interval_lengths(part, value, low, high),
-            color=how.colour,
+            color=how.face,
             hatch=how.hatch,
-            edgecolor=EDGE,
+            edgecolor=EDGE if how.filled else how.colour,
             label=str(name),
             error_kw={"elinewidth": 0.6, "capthick": 0.6, "ecolor": "black"},
         )
     ax.set_xticks(np.arange(len(groups)), [str(name) for name in groups])
     ax.set_xlim(-0.6, len(groups) - 0.4)
+
+
+def _style(name: object, index: int, categories: bool) -> SeriesStyle:
+    return category_style(index) if categories else series_style(str(name))
 
 
 def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> FloatArray:
@@ -79,11 +84,16 @@ def _plain(value: float, _: object) -> str:
     return f"{value:g}"
 
 
-def lines(ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1) -> list[Line2D]:
-    """Draw a line for each of `series`, in order of appearance, with markers on every `every`-th point."""
+def lines(
+    ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1, categories: bool = False
+) -> list[Line2D]:
+    """Draw a line for each of `series`, in order of appearance, with markers on every `every`-th point.
+
+    `categories`: the series are neither systems nor GPUs.
+    """
     drawn = []
     for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
-        how = series_style(str(name), index).line_arguments()
+        how = _style(name, index, categories).line_arguments()
         drawn += ax.plot(part[x].to_numpy(float), part[y].to_numpy(float), markevery=every, label=str(name), **how)
     return drawn
 
@@ -103,12 +113,12 @@ def front(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def against(ax: Axes, frame: pd.DataFrame, *, actual: str, predicted: str, series: str) -> None:
-    """Draw predicted against actual values on logarithmic axes, with the diagonal."""
+    """Draw predicted against actual values on logarithmic axes, with the diagonal; the series are categories."""
     values = frame[[actual, predicted]].to_numpy(float)
     ends = (values.min() * 0.8, values.max() * 1.25)
     ax.plot(ends, ends, color="#999999", linewidth=0.7, zorder=1)
     for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
-        how = series_style(str(name), index)
+        how = category_style(index)
         points = ax.scatter(part[actual], part[predicted], s=6, marker=how.marker, facecolor="none", label=str(name))
         points.set(edgecolor=how.colour, linewidth=0.6)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
@@ -122,7 +132,7 @@ def legend_above(ax: Axes) -> None:
 
 def class_legend(ax: Axes, classes: Sequence[str], *, title: str) -> None:
     """Put a legend for the load classes of `timelines.timeline_rows` above the axes."""
-    styles = [series_style("", index) for index in range(len(classes))]
+    styles = [category_style(index) for index in range(len(classes))]
     patches = [
         Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=name)
         for how, name in zip(styles, classes, strict=True)

@@ -1,18 +1,19 @@
 """The common style of all figures, and their files.
 
-Figures have a column's width and 8 pt text. They are colour-blind safe: series differ in more than colour. The caption
-is under the axes. PDF and PNG have the same layout, and their bytes are reproducible.
+Figures have a column's width and 8 pt text. Series differ in more than colour (`series_styles`). The caption is under
+the axes. PDF and PNG have the same layout, and their bytes are reproducible.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
 
@@ -58,70 +59,6 @@ _RC: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesStyle:
-    """The style of one series in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
-
-    Colours are of the colour-blind safe palette of Okabe and Ito. The hatch is for prints in grey.
-    """
-
-    colour: str
-    hatch: str
-    marker: str
-    line: str
-
-    def line_arguments(self, **changes: Any) -> dict[str, Any]:
-        """Return colour, marker and dash as arguments of `Axes.plot`, with changes."""
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.line, **changes}
-
-
-_STYLES = (
-    SeriesStyle("#E69F00", "////", "o", "-"),
-    SeriesStyle("#56B4E9", "....", "s", "--"),
-    SeriesStyle("#009E73", "", "^", "-."),
-    SeriesStyle("#CC79A7", "\\\\\\\\", "D", ":"),
-    SeriesStyle("#0072B2", "xxxx", "v", "-"),
-    SeriesStyle("#D55E00", "----", "P", "--"),
-    SeriesStyle("#F0E442", "++++", "X", "-."),
-    SeriesStyle("#BBBBBB", "", "*", ":"),
-)
-
-_FIXED = {
-    "T4": 0,
-    "V100": 1,
-    "A100": 2,
-    "H100": 3,
-    "H200": 4,
-    "Random": 7,
-    "Sched-only": 3,
-    "Trade-off": 2,
-    "En-opt": 4,
-    "JCT-opt": 5,
-    "Morak": 0,
-    "μ-Serve": 1,
-    "HeShare+": 6,
-    "HeShare+ Trade-off": 6,
-    "Morak, HeShare's placement": 3,
-    "μ-Serve, HeShare's placement": 7,
-}
-
-
-MEASURED = " (measured)"
-"""The suffix of a recorded GPU's name in a figure."""
-
-
-def series_style(name: str, index: int = 0) -> SeriesStyle:
-    """Return the style of a GPU or policy, the same in every figure; `index` chooses one for any other name.
-
-    A measured GPU has the colour and dash of the emulated one, but its own hatch and marker.
-    """
-    if name.endswith(MEASURED):
-        plain = series_style(name.removesuffix(MEASURED), index)
-        return replace(plain, hatch=plain.hatch + "oo", marker="*")
-    name = name.removesuffix(" (emulated)")
-    return _STYLES[_FIXED.get(name, index) % len(_STYLES)]
-
-
 def apply() -> None:
     """Apply the style to all later figures of this process, such as a notebook's kernel."""
     mpl.rcParams.update(_RC)  # type: ignore[arg-type]
@@ -153,6 +90,26 @@ def origin(counts: Mapping[str, int]) -> str:
 def with_origin(caption: str, counts: Mapping[str, int]) -> str:
     """Return a caption that begins with a capital and ends with the provenance of its rows."""
     return f"{caption[:1].upper()}{caption[1:]} {origin(counts).capitalize()}."
+
+
+def legend_colours(fig: Figure) -> dict[str, list[str]]:
+    """Return the colours of each name in the legends of a figure, as `#RRGGBB`; white insides are left out."""
+    found: dict[str, set[str]] = {}
+    legends = [*fig.legends, *(ax.get_legend() for ax in fig.axes)]
+    for legend in (each for each in legends if each is not None):
+        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            found.setdefault(text.get_text(), set()).add(_colour(handle))
+    return {name: sorted(colours) for name, colours in sorted(found.items())}
+
+
+def _colour(handle: Any) -> str:
+    """Return the colour of a line, or of a patch's or a collection's inside, its edge if that is white."""
+    if hasattr(handle, "get_color"):
+        shown = [handle.get_color()]
+    else:
+        shown = [each for each in (handle.get_facecolor(), handle.get_edgecolor()) if len(each)]
+    colours = [to_hex(each[0] if np.ndim(each) > 1 else each) for each in shown]
+    return next((each for each in colours if each != "#ffffff"), colours[0]).upper()
 
 
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:

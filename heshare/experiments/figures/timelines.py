@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import category_style
 from heshare.experiments.figures.trace_events import slots
 from heshare.gpu.live.live_comparison import DEVICE_MODELS
 from heshare.running.result import Run
@@ -77,7 +77,7 @@ def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], label
     high = (_TASKS[1] - _TASKS[0]) / (int(part["lane"].max()) + 1)
     columns = ["start_s", "end_s", "lane", "kind", "value"]
     for start_s, end_s, lane, kind, pct in part[columns].itertuples(index=False):
-        how, base = series_style("", classes.index(kind)), row + _TASKS[0] + lane * high
+        how, base = category_style(classes.index(kind)), row + _TASKS[0] + lane * high
         box = ax.broken_barh([(start_s / 1e3, (end_s - start_s) / 1e3)], (base, high), facecolor=how.colour)
         box.set(hatch=how.hatch, edgecolor="white", linewidth=0.3)
         if end_s - start_s > labelled_s and high > 0.15:
@@ -107,7 +107,7 @@ def live_panels(axes: Sequence[Axes], found: pd.DataFrame) -> None:
         series = ["measured", *DEVICE_MODELS]
         long = part.melt(id_vars="title", value_vars=series, var_name="series", value_name="value")
         long["value"] /= unit
-        plots.bars(ax, long, group="title", series="series", value="value")
+        plots.bars(ax, long, group="title", series="series", value="value", categories=True)
         plots.slanted(ax, 30)
         ax.set_ylabel(label)
     axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.1)

@@ -93,8 +93,9 @@ class Context:
         """
         counts = self._check(name, data, rows)
         text = with_origin(caption, counts)
+        legend = style.legend_colours(fig)
         preview = write_figure(fig, self.out, name, text)
-        self._sidecar(name, data, text, counts)
+        self._sidecar(name, data, text, counts, legend)
         return Preview(preview)
 
     def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
@@ -139,10 +140,22 @@ class Context:
         counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
         return {kind: counts[kind] for kind in provenance.check_provenances(counts)}
 
-    def _sidecar(self, name: str, data: pd.DataFrame, caption: str, counts: Mapping[str, int]) -> None:
+    def _sidecar(
+        self,
+        name: str,
+        data: pd.DataFrame,
+        caption: str,
+        counts: Mapping[str, int],
+        legend: Mapping[str, list[str]] | None = None,
+    ) -> None:
         files.write_text(self.out / f"{name}.csv", tables.to_csv(data))
         text = provenance.sidecar_json(
-            name=name, caption=caption, rows=counts, notebook=self.notebook.path, parameters=self.parameters
+            name=name,
+            caption=caption,
+            rows=counts,
+            notebook=self.notebook.path,
+            parameters=self.parameters,
+            legend=legend,
         )
         files.write_text(self.out / f"{name}.json", text)
 

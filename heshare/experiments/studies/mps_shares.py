@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from heshare.arrays import FloatArray
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device_model import co_run
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import series_style
 from heshare.scheduling.pareto import Front
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import series_style
 from heshare.experiments.studies.front_indicators import FrontIndicators, random_plan_mean
 from heshare.plus.costs import BatchCosts
 from heshare.plus.optimum.exact_front import front_of
@@ -88,8 +88,8 @@ def front_panel(ax: Axes, frame: pd.DataFrame) -> None:
 
     `frame` has the columns `series`, `energy_j` and `jct_s`; a bound has `bound` in its name.
     """
-    for index, (name, part) in enumerate(frame.groupby("series", sort=False)):
-        how, ordered = series_style(str(name), index), part.sort_values(["energy_j", "jct_s"])
+    for name, part in frame.groupby("series", sort=False):
+        how, ordered = series_style(str(name)), part.sort_values(["energy_j", "jct_s"])
         style: dict[str, Any] = {"color": how.colour, "label": str(name)}
         x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["jct_s"].to_numpy(float) / 1e3
         size = 2.2 if len(x) <= CROWDED else 1.0
@@ -110,8 +110,8 @@ def envelope(bound: Bound, objectives: FloatArray, points: int = 60) -> pd.DataF
 
 def gap_panel(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the gap of each plan, %, against its energy: columns `series`, `energy_j`, `gap_pct`."""
-    for index, (name, part) in enumerate(frame.groupby("series", sort=False)):
-        how, ordered = series_style(str(name), index), part.sort_values("energy_j")
+    for name, part in frame.groupby("series", sort=False):
+        how, ordered = series_style(str(name)), part.sort_values("energy_j")
         x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["gap_pct"].to_numpy(float)
         ax.plot(x, y, color=how.colour, marker=how.marker, ms=1.0, lw=0.7, label=str(name))
     ax.set_yscale("log")

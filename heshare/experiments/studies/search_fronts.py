@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray
-from heshare.experiments.figures import plots, style
+from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import category_style, series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.studies import pymoo_searches
 from heshare.experiments.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
@@ -234,8 +235,8 @@ def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
     one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
     data = [surfaces(one, titles).assign(panel=f"seed {seed}"), surfaces(study, titles).assign(panel="median surface")]
     for ax, part in zip(axes, data, strict=True):
-        for index, (title, front) in enumerate(part.groupby("system", sort=False)):
-            how = style.series_style(str(title), index)
+        for title, front in part.groupby("system", sort=False):
+            how = series_style(str(title))
             ax.plot(front["energy"], front["jct"], color=how.colour, ls=how.line, drawstyle="steps-post", label=title)
         ax.set(xlabel="Energy (best found: 1)", ylabel="Average JCT (best found: 1)", title=part["panel"].iloc[0])
         ax.grid(axis="both")
@@ -262,7 +263,7 @@ def ablation_bars(ax: Axes, table: pd.DataFrame) -> None:
     spread = plots.interval_lengths(table, "hypervolume", "low", "high")
     literal = table["system"].str.contains("literal").to_numpy(bool)
     for chosen, index, label in ((~literal, 1, "replaced"), (literal, 0, "the paper's words literally")):
-        how = style.series_style("", index).line_arguments(linestyle="")
+        how = category_style(index).line_arguments(linestyle="")
         ax.errorbar(value[chosen], place[chosen], xerr=spread[:, chosen], label=label, **how)
     ax.axvline(value[0], color="#999999", lw=0.8)
     ax.set_yticks(place, table["system"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
-from heshare.experiments.figures import plots, style
+from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import series_style
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
@@ -175,35 +176,23 @@ def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table / table.min()
 
 
-def pareto_panel(ax: Axes, table: pd.DataFrame, styles: Mapping[str, tuple[str, str]]) -> None:
+def pareto_panel(ax: Axes, table: pd.DataFrame) -> None:
     """Draw average JCT against energy: one mark a system, and a line through the systems that no other dominates.
 
-    `table` has the rows of `medians` of one world, `styles` the colour and marker of each title.
+    `table` has the rows of `medians` of one world.
     """
     for row in table.itertuples():
         x, y = getattr(row, ENERGY) / 1e6, getattr(row, JCT) / 1e3
         wide = [[x - getattr(row, f"{ENERGY}_low") / 1e6], [getattr(row, f"{ENERGY}_high") / 1e6 - x]]
         high = [[y - getattr(row, f"{JCT}_low") / 1e3], [getattr(row, f"{JCT}_high") / 1e3 - y]]
         title = str(row.title)
-        colour, marker = styles[title]
-        ax.errorbar(
-            x, y, xerr=wide, yerr=high, color=colour, marker=marker, ls="", label=title, elinewidth=0.5, capsize=0
-        )
+        how = series_style(title).line_arguments(linestyle="")
+        ax.errorbar(x, y, xerr=wide, yerr=high, label=title, elinewidth=0.5, capsize=0, **how)
     best = table[table["dominated_by"] == ""].sort_values(ENERGY)
     ax.plot(best[ENERGY] / 1e6, best[JCT] / 1e3, color="black", linewidth=0.7, zorder=0)
     ax.set_xlabel("Energy (MJ)")
     ax.set_ylabel("Average JCT (1000 s)")
     plots.log_axis(ax)
-
-
-def colours_and_markers(titles: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return a distinct pair of colour and marker for each system; ours are black, others as in all figures."""
-    markers = "osD^vP*XhdH8<>p"
-    colours = [style.series_style(title, index).colour for index, title in enumerate(titles)]
-    return {
-        title: ("#000000" if title.startswith(("HeShare", "Marginal")) else colour, marker)
-        for title, colour, marker in zip(titles, colours, cycle(markers), strict=False)
-    }
 
 
 def heat_map(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:

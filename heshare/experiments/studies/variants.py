@@ -15,7 +15,7 @@ from matplotlib.ticker import NullLocator
 
 from heshare.devices.task_sizes import draw
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import category_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
 from heshare.experiments.sweeps import resolve
@@ -205,7 +205,7 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
     """Draw the changes of energy (active account) and average JCT, a row for each part; see `ablation_changes`."""
     shown = ((ENERGY, "Energy (%)"), (JCT, "Average JCT (%)"))
     for index, (ax, (metric, label)) in enumerate(zip(axes, shown, strict=True)):
-        part, how = table[table["metric"] == metric], series_style("", index)
+        part, how = table[table["metric"] == metric], category_style(index)
         value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]
         spread = plots.interval_lengths(part, *_CHANGE)
         ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from heshare.devices.device_model import co_run
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import category_style
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, paired_change, repeat
 from heshare.plugins import registry
@@ -288,13 +288,14 @@ def draw_panels(
     middle = asleep.rename(columns={"theirs": "series", "change_pct": "value"})[["series", "value", "low", "high"]]
     middle = middle.assign(panel="systems", name=asleep["nodes"].astype(str) + " nodes", provenance="emulated")
     right = _variant_points(variants)
-    for ax, part in zip(axes, (left, middle), strict=False):
-        plots.bars(ax, part, group="name", series="series", value="value", low="low", high="high")
+    for ax, part, categories in zip(axes, (left, middle), (True, False), strict=False):
+        columns = {"group": "name", "series": "series", "value": "value", "low": "low", "high": "high"}
+        plots.bars(ax, part, **columns, categories=categories)
         ax.set_ylabel("Energy of nodes (%)")
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=0.8, handlelength=1.2)
     plots.slanted(axes[0], 35)
     for index, (name, part) in enumerate(right.groupby("name", sort=False)):
-        style = series_style(str(name), index)
+        style = category_style(index)
         axes[2].plot(part["x"], part["value"], ls="", marker=style.marker, color=style.colour, label=str(name))
     axes[2].set(xlabel="Run time over that alone (%)", ylabel="Energy of nodes (%)")
     axes[2].legend(loc="lower right", labelspacing=0.2)

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import category_style
 from heshare.systems.fikit.kernel_rules import Client, Sharing, share
 from heshare.systems.fikit.kernel_trace import KernelTrace
 
@@ -47,7 +47,7 @@ def panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Ar
     ways = list(dict.fromkeys(rows["way"]))
     drawn: list[Artist] = [ax.axvline(each, color="#999999", linewidth=0.6, linestyle=":") for each in arrivals_ms]
     for (way, task), part in rows.groupby(["way", "task"], sort=False):
-        lane, how = TASKS.index(str(task)), series_style("", 4 if task == "urgent" else 0)
+        lane, how = TASKS.index(str(task)), category_style(1 if task == "urgent" else 0)
         spans = [(start, end - start) for start, end in zip(part["start_ms"], part["end_ms"], strict=True)]
         low = ways.index(str(way)) + 0.4 * lane - 0.4
         label = str(task) if way == ways[0] else "_"

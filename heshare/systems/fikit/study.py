@@ -225,7 +225,9 @@ def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
         ordered = np.sort(part["speedup"].to_numpy(float))
         above = 100.0 * (1.0 - np.arange(len(ordered)) / len(ordered))
         lines.append(pd.DataFrame({"x": ordered, "y": above, "series": _label(series, float(str(name)))}))
-    drawn: list[Artist] = list(plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4))
+    drawn: list[Artist] = list(
+        plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4, categories=True)
+    )
     drawn.append(ax.axvline(FEW, color="#999999", linewidth=0.8))
     ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
     ax.legend(loc="lower left")

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
 from heshare.policies.policy import Policy
@@ -250,8 +250,8 @@ def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFram
         The plotted numbers: panel, series, setting, x, value, low, high, provenance.
     """
     curve = frame.groupby(["title", "setting"], sort=False)[["energy", "jct"]].median().reset_index()
-    for index, (title, part) in enumerate(curve.groupby("title", sort=False)):
-        style = series_style(str(title), index)
+    for title, part in curve.groupby("title", sort=False):
+        style = series_style(str(title))
         line = style.line if title in (POWER_FLOW, SLOWER) else ""
         axes[0].plot(part["energy"], part["jct"], color=style.colour, marker=style.marker, ls=line, label=str(title))
     axes[0].set(xlabel="Energy over FIFO's", ylabel="Average JCT over FIFO's")

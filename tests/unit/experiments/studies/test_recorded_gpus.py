@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from heshare.calibration import record_validation
 from heshare.errors import InputError
 from heshare.experiments.figures import panels
-from heshare.experiments.figures.style import series_style
+from heshare.experiments.figures.series_styles import series_style
 from heshare.experiments.notebooks import notebook_parameters, run_notebooks
 from heshare.experiments.studies import motivation, recorded_gpus
 from heshare.gpu.recording import recordings
