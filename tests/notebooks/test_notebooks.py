@@ -20,6 +20,7 @@ from heshare.experiments.claims import claim_table
 from heshare.experiments.figures.series_styles import registered
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import suffixes
+from heshare.experiments.studies import scaling
 from heshare.files import root
 
 SOURCES = sorted((root() / "notebooks").glob("*.ipynb"))
@@ -311,7 +312,11 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(smoke_results: 
     frame = table(smoke_results, name)
     world = [column for column in ("Load", "Mix", "GPU", "tasks") if column in frame]
     worlds = frame.groupby(world)
-    assert (worlds["title"].nunique() == 10).all()
+    assert (worlds["title"].nunique() == 12).all()
+    assert set(scaling.SEVEN) <= set(frame["title"])
+    same = frame[frame["title"] == scaling.REFERENCE]
+    assert (same[["ratio", "ratio_low", "ratio_high"]] == 1.0).to_numpy().all()
+    assert frame["ratio"].between(frame["ratio_low"], frame["ratio_high"]).all()
     accounts = {"jct": {"avg_jct_s"}, "energy": {"energy_active_j", "energy_cluster_j"}}
     assert set(frame["metric"]) == accounts[name.rpartition("_")[2]]
     wide = frame.pivot_table(index=[*world, "title"], columns="metric", values="median")

@@ -1,13 +1,14 @@
 """Plots of frames on given axes; these functions read, show and save nothing."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.arrays import FloatArray
 from heshare.experiments.figures.series_styles import SeriesStyle, category_style, series_style
@@ -69,15 +70,34 @@ def slanted(ax: Axes, degrees: float = 50) -> None:
         label.set(rotation=degrees, ha="right", va="top", rotation_mode="anchor")
 
 
-def log_axis(ax: Axes) -> None:
-    """Make the y axis logarithmic with plain labels at 1, 10, 100; also at 2 and 5 where there are few of those."""
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.yaxis.set_major_locator(LogLocator(10))
-    ax.yaxis.set_major_formatter(_plain)
-    ax.yaxis.set_minor_locator(LogLocator(10, subs=(2, 5)))
-    few = high / low < 100
-    ax.yaxis.set_minor_formatter(_plain if few else NullFormatter())
+class LogTicks(Locator):
+    """Ticks of a logarithmic axis: at 1, 10, 100 if there are three of those, otherwise at more round numbers."""
+
+    LEAST = 3
+    _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+
+    def __call__(self) -> Sequence[float]:
+        """Return the ticks within the axis' ends."""
+        return self.tick_values(*sorted(self.axis.get_view_interval()))  # type: ignore[union-attr]
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        """Return the ticks from `vmin` to `vmax`, at least three of them."""
+        tens = 10.0 ** np.arange(np.floor(np.log10(vmin)), np.ceil(np.log10(vmax)) + 1)
+        found: list[float] = []
+        for steps in self._STEPS:
+            found = [value for value in np.outer(tens, steps).ravel().tolist() if vmin <= value <= vmax]
+            if len(found) >= self.LEAST:
+                return found
+        return [value for value in MaxNLocator(4).tick_values(vmin, vmax) if vmin <= value <= vmax]
+
+
+def log_axis(ax: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Make the axis logarithmic with at least three plain labels."""
+    (ax.set_yscale if which == "y" else ax.set_xscale)("log")
+    axis = ax.yaxis if which == "y" else ax.xaxis
+    axis.set_major_locator(LogTicks())
+    axis.set_major_formatter(_plain)
+    axis.set_minor_locator(NullLocator())
 
 
 def _plain(value: float, _: object) -> str:

@@ -1,16 +1,20 @@
 """Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11), and growth of planning time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
+from numpy.typing import NDArray
 
 from heshare.devices.task_sizes import draw
 from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import PLACED, series_style
+from heshare.experiments.statistics import median_interval
 from heshare.experiments.studies import variants
 from heshare.experiments.study_runs import median_intervals
 from heshare.plus.costs import BatchCosts
@@ -20,9 +24,11 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
 
-_UNITS = {variants.JCT: (1e3, "Average JCT (1000 s)"), variants.ENERGY: (1e6, "Energy (MJ)")}
-NOT_DRAWN = ("HeShare+ JCT-opt", "HeShare+ En-opt")
-"""Titles that are only in the tables, to leave space between the bars."""
+REFERENCE = "Trade-off"
+"""The policy that the others are compared with in Figs. 8 to 11."""
+SEVEN = ("Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt", "Morak", "μ-Serve")
+"""Titles of the paper's policies in the order of Fig. 6: the rows of Figs. 8 to 11."""
+_RATIO = ("ratio", "ratio_low", "ratio_high")
 
 
 def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
@@ -39,20 +45,92 @@ def medians(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> 
     return median_intervals(runs, [*by, "title"], variants.METRICS, rng)
 
 
-def panels(axes: Iterable[Axes], frame: pd.DataFrame, metric: str, *, panel: str, group: str) -> None:
-    """Draw bars of one metric: a panel for each value of `panel`, a group for each of `group`, a bar for each policy.
+def ratios(runs: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
+    """Return medians as from `medians` beside the ratios to `REFERENCE`, paired by seed, with 95 % intervals.
 
-    `frame` is as from `medians`; the titles `NOT_DRAWN` are left out. `metric` is `avg_jct_s` or `energy_active_j`.
+    Returns:
+        The columns of `medians`, with ratio, ratio_low, ratio_high before `n`.
     """
-    unit, label = _UNITS[metric]
-    part = frame[(frame["metric"] == metric) & ~frame["title"].isin(NOT_DRAWN)]
-    part = part.assign(**{name: part[name] / unit for name in ("median", "low", "high")})
-    shown = list(axes)
-    for ax, (title, rows) in zip(shown, part.groupby(panel, sort=False), strict=True):
-        plots.bars(ax, rows, group=group, series="title", value="median", low="low", high="high")
-        ax.set_title(str(title), fontsize=7, loc="left", pad=2)
-        ax.set_ylabel(label)
-    shown[0].figure.legend(*shown[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    rows = []
+    for metric in variants.METRICS:
+        wide = runs.pivot_table(index=[*by, "repetition"], columns="title", values=metric, sort=False)
+        over = wide.div(wide[REFERENCE], axis=0)
+        for world, part in over.groupby(list(by), sort=False):
+            key = {**dict(zip(by, world, strict=True)), "metric": metric}
+            found = {title: median_interval(part[title], rng).columns(*_RATIO) for title in part}
+            rows += [{**key, "title": title, **each} for title, each in found.items()]
+    beside = pd.DataFrame(rows).drop(columns="n")
+    columns = [*by, "title", "metric", "median", "low", "high", *_RATIO, "n", "provenance"]
+    return medians(runs, by, rng).merge(beside, on=[*by, "title", "metric"], validate="one_to_one")[columns]
+
+
+def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: str, column: str, heading: str) -> None:
+    """Draw the paired ratios of one metric to `REFERENCE`: a row for each policy of `SEVEN`, a panel for each world.
+
+    Args:
+        axes: shape (values of `row`, values of `column`); all have one axis.
+        frame: as from `ratios`. A rival with HeShare's placement is an open mark in the rival's row.
+        metric: `avg_jct_s` or `energy_active_j`.
+        row: the column whose values are the rows of panels.
+        column: the column whose values are the columns of panels.
+        heading: how a value of `column` is written above its panels, such as `{} tasks`.
+    """
+    part = frame[(frame["metric"] == metric) & frame["title"].isin([*SEVEN, *(title + PLACED for title in SEVEN)])]
+    places = {title: place for place, title in enumerate(SEVEN)}
+    for down, (label, rows) in enumerate(part.groupby(row, sort=False)):
+        for across, (name, cell) in enumerate(rows.groupby(column, sort=False)):
+            ax = axes[down, across]
+            ax.axvline(1.0, color="#999999", linewidth=0.6, zorder=0)
+            for title, *ends in cell[["title", *_RATIO]].itertuples(index=False):
+                shift = 0.28 if title.endswith(PLACED) else 0.0
+                _ratio_mark(ax, str(title), places[title.removesuffix(PLACED)] + shift, *ends)
+            ax.set_yticks(range(len(SEVEN)), SEVEN, fontsize=6)
+            ax.set_ylim(len(SEVEN) - 0.4, -0.6)
+            ax.grid(axis="x")
+            ax.grid(visible=False, axis="y")
+            plots.log_axis(ax, "x")
+            ax.tick_params(axis="x", labelsize=6)
+            if down == 0:
+                ax.set_title(heading.format(name), fontsize=6, pad=2)
+            if across == axes.shape[1] - 1:
+                ax.set_ylabel(str(label), fontsize=6.5, rotation=270, labelpad=8)
+                ax.yaxis.set_label_position("right")
+    words = {variants.JCT: "Average JCT", variants.ENERGY: "Energy"}[metric]
+    axes[-1, axes.shape[1] // 2].set_xlabel(f"{words} over Trade-off's", fontsize=6.5)
+    axes[0, 0].figure.legend(handles=_placements(), loc="outside upper center", ncols=2)
+
+
+def _ratio_mark(ax: Axes, title: str, at: float, ratio: float, low: float, high: float) -> None:
+    how = series_style(title).line_arguments(linestyle="", markersize=2.6, markeredgewidth=0.6)
+    spread = [[ratio - low], [high - ratio]]
+    ax.errorbar([ratio], [at], xerr=spread, elinewidth=0.7, capsize=0, label=title, **how)
+
+
+def _placements() -> list[Line2D]:
+    named = (("#333333", "as in the paper"), ("white", "rival with HeShare's placement"))
+    style: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 3, "color": "#333333"}
+    return [Line2D([], [], **style, markerfacecolor=face, label=label) for face, label in named]
+
+
+def seen(frame: pd.DataFrame, by: Sequence[str], metric: str) -> str:
+    """Return a sentence with the number of panels in which each policy of `SEVEN` is wholly above or below Trade-off.
+
+    `frame` is as from `ratios`, `by` its columns that name a panel.
+    """
+    part = frame[frame["metric"] == metric]
+    count = len(part.groupby(list(by)))
+    of_title = {title: part[part["title"] == title] for title in SEVEN if title != REFERENCE}
+    above = {title: int((rows["ratio_low"] > 1).sum()) for title, rows in of_title.items()}
+    below = {title: int((rows["ratio_high"] < 1).sum()) for title, rows in of_title.items()}
+    more, less = {variants.JCT: ("Slower", "faster"), variants.ENERGY: ("More energy", "less")}[metric]
+    return (
+        f"{more} than Trade-off (whole interval above 1), in how many of {count} panels: {_listed(above)}; "
+        f"{less}: {_listed(below)}."
+    )
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{title} {count}" for title, count in counts.items() if count) or "none"
 
 
 def planning(runs: pd.DataFrame) -> pd.DataFrame:
