@@ -50,7 +50,7 @@ def test_envelope_spans_the_front() -> None:
 def test_front_panels_draw_the_given_points() -> None:
     points = pd.DataFrame(
         {
-            "series": ["a", "a", "bound", "bound"],
+            "series": ["HeShare", "HeShare", "proven bound", "proven bound"],
             "energy_j": [1e6, 2e6] * 2,
             "jct_s": [3e3, 1e3, 2e3, 5e2],
             "gap_pct": 1.0,
