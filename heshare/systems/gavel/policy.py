@@ -8,8 +8,11 @@ job may be packed beside a running one that has as many GPUs and does not share 
 the highest sum of speeds (each over its speed alone) if that is above 1.5. Gandiva takes a random partner, measures the
 pair, and splits it if that sum is below 1.
 
+`fifo-packed` keeps a pair until one of its jobs completes. `fifo-packed:gavel` is Gavel's own rule: at each allocation
+the oldest jobs get GPUs of their own, and the others are paired anew, in order of arrival.
+
 Assumed: GPUs of a job within one node, as under EaCO; pairs share by time slices, as under EaCO; and no rounds: Gavel
-rotates GPUs among the jobs every 360 s, while here a job without GPUs waits.
+allocates every 1,920 s at most and rotates GPUs every 360 s, here each arrival and completion is an allocation.
 """
 
 from abc import ABC, abstractmethod
@@ -21,11 +24,16 @@ from heshare.errors import require
 from heshare.policies.policy import Action, Event, Pause, Start, Traits, View, Wait
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
+from heshare.running.clock import MOMENT_S
 from heshare.systems.shared.co_location import BookedJob, CoLocationHistory, GpuBookings
 from heshare.systems.shared.time_slicing import TIME_SLICE
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
+
+PAIRS = ("kept", "anew")
+# Sums of speeds that differ by rounding alone are equal.
+_ROUNDING = 1e-9
 
 
 class PackingPolicy(ABC):
@@ -101,12 +109,15 @@ class PackingPolicy(ABC):
 
 
 @register("fifo-packed", title="FIFO_packed")
+@register("fifo-packed:gavel", title="FIFO_packed, Gavel's pairs", preset={"pairs": "anew"})
 class FifoPacked(PackingPolicy):
     """Packs a job beside the running one with which the sum of speeds is highest, if that is above a threshold.
 
     Args:
         threshold: the sum of both speeds, each over its speed alone, above which a pair is made (1.5 in Gavel).
         gpus_per_node: as in `PackingPolicy`.
+        pairs: `kept` until one of the two jobs completes, or made `anew` whenever a job arrives or completes, as in
+            Gavel. A job that is moved goes on from its last full epoch (Gavel saves it at the end of a round).
 
     Raises:
         InputError: a parameter is out of its range.
@@ -114,15 +125,65 @@ class FifoPacked(PackingPolicy):
 
     name = "fifo-packed"
 
-    def __init__(self, threshold: float = 1.5, gpus_per_node: int = 8) -> None:
+    def __init__(self, threshold: float = 1.5, gpus_per_node: int = 8, pairs: str = "kept") -> None:
         require("threshold", threshold, threshold >= 0, "a sum of speeds of at least 0")
+        require("pairs", pairs, pairs in PAIRS, " or ".join(PAIRS))
         super().__init__(gpus_per_node)
-        self._threshold = threshold
+        self._threshold, self._anew = threshold, pairs == "anew"
+
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Start the waiting jobs that can run, alone or packed; with pairs made anew also move running ones."""
+        if not self._anew:
+            yield from super().decide(event, view)
+            return
+        present = GpuBookings(view, self.history)
+        paired = any(len(on) > 1 for on in present.on)
+        # What completes at this moment is an event of its own, and the allocation is made then.
+        if not (len(view.waiting) or paired) or any(job.left * job.time_s <= MOMENT_S for job in present.jobs.values()):
+            return
+        allocated = self._allocate(view, present)
+        moved = [
+            task
+            for task, job in present.jobs.items()
+            if task not in allocated or set(allocated[task].gpus) != set(job.gpus)
+        ]
+        yield from map(Pause, moved)
+        for task, job in allocated.items():
+            if task in moved or task not in present.jobs:
+                yield Start(task, job.gpus[0], also=job.gpus[1:], sharing=TIME_SLICE)
+
+    def _allocate(self, view: View, present: GpuBookings) -> dict[int, BookedJob]:
+        """Return the GPUs of all jobs that run from now on: the oldest their own, the others beside them in order."""
+        bookings = GpuBookings(view, self.history)
+        for task_id in present.jobs:
+            bookings.remove(task_id)
+        jobs = [*present.jobs.values(), *(BookedJob(task, view.remaining[task.id], ()) for task in view.waiting)]
+        jobs.sort(key=lambda job: (job.task.arrival_s, job.task.id))
+        needed = np.cumsum([job.task.gpus for job in jobs])
+        owners = jobs[: int(np.searchsorted(needed, len(view.gpus), side="right"))]
+        for job in owners:
+            if job.gpus and not any(bookings.on[gpu] for gpu in job.gpus):
+                bookings.book(job)
+        for job in owners:
+            if job.task.id not in bookings.jobs and (gpus := self._free_gpus(job.task, bookings)):
+                bookings.book(job._replace(gpus=gpus))
+        # As in Gavel's code, the first job for which too few GPUs are left is passed over and does not block the others.
+        full = not owners or needed[len(owners) - 1] == len(view.gpus)
+        passed = None if full or len(owners) == len(jobs) else jobs[len(owners)]
+        for job in jobs:
+            if job is not passed and job.task.id not in bookings.jobs:
+                beside = self._shared_gpus(job.task, bookings)
+                if beside is None:
+                    break
+                bookings.book(job._replace(gpus=beside))
+        return bookings.jobs
 
     def partner(self, task: Task, hosts: Sequence[int], bookings: GpuBookings) -> int | None:
-        """Return the host with the highest sum of speeds, if that is above the threshold."""
-        best = max(hosts, key=lambda host: (self.pair_throughput(task, host, bookings), -host))
-        return best if self.pair_throughput(task, best, bookings) > self._threshold else None
+        """Return the host with the highest sum of speeds, if that is above the threshold; of equal ones the first."""
+        sums = [self.pair_throughput(task, host, bookings) for host in hosts]
+        if max(sums) <= self._threshold * (1 + _ROUNDING):
+            return None
+        return next(host for host, both in zip(hosts, sums, strict=True) if both >= max(sums) * (1 - _ROUNDING))
 
 
 @register("gandiva", title="Gandiva")
