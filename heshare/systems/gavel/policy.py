@@ -167,7 +167,7 @@ class FifoPacked(PackingPolicy):
         for job in owners:
             if job.task.id not in bookings.jobs and (gpus := self._free_gpus(job.task, bookings)):
                 bookings.book(job._replace(gpus=gpus))
-        # As in Gavel's code, the first job for which too few GPUs are left is passed over and does not block the others.
+        # As in Gavel's code, the first job for which too few GPUs are left is passed over and blocks no other.
         full = not owners or needed[len(owners) - 1] == len(view.gpus)
         passed = None if full or len(owners) == len(jobs) else jobs[len(owners)]
         for job in jobs:
