@@ -39,20 +39,22 @@ def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
 
 
 def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 4: mean time of each pair alone and together, a panel for each GPU, all on one scale."""
+    """Draw Fig. 4: mean time of each pair alone and together, joined by a line; a panel for each GPU, on one scale."""
     every = list(frame["pair"].unique())
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
-        # A pair that this GPU does not have leaves a gap, because the panels share the axis.
-        part = part.set_index("pair").reindex(every).rename_axis("pair").reset_index()
-        both = part.melt(id_vars="pair", value_vars=["alone_s", "together_s"], var_name="how", value_name="time_s")
-        both["how"] = both["how"].map({"alone_s": "alone", "together_s": "together"})
-        both["time_ms"] = 1e3 * both["time_s"]
-        plots.bars(ax, both, group="pair", series="how", value="time_ms", categories=True)
-        plots.log_axis(ax)
-        ax.set_ylabel("Time (ms)")
+        at = [every.index(pair) for pair in part["pair"]]
+        alone, together = (1e3 * part[name].to_numpy(float) for name in ("alone_s", "together_s"))
+        ax.hlines(at, alone, together, color="#999999", linewidth=0.7)
+        for index, (label, times) in enumerate((("alone", alone), ("together", together))):
+            how = category_style(index).line_arguments(linestyle="", markersize=3)
+            ax.plot(times, at, label=label, **how)
+        ax.set_yticks(range(len(every)), every, fontsize=6)
+        ax.set_ylim(len(every) - 0.5, -0.5)
+        plots.log_axis(ax, "x")
+        ax.grid(axis="x")
         ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
-    plots.slanted(axes[-1], 30)
-    axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.1)
+    axes[-1].set_xlabel("Time (ms)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
 def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:

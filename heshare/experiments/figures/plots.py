@@ -53,6 +53,40 @@ def bars(
     ax.set_xlim(-0.6, len(groups) - 0.4)
 
 
+def dots(
+    ax: Axes,
+    frame: pd.DataFrame,
+    *,
+    group: str,
+    series: str,
+    value: str,
+    low: str,
+    high: str,
+    hollow: str | None = None,
+) -> None:
+    """Draw a row for each value of column `group`, in it a mark with its interval for each of `series`, on a log axis.
+
+    Rows and series are in order of appearance. `value`, `low` and `high` are the columns of the marks and of the ends
+    of their intervals; where the column `hollow` is true, the mark is open.
+    """
+    groups, names = list(frame[group].unique()), list(frame[series].unique())
+    for index, name in enumerate(names):
+        part, how = frame[frame[series] == name], series_style(str(name))
+        shift = 0.5 * ((index + 0.5) / len(names) - 0.5)
+        at = np.array([groups.index(each) for each in part[group]]) + shift
+        ends = part[[low, high]].to_numpy(float).T
+        ax.hlines(at, *ends, color=how.colour, linewidth=0.7)
+        is_open = np.zeros(len(part), bool) if hollow is None else part[hollow].to_numpy(bool)
+        for chosen, face in ((~is_open, how.face), (is_open, "white")):
+            style = how.line_arguments(linestyle="", markerfacecolor=face, markersize=3, markeredgewidth=0.7)
+            label = str(name) if face == how.face else "_"
+            ax.plot(part[value].to_numpy(float)[chosen], at[chosen], label=label, **style)
+    ax.set_yticks(range(len(groups)), [str(each) for each in groups])
+    ax.set_ylim(len(groups) - 0.5, -0.5)
+    ax.grid(axis="x")
+    log_axis(ax, "x")
+
+
 def _style(name: object, index: int, categories: bool) -> SeriesStyle:
     return category_style(index) if categories else series_style(str(name))
 

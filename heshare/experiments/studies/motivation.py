@@ -132,6 +132,22 @@ def spread(frame: pd.DataFrame, value: str) -> pd.Series:
     return grouped.max() / grouped.min()
 
 
+_CLASSES = ("low", "medium", "high")
+
+
+def by_load(classes: pd.Series) -> pd.Series:
+    """Return the places of load classes, the lightest first, as a sort key."""
+    return classes.map(_CLASSES.index)
+
+
+def spread_text(frame: pd.DataFrame, value: str) -> str:
+    """Return a sentence with the median spread between GPUs of light and of heavy workloads."""
+    sizes = {load: spread(part, value).median() for load, part in frame.groupby("load", sort=False)}
+    return (
+        f"the highest is {sizes['low']:.1f} times the lowest for light workloads, {sizes['high']:.1f} for heavy ones."
+    )
+
+
 def ratio(frame: pd.DataFrame, workload: str, over: str = "T4", under: str = "A100") -> tuple[float, float, float]:
     """Return a workload's time on one GPU over that on another, with the 95 % interval of the model's uncertainty."""
     rows = frame[frame["workload"] == workload].set_index("gpu").loc[[over, under]]
