@@ -81,6 +81,7 @@ def list_(json: Json = False) -> None:
 def claims(out: Out = None, json: Json = False) -> None:
     """Merge the notebooks' claims into the table of the paper's claims, write it and print it."""
     from heshare.experiments.claims import claim_table, claims_figure
+    from heshare.experiments.claims.verdicts import NOT_YET
     from heshare.experiments.notebooks import run_notebooks
 
     folder = (out or run_notebooks.folder_for("paper")).resolve()
@@ -89,9 +90,8 @@ def claims(out: Out = None, json: Json = False) -> None:
     if json:
         print_frame(table, True)
         return
-    evaluated = table[table["verdict"] != claim_table.NOT_YET]
-    evaluated = evaluated[["id", "statement", "paper", "measured", "low", "high", "n", "verdict"]]
-    counts = table["verdict"].value_counts()
+    evaluated = table[table["verdict"] != NOT_YET]
+    evaluated = evaluated[["id", "part", "paper", "measured", "verdict", "why"]]
     print_frame(evaluated.reset_index(drop=True), False)
-    typer.echo("; ".join(f"{name}: {counts.get(name, 0)}" for name in claim_table.VERDICTS))
+    typer.echo(claim_table.count_text(table))
     typer.echo(f"Written: {_short(folder)}claims.csv, claims.md, claims.json; {claims_figure.NAME}.pdf and others")

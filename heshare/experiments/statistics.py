@@ -24,7 +24,7 @@ class ConfidenceInterval:
         """Return the interval as cells of a table's row: the median in the column `value`, then low, high and n."""
         return {value: self.value, low: self.low, high: self.high, "n": self.n}
 
-    def claim_arguments(self, note: str, provenance: str = "emulated", **more: Any) -> dict[str, Any]:
+    def claim_arguments(self, note: str = "", provenance: str = "emulated", **more: Any) -> dict[str, Any]:
         """Return this value as arguments of `heshare.experiments.claims.claim_table.evaluate_claim`."""
         numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
         return {**numbers, "provenance": provenance, "note": note, **more}

@@ -16,7 +16,8 @@ import nbformat
 import pandas as pd
 import pytest
 
-from heshare.experiments.claims import claim_table
+from heshare.experiments.claims import claim_table, plain_words, sources
+from heshare.experiments.claims.verdicts import VERDICTS, paper_claims
 from heshare.experiments.figures.series_styles import registered
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import suffixes
@@ -327,15 +328,15 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(smoke_results: 
     assert (frame["median"] <= frame["high"]).all()
 
 
-def test_every_claim_has_a_verdict_under_every_condition(smoke_results: Path) -> None:
+def test_every_claim_has_a_size_under_every_condition(smoke_results: Path) -> None:
     frame = table(smoke_results, "figA31_sensitivity").fillna({"axis": ""})
     assert len(frame) == (18 + 10) * frame.groupby(["axis", "level"]).ngroups
-    assert set(frame["verdict"]) <= {"reproduced", "direction", "not reproduced", "below zero"}
+    assert set(frame["size"]) <= {"as large", "smaller", "not below zero", "below zero"}
     assert (frame["low_pct"] <= frame["change_pct"]).all()
-    reached = frame[frame["verdict"] == "reproduced"]
+    reached = frame[frame["size"] == "as large"]
     assert (reached["change_pct"] <= reached["paper_pct"]).all()
     kept = table(smoke_results, "tableA31_sensitivity")
-    assert (kept[["reproduced", "direction", "not reproduced", "below zero"]].sum(axis=1) == kept["conditions"]).all()
+    assert (kept[["as large", "smaller", "not below zero", "below zero"]].sum(axis=1) == kept["conditions"]).all()
 
 
 def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(smoke_results: Path) -> None:
@@ -391,7 +392,7 @@ def test_a_claim_that_fails_has_a_reason(smoke_results: Path) -> None:
         frame["verdict"].isin(["direction", "not reproduced"]) & frame["id"].isin(["M1", "M4", "H5", "O3", "O4"])
     ]
     assert not failed.empty
-    assert failed["note"].str.contains(" Why: ").all()
+    assert failed["details"].str.contains(" Why: ").all()
     studies = table(smoke_results, "tableA32_reasons")
     assert (studies["low"] <= studies["value"]).all()
     bounds = studies[studies["variant"] == "proven bound"].set_index("study")["value"]
@@ -452,11 +453,12 @@ def test_claims_are_evaluated_from_the_notebooks(smoke_results: Path) -> None:
     frame = table(smoke_results, "claims")
     assert list(frame.columns) == list(claim_table.COLUMNS)
     priced = frame[frame["verdict"] != "not yet"]
-    ids = "M1 M2 M3 M4 M5 M6 P1 P2 P3 H1 H2 H3 H4 H5 S1 G1 G2 G3 O1 O2 O3 O4 E1 E2 F1 F2 W1 X1 X2"
-    assert set(priced["id"]) == set(ids.split())
-    assert set(priced["verdict"]) <= set(claim_table.VERDICTS)
+    assert set(priced["id"]) == {id for id, _ in paper_claims()}
+    assert set(priced["verdict"]) <= set(VERDICTS)
     assert (priced["provenance"] == "emulated").all()
-    assert priced["note"].str.len().min() > 20
+    assert priced["why"].str.len().between(10, plain_words.LONGEST).all()
+    rivals = priced[priced["id"].isin(["H1", "H2", "G1", "G2", "O1", "O2", "O3", "O4"])]
+    assert rivals[["placed", "placed_verdict", "best", "best_verdict"]].notna().all(axis=None)
     numbers = priced.dropna(subset="low")
     assert (numbers["low"] <= numbers["measured"]).all()
     assert (numbers["measured"] <= numbers["high"]).all()
@@ -466,6 +468,19 @@ def test_claims_are_evaluated_from_the_notebooks(smoke_results: Path) -> None:
     change = (100 * (runs["En-opt"] / runs["Random"] - 1)).median()
     mine = frame[(frame["id"] == "H3") & frame["statement"].str.contains("Random")]
     assert mine["measured"].item() == pytest.approx(change)
+
+
+def test_every_measured_value_of_a_claim_stands_in_its_source(smoke_results: Path) -> None:
+    frame = table(smoke_results, "claims").dropna(subset="measured")
+    assert len(frame) == len(paper_claims())
+    for row in frame.to_dict("records"):
+        found = sources.look_up(smoke_results, str(row["source"]))
+        assert found == pytest.approx(row["measured"], rel=1e-9), f"{row['id']} {row['part']}: {row['source']}"
+
+
+def test_the_page_of_claims_can_be_read_in_an_editor(smoke_results: Path) -> None:
+    text = (smoke_results / "claims.md").read_text()
+    assert max(map(len, text.splitlines())) <= 200
 
 
 @pytest.mark.slow

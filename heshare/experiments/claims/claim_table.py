@@ -1,89 +1,37 @@
-"""The table of the paper's claims: the paper's value, the measured value and the verdict of each.
+"""The table of the paper's claims: the paper's value, the measured value and the verdict of each."""
 
-Verdicts are *reproduced* (the interval reaches the paper's value or beats it), *direction* (same sign, smaller),
-*not reproduced*, *not testable*, and *not yet* (no notebook evaluates the claim so far).
-"""
-
-import csv
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from heshare import files
 from heshare.errors import InputError
 from heshare.experiments import provenance, tables
+from heshare.experiments.claims import claims_page, plain_words
+from heshare.experiments.claims.verdicts import (
+    EXCEEDS,
+    FEWEST,
+    NOT_YET,
+    REPRODUCED,
+    UNTESTABLE,
+    VERDICTS,
+    Claim,
+    paper_claims,
+    verdict,
+)
 
 COLUMNS = (
-    "id", "where", "statement", "paper", "measured", "low", "high", "n", "verdict", "provenance", "note",
+    "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
+    "placed", "placed_verdict", "best", "best_verdict", "why", "source", "notebook", "provenance", "details",
 )  # fmt: skip
-REPRODUCED, DIRECTION, FAILED = "reproduced", "direction", "not reproduced"
-UNTESTABLE, NOT_YET = "not testable", "not yet"
-VERDICTS = (REPRODUCED, DIRECTION, FAILED, UNTESTABLE, NOT_YET)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One checkable statement, a row of `data/paper_claims.csv`.
-
-    Attributes:
-        id: such as `H3`.
-        part: which of the claim's numbers, such as `energy against Random`; empty where it has only one.
-        where: the figure or table of the paper.
-        statement: the statement, in words.
-        paper: the paper's value, as text.
-        kind: `reduction` (percent, below zero), `ratio` (above 1), `error` (percent, ours), `rival error` (percent, of
-            a technique that the paper finds poor) or `ordering`.
-        value: the paper's number; NaN for an ordering.
-    """
-
-    id: str
-    part: str
-    where: str
-    statement: str
-    paper: str
-    kind: str
-    value: float
-
-
-@cache
-def paper_claims() -> dict[tuple[str, str], Claim]:
-    """Return every claim by (id, part), in the order of `data/paper_claims.csv`."""
-    with files.data("paper_claims.csv").open(encoding="utf-8", newline="") as stream:
-        rows: list[dict[str, Any]] = list(csv.DictReader(stream))
-    claims = [Claim(**{**row, "value": float(row["value"] or "nan")}) for row in rows]
-    return {(claim.id, claim.part): claim for claim in claims}
-
-
-def verdict(
-    claim: Claim, measured: float, low: float, high: float, *, against: float = math.nan, holds: Mapping[str, bool]
-) -> str:
-    """Return the verdict on one claim from a measured value and the ends of its 95 % interval, in the claim's unit.
-
-    Args:
-        claim: the claim.
-        measured: the value.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        against: for errors, the error that it is compared with: the best rival's for `error`, the forest's for
-            `rival error`.
-        holds: for an ordering, its parts and whether each holds.
-    """
-    if claim.kind == "ordering":
-        kept = list(holds.values())
-        return REPRODUCED if kept and all(kept) else DIRECTION if any(kept) else FAILED
-    reached, same = {
-        "reduction": (low <= claim.value, high < 0),
-        "ratio": (high >= claim.value, low > 1),
-        "error": (low <= claim.value, measured < against),
-        "rival error": (high >= claim.value, measured > against),
-    }[claim.kind]
-    return REPRODUCED if reached else DIRECTION if same else FAILED
+BOOTSTRAP, OVER_SIZES, OF_MODEL, NO_INTERVAL = "95 % bootstrap", "range", "two standard deviations", "none"
+"""Kinds of interval."""
+UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
+"""Unit of the measured value by the kind of claim; that of an ordering is given with it."""
 
 
 def evaluate_claim(
@@ -93,64 +41,92 @@ def evaluate_claim(
     low: float = math.nan,
     high: float = math.nan,
     n: int,
+    of: str = "seeds",
+    interval: str = BOOTSTRAP,
+    unit: str = "",
     provenance: str,
     profile: str,
     note: str = "",
-    against: float = math.nan,
+    why: str = "",
+    source: str = "",
     holds: Mapping[str, bool] | None = None,
+    forms: Mapping[str, tuple[float, float, float]] | None = None,
     testable: bool = True,
 ) -> dict[str, object]:
-    """Return one evaluated claim as a row, with its verdict; see `verdict` for the arguments not named here.
+    """Return one evaluated claim as a row, with its verdict.
 
     Args:
         claim: the claim.
         measured: the value, in the claim's unit.
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
+        low: lower end of its interval.
+        high: upper end of its interval.
         n: number of values behind the interval.
+        of: what these values are.
+        interval: the kind of interval, one of `BOOTSTRAP`, `OVER_SIZES`, `OF_MODEL` and `NO_INTERVAL`.
+        unit: what the measured value of an ordering is.
         provenance: emulated, measured or published.
         profile: the notebook profile that made it.
-        note: reasons, from the data.
-        against: see `verdict`.
-        holds: see `verdict`.
+        note: details, from the data.
+        why: the result as one plain sentence of at most `plain_words.LONGEST` characters; by default a general one.
+        source: where the value is published, as from `sources.source`.
+        holds: the parts of an ordering and whether each holds.
+        forms: value, low and high against a rival that is `placed` like HeShare, or at its `best` settings.
         testable: False where an assumption alone decides the value, so that it does not test the claim.
 
     Raises:
-        InputError: a number that is needed is missing, or the measured value lies outside its own interval.
+        InputError: a number that is needed is missing, the measured value lies outside its own interval, or the
+            sentence is too long.
     """
     parts = dict(holds or {})
-    ordering = claim.kind == "ordering"
-    if (ordering and not parts) or (not ordering and not low <= measured <= high):
-        raise InputError(
-            f"measured {measured}, interval {low} to {high}, parts {parts}",
-            "the parts of an ordering, or a value inside its interval",
-            "Correct what the notebook passes.",
-            column=f"claim {claim.id}",
-        )
+    _check(claim, measured, low, high, parts)
+    why = why or plain_words.sentence(claim, measured, parts, {form: size[0] for form, size in (forms or {}).items()})
+    if len(why) > plain_words.LONGEST:
+        raise InputError(why, f"at most {plain_words.LONGEST} characters", "Shorten it.", column=f"claim {claim.id}")
+    independent = n if interval == BOOTSTRAP else FEWEST
+    found: dict[str, object] = {}
+    for form, (value, least, most) in (forms or {}).items():
+        found |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=independent)}
     parts_text = "; ".join(f"{'holds' if good else 'FAILS'}: {text}" for text, good in parts.items())
     return {
         "id": claim.id,
         "part": claim.part,
+        "unit": unit or UNITS[claim.kind],
         "measured": measured,
         "low": low,
         "high": high,
+        "interval": interval,
         "n": n,
-        "verdict": verdict(claim, measured, low, high, against=against, holds=parts) if testable else UNTESTABLE,
+        "of": of,
+        "verdict": verdict(claim, measured, low, high, n=independent, holds=parts) if testable else UNTESTABLE,
+        **found,
+        "why": why,
+        "source": source,
         "provenance": provenance,
         "profile": profile,
-        "note": " ".join(filter(None, [f"{parts_text}." if parts_text else "", note])),
+        "details": " ".join(filter(None, [f"{parts_text}." if parts_text else "", note])),
     }
 
 
+def _check(claim: Claim, measured: float, low: float, high: float, parts: Mapping[str, bool]) -> None:
+    ordering = claim.kind == "ordering"
+    if (ordering and not parts) or (not ordering and not low <= measured <= high):
+        raise InputError(
+            f"measured {measured}, interval {low} to {high}, parts {dict(parts)}",
+            "the parts of an ordering, or a value inside its interval",
+            "Correct what the notebook passes.",
+            column=f"claim {claim.id}",
+        )
+
+
 def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
-    """Return a row with the reason why a claim of another notebook fails; `merge` appends it to the claim's note."""
-    return {"id": claim.id, "part": claim.part, "profile": profile, "why": why}
+    """Return a row with the reason why a claim of another notebook fails; `merge` appends it to the claim's details."""
+    return {"id": claim.id, "part": claim.part, "profile": profile, "reason": why}
 
 
 def merge(folder: Path) -> pd.DataFrame:
     """Return every claim of the paper with its result from the notebooks' files in `folder`, or "not yet".
 
-    Reasons (`explain_failure`) are appended to the notes of claims that were evaluated but not reproduced.
+    Reasons (`explain_failure`) are appended to the details of claims that were evaluated and fall short.
 
     Raises:
         InputError: a file of claims names a claim that does not exist.
@@ -166,18 +142,19 @@ def merge(folder: Path) -> pd.DataFrame:
                 "Remove this stale file and run the notebooks again.",
                 file=path,
             )
-        if "why" in row:
-            reasons[key] = str(row["why"])
+        if "reason" in row:
+            reasons[key] = str(row["reason"])
         else:
-            found[key] = row
+            found[key] = {**row, "notebook": path.stem}
     rows = []
     for key, claim in paper_claims().items():
-        result = found.get(key, {"verdict": NOT_YET, "note": "Nothing here measures this so far."})
-        if key in reasons and result["verdict"] in (DIRECTION, FAILED):
-            result = {**result, "note": f"{result['note']} Why: {reasons[key]}"}
+        result = found.get(key, {"verdict": NOT_YET, "why": "Nothing here measures this so far."})
+        if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
+            result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
         rows.append({**asdict(claim), **result})
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    return table.astype({"measured": float, "low": float, "high": float, "n": "Int64"})
+    numbers = dict.fromkeys(("measured", "low", "high", "placed", "best"), float)
+    return table.astype({**numbers, "n": "Int64"})
 
 
 def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
@@ -191,6 +168,12 @@ def profiles(folder: Path) -> list[str]:
     return sorted({str(row["profile"]) for _, row in _found(folder)})
 
 
+def count_text(table: pd.DataFrame) -> str:
+    """Return how many claims have each verdict, as text."""
+    counts = table["verdict"].value_counts()
+    return ", ".join(f"{counts[word]} {word}" for word in VERDICTS if word in counts)
+
+
 def write(folder: Path) -> pd.DataFrame:
     """Write `claims.csv`, `claims.md` and `claims.json` into `folder` and return the table."""
     table = merge(folder)
@@ -198,16 +181,16 @@ def write(folder: Path) -> pd.DataFrame:
     counts = {str(kind): int(count) for kind, count in origins.value_counts().sort_index().items()}
     ran = profiles(folder)
     caption = (
-        "Every checkable statement of the paper and of the other systems. Intervals are 95 % (see the note of each "
-        f"row). Notebook profile: {', '.join(ran) or 'none run'}. Reductions and errors are in percent; a "
-        "reduction is written with a minus."
+        "The statements of data/paper_claims.csv, of the paper and of the other systems, with verdicts. Notebook "
+        f"profile: {', '.join(ran) or 'none run'}. Reductions and errors are in percent; a reduction is written with "
+        "a minus."
     )
     if "smoke" in ran:
         caption += (
             " The profile smoke is a test of the machinery: its sizes are far too small for its verdicts to count."
         )
     files.write_text(folder / "claims.csv", tables.to_csv(table))
-    files.write_text(folder / "claims.md", f"# The paper's claims\n\n{tables.to_markdown(table)}\n{caption}\n")
+    files.write_text(folder / "claims.md", claims_page.page(table, caption, count_text(table)))
     text = provenance.sidecar_json(
         name="claims",
         caption=caption,

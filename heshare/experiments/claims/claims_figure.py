@@ -13,30 +13,35 @@ from matplotlib.lines import Line2D
 
 from heshare import files
 from heshare.experiments import provenance, tables
-from heshare.experiments.claims import claim_table
+from heshare.experiments.claims import claim_table, verdicts
 from heshare.experiments.figures import style
 from heshare.experiments.figures.style import with_origin, write_figure
 
 NAME = "figA30_claims"
 MARKERS: Mapping[str, tuple[str, str]] = {
-    claim_table.REPRODUCED: ("#009E73", "o"),
-    claim_table.DIRECTION: ("#E69F00", "s"),
-    claim_table.FAILED: ("#D55E00", "X"),
-    claim_table.UNTESTABLE: ("#999999", "*"),
-    claim_table.NOT_YET: ("#999999", "_"),
+    verdicts.REPRODUCED: ("#009E73", "o"),
+    verdicts.EXCEEDS: ("#0072B2", "D"),
+    verdicts.DIRECTION: ("#E69F00", "s"),
+    verdicts.FAILED: ("#D55E00", "X"),
+    verdicts.SMALLER: ("#0072B2", "v"),
+    verdicts.LARGER: ("#D55E00", "^"),
+    verdicts.UNTESTABLE: ("#999999", "*"),
+    verdicts.NOT_YET: ("#999999", "_"),
 }
 """Colour and marker of each verdict."""
+FORMS: Mapping[str, tuple[str, float]] = {"placed": ("o", 3.4), "best": ("2", 5.0)}
+"""Marker and size of the values against the rivals' other forms."""
+FORM_COLOUR = "#555555"
 _TITLES = {
     "reduction": "Reductions (change, %)",
     "ratio": "Ratios",
     "error": "Errors (%)",
     "ordering": "Orderings (parts that hold, %)",
 }
-_KINDS = {"rival error": "error"}
+_KINDS = {"floor": "ratio", "value": "ratio"}
 _SHORTER = (
     (" over GPU mixes and loads", ""),
     (" (the paper says energy)", ""),
-    (" (all three above 20 %)", ""),
     ("average ", ""),
     (" against ", " / "),
     ("mu-Serve", "μ-Serve"),
@@ -48,6 +53,11 @@ _ORDERINGS = {
     "M5": "the clock's effect differs between GPUs",
     "M6": "pairs are slower, T4 most, A100 least",
     "H5": "Random poorest, Sched-only never best",
+    "M7": "on the A100 pairs are close to alone",
+    "P4": "the forest is best",
+    "H6": "JCT-opt pays with energy",
+    "O5": "En-opt lowest on all platforms",
+    "O6": "Trade-off below both rivals",
     "S1": "front covers more than rivals'",
 }
 
@@ -59,16 +69,17 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
         table: as from `claim_table.write`.
 
     Returns:
-        Columns id, kind, label, paper, value, low, high, n, verdict, provenance. The value of an ordering is the share
-        of its parts that hold, %, without an interval; what was not measured is NaN.
+        Columns id, kind, label, paper, value, low, high, placed, best, n, verdict, provenance. The value of an ordering
+        is the share of its parts that hold, %, without an interval; what was not measured is NaN. `placed` and `best`
+        are the values against a rival with HeShare's placement and at its own best settings.
     """
     rows = []
-    for claim, row in zip(claim_table.paper_claims().values(), table.to_dict("records"), strict=True):
+    for claim, row in zip(verdicts.paper_claims().values(), table.to_dict("records"), strict=True):
         if claim.id[0] not in "MPHSGO":
             continue
         value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
         if claim.kind == "ordering":
-            value, low, high = _share_that_holds(str(row["note"])), np.nan, np.nan
+            value, low, high = _share_that_holds(str(row["details"])), np.nan, np.nan
         rows.append(
             {
                 "id": claim.id,
@@ -78,6 +89,8 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
                 "value": value,
                 "low": low,
                 "high": high,
+                "placed": float(row["placed"]),
+                "best": float(row["best"]),
                 "n": row["n"],
                 "verdict": row["verdict"],
                 "provenance": row["provenance"],
@@ -86,7 +99,7 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _printed_value(claim: claim_table.Claim) -> float:
+def _printed_value(claim: verdicts.Claim) -> float:
     """Return the number printed in the paper; for the poor predictors the verdict's threshold is another number."""
     found = re.search(r"-?\d+(\.\d+)?", claim.paper)
     return float(found.group()) if found else claim.value
@@ -98,7 +111,7 @@ def _share_that_holds(note: str) -> float:
     return 100.0 * good / (good + bad) if good + bad else np.nan
 
 
-def _label(claim: claim_table.Claim) -> str:
+def _label(claim: verdicts.Claim) -> str:
     text = _ORDERINGS.get(claim.id, claim.statement)
     for long, short in _SHORTER:
         text = text.replace(long, short)
@@ -106,13 +119,19 @@ def _label(claim: claim_table.Claim) -> str:
 
 
 def panel(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw a row for each claim: a bar at the paper's value, and ours with its interval in the verdict's colour."""
+    """Draw a row for each claim: a bar at the paper's value, and ours with its interval in the verdict's colour.
+
+    A hollow circle is the value against a rival placed like HeShare, a tick that against a rival at its own best.
+    """
     for at, row in enumerate(frame.to_dict("records")):
         colour, marker = MARKERS[str(row["verdict"])]
         ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
             ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
             ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
+        for form, (shape, size) in FORMS.items():
+            if np.isfinite(row[form]):
+                ax.plot([row[form]], [at], shape, color=FORM_COLOUR, markerfacecolor="none", markersize=size)
     ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=5.5)
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.grid(axis="x")
@@ -124,7 +143,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Draw the whole figure: reductions on the left, the other kinds on the right."""
     kinds = [kind for kind in _TITLES if kind in set(frame["kind"])]
     sizes = [int((frame["kind"] == kind).sum()) for kind in kinds[1:]]
-    figure = plt.figure(figsize=(style.PAGE_IN, 4.4), layout="constrained")
+    figure = plt.figure(figsize=(style.PAGE_IN, 5.2), layout="constrained")
     grid = figure.add_gridspec(len(sizes), 2, height_ratios=[size + 2 for size in sizes], width_ratios=[1.15, 1])
     cells = [grid[:, 0], *(grid[row, 1] for row in range(len(sizes)))]
     for kind, cell in zip(kinds, cells, strict=True):
@@ -145,7 +164,12 @@ def _handles(verdicts: Sequence[str]) -> list[Line2D]:
         if verdict in verdicts
     ]
     bar = Line2D([], [], color="black", marker="|", markersize=7, markeredgewidth=1.4, linestyle="", label="the paper")
-    return [bar, *ours]
+    names = {"placed": "rival placed like HeShare", "best": "rival at its own best"}
+    others = [
+        Line2D([], [], color=FORM_COLOUR, marker=shape, markersize=size, mfc="none", linestyle="", label=names[form])
+        for form, (shape, size) in FORMS.items()
+    ]
+    return [bar, *ours, *others]
 
 
 def write(folder: Path, table: pd.DataFrame) -> Path:
@@ -158,9 +182,9 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
     profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
-        "The paper's value and ours with 95 % intervals (explained in the note of each row of "
-        "claims.md). An ordering's value is the share of its parts that hold. Poor predictors (MLP, LR, DT, SVR) are "
-        f"reproduced if ours are as poor. Notebook profile: {profiles}."
+        "The paper's value and ours with intervals (claims.md says of what). An ordering's value is the share of its "
+        "parts that hold. Hollow: the rival has HeShare's placement; tick: its own best settings. Notebook profile: "
+        f"{profiles}."
     )
     caption = with_origin(caption, counts)
     with style.using():

@@ -1,8 +1,8 @@
 """Studies of the reasons why claims fail: each is an experiment whose numbers end the claim's note.
 
 A study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance). For each claim it also
-returns sentences with these numbers. `heshare.experiments.claims.claim_table.merge` adds them to the notes of claims
-that fail.
+returns sentences with these numbers. `heshare.experiments.claims.claim_table.merge` adds them to the details of
+claims that fall short.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +14,8 @@ import pandas as pd
 
 from heshare.devices.constants import default
 from heshare.devices.task_sizes import draw
-from heshare.experiments.claims import claim_table
-from heshare.experiments.claims.claim_table import paper_claims
+from heshare.experiments.claims.verdict_plots import size_word
+from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.statistics import ConfidenceInterval
 from heshare.experiments.studies import motivation, variants
 from heshare.experiments.studies import sensitivity_worlds as worlds
@@ -131,12 +131,10 @@ def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], 
     cells = []
     for kind, (axis, level, variant, measure) in product(kinds, columns):
         size = _sizes(rows[rows["study"] == kind], measure)[variant]
-        verdict = claim_table.verdict(
-            claim_table.paper_claims()["O3", kind], size.value, size.value, size.high, holds={}
-        )
+        word = size_word(paper_claims()["O3", kind].value, size.value, size.high)
         cell = {"claim": f"O3 on {kind}", "axis": axis, "level": level.removeprefix("En-opt, ")}
         change = size.columns("change_pct", "low_pct", "high_pct")
-        cells.append({**cell, **change, "verdict": verdict, "provenance": "emulated"})
+        cells.append({**cell, **change, "size": word, "provenance": "emulated"})
     return pd.DataFrame(cells)
 
 

@@ -1,5 +1,6 @@
-"""Heat maps and tables of verdicts on claims under several conditions."""
+"""Heat maps and tables of the size of claimed reductions under several conditions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -9,33 +10,48 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.textpath import TextPath
 
-from heshare.experiments.claims.claim_table import DIRECTION, FAILED, REPRODUCED
-
-BELOW = "below zero"
-"""The verdict on a reduction for which the paper has no value."""
-COLOURS: Mapping[str, str] = {REPRODUCED: "#8FD3BC", DIRECTION: "#F7E7A0", BELOW: "#D9DEE8", FAILED: "#EDA483"}
+AS_LARGE, LESS, BELOW, NOT_BELOW = "as large", "smaller", "below zero", "not below zero"
+"""The size of a reduction under one condition; `BELOW` where the paper has no value."""
+COLOURS: Mapping[str, str] = {AS_LARGE: "#8FD3BC", LESS: "#F7E7A0", BELOW: "#D9DEE8", NOT_BELOW: "#EDA483"}
 """Light shades of the palette of Okabe and Ito, on which black text is legible."""
-HATCHES: Mapping[str, str] = {FAILED: "////"}
+HATCHES: Mapping[str, str] = {NOT_BELOW: "////"}
 MEANINGS: Mapping[str, str] = {
-    REPRODUCED: "as large as the paper says, or larger",
-    DIRECTION: "below zero, but smaller",
+    AS_LARGE: "as large as the paper says, or larger",
+    LESS: "below zero, but smaller",
     BELOW: "below zero; the paper says nothing",
-    FAILED: "not certainly below zero",
+    NOT_BELOW: "not certainly below zero",
 }
 """The meaning of each colour in a `heat_map`."""
 
 
-def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
-    """Draw a heat map: one row a claim, one column a condition, in each cell the change (%) in its verdict's colour.
+def size_word(paper: float, change_pct: float, high_pct: float) -> str:
+    """Return the word for a reduction under one condition: its median against the paper's value and zero.
 
-    `frame` has the columns claim, axis, level, change_pct and verdict, one row a cell in the order of drawing.
+    The median alone decides whether it is as large as the paper's, because few seeds make wide intervals.
+
+    Args:
+        paper: the paper's change, %; NaN where it has none.
+        change_pct: the median change, %.
+        high_pct: the upper end of its interval, %.
+    """
+    if high_pct >= 0:
+        return NOT_BELOW
+    if math.isnan(paper):
+        return BELOW
+    return AS_LARGE if change_pct <= paper else LESS
+
+
+def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
+    """Draw a heat map: one row a claim, one column a condition, in each cell the change (%) in its size's colour.
+
+    `frame` has the columns claim, axis, level, change_pct and size, one row a cell in the order of drawing.
     """
     rows = list(dict.fromkeys(frame["claim"]))
     columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
     for cell in frame.to_dict("records"):
         x, y = columns.index((cell["axis"], cell["level"])), rows.index(cell["claim"])
-        verdict, change = str(cell["verdict"]), float(cell["change_pct"])
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(verdict)))
+        word, change = str(cell["size"]), float(cell["change_pct"])
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(word)))
         text = f"{change:+.0f}".replace("-", "\u2212") if abs(change) >= 0.5 else "0"
         ax.text(x, y, text, fontsize=size_pt, ha="center", va="center")
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
@@ -50,9 +66,9 @@ def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
             ax.axvline(first - 0.5, color="white", linewidth=2.2)
 
 
-def _patch_style(verdict: str) -> dict[str, Any]:
-    """Return the colours and hatch of a verdict's cells and legend entry, as arguments of a patch."""
-    return {"facecolor": COLOURS[verdict], "hatch": HATCHES.get(verdict, ""), "edgecolor": "white"}
+def _patch_style(word: str) -> dict[str, Any]:
+    """Return the colours and hatch of a size's cells and legend entry, as arguments of a patch."""
+    return {"facecolor": COLOURS[word], "hatch": HATCHES.get(word, ""), "edgecolor": "white"}
 
 
 def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None:
@@ -75,9 +91,9 @@ def _spans(columns: list[tuple[str, str]]) -> list[tuple[str, int, int]]:
 
 
 def legend_patches(frame: pd.DataFrame) -> list[Patch]:
-    """Return the legend's patches for the verdicts in a `heat_map`."""
-    shown = set(frame["verdict"])
-    return [Patch(label=words, **_patch_style(verdict)) for verdict, words in MEANINGS.items() if verdict in shown]
+    """Return the legend's patches for the sizes in a `heat_map`."""
+    shown = set(frame["size"])
+    return [Patch(label=words, **_patch_style(word)) for word, words in MEANINGS.items() if word in shown]
 
 
 def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[str]] | None = None) -> pd.DataFrame:
@@ -90,13 +106,13 @@ def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[st
 
     Returns:
         Columns claim, form, paper_pct, change_pct (in the reference), those of `ranges`, conditions, the number of them
-        with each verdict, the change and name of the worst one, those that fail, provenance.
+        with each size, the change and name of the worst one, those that fail, provenance.
     """
     rows = []
     for (claim, form), part in frame.groupby(["claim", "form"], sort=False):
         named = part.assign(condition=(part["axis"] + " " + part["level"]).str.strip())
         worst = named.nlargest(1, "change_pct")
-        counts = {verdict: int((part["verdict"] == verdict).sum()) for verdict in MEANINGS}
+        counts = {word: int((part["size"] == word).sum()) for word in MEANINGS}
         rows.append(
             {
                 "claim": claim,
@@ -108,7 +124,7 @@ def claims_over_conditions(frame: pd.DataFrame, ranges: Mapping[str, Sequence[st
                 **counts,
                 "worst_pct": worst["change_pct"].item(),
                 "worst": worst["condition"].item(),
-                "fails": "; ".join(named.loc[named["verdict"] == FAILED, "condition"]),
+                "fails": "; ".join(named.loc[named["size"] == NOT_BELOW, "condition"]),
                 "provenance": "emulated",
             }
         )

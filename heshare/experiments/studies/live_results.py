@@ -19,7 +19,7 @@ import pandas as pd
 from heshare import files
 from heshare.errors import InputError
 from heshare.experiments import provenance, tables
-from heshare.experiments.claims.claim_table import paper_claims
+from heshare.experiments.claims.verdicts import paper_claims
 from heshare.gpu.live.live_comparison import DEVICE_MODELS, LiveComparison
 from heshare.gpu.live.live_gpus import LiveGpu, cluster_of
 from heshare.gpu.live.live_runs import JOBS
@@ -48,13 +48,14 @@ class Need:
 _KNEE, _EN, _JCT = "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt"
 _RIVALS = ("morak", "mu-serve")
 NEEDS: dict[str, Need] = {
-    **dict.fromkeys(("M1", "M2", "M3", "M4", "M6"), Need(clocks=False)),
-    **dict.fromkeys(("M5", "P1", "P2", "P3"), Need()),
+    **dict.fromkeys(("M1", "M2", "M3", "M4", "M6", "M7"), Need(clocks=False)),
+    **dict.fromkeys(("M5", "P1", "P2", "P3", "P4", "P5"), Need()),
     "H1": Need((_KNEE, "morak")),
     "H2": Need((_KNEE, "mu-serve")),
     "H3": Need((_EN, "random", _JCT)),
     "H4": Need((_JCT, "random", _EN)),
     "H5": Need(("random", "sched-only", _KNEE, _EN, _JCT, *_RIVALS)),
+    "H6": Need((_JCT, _EN, _KNEE)),
     "S1": Need(gpus=frozenset()),
     "G1": Need((_KNEE, *_RIVALS)),
     "G2": Need((_KNEE, *_RIVALS)),
@@ -63,6 +64,8 @@ NEEDS: dict[str, Need] = {
     "O2": Need((_KNEE, *_RIVALS), frozenset({"V100", "A100"})),
     "O3": Need((_EN, "morak")),
     "O4": Need((_KNEE, "morak")),
+    "O5": Need((_EN, _KNEE, _JCT, *_RIVALS)),
+    "O6": Need((_KNEE, *_RIVALS)),
 }
 """By claim of the paper; claims of other papers about other systems are not included."""
 

@@ -1,6 +1,7 @@
 """Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11), and growth of planning time."""
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations, product
 from time import perf_counter
 from typing import Any
 
@@ -12,9 +13,10 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from heshare.devices.task_sizes import draw
+from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import PLACED, series_style
-from heshare.experiments.statistics import median_interval
+from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.studies import variants
 from heshare.experiments.study_runs import median_intervals
 from heshare.plus.costs import BatchCosts
@@ -24,6 +26,8 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
 
+OWN_PLANS = ("Trade-off", "En-opt", "JCT-opt")
+"""Titles of HeShare's own plans."""
 REFERENCE = "Trade-off"
 """The policy that the others are compared with in Figs. 8 to 11."""
 SEVEN = ("Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt", "Morak", "μ-Serve")
@@ -155,36 +159,100 @@ def planning(runs: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def own_plan_claim(
-    runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator, why: str
-) -> dict[str, Any]:
-    """Return the arguments of a claim that compares two of HeShare's own plans, paired by world and seed.
+def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the changes of each of HeShare's plans against the others, paired by world and seed, for each `by`.
 
-    `ours` and `theirs` are titles. `runs` is as in `variants.median_change`; `why` ends the note.
+    Returns:
+        Columns `by`, ours, theirs, metric, change_pct, low_pct, high_pct, n, provenance.
     """
+    rows = []
+    for group, part in runs.groupby(by, sort=False):
+        for (ours, theirs), metric in product(permutations(OWN_PLANS, 2), (variants.ENERGY, variants.JCT)):
+            size = variants.median_change(part, ours, theirs, metric, rng).columns("change_pct", "low_pct", "high_pct")
+            rows.append({by: group, "ours": ours, "theirs": theirs, "metric": metric, **size})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def own_plan_claim(
+    table: pd.DataFrame, group: str, ours: str, theirs: str, metric: str, *, name: str
+) -> dict[str, Any]:
+    """Return the arguments of a claim that compares two of HeShare's own plans.
+
+    `table` is as from `own_plan_changes`, published as `name`; `group` is one of its first column, `ours` and `theirs`
+    are titles.
+    """
+    by = str(table.columns[0])
+    rows: Any = table[table[by] == group].set_index(["ours", "theirs", "metric"])
+
+    def size(one: str, other: str, of: str) -> list[float]:
+        row = rows.loc[(one, other, of)]
+        return [float(row[column]) for column in ("change_pct", "low_pct", "high_pct", "n")]
+
+    value, low, high, n = size(ours, theirs, metric)
     other = variants.ENERGY if metric == variants.JCT else variants.JCT
-    found, beside = (variants.median_change(runs, ours, theirs, name, rng) for name in (metric, other))
+    beside, least, most, _ = size(ours, theirs, other)
+    width = [size("En-opt", "JCT-opt", variants.ENERGY)[0], size("JCT-opt", "En-opt", variants.JCT)[0]]
     word = "average JCT" if metric == variants.ENERGY else "energy"
-    return found.claim_arguments(
-        f"Paired by world and seed, active account; {word} beside it {beside.value:+.0f} % "
-        f"[{beside.low:+.0f}, {beside.high:+.0f}]. {why}"
+    return ConfidenceInterval(value, low, high, int(n)).claim_arguments(
+        f"Beside it {word} {beside:+.0f} % [{least:+.0f}, {most:+.0f}]. The whole front, end to end, is "
+        f"{width[0]:+.0f} % in energy and {width[1]:+.0f} % in average JCT when run.",
+        source=source(name, "change_pct", **{by: group}, ours=ours, theirs=theirs, metric=metric),
     )
 
 
-def front_width(runs: pd.DataFrame, rng: np.random.Generator) -> str:
-    """Return a sentence with the distance between the ends of HeShare's front, the most that a plan can gain."""
-    energy = variants.median_change(runs, "En-opt", "JCT-opt", variants.ENERGY, rng).value
-    jct = variants.median_change(runs, "JCT-opt", "En-opt", variants.JCT, rng).value
-    return f"The whole front, end to end, is {energy:+.0f} % in energy and {jct:+.0f} % in average JCT when run."
+def least_energy(table: pd.DataFrame, plans: pd.DataFrame, *, name: str) -> dict[str, Any]:
+    """Return claim O5: En-opt has the least energy on every GPU and number of tasks.
+
+    Args:
+        table: medians of every policy as from `medians`, by GPU and tasks.
+        plans: as from `own_plan_changes` by GPU, with the group `all`; published as `name`.
+        name: see `plans`.
+    """
+    energy = table[table["metric"] == variants.ENERGY]
+    shown = energy[energy["title"].isin(SEVEN)]
+    best = shown.loc[shown.groupby(["GPU", "tasks"], sort=False)["median"].idxmin()]
+    holds = {f"{row.GPU}, {row.tasks} tasks": row.title == "En-opt" for row in best.itertuples()}
+    others = ", ".join(
+        f"{row.title} on {row.GPU} with {row.tasks}" for row in best.itertuples() if row.title != "En-opt"
+    )
+    found = own_plan_claim(plans, "all", "En-opt", "Trade-off", variants.ENERGY, name=name)
+    note = f"Medians over seeds. Least energy elsewhere: {others or 'none'}. Measured: En-opt against Trade-off."
+    unit = "%, En-opt's energy against Trade-off's"
+    return {**found, "note": note, "holds": holds, "unit": unit}
 
 
-def both_rivals(table: pd.DataFrame, ours: str, metric: str) -> dict[str, Any]:
-    """Return the arguments of a claim on Morak and mu-Serve at once: the rival with the smaller gain counts."""
+def below_both(table: pd.DataFrame, ours: str, *, name: str) -> dict[str, Any]:
+    """Return claim O6: a plan takes less energy than either rival on every GPU.
+
+    `table` is as from `variants.changes` with a column `gpu`, published as `name`.
+    """
+    chosen = (table["ours"] == ours) & (table["metric"] == variants.ENERGY) & (table["form"] == variants.PAPER)
+    rows = table[chosen & (table["gpu"] != "all")]
+    holds = {f"below {row['rival']} on {row['gpu']}": row["high_pct"] < 0 for row in rows.to_dict("records")}
+    worst: Any = rows.sort_values("change_pct").iloc[-1]
+    where = {"ours": ours, "rival": worst["rival"], "form": variants.PAPER, "metric": variants.ENERGY}
+    value, low, high = (float(worst[column]) for column in ("change_pct", "low_pct", "high_pct"))
+    return ConfidenceInterval(value, low, high, int(worst["n"])).claim_arguments(
+        f"Measured: the largest of the changes, against {worst['rival']} on {worst['gpu']}.",
+        holds=holds,
+        unit=f"%, {ours}'s energy against the rival's, at the worst",
+        source=source(name, "change_pct", **where, gpu=worst["gpu"]),
+    )
+
+
+def both_rivals(table: pd.DataFrame, ours: str, metric: str, **where: Any) -> dict[str, Any]:
+    """Return the arguments of a claim on Morak and mu-Serve at once: in each form the smaller gain counts.
+
+    `where` has the last arguments of `variants.rival_claim`.
+    """
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
     size = float(sizes[other])
-    return variants.rival_claim(table, ours, worst, metric, f"Against {other} in the paper's set-up: {size:+.0f} %.")
+    more = f"Against {other} in the paper's set-up: {size:+.0f} %."
+    found = variants.rival_claim(table, ours, worst, metric, more, **where)
+    each = [variants.rival_claim(table, ours, rival, metric, **where)["forms"] for rival in sizes]
+    return {**found, "forms": {form: max(forms[form] for forms in each) for form in found["forms"]}}
 
 
 UNITS = {"T4": 4, "V100": 2, "A100": 2}

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray
+from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import category_style, series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
@@ -222,6 +223,8 @@ def covers_more(final: pd.DataFrame, rng: np.random.Generator, rate: str = "0.1"
         f"Measured: over the nearest at rate {rate}, {nearest}. All have the same encoding, evaluator, evaluations and "
         "second stage.",
         holds=holds,
+        unit="%, hypervolume over the nearest rival's",
+        source=source("tableA16_search", "change_pct", system=nearest),
     )
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.errors import InputError
-from heshare.experiments.claims import claim_table
-from heshare.experiments.claims.verdict_plots import BELOW
+from heshare.experiments.claims.verdict_plots import size_word
+from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.statistics import ConfidenceInterval
 from heshare.experiments.studies import sensitivity_worlds as worlds
 from heshare.experiments.studies import variants
@@ -274,7 +274,7 @@ def _named(function: str, text: str) -> str:
 
 
 def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the verdict on every claim under one condition, with the rivals in both forms.
+    """Return the size of every claim's change under one condition, with the rivals in both forms.
 
     Args:
         found: the runs of each setting, as from `runs`, by its name.
@@ -283,9 +283,7 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
 
     Returns:
         One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,
-        n, paper_pct, verdict, provenance. The verdict is that of `claims.verdict`, except that the median itself must
-        reach the paper's value, because few seeds make wide intervals; where the paper has no value, it is `BELOW` for
-        an interval below zero.
+        n, paper_pct, size (see `size_word`), provenance.
     """
     rows = []
     single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
@@ -305,11 +303,8 @@ def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.ra
 
 
 def _row(measure: Measure, condition: Condition, form: str, rival: str, size: ConfidenceInterval) -> dict[str, object]:
-    claim = claim_table.paper_claims().get((measure.id, measure.part))
-    if claim is None:
-        paper, word = np.nan, BELOW if size.high < 0 else claim_table.FAILED
-    else:
-        paper, word = claim.value, claim_table.verdict(claim, size.value, size.value, size.high, holds={})
+    claim = paper_claims().get((measure.id, measure.part))
+    paper = np.nan if claim is None else claim.value
     return {
         "id": measure.id,
         "part": measure.part,
@@ -321,6 +316,6 @@ def _row(measure: Measure, condition: Condition, form: str, rival: str, size: Co
         "metric": measure.metric,
         **size.columns("change_pct", "low_pct", "high_pct"),
         "paper_pct": paper,
-        "verdict": word,
+        "size": size_word(paper, size.value, size.high),
         "provenance": "emulated",
     }

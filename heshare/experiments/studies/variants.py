@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from heshare.devices.task_sizes import draw
+from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import category_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
@@ -118,29 +119,44 @@ def median_change(
     return change_pct(by_seed[ours], by_seed[theirs], rng)
 
 
-def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
-    """Return the arguments of a claim on a rival: the value in the paper's set-up, with the other forms in the note.
+def rival_claim(
+    table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "", *, name: str, **row: object
+) -> dict[str, Any]:
+    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
 
     Args:
         table: as from `changes`.
         ours: the title of our policy.
         rival: a name of `RIVALS`.
         metric: `energy_active_j` or `avg_jct_s`.
-        more: a sentence for the note's end.
+        more: a sentence for the end of the details.
+        name: the output in which `table` is published.
+        row: cells that `table` has there besides its own.
     """
     rows = table[(table["ours"] == ours) & (table["rival"] == rival)].set_index(["form", "metric"])
     here: Any = rows.loc[(PAPER, metric)]
     other = ENERGY if metric == JCT else JCT
-    swept = f"at its best setting in the sweep of Fig. 6 ({_setting(rows, BEST)})"
+    swept = f"at its best setting in the sweep of Table A19 ({_setting(rows, BEST)})"
     others = ((f"with {PLACED}", PLACED), (swept, BEST))
     other_forms = "; ".join(f"{words} {_change_text(rows, form, metric)}" for words, form in others)
-    value, low, high = (float(here[name]) for name in _CHANGE)
-    note = (
-        f"{rival} in the paper's set-up: random placement, {_defaults(rival)} (values of its authors or ours, "
-        f"the paper states none); {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} {other_forms}. "
-        f"{_placement_share(rows, metric)}Paired by seed, active account. {more}"
+    sizes = {form: _three(rows, form, metric) for form in (PAPER, PLACED, BEST)}
+    value, low, high = sizes[PAPER]
+    details = (
+        f"{rival} has {_defaults(rival)}; {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} "
+        f"{other_forms}. {_placement_share(rows, metric)}{more}"
     )
-    return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(note.strip())
+    return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(
+        details.strip(),
+        forms={"placed": sizes[PLACED], "best": sizes[BEST]},
+        source=source(name, _CHANGE[0], ours=ours, rival=rival, form=PAPER, metric=metric, **row),
+    )
+
+
+def _three(rows: pd.DataFrame, form: str, metric: str) -> tuple[float, float, float]:
+    """Return the change against one form of a rival with the ends of its interval."""
+    row: Any = rows.loc[(form, metric)]
+    value, low, high = (float(row[name]) for name in _CHANGE)
+    return value, low, high
 
 
 def _placement_share(rows: pd.DataFrame, metric: str) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import FloatArray
+from heshare.experiments.claims.sources import source
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import Repetition, median_intervals
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
@@ -106,7 +107,12 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
             "together GPUs are used more than by any of the jobs alone": bool(most["utilisation_pct"] > 100 * alone),
             "a set reaches 97 %": bool(most["utilisation_pct"] >= 97),
         },
+        "measured": float(most["utilisation_pct"]),
+        "unit": "%, GPU utilisation of the best set",
+        "source": source("tableA24_eaco_sets", "utilisation_pct", set=most["set"]),
+        "interval": "none",
         "n": len(equal),
+        "of": "sets",
         "provenance": "emulated",
         "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
         "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "

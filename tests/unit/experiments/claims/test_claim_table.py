@@ -1,4 +1,4 @@
-"""Verdicts of claims, and the claims table, which has "not yet" where nothing was measured."""
+"""The claims table: one row a claim with its verdict, sentence and source; "not yet" if nothing was measured."""
 
 from __future__ import annotations
 
@@ -6,54 +6,26 @@ import json
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from heshare.errors import InputError
-from heshare.experiments.claims import claim_table
-from heshare.experiments.claims.claim_table import Claim, evaluate_claim, verdict
+from heshare.experiments.claims import claim_table, plain_words, sources
+from heshare.experiments.claims.claim_table import evaluate_claim
+from heshare.experiments.claims.verdicts import Claim, paper_claims
 
-RNG_FREE = {"n": 10, "provenance": "emulated", "profile": "paper"}
+COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
 
 def claim(kind: str, value: float) -> Claim:
     return Claim("X1", "", "Fig. 0", "something", "text", kind, value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "interval", "against", "expected"),
-    [
-        ("reduction", -26, (-20, -28, -15), math.nan, "reproduced"),
-        ("reduction", -26, (-40, -45, -35), math.nan, "reproduced"),
-        ("reduction", -26, (-20, -25, -15), math.nan, "direction"),
-        ("reduction", -26, (-5, -20, 1), math.nan, "not reproduced"),
-        ("reduction", -26, (5, 1, 9), math.nan, "not reproduced"),
-        ("ratio", 2.5, (2.3, 2.0, 2.6), math.nan, "reproduced"),
-        ("ratio", 2.5, (1.5, 1.2, 1.8), math.nan, "direction"),
-        ("ratio", 2.5, (1.5, 0.9, 1.8), math.nan, "not reproduced"),
-        ("error", 3.1, (3.5, 3.0, 4.0), 9.0, "reproduced"),
-        ("error", 3.1, (3.5, 3.2, 4.0), 9.0, "direction"),
-        ("error", 3.1, (3.5, 3.2, 4.0), 3.4, "not reproduced"),
-        ("rival error", 20, (25, 19, 30), 3.0, "reproduced"),
-        ("rival error", 20, (5, 4, 6), 3.0, "direction"),
-        ("rival error", 20, (5, 4, 6), 5.5, "not reproduced"),
-    ],
-)
-def test_verdict_of_each_kind_of_claim(
-    kind: str, value: float, interval: tuple[float, float, float], against: float, expected: str
-) -> None:
-    assert verdict(claim(kind, value), *interval, against=against, holds={}) == expected
-
-
-@pytest.mark.parametrize(
-    ("parts", "expected"),
-    [((True, True), "reproduced"), ((True, False), "direction"), ((False, False), "not reproduced")],
-)
-def test_evaluate_claim_of_an_ordering_counts_its_parts(parts: tuple[bool, ...], expected: str) -> None:
-    row = evaluate_claim(
-        claim("ordering", math.nan), holds={f"part {i}": good for i, good in enumerate(parts)}, **RNG_FREE
-    )
-    assert row["verdict"] == expected
-    assert str(row["note"]).count("FAILS") == parts.count(False)
+def test_evaluate_claim_of_an_ordering_names_its_parts() -> None:
+    row = evaluate_claim(claim("ordering", math.nan), holds={"one": True, "two": False}, **COMMON)  # type: ignore[arg-type]
+    assert row["verdict"] == "direction"
+    assert row["details"] == "holds: one; FAILS: two."
+    assert row["why"] == "1 of 2 parts hold; not: two."
 
 
 @pytest.mark.parametrize(
@@ -62,29 +34,83 @@ def test_evaluate_claim_of_an_ordering_counts_its_parts(parts: tuple[bool, ...],
 )
 def test_evaluate_claim_refuses_missing_or_unordered_numbers(kind: str, found: dict[str, float]) -> None:
     with pytest.raises(InputError, match="claim X1"):
-        evaluate_claim(claim(kind, -26), **found, **RNG_FREE)
+        evaluate_claim(claim(kind, -26), **found, **COMMON)  # type: ignore[arg-type]
 
 
 def test_evaluate_claim_returns_not_testable_if_an_assumption_decides() -> None:
-    found = {"measured": 3.5, "low": 3.5, "high": 3.5, "against": 5.0}
-    assert evaluate_claim(claim("error", 5.0), **found, **RNG_FREE)["verdict"] == "reproduced"
-    assert evaluate_claim(claim("error", 5.0), **found, testable=False, **RNG_FREE)["verdict"] == "not testable"
+    found = {"measured": 3.5, "low": 3.5, "high": 3.5}
+    assert evaluate_claim(claim("limit", 5.0), **found, **COMMON)["verdict"] == "reproduced"  # type: ignore[arg-type]
+    row = evaluate_claim(claim("limit", 5.0), **found, testable=False, **COMMON)  # type: ignore[arg-type]
+    assert row["verdict"] == "not testable"
+
+
+def test_few_values_count_for_an_interval_over_seeds_only() -> None:
+    found = {"measured": 2.5, "low": 2.4, "high": 2.6, **COMMON, "n": 1}
+    assert evaluate_claim(claim("value", 2.5), **found)["verdict"] == "direction"  # type: ignore[arg-type]
+    row = evaluate_claim(claim("value", 2.5), interval=claim_table.OF_MODEL, **found)  # type: ignore[arg-type]
+    assert row["verdict"] == "reproduced"
+
+
+def test_evaluate_claim_refuses_a_long_sentence() -> None:
+    with pytest.raises(InputError, match="at most 120"):
+        evaluate_claim(claim("reduction", -26), measured=-30, low=-31, high=-29, why="x" * 121, **COMMON)  # type: ignore[arg-type]
+
+
+def test_sentences_are_short_whatever_the_numbers() -> None:
+    worst = {"placed": -100.4, "best": 1234.5}
+    for one in paper_claims().values():
+        if one.kind == "ordering":
+            holds = {f"a long name of a part {index}": False for index in range(9)}
+            assert plain_words.sentence(one, math.nan, holds, {}) == "0 of 9 parts hold; the others are in the details."
+        else:
+            assert len(plain_words.sentence(one, -100.4, {}, worst)) <= plain_words.LONGEST
+            assert len(plain_words.sentence(one, -100.4, {}, {})) <= plain_words.LONGEST
+
+
+def test_a_source_is_looked_up_in_its_published_csv(tmp_path: Path) -> None:
+    table = pd.DataFrame({"ours": ["a", "a"], "tasks": [4, 8], "part": ["", "x"], "change_pct": [-1.25, -0.1]})
+    table.to_csv(tmp_path / "tableA1_x.csv", index=False)
+    text = sources.source("tableA1_x", "change_pct", ours="a", tasks=4, part="")
+    assert text == "tableA1_x.csv: change_pct where ours=a; tasks=4; part="
+    assert sources.look_up(tmp_path, text) == -1.25
+    for wrong in ({"ours": "a"}, {"ours": "b"}, {"mine": "a"}):
+        with pytest.raises(InputError, match="rows of"):
+            sources.look_up(tmp_path, sources.source("tableA1_x", "change_pct", **wrong))
+    with pytest.raises(InputError, match="rows of"):
+        sources.look_up(tmp_path, sources.source("tableA2_x", "change_pct", ours="a"))
 
 
 def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path) -> None:
-    row = evaluate_claim(claim_table.paper_claims()["H3", "Random"], measured=-31.0, low=-33.0, high=-29.0, **RNG_FREE)
+    row = evaluate_claim(paper_claims()["H3", "Random"], measured=-31.0, low=-33.0, high=-29.0, **COMMON)  # type: ignore[arg-type]
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05.json").write_text(json.dumps([row]))
     table = claim_table.write(tmp_path)
     assert list(table.columns) == list(claim_table.COLUMNS)
-    assert [key[0] for key in claim_table.paper_claims()] == list(table["id"])
+    assert [key[0] for key in paper_claims()] == list(table["id"])
     evaluated = table[table["verdict"] != "not yet"]
     assert list(evaluated["id"]) == ["H3"]
     assert evaluated["verdict"].item() == "reproduced"
     assert evaluated["measured"].item() == -31.0
+    assert evaluated["notebook"].item() == "05"
+    assert evaluated["unit"].item() == "%"
+    assert claim_table.count_text(table) == f"1 reproduced, {len(table) - 1} not yet"
     assert (tmp_path / "claims.csv").read_text().startswith(",".join(claim_table.COLUMNS) + "\n")
-    assert "not yet" in (tmp_path / "claims.md").read_text()
     assert json.loads((tmp_path / "claims.json").read_text())["provenance"] == {"emulated": 1}
+
+
+def test_the_page_has_every_claim_and_no_long_line(tmp_path: Path) -> None:
+    forms = {"placed": (-20.0, -25.0, -15.0), "best": (2.0, 1.0, 3.0)}
+    found = {"measured": -31.0, "low": -33.0, "high": -29.0, "note": "word " * 300, "forms": forms, **COMMON}
+    rows = [evaluate_claim(one, **found) for one in paper_claims().values() if one.kind == "reduction"]  # type: ignore[arg-type]
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/05.json").write_text(json.dumps(rows))
+    claim_table.write(tmp_path)
+    text = (tmp_path / "claims.md").read_text()
+    assert max(map(len, text.splitlines())) <= 200
+    for id, part in paper_claims():
+        assert f"### {id} {part}".rstrip() + ":" in text
+    assert "direction (-20.0)" in text
+    assert "not reproduced (2.00)" in text
 
 
 def test_write_refuses_an_unknown_claim(tmp_path: Path) -> None:
@@ -93,13 +119,3 @@ def test_write_refuses_an_unknown_claim(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Z9"):
         claim_table.write(tmp_path)
     assert not (tmp_path / "claims.csv").exists()
-
-
-def test_paper_claims_has_every_claim() -> None:
-    ids = [key[0] for key in claim_table.paper_claims()]
-    wanted = ["M1", "M2", "M3", "M4", "M5", "M6", "P1", "P2", "P3", "H1", "H2", "H3", "H4", "H5", "S1"]
-    wanted += ["G1", "G2", "G3", "O1", "O2", "O3", "O4", "E1", "E2", "W1", "F1", "F2"]
-    assert list(dict.fromkeys(ids)) == [*wanted, "X1", "X2"]
-    for row in claim_table.paper_claims().values():
-        assert row.kind in ("reduction", "ratio", "error", "rival error", "ordering")
-        assert math.isnan(row.value) == (row.kind == "ordering")

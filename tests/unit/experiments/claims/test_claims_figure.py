@@ -12,7 +12,8 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.experiments.claims import claim_table, claims_figure
-from heshare.experiments.claims.claim_table import evaluate_claim, explain_failure, paper_claims
+from heshare.experiments.claims.claim_table import evaluate_claim, explain_failure
+from heshare.experiments.claims.verdicts import paper_claims
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
@@ -27,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     parts = {"Random poorest in energy": False, "Random poorest in JCT": True}
     one = [
         evaluated("H1", "energy", -40.0),
-        evaluated("O4", "", -12.0, note="It is so."),
+        evaluated("O4", "", -12.0, note="It is so.", forms={"placed": (-3, -4, -2), "best": (5, 4, 6)}),
         evaluated("H5", "", 5.0, holds=parts),
     ]
     two = [
@@ -41,11 +42,11 @@ def folder(tmp_path: Path) -> Path:
 
 def test_merge_appends_the_reason_to_the_note_of_a_failed_claim_only(folder: Path) -> None:
     table = claim_table.merge(folder)
-    notes = table.set_index(["id", "statement"])["note"].to_dict()
+    notes = table.set_index(["id", "statement"])["details"].to_dict()
     assert notes["O4", paper_claims()["O4", ""].statement] == "It is so. Why: The cap."
     assert "No." not in notes["H1", paper_claims()["H1", "energy"].statement]
     assert claim_table.profiles(folder) == ["paper", "x"]
-    assert (table["note"] == "Nothing here measures this so far.").sum() == len(table) - 3
+    assert (table["why"] == "Nothing here measures this so far.").sum() == len(table) - 3
 
 
 def test_merge_leaves_out_a_reason_for_a_claim_that_was_not_evaluated(tmp_path: Path) -> None:
@@ -62,11 +63,11 @@ def test_merge_leaves_out_a_reason_for_a_claim_that_was_not_evaluated(tmp_path: 
 def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     frame = claims_figure.plotted(claim_table.merge(folder)).set_index("label")
     own = [claim for claim in paper_claims().values() if claim.id[0] in "MPHSGO"]
-    assert len(frame) == len(own) == 44
+    assert len(frame) == len(own) == 51
     assert frame.index.is_unique
     rows = frame.to_dict("index")
     first = rows["H1 Trade-off / Morak: energy"]
-    assert [first[name] for name in ("paper", "value", "low", "high", "verdict")] == [-26, -40, -41, -39, "reproduced"]
+    assert [first[name] for name in ("paper", "value", "low", "high", "verdict")] == [-26, -40, -41, -39, "exceeds"]
     assert rows["H5 Random poorest, Sched-only never best"]["value"] == 50
     assert rows["P3 SVR: relative error"]["paper"] == 29.12
     assert frame["value"].notna().sum() == 3
@@ -78,8 +79,8 @@ def test_draw_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: 
     lines = [line for ax in figure.axes for line in ax.lines]
     bars = [line for line in lines if line.get_marker() == "|"]
     assert sorted(float(np.asarray(bar.get_xdata())[0]) for bar in bars) == sorted(frame["paper"])
-    marks = {line.get_marker(): line.get_color() for line in lines if line.get_marker() in ("o", "s", "X")}
-    assert marks == {"o": "#009E73", "s": "#E69F00"}
+    marks = {line.get_marker(): line.get_color() for line in lines if line.get_marker() in ("o", "D", "s", "2")}
+    assert marks == {"D": "#0072B2", "s": "#E69F00", "o": claims_figure.FORM_COLOUR, "2": claims_figure.FORM_COLOUR}
     plt.close(figure)
 
 
@@ -88,7 +89,7 @@ def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: P
     metadata = json.loads((folder / "figA30_claims.json").read_text())
     assert metadata["provenance"] == {"emulated": 3}
     assert "paper, x" in metadata["caption"]
-    assert len(pd.read_csv(folder / "figA30_claims.csv")) == 44
+    assert len(pd.read_csv(folder / "figA30_claims.csv")) == 51
     first = (folder / "figA30_claims.png").read_bytes()
     claims_figure.write(folder, claim_table.merge(folder))
     assert (folder / "figA30_claims.png").read_bytes() == first

@@ -11,7 +11,7 @@ import pytest
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims import failure_reasons as reasons
 from heshare.experiments.claims import failure_reasons as uncertain
-from heshare.experiments.claims.claim_table import paper_claims
+from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.statistics import ConfidenceInterval
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from heshare.experiments.claims import claim_table, findings
+from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.studies import motivation
 
 
@@ -62,13 +63,13 @@ def test_medians_have_every_metric_of_every_policy() -> None:
 def test_poorest_and_best(sched_only: list[float], fails: list[str]) -> None:
     table = runs(Random=[100.0, 90.0], **{"Sched-only": sched_only, "En-opt": [30.0, 30.0]})
     row = claim_table.evaluate_claim(
-        claim_table.paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table, rng())
+        paper_claims()["H5", ""], profile="smoke", **findings.poorest_and_best(table, rng())
     )
-    assert [text for text in fails if f"FAILS: Sched-only {text}" in str(row["note"])] == fails
+    assert [text for text in fails if f"FAILS: Sched-only {text}" in str(row["details"])] == fails
     assert row["verdict"] == ("reproduced" if not fails else "direction")
 
 
-def test_prediction_error_compares_with_the_right_rival() -> None:
+def made_up_errors() -> pd.DataFrame:
     errors = {"RF": 5.0, "MLP": 4.0, "LR": 30.0, "Physics": 2.0}
     rows = [
         {"split": split, "technique": name, "quantity": quantity, "error": "relative", "mean_pct": value}
@@ -77,16 +78,46 @@ def test_prediction_error_compares_with_the_right_rival() -> None:
         for name, value in errors.items()
     ]
     frame = pd.DataFrame(rows).assign(low_pct=lambda f: f["mean_pct"] - 1, high_pct=lambda f: f["mean_pct"] + 1)
-    frame = frame.assign(test_sets=5, data="emulated")
+    return frame.assign(test_sets=5, data="emulated")
+
+
+def test_prediction_error_compares_with_the_right_rival() -> None:
+    frame = made_up_errors()
     forest = findings.prediction_error(frame, "RF", "relative")
-    assert (forest["measured"], forest["against"], forest["n"]) == (5.0, 4.0, 5)
+    assert (forest["measured"], forest["n"]) == (5.0, 5)
+    assert "Best rival: 4.00 %." in forest["note"]
     linear = findings.prediction_error(frame, "LR", "relative")
-    assert (linear["measured"], linear["against"]) == (30.0, 5.0)
+    assert linear["measured"] == 30.0
+    assert "The forest: 5.00 %." in linear["note"]
     assert "published" not in linear["note"]
     times = frame[(frame["quantity"] == "time") & (frame["split"] != "gpu")].assign(data="published", mean_pct=1.5)
     both = findings.prediction_error(pd.concat([frame, times]), "RF", "relative")
     assert "published V100 MPS times (not priced, time only): by row 1.50 %, by workload 1.50 %." in both["note"]
     assert both["measured"] == 5.0
+
+
+def test_the_forest_is_compared_with_every_technique_of_the_paper() -> None:
+    frame = made_up_errors()
+    both = pd.concat([frame, frame.assign(error="absolute")], ignore_index=True)
+    best = findings.forest_is_best(both)
+    failing = {part for part, good in best["holds"].items() if not good}
+    assert failing == {"below MLP, absolute", "below MLP, relative"}
+    assert len(best["holds"]) == 4, "our own technique is none of the paper's"
+    over = findings.mlp_over_forest(both, "absolute")
+    assert (over["measured"], over["low"], over["high"]) == pytest.approx((4 / 5, 3 / 6, 5 / 4))
+
+
+def test_jct_opt_costs_energy() -> None:
+    table = runs(**{"JCT-opt": [60.0, 66.0], "En-opt": [50.0, 55.0], "Trade-off": [60.0, 60.0]})
+    found = findings.cost_of_jct(table, rng())
+    assert found["measured"] == pytest.approx(20)
+    assert found["holds"] == {"more energy than En-opt": True, "more energy than Trade-off": False}
+
+
+def test_pairs_are_close_to_alone_up_to_a_limit() -> None:
+    frame = pd.DataFrame({"gpu": ["A100", "A100", "T4"], "degradation_pct": [10.0, 30.0, 90.0]})
+    assert list(findings.close_to_alone(frame, rng())["holds"].values()) == [True]
+    assert list(findings.close_to_alone(frame, rng(), most_pct=15.0)["holds"].values()) == [False]
 
 
 def test_motivation_rows_equal_the_estimates_of_the_device_model() -> None:

@@ -211,29 +211,29 @@ def test_verdicts_compare_the_median_with_the_paper_and_use_the_nearer_rival() -
     assert len(table) == 2 * len(MEASURES) - len(paper_only)
     rows = table[table["form"] == PAPER].set_index(["id", "part"])
     assert rows.loc[("H1", "energy"), "change_pct"] == pytest.approx(-25)
-    assert rows["verdict"].to_dict() == {
-        ("H1", "energy"): "direction",
-        ("H1", "jct"): "direction",
-        ("H2", "energy"): "direction",
-        ("H2", "jct"): "direction",
-        ("H3", "Random"): "direction",
-        ("H3", "JCT-opt"): "not reproduced",
-        ("H4", "Random"): "direction",
-        ("H4", "En-opt"): "not reproduced",
+    assert rows["size"].to_dict() == {
+        ("H1", "energy"): "smaller",
+        ("H1", "jct"): "smaller",
+        ("H2", "energy"): "smaller",
+        ("H2", "jct"): "smaller",
+        ("H3", "Random"): "smaller",
+        ("H3", "JCT-opt"): "not below zero",
+        ("H4", "Random"): "smaller",
+        ("H4", "En-opt"): "not below zero",
         ("H5", "energy"): verdict_plots.BELOW,
         ("H5", "jct"): verdict_plots.BELOW,
-        ("G1", "Morak"): "direction",
-        ("G1", "mu-Serve"): "direction",
-        ("G2", "Morak"): "reproduced",
-        ("G2", "mu-Serve"): "direction",
-        ("O1", "Morak"): "direction",
-        ("O1", "mu-Serve"): "direction",
-        ("O2", "V100"): "direction",
-        ("O2", "A100"): "direction",
-        ("O3", "T4"): "direction",
-        ("O3", "V100"): "reproduced",
-        ("O3", "A100"): "reproduced",
-        ("O4", ""): "reproduced",
+        ("G1", "Morak"): "smaller",
+        ("G1", "mu-Serve"): "smaller",
+        ("G2", "Morak"): "as large",
+        ("G2", "mu-Serve"): "smaller",
+        ("O1", "Morak"): "smaller",
+        ("O1", "mu-Serve"): "smaller",
+        ("O2", "V100"): "smaller",
+        ("O2", "A100"): "smaller",
+        ("O3", "T4"): "smaller",
+        ("O3", "V100"): "as large",
+        ("O3", "A100"): "as large",
+        ("O4", ""): "as large",
         ("+", "energy"): verdict_plots.BELOW,
         ("+", "jct"): verdict_plots.BELOW,
     }
@@ -253,14 +253,14 @@ def test_claims_over_conditions_counts_conditions_and_names_the_worst() -> None:
     ]
     assert row[["cap_low_pct", "cap_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40), pytest.approx(20)]]
     assert row[["power_low_pct", "power_high_pct"]].to_numpy().tolist() == [[pytest.approx(-40)] * 2]
-    kept = ["change_pct", "conditions", "reproduced", "direction", "not reproduced", "worst_pct", "worst", "fails"]
+    kept = ["change_pct", "conditions", "as large", "smaller", "not below zero", "worst_pct", "worst", "fails"]
     (found_row,) = row[kept].to_numpy().tolist()
     assert found_row == [pytest.approx(-40), 3, 1, 1, 1, pytest.approx(20), "Morak's cap 1.0", "Morak's cap 1.0"]
 
 
-def test_heat_draws_a_cell_in_the_colour_of_its_verdict_with_its_number() -> None:
-    cells = [("one", "", "as is", -40.2, "reproduced"), ("one", "cap", "0.6", 3.0, "not reproduced")]
-    frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "verdict"])
+def test_heat_draws_a_cell_in_the_colour_of_its_size_with_its_number() -> None:
+    cells = [("one", "", "as is", -40.2, "as large"), ("one", "cap", "0.6", 3.0, "not below zero")]
+    frame = pd.DataFrame(cells, columns=["claim", "axis", "level", "change_pct", "size"])
     _, ax = plt.subplots()
     verdict_plots.heat_map(ax, frame)
     verdict_plots.column_names(ax, frame)
