@@ -183,8 +183,8 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
         "The paper's value and ours with intervals (claims.md says of what). An ordering's value is the share of its "
-        "parts that hold. Hollow: the rival has HeShare's placement; tick: its own best settings. Notebook profile: "
-        f"{profiles}."
+        "parts that hold. Hollow: the rival has HeShare's placement; three spokes: its own best settings. "
+        f"Notebook profile: {profiles}."
     )
     caption = with_origin(caption, counts)
     with style.using():

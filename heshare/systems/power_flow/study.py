@@ -240,8 +240,8 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
         f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
         source=source("tableA35_powerflow_equal", "times", account="energy_j", title=least["title"]),
-        why=f"{value.value:.1f}x against comparators at the top clock; SRTF at {slower['setting']:g} of it is "
-        f"{slower['times']:.2f}x, so ahead.",
+        why=f"{value.value:.2f}x against comparators at the top clock; {slower['times']:.2f}x against SRTF at "
+        f"{slower['setting']:g} of it.",
     )
 
 
