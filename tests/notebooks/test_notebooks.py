@@ -297,13 +297,16 @@ def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:
 
 def test_each_rival_has_three_forms(smoke_results: Path) -> None:
     frame = table(smoke_results, "tableA19_forms")
-    assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best"}
+    assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best", "baseline"}
+    baselines = {"One at a time", "SRTF", "SRTF at 0.8 clock", "SJF, fastest GPU"}
+    assert set(frame.loc[frame["form"] == "baseline", "rival"]) == baselines
+    assert baselines < set(table(smoke_results, "fig06_comparison")["title"])
     runs = table(smoke_results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
     first = frame[(frame["ours"] == "Trade-off") & (frame["metric"] == "avg_jct_s") & (frame["rival"] == "Morak")]
     change = (100 * (runs["Trade-off"] / runs["Morak"] - 1)).median()
     assert first[first["form"] == "paper's set-up"]["change_pct"].item() == pytest.approx(change)
     equal = table(smoke_results, "tableA20_equal")
-    assert len(equal) == 4
+    assert len(equal) == 2 * (2 + len(baselines))
     assert (equal["reached"] <= equal["n"]).all()
     assert (equal["low_pct"] <= equal["change_pct"]).all()
 
@@ -370,7 +373,7 @@ def test_own_policy_is_compared_with_others_and_keeps_the_contract(smoke_results
 @pytest.mark.parametrize("name", ["tableA37_mixes_wall_time", "tableA38_single_wall_time"])
 def test_planning_counts_as_waiting(smoke_results: Path, name: str) -> None:
     frame = table(smoke_results, name)
-    assert len(frame) == 12
+    assert len(frame) == 18
     assert (frame["with_planning_s"] > frame["avg_jct_s"]).all()
     assert (frame["worst_pct"] >= frame["added_pct"]).all()
     planners = frame[frame["title"].str.startswith("HeShare+")]
@@ -564,7 +567,7 @@ def test_power_flow_trades_energy_for_time(smoke_results: Path) -> None:
 
 def test_all_systems_in_the_shared_setting(smoke_results: Path) -> None:
     found = table(smoke_results, "tableA41_together")
-    assert found.groupby("load")["title"].nunique().eq(18).all()
+    assert found.groupby("load")["title"].nunique().eq(19).all()
     front = found[found["dominated_by"].isna()]
     for load, world in front.groupby("load"):
         assert world["title"].str.startswith("Marginal").any(), f"{load}: others beat all weights of Marginal"

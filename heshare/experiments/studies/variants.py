@@ -1,6 +1,7 @@
 """Comparison of variants: rivals in three forms, HeShare with one part removed, HeShare+ at equal energy or JCT.
 
-The forms of a rival are the one of the paper, the one with HeShare's placement, and its own best setting in a sweep.
+The forms of a rival are the one of the paper, the one with HeShare's placement, and its own best setting of those
+tried on other seeds (`best_settings`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,14 @@ from heshare.world.task import Task
 PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
 RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
 """Names of the rivals in the registry, by their names in claims."""
+BASELINE = "baseline"
+BASELINES: Mapping[str, str] = {
+    "One at a time": "mu-serve:no-control",
+    "SRTF": "srtf",
+    "SRTF at 0.8 clock": "srtf:fixed-clock",
+    "SJF, fastest GPU": "sjf:fastest",
+}
+"""Simple baselines that the paper does not have: names in the registry by title."""
 ENERGY, JCT, CLUSTER = "energy_active_j", "avg_jct_s", "energy_cluster_j"
 METRICS = (ENERGY, JCT, CLUSTER)
 """Energy (active account), average JCT, energy (cluster account)."""
@@ -65,20 +74,15 @@ def other_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
 
 
-def best_setting(runs: pd.DataFrame, rival: str) -> str:
-    """Return the policy of a rival with the least median of energy times average JCT, the first of several.
-
-    `runs` has one row a repetition and policy. Its task sets are not those of the comparison (`other_seed`).
-    """
-    of_rival = runs[runs["policy"].str.match(rf"{RIVALS[rival]}(\W|$)")]
-    product_js = of_rival[ENERGY] * of_rival[JCT]
-    return str(product_js.groupby(of_rival["policy"], sort=False).median().idxmin())
-
-
 def rival_forms(rival: str, at_best: str) -> dict[str, str]:
-    """Return the policy of each form of a rival; `at_best` is its policy at its own best setting (`best_setting`)."""
+    """Return the policy of each form of a rival; `at_best` is its policy at its own best setting."""
     name = RIVALS[rival]
     return {PAPER: name, PLACED: f"{name}:heshare-placement", BEST: registry.canonical(at_best)}
+
+
+def baseline_forms() -> dict[str, dict[str, str]]:
+    """Return the policy of each simple baseline in the form of `changes`."""
+    return {title: {BASELINE: policy} for title, policy in BASELINES.items()}
 
 
 def changes(
@@ -136,7 +140,7 @@ def rival_claim(
     rows = table[(table["ours"] == ours) & (table["rival"] == rival)].set_index(["form", "metric"])
     here: Any = rows.loc[(PAPER, metric)]
     other = ENERGY if metric == JCT else JCT
-    swept = f"at its best setting in the sweep of Table A19 ({_setting(rows, BEST)})"
+    swept = f"at its best setting of those tried on other seeds ({_setting(rows, BEST)})"
     others = ((f"with {PLACED}", PLACED), (swept, BEST))
     other_forms = "; ".join(f"{words} {_change_text(rows, form, metric)}" for words, form in others)
     sizes = {form: _three(rows, form, metric) for form in (PAPER, PLACED, BEST)}

@@ -24,6 +24,8 @@ from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_c
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
+MODES = ("feedback", "oracle", "none")
+
 
 def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], factor: float = 1.5, step: int = 1) -> int:
     """Return the next clock by multiplicative increase, additive decrease, as a place in the grid.
@@ -62,6 +64,7 @@ class _ClockState:
 @register("mu-serve", title="μ-Serve")
 @register("mu-serve:heshare-placement", title="μ-Serve, HeShare's placement", preset={"placement": "heshare"})
 @register("mu-serve:oracle", title="μ-Serve, predicting", preset={"mode": "oracle"})
+@register("mu-serve:no-control", title="One at a time", preset={"mode": "none"})
 @register("mu-serve:sensitivity", title="μ-Serve, grouped by sensitivity", preset={"placement": "sensitivity"})
 class MuServe(QueuePolicy):
     """Each GPU runs the task of least predicted time first, one at a time, at a clock as low as the limits allow.
@@ -73,9 +76,11 @@ class MuServe(QueuePolicy):
     `oracle` takes the lowest clock at which the limits are predicted to be met: those of all tasks that the GPU hosts
     (a GPU has one clock, and μ-Serve places by it), or that of the task that runs.
 
+    `none` sets no clock. It is the baseline of one task at a time on each GPU, the shortest first, without control.
+
     Args:
         limit: the latency limit, as a multiple of a task's time per iteration alone at the top clock; assumed.
-        mode: `feedback` or `oracle`.
+        mode: `feedback`, `oracle` or `none`.
         scope: the limits that `oracle` meets, those of the `gpu` or of the `task`.
         order: `ssjf` is shortest job first by prediction, `fifo` first come, first served.
         factor: factor by which the clock rises after a miss; assumed.
@@ -103,7 +108,7 @@ class MuServe(QueuePolicy):
         placement: str = "random",
     ) -> None:
         require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
-        require("mode", mode, mode in ("feedback", "oracle"), "feedback or oracle")
+        require("mode", mode, mode in MODES, " or ".join(MODES))
         require("scope", scope, scope in ("gpu", "task"), "gpu or task")
         require("order", order, order in ("ssjf", "fifo"), "ssjf or fifo")
         require("factor", factor, factor > 1, "a factor above 1")
@@ -111,8 +116,8 @@ class MuServe(QueuePolicy):
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
         super().__init__(placement, limit)
         self.tick_s = dt_s if mode == "feedback" else None
-        self.traits = Traits(frequency=True, multi_task=False, heterogeneous=self.placement.heterogeneous)
-        self._predicts, self._scope, self._shortest_first = mode == "oracle", scope, order == "ssjf"
+        self.traits = Traits(frequency=mode != "none", multi_task=False, heterogeneous=self.placement.heterogeneous)
+        self._mode, self._scope, self._shortest_first = mode, scope, order == "ssjf"
         self._factor, self._step, self._remember = factor, step, remember
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
@@ -129,11 +134,11 @@ class MuServe(QueuePolicy):
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
         """Begin at the top clock, or at the predicted one."""
         state = self._states[gpu.index]
-        if state.task == tasks[0].id:
+        if self._mode == "none" or state.task == tasks[0].id:
             return
         state.task, state.floor = tasks[0].id, 0
         state.clock = len(gpu.gpu.clocks_mhz) - 1
-        if self._predicts:
+        if self._mode == "oracle":
             hosted = tasks if self._scope == "task" else [*tasks, *waiting]
             state.clock = max(self.predictions.least_clock(task.workload, gpu.gpu) for task in hosted)
         yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])

@@ -86,6 +86,7 @@ def make_pools(cluster: Cluster, gpus_per_node: int) -> list[GpuPool]:
 
 @register("power-flow", title="PowerFlow")
 @register("srtf", title="SRTF", preset={"clocks": 1, "elastic": False})
+@register("srtf:fixed-clock", title="SRTF at 0.8 clock", preset={"clocks": 1, "elastic": False, "ceiling": 0.8})
 class PowerFlow:
     """Marginal moves over GPUs and clocks under an energy budget, placed in buddy blocks.
 

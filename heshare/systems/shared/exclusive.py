@@ -23,6 +23,12 @@ CHOICES = ("first", "fastest")
 @register("fifo", title="FIFO", parameters={"backfill": False, "gpus": "first"})
 @register("exclusive", title="Exclusive", parameters={"backfill": False}, preset={"gpus": "fastest"})
 @register("sjf", title="SJF", parameters={"backfill": False, "gpus": "first"}, preset={"order": "shortest"})
+@register(
+    "sjf:fastest",
+    title="SJF, fastest GPU",
+    parameters={"backfill": False},
+    preset={"order": "shortest", "gpus": "fastest"},
+)
 class Exclusive:
     """One queue: its first task gets as many free GPUs as it needs, at the default clock, or all tasks wait.
 

@@ -10,6 +10,9 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.experiments.studies import search_fronts
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
@@ -77,3 +80,16 @@ def test_ablation_replaces_one_part_at_a_time() -> None:
     assert len(found) == len(search_fronts.ABLATIONS) + 1
     table = found.set_index("system")["hypervolume"]
     assert table["as it is"] > table["no sharing"]
+
+
+def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
+    toy = Toy(demand=DEMANDS)
+    world = make_instance(SETS[3], CLUSTER, toy)
+    for settings in (SETTINGS, replace(SETTINGS, clock_scope="plan")):
+        plans, own = configure(search(world, settings, np.random.default_rng(0)), world, toy, settings)
+        assert search_fronts.plan_objectives(plans, world, toy) == pytest.approx(own)
+    literal = Settings.literal(generations=20, solutions=20)
+    plans, own = configure(search(world, literal, np.random.default_rng(0)), world, toy, literal)
+    judged = search_fronts.plan_objectives(plans, world, toy)
+    assert (judged <= own * (1 + 1e-9)).all(), "tasks that speed up when others end are no slower than by Eq. 13"
+    assert (judged < own * (1 - 1e-3)).any()

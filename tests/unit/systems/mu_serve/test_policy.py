@@ -136,3 +136,10 @@ def test_mu_serve_is_not_called_at_ticks_without_a_change(dt_s, monkeypatch):
     assert plain.events == every.events
     assert plain.jct_s.tolist() == every.jct_s.tolist()
     assert plain.timeline.equals(every.timeline)
+
+
+def test_mu_serve_without_control_runs_the_shortest_first_at_the_default_clock():
+    tasks = [Task(number, SENSITIVE, iterations) for number, iterations in enumerate((30.0, 10.0, 20.0))]
+    result = simulate(make("mu-serve:no-control"), tasks)
+    assert result.timeline["requested_mhz"].isna().all()
+    assert sorted(result.jct_s) == pytest.approx([10.0, 30.0, 60.0])
