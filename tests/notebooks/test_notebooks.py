@@ -333,7 +333,7 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(smoke_results: 
 
 def test_every_claim_has_a_size_under_every_condition(smoke_results: Path) -> None:
     frame = table(smoke_results, "figA31_sensitivity").fillna({"axis": ""})
-    assert len(frame) == (18 + 10) * frame.groupby(["axis", "level"]).ngroups
+    assert len(frame) == (24 + 10) * frame.groupby(["axis", "level"]).ngroups
     assert set(frame["size"]) <= {"as large", "smaller", "not below zero", "below zero"}
     assert (frame["low_pct"] <= frame["change_pct"]).all()
     reached = frame[frame["size"] == "as large"]
