@@ -16,13 +16,8 @@ from heshare.experiments.claims.verdicts import FEWEST, NOT_YET, VERDICTS
 WIDTH = 110
 _COMMON = (
     "In the paper's set-up Morak and mu-Serve place tasks at random and have the settings of their authors or ours; "
-<<<<<<< HEAD
-    "the paper states none. With HeShare's placement they get the same GPU for each task as HeShare's own plan. Own "
-    "best is their best setting of those tried on other task sets (data/settings.csv).",
-=======
     "the paper states none. With HeShare's placement each task is on the GPU of the knee of HeShare's first stage. Own "
-    "best is their best setting, with either placement, in a sweep on other task sets (Table A19).",
->>>>>>> e97e1ab (Claims page says what HeShare's placement is)
+    "best is their best setting of those tried on other task sets (data/settings.csv).",
     "Changes are medians, paired by seed (by world and seed where there are several worlds), in the active account of "
     "energy: each GPU until its last task ends.",
     f"With fewer than {FEWEST} values, or an interval wider than the paper's whole effect, *direction* at best.",
