@@ -20,7 +20,7 @@ from heshare.experiments.claims import claim_table, plain_words, sources
 from heshare.experiments.claims.verdicts import VERDICTS, paper_claims
 from heshare.experiments.figures.series_styles import registered
 from heshare.experiments.notebooks import notebook_parameters
-from heshare.experiments.notebooks.execute_notebook import suffixes
+from heshare.experiments.notebooks.execute_notebook import missing_files
 from heshare.experiments.studies import scaling
 from heshare.files import root
 
@@ -104,8 +104,7 @@ def test_notebook_source_has_parameters_and_no_outputs(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_every_promised_file_is_there_with_its_provenance(smoke_results: Path, path: Path) -> None:
     for name in notebook_parameters.read(path).outputs:
-        for suffix in suffixes(name):
-            assert (smoke_results / f"{name}{suffix}").stat().st_size > 0
+        assert missing_files(name, smoke_results) == []
         said: dict[str, Any] = json.loads((smoke_results / f"{name}.json").read_text())
         assert said["notebook"] == f"notebooks/{path.name}"
         assert said["notebook_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -182,7 +181,7 @@ def test_table_4_has_the_papers_workloads(smoke_results: Path) -> None:
 
 
 def test_table_5_is_complete_and_bounded(smoke_results: Path) -> None:
-    frame = table(smoke_results, "tableA5_errors")
+    frame = table(smoke_results, "x04a_errors")
     assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "Physics"}
     assert set(frame["data"]) == {"emulated", "published"}
     assert set(frame["split"]) == {"row", "workload", "gpu"}
@@ -198,54 +197,54 @@ def test_table_5_is_complete_and_bounded(smoke_results: Path) -> None:
 
 
 def test_the_emulated_gpus_match_what_was_left_out(smoke_results: Path) -> None:
-    frame = table(smoke_results, "tableA1_platform")
+    frame = table(smoke_results, "x03a_platform")
     assert (frame["mape_pct"] <= frame["p90_pct"]).all()
     bounded = frame.dropna(subset="target_mape_pct")
     assert len(bounded) >= 8
     assert (bounded["mape_pct"] <= bounded["target_mape_pct"]).all()
-    covered = table(smoke_results, "tableA7_coverage")
+    covered = table(smoke_results, "x03b_coverage")
     assert (covered["within_68_pct"] <= covered["within_90_pct"]).all()
     assert covered["within_90_pct"].between(0, 100).all()
     assert {"all", "test", "gpu", "kind", "precision", "engine"} <= set(covered["grouping"])
 
 
 def test_chosen_shares_are_never_worse_than_equal_ones(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA33_shares")
+    found = table(smoke_results, "x07b_shares")
     assert set(found["measure"]) == {"throughput", "energy", "jct"}
     assert (found["least_pct"] >= 0).all()
     assert (found["paper_pct"] == 35).all()
 
 
 def test_the_range_over_the_power_constants_contains_the_reference(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA31_sensitivity")
+    found = table(smoke_results, "x12b_rows")
     for name in ("power", "sharing"):
         assert found["change_pct"].between(found[f"{name}_low_pct"], found[f"{name}_high_pct"]).all()
     assert {"H3", "H4", "H5"} <= {claim[:2] for claim in found["claim"]}
 
 
 def test_device_model_is_compared_with_the_control_where_no_gpu_was_recorded(smoke_results: Path) -> None:
-    errors = table(smoke_results, "tableA13_forms")
+    errors = table(smoke_results, "x13a_forms")
     assert set(errors["form"]) == {"inference batch size", "MPS percentage", "clock", "pairs", "three and more"}
     control = errors[errors["provenance"] == "emulated"]
     assert len(control) == 10
     assert (control["shipped_pct"] < 1).all(), "there the shipped model is the truth, and noise is 1 %"
     assert (control["shipped_pct"] < control["fitted_pct"]).all()
     assert control["fitted_pct"].between(0.1, 5).all()
-    noise = table(smoke_results, "tableA14_noise").set_index(["gpu", "workload"])
+    noise = table(smoke_results, "x13c_noise").set_index(["gpu", "workload"])
     assert noise.loc[("A100", "all"), "time_pct"] == pytest.approx(0.99, rel=0.1)
     assert noise.loc[("A100", "all"), "power_pct"] == pytest.approx(0.36, rel=0.1)
-    records = table(smoke_results, "tableA15_records")
+    records = table(smoke_results, "x13d_records")
     recorded = records[(records["provenance"] == "measured") & (records["rows"] > 0)]
     if recorded.empty:
         assert set(errors["provenance"]) == {"emulated"}
         assert "heshare profile --device nvml:0" in records["note"].iloc[-1]
-        assert "No GPU has been recorded" in (smoke_results / "tableA13_forms.md").read_text()
+        assert "No GPU has been recorded" in (smoke_results / "x13a_forms.md").read_text()
     else:
         assert set(recorded["gpu"]) == set(errors[errors["provenance"] == "measured"]["gpu"])
 
 
 def test_activity_raises_power(smoke_results: Path) -> None:
-    frame = table(smoke_results, "figA14_activity")
+    frame = table(smoke_results, "x13b_activity")
     for _, part in frame[frame["together"] == 1].groupby(["gpu", "provenance"]):
         assert part["activity_pct"].between(0, 100).all()
         assert part["activity_pct"].corr(part["power_w"]) > 0.8
@@ -285,7 +284,7 @@ def test_a_missing_recording_gets_one_message(tmp_path: Path) -> None:
 
 
 def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:
-    runs, medians = table(smoke_results, "tableA2_runs"), table(smoke_results, "fig06_comparison")
+    runs, medians = table(smoke_results, "x05a_runs"), table(smoke_results, "fig06_comparison")
     assert "planning_s" not in runs.columns
     for row in medians.itertuples():
         values = runs[runs["title"] == row.title][row.metric]
@@ -296,16 +295,16 @@ def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:
 
 
 def test_each_rival_has_three_forms(smoke_results: Path) -> None:
-    frame = table(smoke_results, "tableA19_forms")
+    frame = table(smoke_results, "x05c_forms")
     assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best", "baseline"}
     baselines = {"One at a time", "SRTF", "SRTF at 0.8 clock", "SJF, fastest GPU"}
     assert set(frame.loc[frame["form"] == "baseline", "rival"]) == baselines
     assert baselines < set(table(smoke_results, "fig06_comparison")["title"])
-    runs = table(smoke_results, "tableA2_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
+    runs = table(smoke_results, "x05a_runs").pivot_table(index="repetition", columns="title", values="avg_jct_s")
     first = frame[(frame["ours"] == "Trade-off") & (frame["metric"] == "avg_jct_s") & (frame["rival"] == "Morak")]
     change = (100 * (runs["Trade-off"] / runs["Morak"] - 1)).median()
     assert first[first["form"] == "paper's set-up"]["change_pct"].item() == pytest.approx(change)
-    equal = table(smoke_results, "tableA20_equal")
+    equal = table(smoke_results, "x05d_equal")
     assert len(equal) == 2 * (2 + len(baselines))
     assert (equal["reached"] <= equal["n"]).all()
     assert (equal["low_pct"] <= equal["change_pct"]).all()
@@ -332,45 +331,45 @@ def test_mixes_and_single_kinds_have_every_system_in_every_world(smoke_results: 
 
 
 def test_every_claim_has_a_size_under_every_condition(smoke_results: Path) -> None:
-    frame = table(smoke_results, "figA31_sensitivity").fillna({"axis": ""})
+    frame = table(smoke_results, "x12a_sensitivity").fillna({"axis": ""})
     assert len(frame) == (24 + 10) * frame.groupby(["axis", "level"]).ngroups
     assert set(frame["size"]) <= {"as large", "smaller", "not below zero", "below zero"}
     assert (frame["low_pct"] <= frame["change_pct"]).all()
     reached = frame[frame["size"] == "as large"]
     assert (reached["change_pct"] <= reached["paper_pct"]).all()
-    kept = table(smoke_results, "tableA31_sensitivity")
+    kept = table(smoke_results, "x12b_rows")
     assert (kept[["as large", "smaller", "not below zero", "below zero"]].sum(axis=1) == kept["conditions"]).all()
 
 
 def test_fikit_is_never_behind_by_much_and_gains_most_where_the_host_waits(smoke_results: Path) -> None:
-    frame = table(smoke_results, "tableA26_fikit")
+    frame = table(smoke_results, "x16d_runs")
     assert set(frame["against"]) == {"time slices", "one queue", "MPS"}
     assert frame["least"].min() > 0.9
     assert frame.loc[frame["load"] == 0, "low_most"].max() < 1e-6
-    why = table(smoke_results, "figA36_fikit_why").set_index(["load", "waits", "slice_ms"])
+    why = table(smoke_results, "x16b_why").set_index(["load", "waits", "slice_ms"])
     assert why.loc[(0.3, 0, 2.0), "median"] > 1.5 * why.loc[(0.3, 1, 2.0), "median"]
     assert why.loc[(0.5, 1, 2.0), "most"] > why.loc[(0.3, 1, 2.0), "most"]
-    form = table(smoke_results, "tableA36_fikit_form")
+    form = table(smoke_results, "x16e_form")
     assert form["error_pct"].abs().max() < 6
     assert form["loop_pct"].max() > 20
-    parts = table(smoke_results, "tableA56_fikit_parts")
+    parts = table(smoke_results, "x16g_parts")
     assert parts[["least", "median", "most"]].to_numpy() == pytest.approx(1, abs=0.1), (
         "filling is not what FIKIT gains by"
     )
-    classes = table(smoke_results, "tableA46_fikit_classes").set_index("policy")
+    classes = table(smoke_results, "x16f_classes").set_index("policy")
     assert classes.loc["fikit", "urgent_jct_s"] < classes.loc["fikit", "other_jct_s"]
 
 
 def test_own_policy_is_compared_with_others_and_keeps_the_contract(smoke_results: Path) -> None:
-    frame = table(smoke_results, "figA51_own_policy")
+    frame = table(smoke_results, "x21a_own_policy")
     assert {"Duo", "Random", "SJF"} == set(frame["title"])
     assert (frame["median"] > 0).all()
-    held = table(smoke_results, "tableA51_own_contract")
+    held = table(smoke_results, "x21b_contract")
     assert len(held) >= 6
     assert (held["duo"] == "holds").all()
 
 
-@pytest.mark.parametrize("name", ["tableA37_mixes_wall_time", "tableA38_single_wall_time"])
+@pytest.mark.parametrize("name", ["x10c_wall_time", "x11c_wall_time"])
 def test_planning_counts_as_waiting(smoke_results: Path, name: str) -> None:
     frame = table(smoke_results, name)
     assert len(frame) == 18
@@ -382,9 +381,9 @@ def test_planning_counts_as_waiting(smoke_results: Path, name: str) -> None:
 
 
 def test_ablations_are_compared_with_the_whole(smoke_results: Path) -> None:
-    frame = table(smoke_results, "tableA23_parts")
+    frame = table(smoke_results, "x05e_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
-    pd.testing.assert_frame_equal(frame, table(smoke_results, "figA23_parts"))
+    pd.testing.assert_frame_equal(frame, table(smoke_results, "x05e_parts"))
     assert (frame["low_pct"] <= frame["change_pct"]).all()
     assert (frame["change_pct"] <= frame["high_pct"]).all()
 
@@ -396,7 +395,7 @@ def test_a_claim_that_fails_has_a_reason(smoke_results: Path) -> None:
     ]
     assert not failed.empty
     assert failed["details"].str.contains(" Why: ").all()
-    studies = table(smoke_results, "tableA32_reasons")
+    studies = table(smoke_results, "x12d_reasons")
     assert (studies["low"] <= studies["value"]).all()
     bounds = studies[studies["variant"] == "proven bound"].set_index("study")["value"]
     own = studies[(studies["variant"] == "En-opt") & studies["measure"].str.startswith("energy")].set_index("study")[
@@ -406,17 +405,17 @@ def test_a_claim_that_fails_has_a_reason(smoke_results: Path) -> None:
 
 
 def test_the_claims_figure_shows_the_claims_table(smoke_results: Path) -> None:
-    shown, frame = table(smoke_results, "figA30_claims"), table(smoke_results, "claims")
+    shown, frame = table(smoke_results, "claims_figure"), table(smoke_results, "claims")
     own = frame[frame["id"].str[0].isin(list("MPHSGO"))].reset_index(drop=True)
     assert shown["id"].tolist() == own["id"].tolist()
     assert shown["verdict"].tolist() == own["verdict"].tolist()
     numbers = shown["kind"] != "ordering"
     assert shown[numbers]["value"].tolist() == pytest.approx(own[numbers]["measured"].tolist())
-    assert (smoke_results / "figA30_claims.png").stat().st_size > 0
+    assert (smoke_results / "claims_figure.png").stat().st_size > 0
 
 
 def test_the_front_has_no_dominated_plan(smoke_results: Path) -> None:
-    frame = table(smoke_results, "figA1_front").sort_values("energy_j")
+    frame = table(smoke_results, "x00a_front").sort_values("energy_j")
     assert (frame["jct_s"].diff().dropna() <= 0).all()
     assert {name for text in frame["choice"].dropna() for name in text.split("/")} == {
         "Trade-off",
@@ -426,27 +425,27 @@ def test_the_front_has_no_dominated_plan(smoke_results: Path) -> None:
 
 
 def test_no_plan_is_better_than_the_exact_front_or_the_bound(smoke_results: Path) -> None:
-    exact = table(smoke_results, "tableA8_exact")
+    exact = table(smoke_results, "x08a_exact")
     assert (exact["hypervolume"] <= 1 + 1e-9).all()
     assert (exact["hypervolume"] > 0.9).all()
     assert exact["gap_pct"].between(-1e-9, 5).all()
-    gaps = table(smoke_results, "tableA9_gaps")
+    gaps = table(smoke_results, "x08d_gaps")
     assert (gaps["gap_pct"] > 0).all()
     assert (gaps["relaxation_pct"] > 0).all()
-    points = table(smoke_results, "figA9_bound")
+    points = table(smoke_results, "x08c_bound")
     assert (points.dropna(subset="gap_pct")["gap_pct"] > 0).all()
     assert set(points["series"]) == {"HeShare", "HeShare+", "proven bound"}
 
 
 def test_plans_from_the_device_model_are_run_beside_those_from_predictions(smoke_results: Path) -> None:
-    points = table(smoke_results, "figA10_truth")
+    points = table(smoke_results, "x08e_truth")
     assert points["series"].nunique() == 3
     truth = points[points["series"] == "planned on the truth, run"].sort_values("energy_j")
     assert (truth["jct_s"].diff().dropna() < 0).all()
 
 
 def test_growth_has_a_row_a_size(smoke_results: Path) -> None:
-    frame = table(smoke_results, "figA11_growth_wall_time")
+    frame = table(smoke_results, "x09a_growth_wall_time")
     assert frame["tasks"].tolist() == [8, 16]
     assert (frame["points"] > 0).all()
     assert "search_s" not in frame
@@ -465,9 +464,7 @@ def test_claims_are_evaluated_from_the_notebooks(smoke_results: Path) -> None:
     numbers = priced.dropna(subset="low")
     assert (numbers["low"] <= numbers["measured"]).all()
     assert (numbers["measured"] <= numbers["high"]).all()
-    runs = table(smoke_results, "tableA2_runs").pivot_table(
-        index="repetition", columns="title", values="energy_active_j"
-    )
+    runs = table(smoke_results, "x05a_runs").pivot_table(index="repetition", columns="title", values="energy_active_j")
     change = (100 * (runs["En-opt"] / runs["Random"] - 1)).median()
     mine = frame[(frame["id"] == "H3") & frame["statement"].str.contains("Random")]
     assert mine["measured"].item() == pytest.approx(change)
@@ -503,70 +500,70 @@ def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
 
 
 def test_pwr_saves_power_while_gpus_are_free(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA28_pwr").query("demand < 0.9")
+    found = table(smoke_results, "x18b_saved").query("demand < 0.9")
     assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
     assert (found[found["title"] != "Random"]["granted"] == 1).all()
 
 
 def test_batch_dvfs_beats_the_smallest_batch(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA27_batchdvfs").set_index("title")
+    found = table(smoke_results, "x17a_batchdvfs").set_index("title")
     assert found.loc["Clock alone, batch of 1", "low"] > 1
     assert found.loc["BatchDVFS", "above_pct"] < found.loc["Clipper", "above_pct"]
-    steps = table(smoke_results, "figA29_search")
+    steps = table(smoke_results, "x17b_search")
     assert steps["batch_size"].nunique() > 2
 
 
 def test_miso_shortens_the_queue_and_costs_time(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA43_miso").set_index("title")
+    found = table(smoke_results, "x19c_runs").set_index("title")
     assert found.loc["MISO", "avg_jct_s"] < found.loc["Unpartitioned", "avg_jct_s"]
     assert found.loc["MISO at no cost", "avg_jct_s"] < found.loc["MISO", "avg_jct_s"]
     assert found.loc["MISO", "waiting_s"] < found.loc["Unpartitioned", "waiting_s"]
-    why = table(smoke_results, "figA40_miso_why").query("reference == 'Unpartitioned' and title == 'MISO'")
+    why = table(smoke_results, "x19b_why").query("reference == 'Unpartitioned' and title == 'MISO'")
     # The queue, and with it what sharing is worth, shrinks as jobs arrive more seldom.
     assert why.sort_values("interval_s")["change_pct"].is_monotonic_increasing
-    errors = table(smoke_results, "tableA40_instances")
+    errors = table(smoke_results, "x19d_instances")
     assert errors["instances"].sum() == 113
     assert errors["mean_pct"].between(5, 20).all()
 
 
 def test_eaco_saves_energy_where_idle_nodes_sleep_and_costs_run_time(smoke_results: Path) -> None:
-    sets = table(smoke_results, "tableA24_eaco_sets")
+    sets = table(smoke_results, "x14b_sets")
     assert len(sets) == 6
     assert (sets["equal_pct"] - sets["measured_pct"]).abs().max() < 6, "energies that no fit saw"
     assert (sets["gpus_pct"] > sets["equal_pct"]).all(), "the host is saved too"
-    runs = table(smoke_results, "tableA34_eaco_runs").set_index(["nodes", "title"])
+    runs = table(smoke_results, "x14c_runs").set_index(["nodes", "title"])
     assert (runs["energy_j"] < runs["energy_awake_j"]).all()
     for nodes in (4, 2):
         assert runs.loc[(nodes, "EaCO"), "runtime_pct"] > runs.loc[(nodes, "FIFO"), "runtime_pct"]
         assert runs.loc[(nodes, "EaCO"), "node_hours"] < runs.loc[(nodes, "FIFO"), "node_hours"]
-    changes = table(smoke_results, "tableA44_eaco_changes")
+    changes = table(smoke_results, "x14d_changes")
     asleep = changes[changes["metric"] == "nodes, idle ones asleep"].set_index(["nodes", "theirs"])["change_pct"]
     expected = 100 * (runs.loc[(4, "EaCO"), "energy_j"] / runs.loc[(4, "FIFO"), "energy_j"] - 1)
     assert asleep[4, "FIFO"] == pytest.approx(expected, abs=15)
     assert (asleep < 0).all()
-    why = table(smoke_results, "tableA54_eaco_why").set_index("variant")
+    why = table(smoke_results, "x14e_why").set_index("variant")
     assert why.loc["at most 2 jobs a GPU", "runtime_pct"] < why.loc["as above", "runtime_pct"]
 
 
 def test_power_flow_trades_energy_for_time(smoke_results: Path) -> None:
-    runs = table(smoke_results, "tableA25_powerflow_runs").set_index(["title", "setting"])
+    runs = table(smoke_results, "x15b_runs").set_index(["title", "setting"])
     assert runs.loc[("FIFO", 1.0), "energy"] == 1.0
     ours = runs.loc["PowerFlow"]
     assert ours["energy_j"].is_monotonic_increasing, "more budget, more energy"
     assert ours["avg_jct_s"].is_monotonic_decreasing, "and less time"
     assert (runs["median_jct_s"] <= runs["p99_jct_s"]).all()
     assert ours["avg_jct_s"].min() < runs.loc[("FIFO", 1.0), "avg_jct_s"]
-    equal = table(smoke_results, "tableA35_powerflow_equal")
+    equal = table(smoke_results, "x15c_equal")
     assert (equal["low"] <= equal["times"]).all()
     assert (equal["reached"] <= equal["n"]).all()
-    fits = table(smoke_results, "tableA45_powerflow_fits")
+    fits = table(smoke_results, "x15d_fits")
     assert fits["time_max_pct"].max() < 4
     assert fits["energy_max_pct"].max() < 8
-    assert set(table(smoke_results, "tableA55_powerflow_why")["title"]) == {"FIFO", "SRTF"}
+    assert set(table(smoke_results, "x15e_why")["title"]) == {"FIFO", "SRTF"}
 
 
 def test_all_systems_in_the_shared_setting(smoke_results: Path) -> None:
-    found = table(smoke_results, "tableA41_together")
+    found = table(smoke_results, "x20a_together")
     assert found.groupby("load")["title"].nunique().eq(19).all()
     front = found[found["dominated_by"].isna()]
     for load, world in front.groupby("load"):

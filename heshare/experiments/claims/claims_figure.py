@@ -17,7 +17,7 @@ from heshare.experiments.claims import claim_table, verdicts
 from heshare.experiments.figures import style
 from heshare.experiments.figures.style import with_origin, write_figure
 
-NAME = "figA30_claims"
+NAME = "claims_figure"
 MARKERS: Mapping[str, tuple[str, str]] = {
     verdicts.REPRODUCED: ("#009E73", "o"),
     verdicts.EXCEEDS: ("#0072B2", "D"),

@@ -214,7 +214,7 @@ def prediction_error(frame: pd.DataFrame, technique: str, error: str) -> dict[st
         f"{first} Time {parts[technique, 'time']:.1f} %, power {parts[technique, 'power']:.1f} %. Held out "
         f"{held_out}.{_on_published(of_error, technique)}",
         of="test sets",
-        source=source("tableA5_errors", "mean_pct", **_ROW, technique=technique, error=error),
+        source=source("x04a_errors", "mean_pct", **_ROW, technique=technique, error=error),
     )
 
 
@@ -260,7 +260,7 @@ def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.rand
     )
     return found.claim_arguments(
         f"{words[metric][0].upper() + words[metric][1:]}. Beside it: {values_text}.{why}",
-        source=source("tableA3_changes", "change_pct", ours=ours, theirs=theirs, metric=metric),
+        source=source("x05b_changes", "change_pct", ours=ours, theirs=theirs, metric=metric),
     )
 
 
@@ -271,7 +271,7 @@ def cost_of_jct(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
         f"Measured: against En-opt; against Trade-off {sizes['Trade-off'].value:+.0f} %.",
         holds={f"more energy than {plan}": size.low > 0 for plan, size in sizes.items()},
         unit="%, JCT-opt's energy against En-opt's",
-        source=source("tableA3_changes", "change_pct", ours="JCT-opt", theirs="En-opt", metric="energy_active_j"),
+        source=source("x05b_changes", "change_pct", ours="JCT-opt", theirs="En-opt", metric="energy_active_j"),
     )
 
 
@@ -292,5 +292,5 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = ""
         note.strip(),
         holds=holds,
         unit="%, Random's average JCT against Sched-only's",
-        source=source("tableA3_changes", "change_pct", ours="Random", theirs="Sched-only", metric="avg_jct_s"),
+        source=source("x05b_changes", "change_pct", ours="Random", theirs="Sched-only", metric="avg_jct_s"),
     )

@@ -1,6 +1,6 @@
 """Sources of measured values: the published CSV, the column and the row in which a value stands, as text.
 
-Such as `tableA19_forms.csv: change_pct where ours=Trade-off; rival=Morak`.
+Such as `x05c_forms.csv: change_pct where ours=Trade-off; rival=Morak`.
 """
 
 from pathlib import Path

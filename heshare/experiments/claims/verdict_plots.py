@@ -151,6 +151,6 @@ def condition_ranges(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
         sizes = ordered["change_pct"].tolist()
         ends = [f"{sizes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
         sentences[str(id), str(part)] = (
-            f"Over the {len(rows)} conditions of Fig. A31 it goes from {ends[0]} to {ends[1]}."
+            f"Over the {len(rows)} conditions of Fig. x12a it goes from {ends[0]} to {ends[1]}."
         )
     return sentences

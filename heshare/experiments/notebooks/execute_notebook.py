@@ -69,9 +69,20 @@ class ExecutedNotebook:
     executed: Path
 
 
-def suffixes(output: str) -> tuple[str, ...]:
-    """Return the suffixes of the files of an output: a figure has four files, a table three."""
-    return FIGURE_SUFFIXES if output.startswith("fig") else TABLE_SUFFIXES
+def missing_files(output: str, folder: Path) -> list[str]:
+    """Return which files of an output are missing or empty in `folder`.
+
+    `figNN_...` is a figure (PDF, PNG, CSV, JSON), `tableN_...` a table (CSV, Markdown, JSON), `xNNa_...` one or both.
+    """
+    kinds: list[tuple[str, ...]] = [FIGURE_SUFFIXES, TABLE_SUFFIXES]
+    if not output.startswith("x"):
+        kinds = kinds[:1] if output.startswith("fig") else kinds[1:]
+
+    def absent(suffix: str) -> bool:
+        path = folder / f"{output}{suffix}"
+        return not path.is_file() or path.stat().st_size == 0
+
+    return min(([f"{output}{suffix}" for suffix in suffixes if absent(suffix)] for suffixes in kinds), key=len)
 
 
 def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path) -> ExecutedNotebook:
@@ -109,7 +120,7 @@ def _run(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -
 
 
 def _papermill(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -> None:
-    # Imported here: papermill is slow to import, and `suffixes` is needed without it.
+    # Imported here: papermill is slow to import, and `missing_files` is needed without it.
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -190,8 +201,7 @@ def check_cells(name: str, executed: Any) -> None:
 
 def check_outputs(notebook: Notebook, folder: Path) -> None:
     """Raise `NotebookError` unless every promised output is in `folder`, with all its files, none empty."""
-    promised = [folder / f"{output}{suffix}" for output in notebook.outputs for suffix in suffixes(output)]
-    missing = [path.name for path in promised if not path.is_file() or path.stat().st_size == 0]
+    missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
     if missing:
         raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
 

@@ -76,7 +76,14 @@ class Context:
         return plt.subplots(rows, columns, figsize=(width_in, height_in), layout="constrained", **kw)
 
     def save(
-        self, fig: Figure, name: str, *, data: pd.DataFrame, caption: str, rows: Mapping[str, int] | str
+        self,
+        fig: Figure,
+        name: str,
+        *,
+        data: pd.DataFrame,
+        caption: str,
+        rows: Mapping[str, int] | str,
+        table: bool = False,
     ) -> Preview:
         """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
 
@@ -86,6 +93,7 @@ class Context:
             data: the plotted numbers.
             caption: what is drawn, then setting, intervals and seeds, as sentences; the provenance is put behind it.
             rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
+            table: whether `data` is also written as a Markdown table of the same name.
 
         Returns:
             The PNG, which a notebook shows.
@@ -97,6 +105,8 @@ class Context:
         text = with_origin(caption, counts)
         legend = style.legend_colours(fig)
         preview = write_figure(fig, self.out, name, text)
+        if table:
+            self._markdown(name, data, text)
         self._sidecar(name, data, text, counts, legend)
         return Preview(preview)
 
@@ -108,7 +118,7 @@ class Context:
         """
         counts = self._check(name, data, rows)
         text = with_origin(caption, counts)
-        files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{text}\n")
+        self._markdown(name, data, text)
         self._sidecar(name, data, text, counts)
         return data
 
@@ -151,6 +161,9 @@ class Context:
             raise InputError(f"no rows for {name}", "the plotted numbers", "Pass them as data.")
         counts = {rows: len(data)} if isinstance(rows, str) else dict(rows)
         return {kind: counts[kind] for kind in provenance.check_provenances(counts)}
+
+    def _markdown(self, name: str, data: pd.DataFrame, caption: str) -> None:
+        files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{caption}\n")
 
     def _sidecar(
         self,

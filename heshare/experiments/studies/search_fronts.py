@@ -258,7 +258,7 @@ def covers_more(final: pd.DataFrame, rng: np.random.Generator, rate: str = "0.1"
         "second stage.",
         holds=holds,
         unit="%, hypervolume over the nearest rival's",
-        source=source("tableA16_search", "change_pct", system=nearest),
+        source=source("x06a_search", "change_pct", system=nearest),
     )
 
 

@@ -10,7 +10,7 @@ and the interval [p exp(-q), p exp(q)] around a prediction p covers the truth wi
 al., 2005, doi:10.1007/b106715). Here every training row is left out once, by workload, instead of a part that never
 trains (cross-conformal prediction: Vovk, 2015, doi:10.1007/s10472-013-9368-4), and p comes from the model fitted to all
 rows. Then the guarantee is weaker (1 - 2 (1 - level) for intervals built from the fold models: Barber et al., 2021,
-doi:10.1214/20-AOS1965) while coverage is usually close to `level`; Table A6 reports it. Tasks alone and tasks beside
+doi:10.1214/20-AOS1965) while coverage is usually close to `level`; Table x04c reports it. Tasks alone and tasks beside
 others have errors of different sizes, so each kind has its own q.
 
 Example: the 9 errors 1 %, ..., 9 % give k = ceil(10 x 0.9) = 9; of 8 errors none is large enough.

@@ -109,7 +109,7 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
         },
         "measured": float(most["utilisation_pct"]),
         "unit": "%, GPU utilisation of the best set",
-        "source": source("tableA24_eaco_sets", "utilisation_pct", set=most["set"]),
+        "source": source("x14b_sets", "utilisation_pct", set=most["set"]),
         "interval": "none",
         "n": len(equal),
         "of": "sets",

@@ -239,7 +239,7 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
         f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
         f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
-        source=source("tableA35_powerflow_equal", "times", account="energy_j", title=least["title"]),
+        source=source("x15c_equal", "times", account="energy_j", title=least["title"]),
         why=f"{value.value:.2f}x against comparators at the top clock; {slower['times']:.2f}x against SRTF at "
         f"{slower['setting']:g} of it.",
     )

@@ -69,15 +69,15 @@ def test_sentences_are_short_whatever_the_numbers() -> None:
 
 def test_a_source_is_looked_up_in_its_published_csv(tmp_path: Path) -> None:
     table = pd.DataFrame({"ours": ["a", "a"], "tasks": [4, 8], "part": ["", "x"], "change_pct": [-1.25, -0.1]})
-    table.to_csv(tmp_path / "tableA1_x.csv", index=False)
-    text = sources.source("tableA1_x", "change_pct", ours="a", tasks=4, part="")
-    assert text == "tableA1_x.csv: change_pct where ours=a; tasks=4; part="
+    table.to_csv(tmp_path / "x01a_x.csv", index=False)
+    text = sources.source("x01a_x", "change_pct", ours="a", tasks=4, part="")
+    assert text == "x01a_x.csv: change_pct where ours=a; tasks=4; part="
     assert sources.look_up(tmp_path, text) == -1.25
     for wrong in ({"ours": "a"}, {"ours": "b"}, {"mine": "a"}):
         with pytest.raises(InputError, match="rows of"):
-            sources.look_up(tmp_path, sources.source("tableA1_x", "change_pct", **wrong))
+            sources.look_up(tmp_path, sources.source("x01a_x", "change_pct", **wrong))
     with pytest.raises(InputError, match="rows of"):
-        sources.look_up(tmp_path, sources.source("tableA2_x", "change_pct", ours="a"))
+        sources.look_up(tmp_path, sources.source("x02a_x", "change_pct", ours="a"))
 
 
 def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path) -> None:

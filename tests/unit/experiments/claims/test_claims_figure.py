@@ -86,16 +86,16 @@ def test_draw_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: 
 
 def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: Path) -> None:
     claims_figure.write(folder, claim_table.write(folder))
-    metadata = json.loads((folder / "figA30_claims.json").read_text())
+    metadata = json.loads((folder / "claims_figure.json").read_text())
     assert metadata["provenance"] == {"emulated": 3}
     assert "paper, x" in metadata["caption"]
-    assert len(pd.read_csv(folder / "figA30_claims.csv")) == 51
-    first = (folder / "figA30_claims.png").read_bytes()
+    assert len(pd.read_csv(folder / "claims_figure.csv")) == 51
+    first = (folder / "claims_figure.png").read_bytes()
     claims_figure.write(folder, claim_table.merge(folder))
-    assert (folder / "figA30_claims.png").read_bytes() == first
-    assert (folder / "figA30_claims.pdf").stat().st_size > 0
+    assert (folder / "claims_figure.png").read_bytes() == first
+    assert (folder / "claims_figure.pdf").stat().st_size > 0
 
 
 def test_write_without_measured_claims_draws_the_papers_values_alone(tmp_path: Path) -> None:
     claims_figure.write(tmp_path, claim_table.write(tmp_path))
-    assert json.loads((tmp_path / "figA30_claims.json").read_text())["provenance"] == {"published": 0}
+    assert json.loads((tmp_path / "claims_figure.json").read_text())["provenance"] == {"published": 0}

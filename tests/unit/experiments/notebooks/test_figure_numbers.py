@@ -1,18 +1,29 @@
-"""The numbers of figures and tables are unique."""
+"""The names of outputs: figures and tables of the paper have its numbers, all others their notebook's and a letter."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from string import ascii_lowercase
 
-WRITTEN = re.compile(r"\b((?:fig|table)[A-Z]?\d+)_([a-z][a-z0-9_]*)")
+import pytest
+
+from heshare.experiments.notebooks import notebook_parameters
+from heshare.files import root
+
+NOTEBOOKS = sorted((root() / "notebooks").rglob("*.ipynb"))
 
 
-def test_figure_and_table_numbers_are_used_once(checkout: Path) -> None:
-    sources = [*(checkout / "notebooks").rglob("*.ipynb"), *(checkout / "heshare/experiments").rglob("*.py")]
-    names: dict[str, set[str]] = {}
-    for path in sources:
-        for number, name in WRITTEN.findall(path.read_text("utf-8")):
-            names.setdefault(number, set()).add(name)
-    assert len(names) > 40
-    assert {number: found for number, found in names.items() if len(found) > 1} == {}
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_named_after_the_paper_or_their_notebook(path: Path) -> None:
+    further = [name for name in notebook_parameters.read(path).outputs if not re.match(r"(fig\d\d|table\d)_", name)]
+    letters = [re.fullmatch(r"x(\d\d)([a-z])_[a-z][a-z0-9_]*", name) for name in further]
+    assert all(letters), further
+    assert {found[1] for found in letters if found} <= {path.stem[:2]}
+    assert sorted(found[2] for found in letters if found) == list(ascii_lowercase[: len(further)])
+
+
+def test_numbers_of_the_paper_are_used_once() -> None:
+    names = [name for path in NOTEBOOKS for name in notebook_parameters.read(path).outputs]
+    numbers = [name.split("_")[0] for name in names]
+    assert len(set(numbers)) == len(numbers) > 40

@@ -64,7 +64,7 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         BEST: [(60.0, 15.0), (60.0, 15.0)],
     }
     table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"], rng())
-    claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY, name="tableA19_forms", gpu="T4")
+    claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY, name="x05c_forms", gpu="T4")
     assert (claim["measured"], claim["low"], claim["high"]) == pytest.approx((-45, -50, -40))
     assert claim["n"] == 2
     assert "with HeShare's placement -37 % [-40, -33]" in claim["note"]
@@ -83,7 +83,7 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         verdicts.FAILED,
     ]
     assert row["source"] == (
-        "tableA19_forms.csv: change_pct where ours=Trade-off; rival=mu-Serve; form=paper's set-up; "
+        "x05c_forms.csv: change_pct where ours=Trade-off; rival=mu-Serve; form=paper's set-up; "
         "metric=energy_active_j; gpu=T4"
     )
     assert row["why"] == (
