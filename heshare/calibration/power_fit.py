@@ -119,7 +119,7 @@ def extend_voltage(knee_mhz: float, v_min: float, from_mhz: float, to_mhz: float
 def activity_alone(timing: Timing, batch: int, share: float, memory: float, slow: float = 1.0) -> float:
     """Return the activity of one resident at `slow` = top clock / clock; `memory` weighs its memory time."""
     weights = Power(0, 0, memory, 0, 1, 0)
-    return activity(weights, [iteration_at(timing, batch, share)], slow, 1.0)[0]
+    return activity(weights, [iteration_at(timing, batch, share)], slow, 1.0)
 
 
 def mps_power() -> pd.DataFrame:

@@ -33,20 +33,16 @@ def memory_slowdown_at(power: Power, sm_mhz: float) -> float:
     return power.memory_knee_mhz / sm_mhz if sm_mhz < power.memory_knee_mhz else 1.0
 
 
-def activity(
-    power: Power, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
-) -> tuple[float, float]:
-    """Return (load L of all residents, load of the busiest one), each resident running as fast as alone.
+def activity(power: Power, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float) -> float:
+    """Return the load L of all residents, each running as fast as alone.
 
     `L = sum_j v (work_j + memory memory_j) / time_j` with v = f_max / f. 1 is a full GPU; the sum may be more.
     """
-    total = busiest = 0.0
+    total = 0.0
     for iteration in iterations:
         busy_s = sm_slowdown * (iteration.work_s + power.memory * iteration.memory_s)
-        load = busy_s / iteration.time_s(sm_slowdown, memory_slowdown)
-        total += load
-        busiest = max(busiest, load)
-    return total, busiest
+        total += busy_s / iteration.time_s(sm_slowdown, memory_slowdown)
+    return total
 
 
 def board_power_w(

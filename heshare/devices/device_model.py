@@ -30,7 +30,6 @@ from heshare.devices.board_power import (
     highest_clock_mhz,
     memory_slowdown_at,
     power_at_times_w,
-    relative_voltage,
     work_done,
 )
 from heshare.devices.constants import Constants, Contention, Power, default
@@ -218,7 +217,7 @@ def co_run(
         power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz, contention)
     )
     slowdowns = sm_slowdown, memory_slowdown
-    load, _ = activity(power, iterations, *slowdowns)
+    load = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)
     tasks = _task_estimates(residents, iterations, times_s, slowdowns, constants, draw, beside)
     return Estimate(gpu.name, reached_mhz, power_w, tasks, of_power(draw, constants.spreads))
@@ -361,14 +360,13 @@ def _co_run_by(
 
     Power is the idle power and that of the work which is done in the residents' time.
     """
-    power, top_mhz = constants.power[gpu.name], float(gpu.max_mhz)
+    # The extra power of tasks beside each other was measured under MPS only.
+    power, top_mhz = replace(constants.power[gpu.name], sharing=0.0), float(gpu.max_mhz)
     times_s = sharing.iteration_times(gpu, residents, iterations)
 
     def power_w(mhz: float) -> float:
-        slowdowns = top_mhz / mhz, memory_slowdown_at(power, mhz)
-        busy, work, _ = work_done(power, iterations, times_s(*slowdowns), *slowdowns)
-        volts = relative_voltage(power, mhz, top_mhz)
-        return power.idle_w + volts**2 * mhz / top_mhz * (power.clock_w * busy + power.dynamic_w * work)
+        found_s = times_s(top_mhz / mhz, memory_slowdown_at(power, mhz))
+        return power_at_times_w(power, iterations, found_s, mhz, top_mhz)
 
     reached_mhz = highest_clock_mhz(power_w, cap_w, request_mhz, top_mhz)
     slowdowns = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)

@@ -7,25 +7,16 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.strategies import any_residents
 
 from heshare.devices.device_model import Estimate, co_run
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Resident
 
 ROUNDING = 1e-9
 
-residents = st.builds(
-    Resident,
-    st.builds(
-        Workload,
-        st.sampled_from(sorted(catalogue.models())),
-        st.integers(1, 128),
-        st.sampled_from(["fp32", "tf32", "fp16"]),
-        st.sampled_from(["eager", "tensorrt"]),
-    ),
-    st.integers(1, 100),
-)
+residents = any_residents(128, ["fp32", "tf32", "fp16"])
 
 
 def in_precision_of(gpu: Gpu, resident: Resident) -> Resident:

@@ -7,26 +7,16 @@ from dataclasses import astuple, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.strategies import any_residents
 
 from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import Uncertainty
 from heshare.world import catalogue
-from heshare.world.workload import Resident, Workload
 
 ROUNDING = 1e-9
 
 gpus = st.sampled_from(list(catalogue.gpus().values()))
-residents = st.builds(
-    Resident,
-    st.builds(
-        Workload,
-        st.sampled_from(sorted(catalogue.models())),
-        st.integers(1, 512),
-        st.sampled_from(["fp32", "fp16"]),
-        st.sampled_from(["eager", "tensorrt"]),
-    ),
-    st.integers(1, 100),
-)
+residents = any_residents(512, ["fp32", "fp16"])
 
 
 def _consistent(parts: Uncertainty) -> bool:

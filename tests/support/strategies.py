@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
@@ -30,6 +31,15 @@ def workloads(batch_sizes: tuple[int, ...] = BATCH_SIZES) -> SearchStrategy[Work
 def residents(mps_pcts: tuple[int, ...] = MPS_PCTS) -> SearchStrategy[Resident]:
     """A workload under an MPS percentage."""
     return st.builds(Resident, workloads(), st.sampled_from(mps_pcts))
+
+
+def any_residents(largest_batch_size: int, precisions: Sequence[str]) -> SearchStrategy[Resident]:
+    """A model of the catalogue at any inference batch size, precision, engine and MPS percentage."""
+    engines = st.sampled_from(["eager", "tensorrt"])
+    sizes, names = st.integers(1, largest_batch_size), st.sampled_from(sorted(models()))
+    return st.builds(
+        Resident, st.builds(Workload, names, sizes, st.sampled_from(precisions), engines), st.integers(1, 100)
+    )
 
 
 @st.composite
