@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ft2font import LoadFlags
 
 from heshare import files
 
@@ -143,8 +144,16 @@ def wrapped(text: str, width_pt: float) -> list[str]:
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and TextPath((0, 0), longer, size=_CAPTION_PT).get_extents().width > width_pt:
+        if lines[-1] and _width_pt(longer) > width_pt:
             lines.append(word)
         else:
             lines[-1] = longer
     return lines
+
+
+def _width_pt(text: str) -> float:
+    """Return the width of a line of the caption, pt."""
+    font = get_font(findfont(FontProperties()))
+    font.set_size(_CAPTION_PT, 72)  # each time, because matplotlib shares the font
+    font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)
+    return float(font.get_width_height()[0]) / 64
