@@ -13,6 +13,9 @@ from heshare.errors import InputError
 from heshare.experiments.sweeps.hashes import data_files
 
 PROVENANCES = ("emulated", "measured", "published")
+FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
+TABLE_SUFFIXES = (".csv", ".md", ".json")
+DATA_SUFFIXES = (".csv", ".json")
 _PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", "moocore")
 _FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
 """Parameters that a sidecar leaves out: they differ from checkout to checkout."""
@@ -67,20 +70,23 @@ def sidecar_json(
     name: str,
     caption: str,
     rows: Mapping[str, int],
+    suffixes: Sequence[str],
     notebook: Path | None,
     parameters: Mapping[str, object],
     legend: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the JSON text that is written beside an output such as `fig06_comparison`.
 
-    `rows` counts the emulated, measured and published rows. `notebook` made the output from `parameters`, of which
-    folders are left out. `legend` has the colours of each name in a figure's legends.
+    `rows` counts the emulated, measured and published rows. `suffixes` are those of the output's files. `notebook` made
+    the output from `parameters`, of which folders are left out. `legend` has the colours of each name in a figure's
+    legends.
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}
     content = {
         "name": name,
         "caption": caption,
+        "files": [f"{name}{suffix}" for suffix in suffixes],
         **({"legend": {label: list(colours) for label, colours in legend.items()}} if legend else {}),
         "provenance": dict(sorted(rows.items())),
         "notebook": None if notebook is None else _below_root(notebook),

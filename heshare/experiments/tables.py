@@ -4,6 +4,7 @@ Tables III to V in the paper's own shape: GPUs and workloads as the catalogue ha
 """
 
 import math
+import re
 from collections.abc import Sequence
 from numbers import Integral, Real
 
@@ -31,8 +32,40 @@ def cell(value: object) -> str:
         number = float(value)
         if math.isnan(number):
             return ""
+        if abs(number) < _NOISE:
+            return "0"
         return f"{number:.0f}" if abs(number) >= 1000 and math.isfinite(number) else f"{number:.4g}"
     return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+_UNITS = {"pct": "%", "s": "s", "ms": "ms", "us": "µs", "j": "J", "mj": "MJ", "w": "W", "mhz": "MHz", "mib": "MiB"}
+_WORDS = {
+    "avg": "average",
+    "jct": "JCT",
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "mps": "MPS",
+    "sm": "SM",
+    "p90": "90th percentile of",
+    "p99": "99th percentile of",
+    "mape": "mean |error|",
+}
+_NOISE = 1e-12
+"""Numbers of tables below this are rounding errors of sums: zero."""
+
+
+def head(name: str) -> str:
+    """Return a column's name as words with its unit in parentheses: `avg_jct_s_low` is `Average JCT (s), low`.
+
+    A name that is not in lower case with underscores is returned as it is.
+    """
+    if name == "n" or not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name):
+        return name
+    parts = name.split("_")
+    end = f", {parts.pop()}" if parts[-1] in ("low", "high") and len(parts) > 1 else ""
+    unit = f" ({_UNITS[parts.pop()]})" if parts[-1] in _UNITS and len(parts) > 1 else ""
+    words = " ".join(_WORDS.get(part, part) for part in parts)
+    return f"{words[:1].upper()}{words[1:]}{unit}{end}"
 
 
 def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tuple[bool, int]]]:
@@ -46,10 +79,10 @@ def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tup
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """Return the frame as a Markdown table with aligned columns, numbers to the right."""
-    (head, *body), columns = _aligned(frame, 3)
+    """Return the frame as a Markdown table with heads in words and aligned columns, numbers to the right."""
+    (heads, *body), columns = _aligned(frame.rename(columns=lambda name: head(str(name))), 3)
     rule = "|" + "|".join("-" * (w + 1) + (":" if r else "-") for r, w in columns) + "|"
-    lines = [f"| {' | '.join(row)} |" for row in (head, *body)]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, *body)]
     return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
 
 

@@ -195,6 +195,7 @@ def write(folder: Path) -> pd.DataFrame:
         name="claims",
         caption=caption,
         rows=counts or {"published": 0},
+        suffixes=provenance.TABLE_SUFFIXES,
         notebook=None,
         parameters={"profile": ", ".join(ran)},
     )

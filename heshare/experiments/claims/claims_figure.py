@@ -191,6 +191,8 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
         preview = write_figure(draw(frame), folder, NAME, caption)
     files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))
     about = {"profile": profiles}
-    text = provenance.sidecar_json(name=NAME, caption=caption, rows=counts, notebook=None, parameters=about)
+    text = provenance.sidecar_json(
+        name=NAME, caption=caption, rows=counts, suffixes=provenance.FIGURE_SUFFIXES, notebook=None, parameters=about
+    )
     files.write_text(folder / f"{NAME}.json", text)
     return preview

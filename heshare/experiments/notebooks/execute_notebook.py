@@ -6,6 +6,7 @@ checks that every code cell completed and that every promised output exists, and
 folder.
 """
 
+import json
 import logging
 import platform
 import re
@@ -25,10 +26,9 @@ from heshare import files
 from heshare.errors import HeShareError
 from heshare.experiments.notebooks import forked_kernels
 from heshare.experiments.notebooks.notebook_parameters import Notebook
+from heshare.experiments.provenance import FIGURE_SUFFIXES, TABLE_SUFFIXES
 from heshare.processes import child_environment
 
-FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
-TABLE_SUFFIXES = (".csv", ".md", ".json")
 _PINNED = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -72,17 +72,16 @@ class ExecutedNotebook:
 def missing_files(output: str, folder: Path) -> list[str]:
     """Return which files of an output are missing or empty in `folder`.
 
-    `figNN_...` is a figure (PDF, PNG, CSV, JSON), `tableN_...` a table (CSV, Markdown, JSON), `xNNa_...` one or both.
+    `figNN_...` is a figure (PDF, PNG, CSV, JSON), `tableN_...` a table (CSV, Markdown, JSON). `xNNa_...` is a figure, a
+    table, both, or data (CSV, JSON): its JSON names its files.
     """
-    kinds: list[tuple[str, ...]] = [FIGURE_SUFFIXES, TABLE_SUFFIXES]
-    if not output.startswith("x"):
-        kinds = kinds[:1] if output.startswith("fig") else kinds[1:]
-
-    def absent(suffix: str) -> bool:
-        path = folder / f"{output}{suffix}"
-        return not path.is_file() or path.stat().st_size == 0
-
-    return min(([f"{output}{suffix}" for suffix in suffixes if absent(suffix)] for suffixes in kinds), key=len)
+    sidecar = folder / f"{output}.json"
+    if output.startswith("x"):
+        names = json.loads(sidecar.read_text("utf-8"))["files"] if sidecar.is_file() else [sidecar.name]
+    else:
+        suffixes = FIGURE_SUFFIXES if output.startswith("fig") else TABLE_SUFFIXES
+        names = [f"{output}{suffix}" for suffix in suffixes]
+    return [name for name in names if not (folder / name).is_file() or (folder / name).stat().st_size == 0]
 
 
 def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path) -> ExecutedNotebook:
@@ -201,7 +200,8 @@ def check_cells(name: str, executed: Any) -> None:
 
 def check_outputs(notebook: Notebook, folder: Path) -> None:
     """Raise `NotebookError` unless every promised output is in `folder`, with all its files, none empty."""
-    missing = [name for output in notebook.outputs for name in missing_files(output, folder)]
+    written = [output for output in notebook.optional if list(folder.glob(f"{output}.*"))]
+    missing = [name for output in (*notebook.outputs, *written) for name in missing_files(output, folder)]
     if missing:
         raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
 

@@ -21,6 +21,7 @@ from heshare.experiments.figures import style
 from heshare.experiments.figures.style import with_origin, write_figure
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.run_notebooks import folder_for
+from heshare.experiments.provenance import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Context:
         data: pd.DataFrame,
         caption: str,
         rows: Mapping[str, int] | str,
-        table: bool = False,
+        table: pd.DataFrame | bool = False,
     ) -> Preview:
         """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
 
@@ -93,7 +94,7 @@ class Context:
             data: the plotted numbers.
             caption: what is drawn, then setting, intervals and seeds, as sentences; the provenance is put behind it.
             rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
-            table: whether `data` is also written as a Markdown table of the same name.
+            table: a table to write as Markdown of the same name; True: `data` itself.
 
         Returns:
             The PNG, which a notebook shows.
@@ -105,21 +106,41 @@ class Context:
         text = with_origin(caption, counts)
         legend = style.legend_colours(fig)
         preview = write_figure(fig, self.out, name, text)
-        if table:
-            self._markdown(name, data, text)
-        self._sidecar(name, data, text, counts, legend)
+        suffixes = [*FIGURE_SUFFIXES]
+        if not isinstance(table, bool) or table:
+            self._markdown(name, data if isinstance(table, bool) else table, text)
+            suffixes.append(".md")
+        self._sidecar(name, data, text, counts, suffixes, legend)
         return Preview(preview)
 
-    def table(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
-        """Write a table as CSV, Markdown and JSON (its provenance); return it for display.
+    def table(
+        self,
+        data: pd.DataFrame,
+        name: str,
+        *,
+        caption: str,
+        rows: Mapping[str, int] | str,
+        shown: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Write a table as CSV, Markdown (the columns `shown`, or all) and JSON (its provenance); return it.
 
         Raises:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
         text = with_origin(caption, counts)
-        self._markdown(name, data, text)
-        self._sidecar(name, data, text, counts)
+        self._markdown(name, data if shown is None else data[list(shown)], text)
+        self._sidecar(name, data, text, counts, TABLE_SUFFIXES)
+        return data
+
+    def data(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
+        """Write rows that are too many to read, such as single runs, as CSV and JSON (their provenance); return them.
+
+        Raises:
+            InputError: the notebook did not promise this output, or there is no data.
+        """
+        counts = self._check(name, data, rows)
+        self._sidecar(name, data, with_origin(caption, counts), counts, DATA_SUFFIXES)
         return data
 
     def claim(self, id: str, part: str = "", **values: Any) -> str:
@@ -129,14 +150,14 @@ class Context:
         return str(row["verdict"])
 
     def claim_numbers(self, name: str) -> pd.DataFrame:
-        """Publish the values of this notebook's claims that stand in no other table as the table `name`; return it."""
+        """Publish the values of this notebook's claims that stand in no other output as the data `name`; return it."""
         without = [row for row in self._claims if not row["source"] and not np.isnan(float(str(row["measured"])))]
         columns = ["id", "part", "unit", "measured", "low", "high", "interval", "n", "of", "provenance"]
         found = pd.DataFrame(without)[columns]
         for row in without:
             self._write_claim({**row, "source": source(name, "measured", id=row["id"], part=row["part"])})
         caption = f"Values behind claims {', '.join(dict.fromkeys(found['id']))}; claims.md says how each was found."
-        return self.table(found, name, caption=caption, rows="emulated")
+        return self.data(found, name, caption=caption, rows="emulated")
 
     def explain_failure(self, id: str, part: str = "", *, why: str) -> None:
         """Write the reason why a claim of another notebook fails; see `claim_table.explain_failure`."""
@@ -150,10 +171,11 @@ class Context:
         files.write_text(self.out / "claims" / f"{self.notebook.name}.json", text)
 
     def _check(self, name: str, data: pd.DataFrame, rows: Mapping[str, int] | str) -> dict[str, int]:
-        if name not in self.notebook.outputs:
+        promised = [*self.notebook.outputs, *self.notebook.optional]
+        if name not in promised:
             raise InputError(
                 f"an output {name!r}",
-                "one of " + ", ".join(self.notebook.outputs),
+                "one of " + ", ".join(promised),
                 "Name it in setup(outputs=[...]).",
                 file=self.notebook.path.name,
             )
@@ -171,6 +193,7 @@ class Context:
         data: pd.DataFrame,
         caption: str,
         counts: Mapping[str, int],
+        suffixes: Sequence[str],
         legend: Mapping[str, list[str]] | None = None,
     ) -> None:
         files.write_text(self.out / f"{name}.csv", tables.to_csv(data))
@@ -178,6 +201,7 @@ class Context:
             name=name,
             caption=caption,
             rows=counts,
+            suffixes=suffixes,
             notebook=self.notebook.path,
             parameters=self.parameters,
             legend=legend,
@@ -185,13 +209,14 @@ class Context:
         files.write_text(self.out / f"{name}.json", text)
 
 
-def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str]) -> Context:
+def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optional: Sequence[str] = ()) -> Context:
     """Begin a notebook: check its parameters, apply the style, choose the output folder.
 
     Args:
         name: the notebook's file name without `.ipynb`.
         values: the notebook's `globals()`; only the names of its parameters cell are read.
         outputs: the names that this notebook promises to write, a literal list, which is read from the source.
+        optional: names that it writes in some runs only, such as with a recorded GPU; a literal list as well.
 
     Raises:
         InputError: a parameter of the wrong type, or an unknown profile.

@@ -26,11 +26,13 @@ class Notebook:
     Attributes:
         defaults: its parameters cell, name to literal value.
         outputs: the names that its `setup(...)` call promises to write.
+        optional: the names that it writes in some runs only.
     """
 
     path: Path
     defaults: dict[str, object]
     outputs: tuple[str, ...]
+    optional: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -88,7 +90,7 @@ def read(path: str | Path) -> Notebook:
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
-    return Notebook(path, _literals(path, tagged[0]), _promised_outputs(path, [source for source, _ in sources]))
+    return Notebook(path, _literals(path, tagged[0]), *_promised_outputs(path, [source for source, _ in sources]))
 
 
 def _code(path: Path) -> list[tuple[str, list[str]]]:
@@ -119,20 +121,22 @@ def _literals(path: Path, source: str) -> dict[str, object]:
     return defaults
 
 
-def _promised_outputs(path: Path, sources: Sequence[str]) -> tuple[str, ...]:
+def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the names that the `setup(...)` call promises, and its optional ones."""
     calls = [
         node
         for source in sources
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setup"
     ]
-    named = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "outputs"]
-    if len(calls) != 1 or len(named) != 1:
-        raise _error(path, f"{len(calls)} setup(...) calls, {len(named)} with outputs", "one, with outputs=[...]")
+    named = {str(keyword.arg): keyword.value for call in calls for keyword in call.keywords}
+    if len(calls) != 1 or "outputs" not in named:
+        raise _error(path, f"{len(calls)} setup(...) calls, with {', '.join(named)}", "one, with outputs=[...]")
+    lists = [named["outputs"], named.get("optional", ast.List([]))]
     try:
-        return tuple(str(name) for name in ast.literal_eval(named[0]))
+        return [tuple(str(name) for name in ast.literal_eval(each)) for each in lists]
     except ValueError:
-        raise _error(path, ast.unparse(named[0]), "a literal list of output names") from None
+        raise _error(path, "outputs that are no literals", "a literal list of output names") from None
 
 
 def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
+from heshare.arrays import FloatArray
+from heshare.experiments.figures import plots
+from heshare.experiments.figures.direct_labels import PointLabel, label_points
+from heshare.experiments.figures.series_styles import series_style
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import Repetition, repeat
 from heshare.plugins import make
@@ -126,11 +131,34 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def job_steps(result: Run, cap: float) -> pd.DataFrame:
-    """Return one job step by step: time_s, inference batch size, clock (MHz), power and cap (W)."""
-    sizes = result.intervals[["start_s", "batch_size"]].sort_values("start_s")
-    steps = pd.merge_asof(result.timeline, sizes, on="start_s").rename(columns={"start_s": "time_s"})
-    # The last values hold until the end.
-    steps = pd.concat([steps, steps.tail(1).assign(time_s=result.makespan_s)], ignore_index=True)
-    steps["cap_w"] = cap * result.cluster.gpus[0].tdp_w
-    return steps[["time_s", "batch_size", "sm_mhz", "power_w", "cap_w"]]
+def seen(gains: pd.DataFrame) -> str:
+    """Return a sentence on the systems that are faster than BatchDVFS and less above the cap; `gains` as from `gains`."""
+    rows: Any = gains.set_index("title")
+    own = rows.loc["BatchDVFS", "above_pct"]
+    better = rows[(rows["ratio"] < 1) & (rows["above_pct"] < own)]
+    found = [
+        f"{title} is {1 / row.ratio:.2f} times as fast as BatchDVFS and above the cap for {row.above_pct:.1f} % of the "
+        f"time (BatchDVFS: {own:.1f} %)"
+        for title, row in better.iterrows()
+    ]
+    return "; ".join(found or ["No system is both faster than BatchDVFS and less above the cap"]) + "."
+
+
+def scatter(ax: Axes, gains: pd.DataFrame) -> None:
+    """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it.
+
+    `gains` is as from `gains`.
+    """
+    labels, intervals = [], list[FloatArray]()
+    for row in gains.itertuples():
+        x, y, low, high = row.above_pct, 1 / row.ratio, 1 / row.high, 1 / row.low
+        how = series_style(str(row.title))
+        ax.errorbar(x, y, yerr=[[y - low], [high - y]], elinewidth=0.7, **how.line_arguments(linestyle=""))
+        intervals.append(np.column_stack([[x] * 5, np.linspace(low, high, 5)]))
+        labels.append(PointLabel(x, y, str(row.title).replace(", batch", ",\nbatch"), how.colour))
+    ax.axhline(1.0, color="#999999", linewidth=0.6, zorder=0)
+    ax.set(xlabel="Time above the power cap (%)", ylabel="Throughput over BatchDVFS's")
+    ax.set_xlim(-0.04 * gains["above_pct"].max(), None)
+    ax.margins(0.12)
+    plots.log_axis(ax)
+    label_points(ax, labels, avoid=np.vstack(intervals))

@@ -17,6 +17,7 @@ from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
 from heshare.experiments.figures import diagram, panels, plots, style
 from heshare.experiments.notebooks import notebook, notebook_parameters
+from heshare.experiments.notebooks.execute_notebook import missing_files
 from heshare.files import root, sha256
 
 FRAME = pd.DataFrame(
@@ -34,7 +35,9 @@ def ax() -> Iterator[Axes]:
 
 def context(out: Path) -> notebook.Context:
     source = notebook_parameters.Notebook(
-        root() / "notebooks/01_motivation.ipynb", {"profile": "paper", "seed": 0}, ("fig01_toy", "table1_toy")
+        root() / "notebooks/01_motivation.ipynb",
+        {"profile": "paper", "seed": 0},
+        ("fig01_toy", "table1_toy", "x01a_toy"),
     )
     return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out)
 
@@ -94,6 +97,43 @@ def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) ->
     assert metadata["caption"].startswith("A caption a caption")
     assert metadata["caption"].endswith(" Emulated (calibrated on published measurements).")
     assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
+
+
+def test_each_kind_of_output_names_its_files_and_a_missing_one_is_found(tmp_path: Path) -> None:
+    ctx, about = context(tmp_path), {"caption": "Rows.", "rows": "emulated"}
+
+    def written() -> list[str]:
+        assert missing_files("x01a_toy", tmp_path) == []
+        found = sorted(path.suffix for path in tmp_path.iterdir())
+        for path in tmp_path.iterdir():
+            content = path.read_bytes()
+            path.write_bytes(b"")
+            if path.suffix != ".json":
+                assert missing_files("x01a_toy", tmp_path) == [path.name]
+            path.write_bytes(content)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert missing_files("x01a_toy", tmp_path) == ["x01a_toy.json"]
+        return found
+
+    ctx.data(FRAME, "x01a_toy", **about)
+    assert written() == [".csv", ".json"]
+    ctx.table(FRAME, "x01a_toy", shown=["gpu"], **about)
+    assert "value" not in (tmp_path / "x01a_toy.md").read_text()
+    assert written() == [".csv", ".json", ".md"]
+    with style.using():
+        ctx.save(ctx.figure()[0], "x01a_toy", data=FRAME, table=FRAME[:1], **about)
+    assert len((tmp_path / "x01a_toy.md").read_text().splitlines()) == 5, "head, rule, one row, gap, caption"
+    assert written() == [".csv", ".json", ".md", ".pdf", ".png"]
+
+
+def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
+    words = ["avg_jct_s_low", "change_pct", "n", "GPU", "Memory (MiB)", "energy_mj", "low", "gpus"]
+    expected = ["Average JCT (s), low", "Change (%)", "n", "GPU", "Memory (MiB)", "Energy (MJ)", "Low", "GPUs"]
+    assert [tables.head(word) for word in words] == expected
+    text = tables.to_markdown(pd.DataFrame({"gap_pct": [-8.9e-16, 0.5, -1e-6]}))
+    assert text.splitlines()[0] == "| Gap (%) |"
+    assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]
 
 
 def test_wrapped_lines_of_a_caption_fit_the_column() -> None:

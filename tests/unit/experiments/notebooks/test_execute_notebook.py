@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -22,13 +23,15 @@ WRITE = (
 )
 
 
-def toy_notebook(folder: Path, *cells: str, name: str = "toy", cell: str | None = None) -> notebook_parameters.Notebook:
+def toy_notebook(
+    folder: Path, *cells: str, name: str = "toy", cell: str | None = None, optional: Sequence[str] = ()
+) -> notebook_parameters.Notebook:
     source = 'profile = "paper"\nseed = 0\nrate = 0.5\nsizes = [4, 8]\nfast = False\nout_dir = ""'
     book = nbformat.v4.new_notebook()
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     first = nbformat.v4.new_code_cell(source if cell is None else cell)
     first.metadata["tags"] = ["parameters"]
-    head = "def setup(outputs):\n    pass\nsetup(outputs=['fig01_toy'])"
+    head = f"def setup(**names):\n    pass\nsetup(outputs=['fig01_toy'], optional={list(optional)})"
     book.cells = [first, *(nbformat.v4.new_code_cell(text) for text in (head, *cells))]
     path = folder / f"{name}.ipynb"
     nbformat.write(book, path)
@@ -47,6 +50,17 @@ def test_execute_moves_outputs_and_runs_this_interpreter_in_the_checkout(tmp_pat
     assert Path(folder) == notebook_parameters.folder().parent
     assert done.executed.is_file()
     assert not list((tmp_path / "out").glob(".*")), "the staging folder is gone"
+
+
+def test_optional_outputs_may_be_left_out_but_not_be_incomplete(tmp_path: Path) -> None:
+    book = toy_notebook(tmp_path, WRITE, optional=["fig02_other"])
+    assert (book.outputs, book.optional) == (("fig01_toy",), ("fig02_other",))
+    execute(book, {}, tmp_path / "out", tmp_path / "copies")
+    book = toy_notebook(
+        tmp_path, WRITE, "(Path(out_dir) / 'fig02_other.csv').write_text('1')", optional=["fig02_other"]
+    )
+    with pytest.raises(NotebookError, match=r"not written: fig02_other\.pdf"):
+        execute(book, {}, tmp_path / "out", tmp_path / "copies")
 
 
 def test_execute_does_not_use_a_users_kernel_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

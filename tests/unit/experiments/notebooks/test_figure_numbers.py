@@ -16,7 +16,8 @@ NOTEBOOKS = sorted((root() / "notebooks").rglob("*.ipynb"))
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_outputs_are_named_after_the_paper_or_their_notebook(path: Path) -> None:
-    further = [name for name in notebook_parameters.read(path).outputs if not re.match(r"(fig\d\d|table\d)_", name)]
+    book = notebook_parameters.read(path)
+    further = [name for name in (*book.outputs, *book.optional) if not re.match(r"(fig\d\d|table\d)_", name)]
     letters = [re.fullmatch(r"x(\d\d)([a-z])_[a-z][a-z0-9_]*", name) for name in further]
     assert all(letters), further
     assert {found[1] for found in letters if found} <= {path.stem[:2]}
@@ -24,6 +25,7 @@ def test_outputs_are_named_after_the_paper_or_their_notebook(path: Path) -> None
 
 
 def test_numbers_of_the_paper_are_used_once() -> None:
-    names = [name for path in NOTEBOOKS for name in notebook_parameters.read(path).outputs]
+    books = map(notebook_parameters.read, NOTEBOOKS)
+    names = [name for book in books for name in (*book.outputs, *book.optional)]
     numbers = [name.split("_")[0] for name in names]
     assert len(set(numbers)) == len(numbers) > 40
