@@ -132,7 +132,10 @@ def gains(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def seen(gains: pd.DataFrame) -> str:
-    """Return a sentence on the systems that are faster than BatchDVFS and less above the cap; `gains` as from `gains`."""
+    """Return a sentence on the systems that are faster than BatchDVFS and less above the cap.
+
+    The frame is that of `gains`.
+    """
     rows: Any = gains.set_index("title")
     own = rows.loc["BatchDVFS", "above_pct"]
     better = rows[(rows["ratio"] < 1) & (rows["above_pct"] < own)]
@@ -147,7 +150,7 @@ def seen(gains: pd.DataFrame) -> str:
 def scatter(ax: Axes, gains: pd.DataFrame) -> None:
     """Draw the throughput of each system over BatchDVFS's against its time above the cap, with its name beside it.
 
-    `gains` is as from `gains`.
+    The frame is that of `gains`.
     """
     labels, intervals = [], list[FloatArray]()
     for row in gains.itertuples():
