@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
 from heshare.arrays import FloatArray
+from heshare.experiments.figures.series_styles import series_style
 
 _DISTANCES_PT = (5.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0)
 _ANGLES = np.deg2rad(np.arange(0, 360, 15))
 _LINE_FROM_PT = 10.0
 """From this distance on, a line joins a name to its point."""
+_POINT = ("x", "y", "x_low", "x_high", "y_low", "y_high")
 _POINT_COST, _NAME_COST, _OUTSIDE_COST = 30.0, 400.0, 2000.0
 
 
@@ -61,7 +64,9 @@ def label_points(
         edge = np.maximum(np.abs(offset) - size / per_pt / 2, 0.0)
         if np.hypot(*edge) > _LINE_FROM_PT:
             arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
-            ax.annotate("", (label.x, label.y), offset, textcoords="offset points", arrowprops=arrow, zorder=1)
+            ax.annotate(
+                "", (label.x, label.y), tuple(offset.tolist()), textcoords="offset points", arrowprops=arrow, zorder=1
+            )
 
 
 def _offsets(size_pt: FloatArray) -> list[FloatArray]:
@@ -83,3 +88,36 @@ def _cost(
     over = sum(Bbox.intersection(box.padded(1.0), other) is not None for other in taken)
     outside = not (frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1)
     return _POINT_COST * int(inside.sum()) + _NAME_COST * over + _OUTSIDE_COST * outside + float(np.hypot(*offset)) / 4
+
+
+def draw_points(ax: Axes, frame: pd.DataFrame) -> None:
+    """Draw a point with its intervals for each row, in the style of its series.
+
+    `frame` has the columns title, x, y, x_low, x_high, y_low, y_high.
+    """
+    for row in frame.to_dict("records"):
+        x, y, x_low, x_high, y_low, y_high = (float(row[name]) for name in _POINT)
+        wide, high = [[x - x_low], [x_high - x]], [[y - y_low], [y_high - y]]
+        how = series_style(str(row["title"])).line_arguments(linestyle="")
+        ax.errorbar(x, y, xerr=wide, yerr=high, elinewidth=0.6, capsize=0, **how)
+
+
+def label_frame(ax: Axes, frame: pd.DataFrame, *, avoid: FloatArray | None = None) -> None:
+    """Write the title of each row of `draw_points` beside its point; neither intervals nor `avoid` are covered.
+
+    The column `label`, if there is one, has the text instead. Call it when the axes are final.
+    """
+    rows = [{"label": row["title"], **row} for row in frame.to_dict("records")]
+    labels = [
+        PointLabel(float(row["x"]), float(row["y"]), str(row["label"]), series_style(str(row["title"])).colour)
+        for row in rows
+    ]
+    steps = np.linspace(0, 1, 7)[:, None]
+    values = {name: frame[name].to_numpy(float) for name in _POINT}
+    still = np.ones_like(steps)
+    parts = [
+        np.stack([values["x_low"] + steps * (values["x_high"] - values["x_low"]), still * values["y"]], axis=-1),
+        np.stack([still * values["x"], values["y_low"] + steps * (values["y_high"] - values["y_low"])], axis=-1),
+    ]
+    covered = [part.reshape(-1, 2) for part in parts] + ([] if avoid is None else [avoid])
+    label_points(ax, labels, avoid=np.vstack(covered))

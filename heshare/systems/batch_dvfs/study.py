@@ -12,10 +12,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from heshare.arrays import FloatArray
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.direct_labels import PointLabel, label_points
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.direct_labels import draw_points, label_frame
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import Repetition, repeat
 from heshare.plugins import make
@@ -152,16 +150,18 @@ def scatter(ax: Axes, gains: pd.DataFrame) -> None:
 
     The frame is that of `gains`.
     """
-    labels, intervals = [], list[FloatArray]()
-    for row in gains.itertuples():
-        x, y, low, high = row.above_pct, 1 / row.ratio, 1 / row.high, 1 / row.low
-        how = series_style(str(row.title))
-        ax.errorbar(x, y, yerr=[[y - low], [high - y]], elinewidth=0.7, **how.line_arguments(linestyle=""))
-        intervals.append(np.column_stack([[x] * 5, np.linspace(low, high, 5)]))
-        labels.append(PointLabel(x, y, str(row.title).replace(", batch", ",\nbatch"), how.colour))
+    points = pd.DataFrame(
+        {
+            "title": gains["title"],
+            "label": gains["title"].str.replace(", batch", ",\nbatch"),
+            **dict.fromkeys(("x", "x_low", "x_high"), gains["above_pct"]),
+            **{name: 1 / gains[of] for name, of in (("y", "ratio"), ("y_low", "high"), ("y_high", "low"))},
+        }
+    )
+    draw_points(ax, points)
     ax.axhline(1.0, color="#999999", linewidth=0.6, zorder=0)
     ax.set(xlabel="Time above the power cap (%)", ylabel="Throughput over BatchDVFS's")
     ax.set_xlim(-0.04 * gains["above_pct"].max(), None)
     ax.margins(0.12)
     plots.log_axis(ax)
-    label_points(ax, labels, avoid=np.vstack(intervals))
+    label_frame(ax, points)
