@@ -512,14 +512,14 @@ def test_batch_dvfs_beats_the_smallest_batch(smoke_results: Path) -> None:
 
 
 def test_miso_shortens_the_queue_and_costs_time(smoke_results: Path) -> None:
-    found = table(smoke_results, "x19c_runs").set_index("title")
+    found = table(smoke_results, "x19a_miso").set_index("title")
     assert found.loc["MISO", "avg_jct_s"] < found.loc["Unpartitioned", "avg_jct_s"]
     assert found.loc["MISO at no cost", "avg_jct_s"] < found.loc["MISO", "avg_jct_s"]
     assert found.loc["MISO", "waiting_s"] < found.loc["Unpartitioned", "waiting_s"]
-    why = table(smoke_results, "x19b_why").query("reference == 'Unpartitioned' and title == 'MISO'")
+    why = table(smoke_results, "x19b_intervals").query("reference == 'Unpartitioned' and title == 'MISO'")
     # The queue, and with it what sharing is worth, shrinks as jobs arrive more seldom.
     assert why.sort_values("interval_s")["change_pct"].is_monotonic_increasing
-    errors = table(smoke_results, "x19d_instances")
+    errors = table(smoke_results, "x19c_instances")
     assert errors["instances"].sum() == 113
     assert errors["mean_pct"].between(5, 20).all()
 

@@ -61,11 +61,11 @@ def label_points(
         offset = np.array(best[2:])
         taken.append(_box(at[place] + offset * per_pt, size))
         note.set_position((float(offset[0]), float(offset[1])))
-        edge = np.maximum(np.abs(offset) - size / per_pt / 2, 0.0)
+        edge = np.clip(0.0, offset - size / per_pt / 2, offset + size / per_pt / 2)
         if np.hypot(*edge) > _LINE_FROM_PT:
             arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
             ax.annotate(
-                "", (label.x, label.y), tuple(offset.tolist()), textcoords="offset points", arrowprops=arrow, zorder=1
+                "", (label.x, label.y), tuple(edge.tolist()), textcoords="offset points", arrowprops=arrow, zorder=1
             )
 
 
@@ -97,9 +97,10 @@ def draw_points(ax: Axes, frame: pd.DataFrame) -> None:
     """
     for row in frame.to_dict("records"):
         x, y, x_low, x_high, y_low, y_high = (float(row[name]) for name in _POINT)
-        wide, high = [[x - x_low], [x_high - x]], [[y - y_low], [y_high - y]]
         how = series_style(str(row["title"])).line_arguments(linestyle="")
-        ax.errorbar(x, y, xerr=wide, yerr=high, elinewidth=0.6, capsize=0, **how)
+        for ends in (([x_low, x_high], [y, y]), ([x, x], [y_low, y_high])):
+            ax.plot(*ends, color=how["color"], linewidth=0.7, alpha=0.5)
+        ax.plot([x], [y], **how)
 
 
 def label_frame(ax: Axes, frame: pd.DataFrame, *, avoid: FloatArray | None = None) -> None:

@@ -14,7 +14,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.direct_labels import draw_points, label_frame
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
@@ -176,30 +176,104 @@ def energy_jct_products(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table / table.min()
 
 
+def ties(runs: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return whether each system is the best of a world, or no worse than it in at least one repetition.
+
+    Returns:
+        One row a system, one column a world, as `energy_jct_products`.
+    """
+    best = energy_jct_products(runs, by).idxmin()
+    both = runs.assign(product=runs[ENERGY] * runs[JCT])
+    each = both.pivot_table(index="title", columns=[*by, "repetition"], values="product", sort=False)
+    found = {}
+    for world, title in best.items():
+        part: Any = each[world]
+        found[world] = (part <= part.loc[title]).any(axis="columns")
+    return pd.DataFrame(found).rename_axis(columns=list(by))
+
+
+def seen(table: pd.DataFrame) -> str:
+    """Return a sentence that names the systems that no other dominates at each load; `table` as from `medians`."""
+    best = table[table["dominated_by"] == ""].sort_values(ENERGY)
+    parts = [
+        f"at {load} load {', '.join(map(_in_brackets, best.loc[best['load'] == load, 'title']))}"
+        for load in table["load"].unique()
+    ]
+    return f"No other system has less energy and a shorter average JCT than these: {'; '.join(parts)}."
+
+
+def _in_brackets(title: str) -> str:
+    """Return a title whose setting is in brackets, for sentences that list titles: `Marginal (30 W)`."""
+    name, comma, setting = title.partition(", ")
+    return f"{name} ({setting})" if comma else name
+
+
+def seen_best(products: pd.DataFrame, tied: pd.DataFrame) -> str:
+    """Return a sentence on which systems are best in how many worlds, alone or tied.
+
+    `products` and `tied` are as from `energy_jct_products` and `ties`.
+    """
+    counts = products.idxmin().value_counts()
+    parts = ", ".join(f"{_in_brackets(str(title))} in {count}" for title, count in counts.items())
+    alone = int((tied.sum() == 1).sum())
+    return f"Best of {products.shape[1]} mixes and loads: {parts}; {alone} of these wins are without a tie."
+
+
+ALWAYS_NAMED, NAMED = ("HeShare online",), 8
+"""Systems that `pareto_panel` always names, and how many it names at most besides non-dominated ones."""
+
+
+def nearest_first(table: pd.DataFrame) -> list[str]:
+    """Return the dominated systems of one world, nearest to the non-dominated ones first.
+
+    The distance is the least factor by which a non-dominated system is better in the measure in which it is less so.
+    """
+    front = table[table["dominated_by"] == ""]
+    rest = table[table["dominated_by"] != ""]
+    ratios = [
+        rest[measure].to_numpy(float)[:, None] / front[measure].to_numpy(float)[None] for measure in (ENERGY, JCT)
+    ]
+    order = np.argsort(np.maximum(*ratios).min(axis=1), kind="stable")
+    return rest["title"].iloc[order].tolist()
+
+
 def pareto_panel(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw average JCT against energy: one mark a system, and a line through the systems that no other dominates.
+    """Draw average JCT against energy, with a line through the systems that no other dominates.
+
+    These, `ALWAYS_NAMED` and the nearest to them have their names and intervals; the others are small dots.
 
     `table` has the rows of `medians` of one world.
     """
-    for row in table.itertuples():
-        x, y = getattr(row, ENERGY) / 1e6, getattr(row, JCT) / 1e3
-        wide = [[x - getattr(row, f"{ENERGY}_low") / 1e6], [getattr(row, f"{ENERGY}_high") / 1e6 - x]]
-        high = [[y - getattr(row, f"{JCT}_low") / 1e3], [getattr(row, f"{JCT}_high") / 1e3 - y]]
-        title = str(row.title)
-        how = series_style(title).line_arguments(linestyle="")
-        ax.errorbar(x, y, xerr=wide, yerr=high, label=title, elinewidth=0.5, capsize=0, **how)
-    best = table[table["dominated_by"] == ""].sort_values(ENERGY)
-    ax.plot(best[ENERGY] / 1e6, best[JCT] / 1e3, color="black", linewidth=0.7, zorder=0)
-    ax.set_xlabel("Energy (MJ)")
-    ax.set_ylabel("Average JCT (1000 s)")
+    ends = {"": "", "_low": "_low", "_high": "_high"}
+    points = table.assign(
+        **{f"x{end}": table[f"{ENERGY}{own}"] / 1e6 for end, own in ends.items()},
+        **{f"y{end}": table[f"{JCT}{own}"] / 1e3 for end, own in ends.items()},
+    )
+    best = points["dominated_by"] == ""
+    near = nearest_first(table)[: max(NAMED - int(best.sum()), 0)]
+    named = best | points["title"].isin([*near, *ALWAYS_NAMED])
+    line, other = points[best].sort_values("x"), points[~named]
+    ax.plot(line["x"], line["y"], color="black", linewidth=0.7, zorder=0)
+    ax.plot(other["x"], other["y"], ".", color="#AAAAAA", markersize=4)
+    draw_points(ax, points[named])
+    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
+    ax.margins(0.1)
     plots.log_axis(ax)
+    label_frame(ax, points[named], avoid=other[["x", "y"]].to_numpy(float))
 
 
-def heat_map(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
-    """Draw a heat map of `energy_jct_products`: darker is worse, the best number of each world is bold."""
-    values = table.to_numpy()
+def heat_map(ax: Axes, table: pd.DataFrame, tied: pd.DataFrame, *, most: float = 4.0) -> None:
+    """Draw a heat map of `energy_jct_products`: darker is worse, the best of each world and its ties are bold.
+
+    `tied` is as from `ties`; values of `most` and more have the darkest colour.
+    """
+    values, bold = table.to_numpy(), tied.loc[table.index, table.columns].to_numpy(bool)
     below: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "center", "va": "top"}
-    ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
+    image = ax.imshow(np.log(np.minimum(values, most)), cmap="viridis_r", aspect="auto", vmin=0.0, vmax=np.log(most))
+    ticks = [1.0, 1.5, 2.0, 3.0, most]
+    bar = ax.figure.colorbar(image, ax=ax, ticks=np.log(ticks), pad=0.01, aspect=30)
+    bar.ax.set_yticklabels([*(f"{each:g}" for each in ticks[:-1]), f"≥ {most:g}"], fontsize=6)
+    bar.set_label("Energy times average JCT over the best system's", fontsize=6.5)
     worlds = [(str(each[0]), str(each[1])) for each in table.columns.to_flat_index()]
     ax.set_xticks(range(len(worlds)), [str(load) for _, load in worlds])
     for first, (mix, _) in enumerate(worlds):
@@ -210,7 +284,7 @@ def heat_map(ax: Axes, table: pd.DataFrame, *, most: float = 4.0) -> None:
     ax.set_yticks(range(table.shape[0]), list(table.index))
     for row, column in np.ndindex(*values.shape):
         value = values[row, column]
-        weight = "bold" if value == 1 else "normal"
+        weight = "bold" if bold[row, column] else "normal"
         colour = "white" if value > most**0.5 else "black"
-        ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=5, color=colour, weight=weight)
+        ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour, weight=weight)
     ax.grid(visible=False)

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from heshare import files
 from heshare.errors import require
+from heshare.experiments.figures import plots
+from heshare.experiments.figures.direct_labels import draw_points, label_frame
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import paired_change
 from heshare.experiments.sweeps import resolve
@@ -39,6 +43,9 @@ FREE = "miso(overhead_s=0.001,probe_s=0.0,settle_s=0.001)"
 """MISO if probing, saving and partitioning took no time."""
 WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
 JCT = "avg_jct_s"
+PAPER_PCT = {WHOLE: -49, STATIC: -16}
+"""Changes of average JCT in MISO's abstract, %, against whole GPUs and the best static partition."""
+_REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
 _TITLES = {
     WHOLE: "Unpartitioned",
     MPS: "MPS, 3 a GPU",
@@ -185,8 +192,73 @@ def by_interval(
         runs = run_policies([WHOLE, MISO, FREE, *(chosen or statics())], interval_s=interval_s, **sizes)
         best = best_static(runs)
         for policy in (MISO, FREE):
-            for reference, other in (("Unpartitioned", WHOLE), ("Best static", best)):
+            for reference, other in zip(_REFERENCES.values(), (WHOLE, best), strict=True):
                 change = against(runs, policy, other, rng)
                 row = {"interval_s": interval_s, "title": name_of(policy), "reference": reference}
                 rows.append({**row, "static": name_of(best), **change.columns("change_pct")})
     return pd.DataFrame(rows).drop(columns="n")
+
+
+def seen(found: pd.DataFrame) -> str:
+    """Return a sentence on MISO's average JCT against whole GPUs and the best static partition.
+
+    `found` is as from `table`.
+    """
+    row: Any = found.set_index("policy").loc[MISO]
+    against = (
+        ("whole GPUs", row["against_whole_pct"], WHOLE),
+        ("the best static partition", row["against_static_pct"], STATIC),
+    )
+    parts = [f"{pct:+.0f} % against {name} (the paper: {PAPER_PCT[key]:+d} %)" for name, pct, key in against]
+    return f"MISO's average JCT is {' and '.join(parts)}."
+
+
+def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
+    """Draw average JCT against energy of each policy, and the average JCT that the paper's reductions would give.
+
+    `found` is as from `table`, `best` the best static partition.
+    """
+    rows = found.assign(**dict.fromkeys(("x", "x_low", "x_high"), found["energy_mj"]))
+    rows = rows.assign(y=rows[JCT] / 1e3, y_low=rows["low"] / 1e3, y_high=rows["high"] / 1e3)
+    rows["label"] = [f"{row.title}{' (best static)' * (row.policy == best)}" for row in rows.itertuples()]
+    other = rows["policy"].str.startswith(STATIC) & (rows["policy"] != best)
+    ax.plot(rows["x"][other], rows["y"][other], ".", color="#BBBBBB", markersize=4)
+    draw_points(ax, rows[~other])
+    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
+    ax.margins(0.12)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    plots.log_axis(ax)
+    levels, lines = rows.set_index("policy")["y"], [rows[other][["x", "y"]].to_numpy(float)]
+    for policy, key, name, line in ((WHOLE, WHOLE, "unpartitioned", "--"), (best, STATIC, "the best static", ":")):
+        level = float(levels[policy]) * (1 + PAPER_PCT[key] / 100)
+        label = f"the paper: {-PAPER_PCT[key]} % below {name}"
+        ax.axhline(level, color="#777777", linewidth=0.8, linestyle=line, zorder=0, label=label)
+        lines.append(np.column_stack([np.linspace(*ax.get_xlim(), 60), np.full(60, level)]))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), borderaxespad=0.2)
+    label_frame(ax, rows[~other], avoid=np.vstack(lines))
+
+
+def seen_by_interval(why: pd.DataFrame) -> str:
+    """Return a sentence on where MISO reaches the paper's reductions; the frame of `by_interval`."""
+    parts = []
+    for key, reference in _REFERENCES.items():
+        part = why[(why["reference"] == reference) & (why["title"] == name_of(MISO))]
+        best: Any = part.sort_values("change_pct").iloc[0]
+        parts.append(
+            f"{best['change_pct']:+.0f} % against {reference.lower()} with an arrival each "
+            f"{best['interval_s']:g} s (the paper: {PAPER_PCT[key]:+d} %)"
+        )
+    return f"At best MISO's average JCT is {' and '.join(parts)}."
+
+
+def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:
+    """Draw MISO's change in average JCT against the time between arrivals, a panel for each reference.
+
+    `why` is as from `by_interval`.
+    """
+    for ax, (key, reference) in zip(axes, _REFERENCES.items(), strict=True):
+        plots.lines(ax, why[why["reference"] == reference], x="interval_s", y="change_pct", series="title")
+        ax.axhline(PAPER_PCT[key], color="#999999", linewidth=0.8, linestyle="--", label="the paper")
+        ax.axhline(0, color="black", linewidth=0.6)
+        ax.set(xlabel="Mean time between arrivals (s)", ylabel=f"Average JCT against\n{reference.lower()} (%)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
