@@ -79,9 +79,9 @@ def list_(json: Json = False) -> None:
 
 
 def claims(out: Out = None, json: Json = False) -> None:
-    """Merge the notebooks' claims into the table of the paper's claims, write it and print it."""
+    """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
     from heshare.experiments.claims import claim_table, claims_figure
-    from heshare.experiments.claims.verdicts import NOT_YET
+    from heshare.experiments.claims.verdicts import FAILED, LARGER
     from heshare.experiments.notebooks import run_notebooks
 
     folder = (out or run_notebooks.folder_for("paper")).resolve()
@@ -90,8 +90,7 @@ def claims(out: Out = None, json: Json = False) -> None:
     if json:
         print_frame(table, True)
         return
-    evaluated = table[table["verdict"] != NOT_YET]
-    evaluated = evaluated[["id", "part", "paper", "measured", "verdict", "why"]]
-    print_frame(evaluated.reset_index(drop=True), False)
-    typer.echo(claim_table.count_text(table))
-    typer.echo(f"Written: {_short(folder)}claims.csv, claims.md, claims.json; {claims_figure.NAME}.pdf and others")
+    for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
+        typer.echo(f"{row.verdict}: {row.id} {row.statement}{f' ({row.part})' * bool(row.part)}: {row.why}")
+    typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
+    typer.echo(f"Open {_short(folder)}claims.md; as a figure: {_short(folder)}{claims_figure.NAME}.pdf")

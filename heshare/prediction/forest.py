@@ -21,6 +21,7 @@ from heshare.prediction.features import (
     pad,
     profile_features,
 )
+from heshare.prediction.forest_trees import ForestTrees
 from heshare.prediction.record_predictor import PredictionCache, RecordPredictor, SetKey, SetPrediction
 from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import Targets
@@ -53,19 +54,13 @@ class Forest:
         self._scale = learned.std(axis=0) + 1e-12
         # Ten digits are kept, since a tree can turn a last bit that another processor computes into another split.
         self._model.fit(features.astype(np.float32), (learned / self._scale).round(10))
+        self._trees = ForestTrees(self._model.estimators_)
         return self
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return times (s) and powers (W), each (rows,), from features (rows, 14).
-
-        The trees are summed one after the other in a fixed order, so the sum has the same bits in every process.
-        """
-        rows = np.ascontiguousarray(features, dtype=np.float32)
-        total = np.zeros((len(rows), 2))
-        if len(rows):
-            for tree in self._model.estimators_:
-                total += tree.tree_.predict(rows).reshape(len(rows), 2)
-        return self._targets.decode(features, total / len(self._model.estimators_) * self._scale)
+        """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
+        mean = self._trees.total(features) / len(self._model.estimators_)
+        return self._targets.decode(features, mean * self._scale)
 
 
 class ForestPredictor(RecordPredictor):

@@ -12,6 +12,7 @@ from time import perf_counter
 import pytest
 from typer.testing import CliRunner
 
+from heshare import files
 from heshare.cli import app
 from heshare.files import root
 
@@ -263,3 +264,21 @@ def test_commands_refuse_bad_input_with_one_message_and_write_nothing(name: str,
     for text in texts:
         assert text in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_claims_prints_what_does_not_hold_the_counts_and_the_page_to_open(tmp_path: Path) -> None:
+    from heshare.experiments.claims.claim_table import evaluate_claim
+    from heshare.experiments.claims.verdicts import paper_claims
+
+    nowhere = evaluate_claim(
+        paper_claims()["O4", ""], measured=4.0, low=3.0, high=5.0, n=10, why="More.", provenance="emulated",
+        profile="paper",
+    )  # fmt: skip
+    files.write_text(tmp_path / "claims" / "x.json", json.dumps([nowhere]))
+    result = RUN.invoke(app, ["claims", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    first, counts, last = result.stdout.splitlines()
+    assert first.startswith("not reproduced: O4 ")
+    assert first.endswith(": More.")
+    assert counts == f"{len(paper_claims())} claims: 1 not reproduced, {len(paper_claims()) - 1} not yet"
+    assert last == f"Open {tmp_path}/claims.md; as a figure: {tmp_path}/claims_figure.pdf"
