@@ -73,13 +73,13 @@ def sidecar_json(
     suffixes: Sequence[str],
     notebook: Path | None,
     parameters: Mapping[str, object],
-    legend: Mapping[str, Sequence[str]] | None = None,
+    drawn: Mapping[str, object] | None = None,
 ) -> str:
     """Return the JSON text that is written beside an output such as `fig06_comparison`.
 
     `rows` counts the emulated, measured and published rows. `suffixes` are those of the output's files. `notebook` made
-    the output from `parameters`, of which folders are left out. `legend` has the colours of each name in a figure's
-    legends.
+    the output from `parameters`, of which folders are left out. `drawn` is of a figure: `legend`, the colours of each
+    name in its legends, and `smallest_text_pt`, the size of its smallest text in print.
     """
     check_provenances(rows)
     kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}
@@ -87,7 +87,7 @@ def sidecar_json(
         "name": name,
         "caption": caption,
         "files": [f"{name}{suffix}" for suffix in suffixes],
-        **({"legend": {label: list(colours) for label, colours in legend.items()}} if legend else {}),
+        **(drawn or {}),
         "provenance": dict(sorted(rows.items())),
         "notebook": None if notebook is None else _below_root(notebook),
         "notebook_sha256": None if notebook is None else files.sha256(notebook),

@@ -27,6 +27,8 @@ from heshare.prediction.targets import Targets
 
 INNER_FOLDS = 3
 RESAMPLES = 1000
+ERRORS = ("absolute", "relative")
+"""The two errors of Table V."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,22 @@ def _errors(
                 for quantity, error, value in _error_sizes(predicted, truth[test], no_power):
                     key = (samples.provenance, kind, name, quantity, error)
                     yield {**dict(zip(_COLUMNS, key, strict=True)), "error_pct": value, "test_rows": len(test)}
+
+
+def _literal_forest(samples: Samples, seed: int) -> FittedPredictor:
+    x, truth = samples.features(), samples.truth
+    no_power = bool(np.isnan(truth[:, 1]).all())
+    forest = next(technique for technique in TECHNIQUES if technique.name == "RF")
+
+    def predict(train: IntArray, test: IntArray) -> FloatArray:
+        known = np.column_stack([truth[train, 0], x[train, OCCUPIED_POWER]]) if no_power else truth[train]
+        return _predict(forest, x[train], known, x[test], None, seed, "literal", True, no_power)
+
+    return predict
+
+
+LITERAL_FOREST: OtherTechniques = {"RF, the paper's outputs": _literal_forest}
+"""The random forest with the outputs of Section III-A as they are, time and power, not relative to a first guess."""
 
 
 def _error_sizes(predicted: FloatArray, truth: FloatArray, no_power: bool) -> Iterator[tuple[str, str, float]]:

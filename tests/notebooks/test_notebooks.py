@@ -19,6 +19,7 @@ import pytest
 from heshare.experiments.claims import claim_table, plain_words, sources
 from heshare.experiments.claims.verdicts import VERDICTS, paper_claims
 from heshare.experiments.figures.series_styles import registered
+from heshare.experiments.figures.style import SMALLEST_PT
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import missing_files
 from heshare.experiments.studies import scaling
@@ -133,6 +134,13 @@ def test_a_name_has_the_same_colour_in_every_legend(smoke_results: Path) -> None
     assert known == {name: {registered()[name].colour.upper()} for name in known}
 
 
+def test_no_text_of_a_figure_is_below_the_least_size_in_print(smoke_results: Path) -> None:
+    drawn = {path.stem: json.loads(path.read_text()).get("smallest_text_pt") for path in smoke_results.glob("*.json")}
+    sizes = {name: size for name, size in drawn.items() if (smoke_results / f"{name}.png").exists()}
+    assert len(sizes) > 25
+    assert {name: size for name, size in sizes.items() if size is None or size < SMALLEST_PT} == {}
+
+
 def test_times_and_energies_of_figs_1_and_2(smoke_results: Path) -> None:
     frame = table(smoke_results, "fig02_time")
     assert len(frame) == 15 * 3
@@ -171,18 +179,38 @@ def test_table_1_is_the_papers_and_the_packages(smoke_results: Path) -> None:
 
 def test_table_3_is_the_papers(smoke_results: Path) -> None:
     frame = table(smoke_results, "table3_gpus")
-    assert frame["SMs"].tolist() == [40, 80, 108]
-    assert frame["CUDA cores"].tolist() == [2560, 5120, 6912]
-    assert frame["TDP (W)"].tolist() == [70, 250, 400]
+    assert frame["SM Count"].tolist() == [40, 80, 108]
+    assert frame["CUDA Cores"].tolist() == [2560, 5120, 6912]
+    assert frame["Power (TDP, W)"].tolist() == [70, 250, 400]
+    assert frame["Memory (GB)"].tolist() == [16, 32, 80]
+    assert frame.columns[:5].str.startswith(("GPU Platform", "SM Count", "CUDA Cores", "Power", "Memory")).all()
 
 
 def test_table_4_has_the_papers_workloads(smoke_results: Path) -> None:
-    assert len(table(smoke_results, "table4_workloads")) == 15
+    names = table(smoke_results, "table4_workloads")["Name"].tolist()
+    assert len(set(names)) == 15
+    assert [*names[:5], *names[8:12]] == [
+        *("ResNet-152", "ResNet-101", "ResNet-50", "ResNet-34", "ResNet-18"),
+        *("VGG-19", "VGG-16", "MobileNet", "MobileNet V2"),
+    ]
+
+
+def test_tables_of_the_paper_have_headings_in_words(smoke_results: Path) -> None:
+    for name, heading in (
+        ("table1_systems", "Table I"),
+        ("table2_features", "Table II"),
+        ("table3_gpus", "Table III"),
+        ("table4_workloads", "Table IV"),
+        ("table5_predictors", "Table V"),
+    ):
+        first, _, head, *_ = (smoke_results / f"{name}.md").read_text().splitlines()
+        assert first == f"# {heading}"
+        assert "_" not in head
 
 
 def test_table_5_is_complete_and_bounded(smoke_results: Path) -> None:
     frame = table(smoke_results, "x04a_errors")
-    assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "Physics"}
+    assert set(frame["technique"]) == {"SVR", "DT", "LR", "MLP", "RF", "RF, the paper's outputs", "Physics"}
     assert set(frame["data"]) == {"emulated", "published"}
     assert set(frame["split"]) == {"row", "workload", "gpu"}
     assert (frame["low_pct"] <= frame["mean_pct"] + 1e-9).all()
@@ -191,9 +219,16 @@ def test_table_5_is_complete_and_bounded(smoke_results: Path) -> None:
     assert forest["mean_pct"].between(0.1, 30).all()
     wide = table(smoke_results, "table5_predictors").set_index("Model")
     both = frame[frame["quantity"] == "both"].set_index(["data", "split", "technique", "error"])["mean_pct"]
-    assert wide.loc["MLP", "emulated, by workload, relative (%)"] == pytest.approx(
+    assert wide.loc["MLP", "New workloads: relative error (%)"] == pytest.approx(
         both["emulated", "workload", "MLP", "relative"], abs=0.006
     )
+    assert wide["Paper: absolute error (%)"].dropna().tolist() == [26.73, 24.51, 23.78, 12.12, 3.10]
+    assert (
+        wide.loc["RF, the paper's outputs", "Here: absolute error (%)"] > 3 * wide.loc["RF", "Here: absolute error (%)"]
+    )
+    text = (smoke_results / "table5_predictors.md").read_text()
+    assert "form of the emulated device, which flatters" in text
+    assert " lead with rows held out" in text
 
 
 def test_the_emulated_gpus_match_what_was_left_out(smoke_results: Path) -> None:

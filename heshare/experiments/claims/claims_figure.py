@@ -14,24 +14,12 @@ from matplotlib.lines import Line2D
 from heshare import files
 from heshare.experiments import provenance, tables
 from heshare.experiments.claims import claim_table, verdicts
-from heshare.experiments.figures import style
+from heshare.experiments.figures import series_styles, style
 from heshare.experiments.figures.style import with_origin, write_figure
 
 NAME = "claims_figure"
-MARKERS: Mapping[str, tuple[str, str]] = {
-    verdicts.REPRODUCED: ("#009E73", "o"),
-    verdicts.EXCEEDS: ("#0072B2", "D"),
-    verdicts.DIRECTION: ("#E69F00", "s"),
-    verdicts.FAILED: ("#D55E00", "X"),
-    verdicts.SMALLER: ("#0072B2", "v"),
-    verdicts.LARGER: ("#D55E00", "^"),
-    verdicts.UNTESTABLE: ("#999999", "*"),
-    verdicts.NOT_YET: ("#999999", "_"),
-}
-"""Colour and marker of each verdict."""
 FORMS: Mapping[str, tuple[str, float]] = {"placed": ("o", 3.4), "best": ("2", 5.0)}
 """Marker and size of the values against the rivals' other forms."""
-FORM_COLOUR = "#555555"
 _TITLES = {
     "reduction": "Reductions (change, %)",
     "ratio": "Ratios",
@@ -124,14 +112,14 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
     A hollow circle is the value against a rival placed like HeShare, a tick that against a rival at its own best.
     """
     for at, row in enumerate(frame.to_dict("records")):
-        colour, marker = MARKERS[str(row["verdict"])]
+        colour, marker = series_styles.VERDICTS[str(row["verdict"])]
         ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
             ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
             ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
         for form, (shape, size) in FORMS.items():
             if np.isfinite(row[form]):
-                ax.plot([row[form]], [at], shape, color=FORM_COLOUR, markerfacecolor="none", markersize=size)
+                ax.plot([row[form]], [at], shape, color=series_styles.TEXT, markerfacecolor="none", markersize=size)
     ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=5.5)
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.grid(axis="x")
@@ -150,7 +138,7 @@ def draw(frame: pd.DataFrame) -> Figure:
         ax = figure.add_subplot(cell)
         panel(ax, frame[frame["kind"] == kind])
         if kind == "reduction":
-            ax.axvline(0, color="#333333", linewidth=0.6)
+            ax.axvline(0, color=series_styles.EDGE, linewidth=0.6)
         else:
             ax.set_xlim(left=0)
     figure.legend(handles=_handles(list(frame["verdict"])), loc="outside upper center", ncols=6, fontsize=6)
@@ -160,13 +148,15 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _handles(verdicts: Sequence[str]) -> list[Line2D]:
     ours = [
         Line2D([], [], color=colour, marker=marker, markersize=4.2, linestyle="", label=f"here: {verdict}")
-        for verdict, (colour, marker) in MARKERS.items()
+        for verdict, (colour, marker) in series_styles.VERDICTS.items()
         if verdict in verdicts
     ]
     bar = Line2D([], [], color="black", marker="|", markersize=7, markeredgewidth=1.4, linestyle="", label="the paper")
     names = {"placed": "rival placed like HeShare", "best": "rival at its own best"}
     others = [
-        Line2D([], [], color=FORM_COLOUR, marker=shape, markersize=size, mfc="none", linestyle="", label=names[form])
+        Line2D(
+            [], [], color=series_styles.TEXT, marker=shape, markersize=size, mfc="none", linestyle="", label=names[form]
+        )
         for form, (shape, size) in FORMS.items()
     ]
     return [bar, *ours, *others]
@@ -188,11 +178,19 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     )
     caption = with_origin(caption, counts)
     with style.using():
-        preview = write_figure(draw(frame), folder, NAME, caption)
+        figure = draw(frame)
+        drawn = {"smallest_text_pt": style.smallest_text_pt(figure)}
+        preview = write_figure(figure, folder, NAME, caption)
     files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))
     about = {"profile": profiles}
     text = provenance.sidecar_json(
-        name=NAME, caption=caption, rows=counts, suffixes=provenance.FIGURE_SUFFIXES, notebook=None, parameters=about
+        name=NAME,
+        caption=caption,
+        rows=counts,
+        suffixes=provenance.FIGURE_SUFFIXES,
+        notebook=None,
+        parameters=about,
+        drawn=drawn,
     )
     files.write_text(folder / f"{NAME}.json", text)
     return preview

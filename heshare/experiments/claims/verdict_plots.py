@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.textpath import TextPath
 
+from heshare.experiments.figures.series_styles import SIZES
+
 AS_LARGE, LESS, BELOW, NOT_BELOW = "as large", "smaller", "below zero", "not below zero"
 """The size of a reduction under one condition; `BELOW` where the paper has no value."""
-COLOURS: Mapping[str, str] = {AS_LARGE: "#8FD3BC", LESS: "#F7E7A0", BELOW: "#D9DEE8", NOT_BELOW: "#EDA483"}
-"""Light shades of the palette of Okabe and Ito, on which black text is legible."""
-HATCHES: Mapping[str, str] = {NOT_BELOW: "////"}
 MEANINGS: Mapping[str, str] = {
     AS_LARGE: "as large as the paper says, or larger",
     LESS: "below zero, but smaller",
@@ -68,7 +67,8 @@ def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
 
 def _patch_style(word: str) -> dict[str, Any]:
     """Return the colours and hatch of a size's cells and legend entry, as arguments of a patch."""
-    return {"facecolor": COLOURS[word], "hatch": HATCHES.get(word, ""), "edgecolor": "white"}
+    colour, hatch = SIZES[word]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
 
 
 def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None:

@@ -1,4 +1,7 @@
-"""Fig. 5: the system; each box names a function or class of the package and its docstring's first line."""
+"""Fig. 5: the system; each box names a function or class of the package and its docstring's first line.
+
+The numbers 1 to 4 are the paper's, in filled circles; what this package adds has open circles.
+"""
 
 import textwrap
 from importlib import import_module
@@ -8,15 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-_HIGH, _GAP = 1.25, 0.55
-_COLOURS = {
-    "world": "#f2f2f2",
-    "prediction": "#dcecf8",
-    "scheduling": "#d9f0e5",
-    "running": "#fbe9cf",
-    "devices": "#f7dfd2",
-}
+from heshare.experiments.figures.series_styles import EDGE, STAGES, TEXT
 
+_LINE, _GAP, _LETTERS = 0.42, 0.6, 62
+"""Height of a line, height between boxes, and letters of a line."""
+_PAPERS = 4
+"""The number of steps that the paper numbers in its Fig. 5 and Section III; the others are of this package."""
 
 _STEPS = (
     ("Task set arrives", "world.task_set:task_set", "tasks T, GPUs G"),
@@ -26,11 +26,14 @@ _STEPS = (
     ("Execution", "running.run:run", "start, MPS %, SM clock"),
     ("GPUs", "devices.device:Device", "progress, power"),
 )
-"""The steps of the paper's Fig. 5: title, code, and the result that is passed to the next step."""
+"""The steps: title, code, and the result that is passed to the next step."""
 
 
 def steps() -> pd.DataFrame:
-    """Return the system's steps, one row each: step, title, stage, code, does (first line of its docstring), gives.
+    """Return the system's steps, one row each.
+
+    Returns:
+        Columns step, whose (`paper` or `here`), title, stage, code, does (first line of its docstring), gives.
 
     Raises:
         AttributeError: the package no longer has that function or class, so the figure would be wrong.
@@ -40,49 +43,54 @@ def steps() -> pd.DataFrame:
         module, name = code.split(":")
         found = getattr(import_module(f"heshare.{module}"), name)
         does = (found.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        about = {"step": str(number), "title": title, "stage": module.split(".")[0]}
+        whose = "paper" if number <= _PAPERS else "here"
+        about = {"step": str(number), "whose": whose, "title": title, "stage": module.split(".")[0]}
         rows.append({**about, "code": f"heshare.{module}.{name}", "does": does, "gives": gives})
     return pd.DataFrame(rows)
 
 
 def system(ax: Axes, frame: pd.DataFrame) -> None:
     """Draw the steps from top to bottom with the result that each passes to the next; `frame` as from `steps`."""
-    last = len(frame) - 1
+    last, top = len(frame) - 1, 0.0
     for index, row in enumerate(frame.itertuples(index=False)):
-        top = -index * (_HIGH + _GAP)
-        _box(ax, top, row)
+        bottom = _box(ax, top, row)
         if index < last:
-            _arrow(ax, 3.0, top - _HIGH, top - _HIGH - _GAP, str(row.gives), "left")
-    end = -last * (_HIGH + _GAP)
-    _arrow(ax, 8.6, end, end + _GAP, str(frame["gives"].iloc[-1]), "right")
-    ax.set(xlim=(-0.05, 10.05), ylim=(end - _HIGH - 0.08, 0.08))
+            top = bottom - _GAP
+            _arrow(ax, 3.0, bottom, top, str(row.gives), "left")
+    _arrow(ax, 8.8, top, top + _GAP, str(frame["gives"].iloc[-1]), "right")
+    ax.set(xlim=(-0.05, 10.05), ylim=(bottom - 0.08, 0.08))
     ax.axis("off")
 
 
-def _box(ax: Axes, top: float, row: Any) -> None:
-    bottom = top - _HIGH
+def _box(ax: Axes, top: float, row: Any) -> float:
+    """Draw a step's box from `top` downwards and return its lower edge."""
+    does = textwrap.wrap(row.does.split(";")[0].split(" (")[0].replace("`", ""), _LETTERS)
+    bottom = top - _LINE * (2.7 + len(does))
     patch = FancyBboxPatch(
-        (0.1, bottom), 9.8, _HIGH, boxstyle="round,pad=0,rounding_size=0.12",
-        facecolor=_COLOURS[row.stage], edgecolor="#555555", linewidth=0.6,
+        (0.1, bottom), 9.8, top - bottom, boxstyle="round,pad=0,rounding_size=0.12",
+        facecolor=STAGES[row.stage], edgecolor=TEXT, linewidth=0.6,
     )  # fmt: skip
     ax.add_patch(patch)
-    does = textwrap.shorten(row.does.split(";")[0].split(" (")[0].replace("`", ""), 76, placeholder=" ...")
-    mark = {"boxstyle": "circle,pad=0.22", "facecolor": "#444444", "edgecolor": "none"}
+    inside, number = (EDGE, "white") if row.whose == "paper" else ("white", EDGE)
+    mark = {"boxstyle": "circle,pad=0.22", "facecolor": inside, "edgecolor": EDGE, "linewidth": 0.6}
+    middle, title = (top + bottom) / 2, top - 0.85 * _LINE
     texts = [
-        ax.text(0.6, top - _HIGH / 2, row.step, fontsize=7, ha="center", fontweight="bold", color="white", bbox=mark),
-        ax.text(1.15, top - 0.28, row.title, fontsize=7, fontweight="bold"),
-        ax.text(1.15, top - 0.66, does, fontsize=5.2, color="#222222"),
-        ax.text(1.15, top - 0.99, row.code, fontsize=4.8, family="monospace", color="#444444"),
+        ax.text(0.6, middle, row.step, fontsize=7, ha="center", fontweight="bold", color=number, bbox=mark),
+        ax.text(1.15, title, row.title, fontsize=7, fontweight="bold"),
+        ax.text(1.15, bottom + 0.8 * _LINE, row.code, fontsize=6, family="monospace", color=TEXT),
     ]
+    for place, line in enumerate(does, start=1):
+        texts.append(ax.text(1.15, title - _LINE * place, line, fontsize=6, color=EDGE))
     for text in texts:
         text.set(verticalalignment="center")
         # Otherwise the layout reserves space for the text beside the axes.
         text.set_in_layout(False)
+    return bottom
 
 
 def _arrow(ax: Axes, x: float, start: float, end: float, label: str, side: str) -> None:
-    arrow = FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=7, linewidth=0.8, color="#333333")
+    arrow = FancyArrowPatch((x, start), (x, end), arrowstyle="-|>", mutation_scale=7, linewidth=0.8, color=EDGE)
     ax.add_patch(arrow)
     shift, align = (0.2, "left") if side == "left" else (-0.2, "right")
-    text = ax.text(x + shift, (start + end) / 2, label, fontsize=5.8, va="center", ha=align, style="italic")
+    text = ax.text(x + shift, (start + end) / 2, label, fontsize=6, va="center", ha=align, style="italic")
     text.set_in_layout(False)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
 from heshare.arrays import FloatArray
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.series_styles import GUIDE, series_style
 
 _DISTANCES_PT = (5.0, 8.0, 12.0, 17.0, 23.0, 30.0, 38.0)
 _ANGLES = np.deg2rad(np.arange(0, 360, 15))
@@ -63,7 +63,7 @@ def label_points(
         note.set_position((float(offset[0]), float(offset[1])))
         edge = np.clip(0.0, offset - size / per_pt / 2, offset + size / per_pt / 2)
         if np.hypot(*edge) > _LINE_FROM_PT:
-            arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
+            arrow = {"arrowstyle": "-", "color": GUIDE, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
             ax.annotate(
                 "", (label.x, label.y), tuple(edge.tolist()), textcoords="offset points", arrowprops=arrow, zorder=1
             )

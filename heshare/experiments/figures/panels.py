@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import category_style, series_style
+from heshare.experiments.figures.series_styles import BAND, EDGE, GUIDE, category_style, series_style
+from heshare.prediction.table5 import ERRORS
 
 
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
@@ -44,7 +45,7 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
         at = [every.index(pair) for pair in part["pair"]]
         alone, together = (1e3 * part[name].to_numpy(float) for name in ("alone_s", "together_s"))
-        ax.hlines(at, alone, together, color="#999999", linewidth=0.7)
+        ax.hlines(at, alone, together, color=GUIDE, linewidth=0.7)
         for index, (label, times) in enumerate((("alone", alone), ("together", together))):
             how = category_style(index).line_arguments(linestyle="", markersize=3)
             ax.plot(times, at, label=label, **how)
@@ -68,23 +69,49 @@ def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
             how, whisker = series_style(str(title)), {"elinewidth": 0.6, "capthick": 0.6}
             bar = ax.bar(at, middle, 0.72, yerr=spread[:, [at]], color=how.face, hatch=how.hatch, error_kw=whisker)
             for patch in bar:
-                patch.set_edgecolor(plots.EDGE if how.filled else how.colour)
+                patch.set_edgecolor(EDGE if how.filled else how.colour)
         ax.set_xticks(range(len(part)), list(part["title"]))
         plots.slanted(ax, 40)
         ax.set_ylabel(label)
 
 
 def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Table V as bars: errors of each technique, a panel for each way of splitting off test rows."""
-    both = frame[frame["quantity"] == "both"]
-    columns = {"group": "technique", "series": "error", "value": "mean_pct", "low": "low_pct", "high": "high_pct"}
-    for ax, (kind, part) in zip(axes, both.groupby("split", sort=False), strict=True):
-        plots.bars(ax, part, **columns, categories=True)
-        plots.log_axis(ax)
-        plots.slanted(ax)
-        ax.set_title("by GPU" if kind == "gpu" else f"by {kind!s}", fontsize=7)
-    axes[0].set_ylabel("Error (%)")
-    axes[0].legend(loc="upper left")
+    """Draw errors of predictors on log axes, a row for each technique, a panel for each way of splitting off test rows.
+
+    Args:
+        axes: three.
+        frame: as from `prediction_errors`, with a column `paper_pct`, the error of the paper's Table V or NaN. Where
+            the column `data` is `published`, marks are open.
+    """
+    names = list(frame["technique"].unique())
+    ends = (0.8 * min(1.25, frame["low_pct"].min()), 1.25 * max(100.0, frame["high_pct"].max()))
+    titles = {"row": "Held-out rows", "workload": "New workloads", "gpu": "New GPU"}
+    for ax, (split, title) in zip(axes, titles.items(), strict=True):
+        for index, error in enumerate(ERRORS):
+            rows = frame[(frame["split"] == split) & (frame["error"] == error)]
+            at = np.array([names.index(name) for name in rows["technique"]]) + 0.3 * (index - 0.5)
+            how, is_open = category_style(index), (rows["data"] == "published").to_numpy(bool)
+            ax.hlines(at, rows["low_pct"], rows["high_pct"], color=how.colour, linewidth=0.7)
+            for chosen, face in ((~is_open, how.colour), (is_open, "white")):
+                style = how.line_arguments(linestyle="", markersize=3, markerfacecolor=face, markeredgewidth=0.7)
+                ax.plot(rows["mean_pct"].to_numpy(float)[chosen], at[chosen], **style)
+            ax.plot(rows["paper_pct"], at, "|", color="black", markersize=5, markeredgewidth=1.1)
+        ax.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        ax.set_xlim(ends)
+        plots.log_axis(ax, "x")
+        ax.grid(axis="x")
+        ax.set_title(title, fontsize=6.5, pad=2)
+    axes[1].set_xlabel("Error (%)")
+    axes[0].figure.legend(handles=_error_handles(), loc="outside upper center", ncols=2)
+
+
+def _error_handles() -> list[Line2D]:
+    filled = [category_style(index).line_arguments(linestyle="", markersize=3) for index in range(len(ERRORS))]
+    handles = [Line2D([], [], label=f"{error} error", **how) for error, how in zip(ERRORS, filled, strict=True)]
+    empty = {**filled[0], "color": EDGE, "markerfacecolor": "white"}
+    tick: dict[str, Any] = {"color": "black", "marker": "|", "linestyle": "", "markersize": 5, "markeredgewidth": 1.1}
+    return [*handles, Line2D([], [], label="on published times", **empty), Line2D([], [], label="the paper", **tick)]
 
 
 def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
@@ -101,7 +128,7 @@ def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
     for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
         how = category_style(index)
         ax.plot(errors[f"target_{column}"], at, "|", color=how.colour, markersize=7, markeredgewidth=1.4)
-        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": plots.EDGE}
+        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
         ax.plot(errors[column], at, how.marker, label=name, **style)
     names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
     ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 42)) for name in names], fontsize=5)
@@ -131,7 +158,7 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
     rows = covered[covered["grouping"] != "test"].reset_index(drop=True)
     blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
     at = np.arange(len(rows)) + 0.6 * blocks.to_numpy()
-    ax.axvspan(*target, color="#E6E6E6", linewidth=0, zorder=0)
+    ax.axvspan(*target, color=BAND, linewidth=0, zorder=0)
     for index, level in enumerate((68, 90)):
         how = category_style(index)
         ax.axvline(level, color=how.colour, linewidth=0.8, linestyle=":")
@@ -139,7 +166,7 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
             "linestyle": "",
             "marker": how.marker,
             "markersize": 3.5,
-            "markeredgecolor": plots.EDGE,
+            "markeredgecolor": EDGE,
         }
         for small in (False, True):
             kept = (rows["n"] <= few).to_numpy() == small
@@ -201,7 +228,7 @@ def activity_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
             rows = part[(part["together"] == 1) == alone]
             style = {**_points(str(gpu), face), "markersize": 2.5, "markeredgewidth": 0.4}
             ax.plot(rows["activity_pct"], rows["power_w"], **style, label=label)
-        ax.axhline(float(part["idle_w"].mean()), color="#999999", linewidth=0.8, label="idle")
+        ax.axhline(float(part["idle_w"].mean()), color=GUIDE, linewidth=0.8, label="idle")
         sources = " and ".join(sorted(set(part["told_by"])))
         ax.set(xlabel=f"SM activity (%),\nby the {sources}", xlim=(0, 105))
         ax.set_title(str(gpu), fontsize=7)

@@ -11,9 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.arrays import FloatArray
-from heshare.experiments.figures.series_styles import SeriesStyle, category_style, series_style
-
-EDGE = "#333333"
+from heshare.experiments.figures.series_styles import EDGE, GUIDE, SeriesStyle, category_style, series_style
 
 
 def bars(
@@ -157,8 +155,8 @@ def front(ax: Axes, frame: pd.DataFrame) -> None:
     ordered = frame.sort_values(["energy_j", "jct_s"])
     ordered = ordered.assign(x=ordered["energy_j"] / 1e6, y=ordered["jct_s"] / 1e3)
     x, y = ordered["x"].to_numpy(float), ordered["y"].to_numpy(float)
-    ax.plot(x, y, color="#999999", lw=0.8, drawstyle="steps-post", label="_")
-    ax.plot(x, y, color="#999999", ls="", marker=".", label="Pareto front")
+    ax.plot(x, y, color=GUIDE, lw=0.8, drawstyle="steps-post", label="_")
+    ax.plot(x, y, color=GUIDE, ls="", marker=".", label="Pareto front")
     for name, part in ordered[ordered["choice"] != ""].groupby("choice", sort=False):
         how = series_style(str(name).split("/")[0])
         points = ax.scatter(part["x"], part["y"], color=how.colour, marker=how.marker, label=str(name))
@@ -170,7 +168,7 @@ def against(ax: Axes, frame: pd.DataFrame, *, actual: str, predicted: str, serie
     """Draw predicted against actual values on logarithmic axes, with the diagonal; the series are categories."""
     values = frame[[actual, predicted]].to_numpy(float)
     ends = (values.min() * 0.8, values.max() * 1.25)
-    ax.plot(ends, ends, color="#999999", linewidth=0.7, zorder=1)
+    ax.plot(ends, ends, color=GUIDE, linewidth=0.7, zorder=1)
     for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
         how = category_style(index)
         points = ax.scatter(part[actual], part[predicted], s=6, marker=how.marker, facecolor="none", label=str(name))

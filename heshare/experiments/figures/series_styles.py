@@ -37,6 +37,38 @@ class SeriesStyle:
 
 
 _BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"
+EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB", "#DDDDDD", "#555555"
+"""Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
+CLOCK, POWER, CAP = _BLUE, _VERMILION, _VERMILION
+"""The SM clock, the board power and its cap in timelines of a run."""
+EFFECT = _BLUE
+"""A single series of marks that is neither a system, a GPU nor a category."""
+STAGES: Mapping[str, str] = {
+    "world": "#F2F2F2",
+    "prediction": "#DCECF8",
+    "scheduling": "#D9F0E5",
+    "running": "#FBE9CF",
+    "devices": "#F7DFD2",
+}
+"""Insides of the boxes of Fig. 5, by stage."""
+VERDICTS: Mapping[str, tuple[str, str]] = {
+    "reproduced": ("#009E73", "o"),
+    "exceeds": (_BLUE, "D"),
+    "direction": (_ORANGE, "s"),
+    "not reproduced": (_VERMILION, "X"),
+    "smaller error": (_BLUE, "v"),
+    "larger error": (_VERMILION, "^"),
+    "not testable": (GUIDE, "*"),
+    "not yet": (GUIDE, "_"),
+}
+"""Colour and marker of each verdict of a claim."""
+SIZES: Mapping[str, tuple[str, str]] = {
+    "as large": ("#8FD3BC", ""),
+    "smaller": ("#F7E7A0", ""),
+    "below zero": ("#D9DEE8", ""),
+    "not below zero": ("#EDA483", "////"),
+}
+"""Colour and hatch of the size of a change in heat maps; black text is legible on them."""
 _QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
 """Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
 
@@ -69,9 +101,6 @@ _SERIES: dict[str, SeriesStyle] = {
     "HeShare+ En-opt": SeriesStyle(_BLACK, "", "s", "--"),
     "HeShare+ JCT-opt": SeriesStyle(_BLACK, "", "v", "-."),
     "HeShare+ online": SeriesStyle(_BLACK, "", "P", "-"),
-    "HeShare+ marginal": SeriesStyle(_BLACK, "", "d", "-"),
-    "HeShare+ marginal, 30 W": SeriesStyle(_BLACK, "", "<", "-"),
-    "HeShare+ marginal, 300 W": SeriesStyle(_BLACK, "", ">", "-"),
     "Marginal": SeriesStyle("#404040", "", "d", "-"),
     "Marginal, 30 W": SeriesStyle("#404040", "", "<", "-"),
     "Marginal, 300 W": SeriesStyle("#404040", "", ">", "-"),

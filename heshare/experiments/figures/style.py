@@ -1,7 +1,8 @@
 """The common style of all figures, and their files.
 
-Figures have a column's width and 8 pt text. Series differ in more than colour (`series_styles`). The caption is under
-the axes. PDF and PNG have the same layout, and their bytes are reproducible.
+Figures have a column's or a page's width; no text is below `SMALLEST_PT` in print. Series differ in more than colour
+(`series_styles`). The PNG has the caption under the axes; the PDF, which is for documents with captions of their own,
+has none. Otherwise both have the same layout, and their bytes are reproducible.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,16 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ft2font import LoadFlags
+from matplotlib.text import Text
 
 from heshare import files
+from heshare.experiments.figures.series_styles import GRID, TEXT
 
 COLUMN_IN = 3.33
 PAGE_IN = 7.0
 DPI = 300
+SMALLEST_PT = 6.0
+"""The least size of text in print."""
 
 _RC: dict[str, object] = {
     "font.family": "DejaVu Sans",
@@ -35,7 +40,7 @@ _RC: dict[str, object] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "grid.color": "#dddddd",
+    "grid.color": GRID,
     "grid.linewidth": 0.5,
     "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5,
@@ -72,7 +77,7 @@ def using() -> Iterator[None]:
         yield
 
 
-_CAPTION_PT = 5.5
+_CAPTION_PT = 6.0
 _LINE_IN = 1.25 * _CAPTION_PT / 72
 
 
@@ -81,16 +86,16 @@ def origin(counts: Mapping[str, int]) -> str:
     words = {
         "emulated": "emulated (calibrated on published measurements)",
         "measured": "measured",
-        "published": "published values",
+        "published": "published",
     }
     if len(counts) == 1:
         return words[next(iter(counts))]
-    return ", ".join(f"{words[kind]} ({n} rows)" for kind, n in counts.items())
+    return "; ".join(f"{n} row{'s' * (n != 1)} {words[kind]}" for kind, n in counts.items())
 
 
-def with_origin(caption: str, counts: Mapping[str, int]) -> str:
-    """Return a caption that begins with a capital and ends with the provenance of its rows."""
-    return f"{caption[:1].upper()}{caption[1:]} {origin(counts).capitalize()}."
+def with_origin(caption: str, counts: Mapping[str, int], words: str = "") -> str:
+    """Return a caption that begins with a capital and ends with the provenance of its rows, or with other words."""
+    return f"{caption[:1].upper()}{caption[1:]} {words or origin(counts).capitalize() + '.'}"
 
 
 def legend_colours(fig: Figure) -> dict[str, list[str]]:
@@ -113,12 +118,17 @@ def _colour(handle: Any) -> str:
     return next((each for each in colours if each != "#ffffff"), colours[0]).upper()
 
 
+def smallest_text_pt(fig: Figure) -> float:
+    """Return the size of the smallest text of a figure in print, pt; a figure wider than a page is printed smaller."""
+    sizes = [text.get_fontsize() for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    return float(min(sizes, default=SMALLEST_PT) * min(1.0, PAGE_IN / fig.get_size_inches()[0]))
+
+
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
-    """Write a figure with its caption as `name.pdf` and `name.png` and close it; returns the PNG's path."""
-    _write_caption(fig, caption)
-    # Without dates and versions two runs write the same bytes. Both files have the same layout.
+    """Write a figure as `name.pdf` and with its caption as `name.png`, and close it; returns the PNG's path."""
+    # Without dates and versions two runs write the same bytes.
     files.write_atomic(out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name}))
-    fig.set_layout_engine("none")
+    _write_caption(fig, caption)
     preview = files.write_atomic(out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
     plt.close(fig)
     return preview
@@ -135,7 +145,7 @@ def _write_caption(fig: Figure, text: str) -> None:
     if engine is not None:
         engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]
     bottom = 0.3 * _LINE_IN / (height_in + strip)
-    style = {"fontsize": _CAPTION_PT, "color": "#555555", "va": "bottom", "linespacing": 1.2}
+    style = {"fontsize": _CAPTION_PT, "color": TEXT, "va": "bottom", "linespacing": 1.2}
     fig.text(0.012, bottom, "\n".join(lines), **style)  # type: ignore[arg-type]
 
 

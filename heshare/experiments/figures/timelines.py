@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import category_style
+from heshare.experiments.figures.series_styles import CLOCK, GRID, POWER, category_style
 from heshare.experiments.figures.trace_events import slots
 from heshare.gpu.live.live_comparison import DEVICE_MODELS
 from heshare.running.result import Run
@@ -58,13 +58,13 @@ def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], cla
         parts = dict(iter(intervals[intervals["gpu"] == gpu].groupby("row")))
         if "task" in parts:
             _lanes(ax, parts["task"], row, classes, last_s / 14)
-        _strip(ax, parts["clock"], row, _CLOCK, color="#0072B2", fill=False)
-        _strip(ax, parts["power"], row, _POWER, color="#D55E00", fill=True)
+        _strip(ax, parts["clock"], row, _CLOCK, color=CLOCK, fill=False)
+        _strip(ax, parts["power"], row, _POWER, color=POWER, fill=True)
     ax.set_yticks(range(len(gpus)), list(gpus))
     ax.set(ylim=(len(gpus) - 0.5, -0.5), xlim=(0, last_s / 1e3), xlabel="Time (1000 s)")
     ax.grid(visible=False)
     for row in range(1, len(gpus)):
-        ax.axhline(row - 0.5, color="#dddddd", linewidth=0.5)
+        ax.axhline(row - 0.5, color=GRID, linewidth=0.5)
 
 
 def _row(gpu: str, row: str, when: Any, value: float, top: float, unit: str) -> dict[str, Any]:

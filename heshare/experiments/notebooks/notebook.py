@@ -85,16 +85,18 @@ class Context:
         caption: str,
         rows: Mapping[str, int] | str,
         table: pd.DataFrame | bool = False,
+        origin: str = "",
     ) -> Preview:
         """Write a figure as PDF, PNG, CSV (the plotted numbers) and JSON (its provenance).
 
         Args:
-            fig: the figure; the caption is written under it.
+            fig: the figure; the caption is written under it in the PNG, and in the JSON.
             name: one of the promised outputs, such as `fig06_comparison`.
             data: the plotted numbers.
             caption: what is drawn, then setting, intervals and seeds, as sentences; the provenance is put behind it.
             rows: how many rows of `data` are emulated, measured, published; one word when all have the same provenance.
             table: a table to write as Markdown of the same name; True: `data` itself.
+            origin: what the caption says of the provenance, if other than "Emulated." and the like.
 
         Returns:
             The PNG, which a notebook shows.
@@ -103,14 +105,14 @@ class Context:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = with_origin(caption, counts)
-        legend = style.legend_colours(fig)
+        text = with_origin(caption, counts, origin)
+        drawn = {"legend": style.legend_colours(fig), "smallest_text_pt": style.smallest_text_pt(fig)}
         preview = write_figure(fig, self.out, name, text)
         suffixes = [*FIGURE_SUFFIXES]
         if not isinstance(table, bool) or table:
             self._markdown(name, data if isinstance(table, bool) else table, text)
             suffixes.append(".md")
-        self._sidecar(name, data, text, counts, suffixes, legend)
+        self._sidecar(name, data, text, counts, suffixes, drawn)
         return Preview(preview)
 
     def table(
@@ -120,18 +122,23 @@ class Context:
         *,
         caption: str,
         rows: Mapping[str, int] | str,
-        shown: Sequence[str] | None = None,
+        shown: pd.DataFrame | Sequence[str] | None = None,
+        origin: str = "",
     ) -> pd.DataFrame:
-        """Write a table as CSV, Markdown (the columns `shown`, or all) and JSON (its provenance); return it.
+        """Write a table as CSV, Markdown and JSON (its provenance); return it for display.
+
+        `shown` is the table for readers, in Markdown, if it is other than `data`, or its columns; for the other
+        arguments see `save`.
 
         Raises:
             InputError: the notebook did not promise this output, or there is no data.
         """
         counts = self._check(name, data, rows)
-        text = with_origin(caption, counts)
-        self._markdown(name, data if shown is None else data[list(shown)], text)
+        text = with_origin(caption, counts, origin)
+        readable = data if shown is None else shown if isinstance(shown, pd.DataFrame) else data[list(shown)]
+        self._markdown(name, readable, text)
         self._sidecar(name, data, text, counts, TABLE_SUFFIXES)
-        return data
+        return readable
 
     def data(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
         """Write rows that are too many to read, such as single runs, as CSV and JSON (their provenance); return them.
@@ -185,7 +192,9 @@ class Context:
         return {kind: counts[kind] for kind in provenance.check_provenances(counts)}
 
     def _markdown(self, name: str, data: pd.DataFrame, caption: str) -> None:
-        files.write_text(self.out / f"{name}.md", f"{tables.to_markdown(data)}\n{caption}\n")
+        files.write_text(
+            self.out / f"{name}.md", f"# {tables.heading(name)}\n\n{tables.to_markdown(data)}\n{caption}\n"
+        )
 
     def _sidecar(
         self,
@@ -194,7 +203,7 @@ class Context:
         caption: str,
         counts: Mapping[str, int],
         suffixes: Sequence[str],
-        legend: Mapping[str, list[str]] | None = None,
+        drawn: Mapping[str, object] | None = None,
     ) -> None:
         files.write_text(self.out / f"{name}.csv", tables.to_csv(data))
         text = provenance.sidecar_json(
@@ -204,7 +213,7 @@ class Context:
             suffixes=suffixes,
             notebook=self.notebook.path,
             parameters=self.parameters,
-            legend=legend,
+            drawn=drawn,
         )
         files.write_text(self.out / f"{name}.json", text)
 

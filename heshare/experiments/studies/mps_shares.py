@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from heshare.arrays import FloatArray
 from heshare.devices.constants import Constants, Timing, default
 from heshare.devices.device_model import co_run
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.series_styles import EDGE, GUIDE, series_style
 from heshare.scheduling.pareto import Front
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
@@ -260,8 +260,8 @@ def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
             how = {**series_style(gpu).line_arguments(linestyle=""), "markersize": 3}
             ax.plot(rows["gain_pct"].to_numpy(float), at, **how, label=gpu)
             ax.plot(rows["full_pct"].to_numpy(float), at, **{**how, "markerfacecolor": "white"})
-        ax.axvline(PAPER_PCT, color="#333333", linewidth=0.8, label="Han et al.")
-        ax.axvline(0.0, color="#999999", linewidth=0.6)
+        ax.axvline(PAPER_PCT, color=EDGE, linewidth=0.8, label="Han et al.")
+        ax.axvline(0.0, color=GUIDE, linewidth=0.6)
         ax.set_yticks(range(len(terms)), terms, fontsize=5.5)
         ax.set(ylim=(len(terms) - 0.5, -0.5))
         ax.set_xlabel("Gain (%), " + words.replace(", ", ",\n"), fontsize=6)

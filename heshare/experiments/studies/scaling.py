@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import PLACED, series_style
+from heshare.experiments.figures.series_styles import EDGE, EFFECT, GUIDE, PLACED, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.studies import variants
 from heshare.experiments.study_runs import median_intervals
@@ -84,7 +84,7 @@ def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: 
     for down, (label, rows) in enumerate(part.groupby(row, sort=False)):
         for across, (name, cell) in enumerate(rows.groupby(column, sort=False)):
             ax = axes[down, across]
-            ax.axvline(1.0, color="#999999", linewidth=0.6, zorder=0)
+            ax.axvline(1.0, color=GUIDE, linewidth=0.6, zorder=0)
             for title, *ends in cell[["title", *_RATIO]].itertuples(index=False):
                 shift = 0.28 if title.endswith(PLACED) else 0.0
                 _ratio_mark(ax, str(title), places[title.removesuffix(PLACED)] + shift, *ends)
@@ -111,8 +111,8 @@ def _ratio_mark(ax: Axes, title: str, at: float, ratio: float, low: float, high:
 
 
 def _placements() -> list[Line2D]:
-    named = (("#333333", "as in the paper"), ("white", "rival with HeShare's placement"))
-    style: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 3, "color": "#333333"}
+    named = ((EDGE, "as in the paper"), ("white", "rival with HeShare's placement"))
+    style: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 3, "color": EDGE}
     return [Line2D([], [], **style, markerfacecolor=face, label=label) for face, label in named]
 
 
@@ -316,9 +316,9 @@ def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     shown = ("search_s", "Search (s)") if "search_s" in frame else ("gpus", "GPUs")
     for ax, (column, label) in zip(axes, (shown, ("points", "Plans on the front")), strict=True):
         values = frame[column].to_numpy(float)
-        ax.plot(tasks, values, color="#0072B2", marker="o")
+        ax.plot(tasks, values, color=EFFECT, marker="o")
         if column == "search_s":
-            ax.plot(tasks, values[0] * tasks / tasks[0], color="#999999", ls="--", lw=0.8)
+            ax.plot(tasks, values[0] * tasks / tasks[0], color=GUIDE, ls="--", lw=0.8)
             ax.set_yscale("log")
         else:
             ax.set_ylim(0, None)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from heshare.arrays import FloatArray
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import category_style, series_style
+from heshare.experiments.figures.series_styles import GUIDE, category_style, series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.studies import pymoo_searches
 from heshare.experiments.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
@@ -302,7 +302,7 @@ def ablation_bars(ax: Axes, table: pd.DataFrame) -> None:
     for chosen, index, label in ((~literal, 1, "replaced"), (literal, 0, "the paper's words literally")):
         how = category_style(index).line_arguments(linestyle="")
         ax.errorbar(value[chosen], place[chosen], xerr=spread[:, chosen], label=label, **how)
-    ax.axvline(value[0], color="#999999", lw=0.8)
+    ax.axvline(value[0], color=GUIDE, lw=0.8)
     ax.set_yticks(place, table["system"])
     ax.set(xlabel="Relative hypervolume")
     ax.grid(axis="both")

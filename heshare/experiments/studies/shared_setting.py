@@ -15,6 +15,7 @@ from heshare.devices.task_sizes import draw as recipe
 from heshare.devices.task_sizes import time_alone_s
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.direct_labels import draw_points, label_frame
+from heshare.experiments.figures.series_styles import FAINT
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
@@ -254,7 +255,7 @@ def pareto_panel(ax: Axes, table: pd.DataFrame) -> None:
     named = best | points["title"].isin([*near, *ALWAYS_NAMED])
     line, other = points[best].sort_values("x"), points[~named]
     ax.plot(line["x"], line["y"], color="black", linewidth=0.7, zorder=0)
-    ax.plot(other["x"], other["y"], ".", color="#AAAAAA", markersize=4)
+    ax.plot(other["x"], other["y"], ".", color=FAINT, markersize=4)
     draw_points(ax, points[named])
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
     ax.margins(0.1)

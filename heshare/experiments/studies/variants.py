@@ -17,7 +17,7 @@ from matplotlib.ticker import NullLocator
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import category_style
+from heshare.experiments.figures.series_styles import GUIDE, category_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
 from heshare.experiments.sweeps import resolve
@@ -229,7 +229,7 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]
         spread = plots.interval_lengths(part, *_CHANGE)
         ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
-        ax.axvline(0.0, color="#999999", linewidth=0.8)
+        ax.axvline(0.0, color=GUIDE, linewidth=0.8)
         ax.set_yticks(place, list(part["part"]))
         # Linear up to 10 %, because the effect of one part is ten times as large as that of any other.
         ax.set_xscale("symlog", linthresh=10.0)
@@ -288,7 +288,7 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
         wall time and predictor calls, which the plans of a front share.
     """
     predictor = resolve.predictor_maker(
-        resolve.PAPER
+        resolve.FOREST
     )()  # shared by all policies, because its calls are not reported here
     positions = [None, *np.linspace(0, 1, points).tolist()]
 

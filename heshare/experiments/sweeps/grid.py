@@ -35,10 +35,10 @@ class Grid:
         arrivals: `at_once`, `poisson`, `front_loaded`.
         intervals_s: mean time between two arrivals, s.
         batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
-        predictors: the policies' predictors: `paper`, `paper-kept` (the same predictions, kept from run to run, so that
-            planning takes as long as in a scheduler that has predicted its workloads before), `physics`, `truth` (the
-            device model), `profile:PATH` (the paper's forest trained on that profile), or `module:function` that
-            returns a predictor.
+        predictors: the policies' predictors: `forest` (see `load_predictor`), `forest-kept` (the same predictions, kept
+            from run to run, so that planning takes as long as in a scheduler that has predicted its workloads before),
+            `physics`, `truth` (the device model), `profile:PATH` (a forest trained on that profile), or
+            `module:function` that returns a predictor.
         devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
         draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
             `heshare.devices.task_sizes.draw`.
@@ -58,7 +58,7 @@ class Grid:
     arrivals: tuple[str, ...] = ("at_once",)
     intervals_s: tuple[float, ...] = (60.0,)
     batch_sizes: tuple[int, ...] = (4, 8)
-    predictors: tuple[str, ...] = (resolve.PAPER,)
+    predictors: tuple[str, ...] = (resolve.FOREST,)
     devices: tuple[str, ...] = (resolve.EMULATED,)
     draws: tuple[str, ...] = (resolve.RECIPE,)
     traces: tuple[str, ...] = (resolve.SHIPPED,)

@@ -28,7 +28,7 @@ from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-PAPER, KEPT, TRUTH, PROFILE = "paper", "paper-kept", "truth", "profile:"
+FOREST, KEPT, TRUTH, PROFILE = "forest", "forest-kept", "truth", "profile:"
 EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
 DrawTasks = Callable[..., Sequence[Task]]
 MakePredictor = Callable[[], Predictor]

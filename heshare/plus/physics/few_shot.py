@@ -166,6 +166,21 @@ def learner_errors(samples: Samples, done: tuple[LeftOutFold, ...]) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
+def as_learner_rows(shots: pd.DataFrame) -> pd.DataFrame:
+    """Return `few_shot_errors` as rows of the chosen learner for `learner_errors`, with a column measured_points."""
+    wide = shots.pivot_table(index=["data", "points"], columns="quantity", values="mean_pct", sort=False)
+    named = wide.rename(columns={"time": "time_pct", "power": "power_pct"}).reset_index()
+    return named.rename(columns={"points": "measured_points"}).assign(learner=LEARNER).rename_axis(None, axis=1)
+
+
+def few_shot_text(shots: pd.DataFrame) -> str:
+    """Return a sentence with the error of times without measured points and with the most; see `few_shot_errors`."""
+    times = shots[shots["quantity"] == "time"].set_index(["data", "points"])["mean_pct"]
+    ends = [(data, *part.iloc[[0, -1]]) for data, part in times.groupby("data", sort=False)]
+    changes = " and ".join(f"from {none:.2f} to {most:.2f} % ({data!s})" for data, none, most in ends)
+    return f"Measuring up to {shots['points'].max()} points of a new workload moves the error of its times {changes}."
+
+
 def _coverage(done: tuple[LeftOutFold, ...], beside_others: BoolArray) -> dict[str, float]:
     covered, widths = [], []
     for fold in done:

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.direct_labels import draw_points, label_frame
+from heshare.experiments.figures.series_styles import GUIDE
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import Repetition, repeat
 from heshare.plugins import make
@@ -159,7 +160,7 @@ def scatter(ax: Axes, gains: pd.DataFrame) -> None:
         }
     )
     draw_points(ax, points)
-    ax.axhline(1.0, color="#999999", linewidth=0.6, zorder=0)
+    ax.axhline(1.0, color=GUIDE, linewidth=0.6, zorder=0)
     ax.set(xlabel="Time above the power cap (%)", ylabel="Throughput over BatchDVFS's")
     ax.set_xlim(-0.04 * gains["above_pct"].max(), None)
     ax.margins(0.12)

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from heshare.experiments.figures.series_styles import category_style
+from heshare.experiments.figures.series_styles import GUIDE, category_style
 from heshare.systems.fikit.kernel_rules import Client, Sharing, share
 from heshare.systems.fikit.kernel_trace import KernelTrace
 
@@ -45,7 +45,7 @@ def pieces(
 def panel(ax: Axes, rows: pd.DataFrame, arrivals_ms: Sequence[float]) -> list[Artist]:
     """Draw a lane for each task under each way of sharing, and lines where requests of the urgent task arrive."""
     ways = list(dict.fromkeys(rows["way"]))
-    drawn: list[Artist] = [ax.axvline(each, color="#999999", linewidth=0.6, linestyle=":") for each in arrivals_ms]
+    drawn: list[Artist] = [ax.axvline(each, color=GUIDE, linewidth=0.6, linestyle=":") for each in arrivals_ms]
     for (way, task), part in rows.groupby(["way", "task"], sort=False):
         lane, how = TASKS.index(str(task)), category_style(1 if task == "urgent" else 0)
         spans = [(start, end - start) for start, end in zip(part["start_ms"], part["end_ms"], strict=True)]

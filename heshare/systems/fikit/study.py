@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from heshare import files
 from heshare.devices.task_sizes import draw
 from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import BAND, EFFECT, GUIDE
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, medians, repeat
 from heshare.gpu.recording.kernel_table import read
@@ -228,7 +229,7 @@ def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
     drawn: list[Artist] = list(
         plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4, categories=True)
     )
-    drawn.append(ax.axvline(FEW, color="#999999", linewidth=0.8))
+    drawn.append(ax.axvline(FEW, color=GUIDE, linewidth=0.8))
     ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
     ax.legend(loc="lower left")
     return drawn
@@ -240,9 +241,9 @@ def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
     at = np.arange(len(names))
     middle = rows["median"].to_numpy(float)
     spread = [middle - rows["least"].to_numpy(float), rows["most"].to_numpy(float) - middle]
-    drawn: list[Artist] = [ax.axhspan(1.32, 16.41, color="#eeeeee", zorder=0)]
-    drawn += ax.errorbar(at, middle, yerr=spread, fmt="o", color="#0072B2", elinewidth=0.8).get_children()
-    drawn.append(ax.axhline(FEW, color="#999999", linewidth=0.8))
+    drawn: list[Artist] = [ax.axhspan(1.32, 16.41, color=BAND, zorder=0)]
+    drawn += ax.errorbar(at, middle, yerr=spread, fmt="o", color=EFFECT, elinewidth=0.8).get_children()
+    drawn.append(ax.axhline(FEW, color=GUIDE, linewidth=0.8))
     ax.set_xticks(at, names)
     plots.log_axis(ax)
     ax.set(xlabel=label, ylabel="Speed-up of the urgent task")

@@ -17,6 +17,7 @@ from heshare import files
 from heshare.errors import require
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.direct_labels import draw_points, label_frame
+from heshare.experiments.figures.series_styles import FAINT, GUIDE
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import paired_change
 from heshare.experiments.sweeps import resolve
@@ -222,7 +223,7 @@ def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
     rows = rows.assign(y=rows[JCT] / 1e3, y_low=rows["low"] / 1e3, y_high=rows["high"] / 1e3)
     rows["label"] = [f"{row.title}{' (best static)' * (row.policy == best)}" for row in rows.itertuples()]
     other = rows["policy"].str.startswith(STATIC) & (rows["policy"] != best)
-    ax.plot(rows["x"][other], rows["y"][other], ".", color="#BBBBBB", markersize=4)
+    ax.plot(rows["x"][other], rows["y"][other], ".", color=FAINT, markersize=4)
     draw_points(ax, rows[~other])
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
     ax.margins(0.12)
@@ -232,7 +233,7 @@ def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
     for policy, key, name, line in ((WHOLE, WHOLE, "unpartitioned", "--"), (best, STATIC, "the best static", ":")):
         level = float(levels[policy]) * (1 + PAPER_PCT[key] / 100)
         label = f"the paper: {-PAPER_PCT[key]} % below {name}"
-        ax.axhline(level, color="#777777", linewidth=0.8, linestyle=line, zorder=0, label=label)
+        ax.axhline(level, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0, label=label)
         lines.append(np.column_stack([np.linspace(*ax.get_xlim(), 60), np.full(60, level)]))
     ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), borderaxespad=0.2)
     label_frame(ax, rows[~other], avoid=np.vstack(lines))
@@ -258,7 +259,7 @@ def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:
     """
     for ax, (key, reference) in zip(axes, _REFERENCES.items(), strict=True):
         plots.lines(ax, why[why["reference"] == reference], x="interval_s", y="change_pct", series="title")
-        ax.axhline(PAPER_PCT[key], color="#999999", linewidth=0.8, linestyle="--", label="the paper")
+        ax.axhline(PAPER_PCT[key], color=GUIDE, linewidth=0.8, linestyle="--", label="the paper")
         ax.axhline(0, color="black", linewidth=0.6)
         ax.set(xlabel="Mean time between arrivals (s)", ylabel=f"Average JCT against\n{reference.lower()} (%)")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.series_styles import GUIDE, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
 from heshare.policies.policy import Policy
@@ -266,7 +266,7 @@ def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFram
     places = np.arange(len(gains))
     spread = np.maximum([gains["times"] - gains["low"], gains["high"] - gains["times"]], 0)
     axes[1].errorbar(gains["times"], places, xerr=spread, ls="", marker="o", color="black", elinewidth=0.6)
-    axes[1].axvline(1.0, color="#999999", lw=0.7)
+    axes[1].axvline(1.0, color=GUIDE, lw=0.7)
     axes[1].set(xlabel="SRTF's JCT over PowerFlow's")
     axes[1].set_yticks(places, list(gains["variant"]))
     curve = curve.rename(columns={"title": "series", "energy": "x", "jct": "value"}).assign(panel="curve")

@@ -14,6 +14,7 @@ from heshare.errors import InputError
 from heshare.experiments.claims import claim_table, claims_figure
 from heshare.experiments.claims.claim_table import evaluate_claim, explain_failure
 from heshare.experiments.claims.verdicts import paper_claims
+from heshare.experiments.figures.series_styles import TEXT
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 
@@ -80,7 +81,7 @@ def test_draw_has_a_bar_for_each_claim_and_a_mark_for_each_measured_one(folder: 
     bars = [line for line in lines if line.get_marker() == "|"]
     assert sorted(float(np.asarray(bar.get_xdata())[0]) for bar in bars) == sorted(frame["paper"])
     marks = {line.get_marker(): line.get_color() for line in lines if line.get_marker() in ("o", "D", "s", "2")}
-    assert marks == {"D": "#0072B2", "s": "#E69F00", "o": claims_figure.FORM_COLOUR, "2": claims_figure.FORM_COLOUR}
+    assert marks == {"D": "#0072B2", "s": "#E69F00", "o": TEXT, "2": TEXT}
     plt.close(figure)
 
 

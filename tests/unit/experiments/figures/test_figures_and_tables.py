@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
+from matplotlib.patches import FancyBboxPatch
 
 from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
@@ -19,6 +21,7 @@ from heshare.experiments.figures import diagram, panels, plots, style
 from heshare.experiments.notebooks import notebook, notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import missing_files
 from heshare.files import root, sha256
+from heshare.prediction.features import FEATURES
 
 FRAME = pd.DataFrame(
     {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
@@ -76,6 +79,46 @@ def test_steps_of_the_system_diagram_name_existing_stages() -> None:
     frame = diagram.steps()
     assert frame["does"].str.len().min() > 10
     assert list(frame["stage"]) == ["world", "prediction", "scheduling", "scheduling", "running", "devices"]
+    assert list(frame["whose"]) == ["paper"] * 4 + ["here"] * 2
+
+
+def test_boxes_of_the_system_diagram_hold_their_text_and_fill_the_papers_numbers_only(ax: Axes) -> None:
+    ax.figure.set_size_inches(style.COLUMN_IN, 4.1)
+    diagram.system(ax, diagram.steps())
+    ax.set_position((0, 0, 1, 1))
+    ax.figure.draw_without_rendering()
+    boxes = [patch.get_window_extent() for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
+    texts = [text for text in ax.texts if text.get_style() != "italic"]
+    assert len(boxes) == 6
+    for text in texts:
+        extent = text.get_window_extent()
+        assert any(box.x0 <= extent.x0 and extent.x1 <= box.x1 and box.y0 <= extent.y0 for box in boxes), text
+    circles = [text.get_bbox_patch() for text in texts if text.get_text().isdigit()]
+    assert [circle.get_facecolor() != (1, 1, 1, 1) for circle in circles if circle] == [True] * 4 + [False] * 2
+
+
+def test_smallest_text_is_that_in_print(ax: Axes) -> None:
+    fig = ax.figure
+    fig.set_size_inches(style.COLUMN_IN, 2)
+    ax.set_xticks([0, 1], ["a", "b"])
+    ax.text(0, 0, "small", fontsize=4)
+    ax.text(0, 0, " ", fontsize=1)
+    ax.text(0, 0, "hidden", fontsize=2, visible=False)
+    assert style.smallest_text_pt(fig) == 4
+    fig.set_size_inches(2 * style.PAGE_IN, 2)
+    assert style.smallest_text_pt(fig) == 2
+
+
+def test_the_caption_is_in_the_png_and_not_in_the_pdf(tmp_path: Path) -> None:
+    with style.using():
+        fig, _ = plt.subplots(figsize=(style.COLUMN_IN, 2), layout="constrained")
+        preview = style.write_figure(fig, tmp_path, "one", "A caption of some lines. " * 9)
+        height, width, _ = plt.imread(preview).shape
+    assert width == int(style.COLUMN_IN * style.DPI)
+    assert height > 2.3 * style.DPI
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", (tmp_path / "one.pdf").read_bytes())
+    assert box
+    assert [float(size) for size in box.groups()] == pytest.approx([72 * style.COLUMN_IN, 72 * 2], abs=0.5)
 
 
 def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -96,6 +139,7 @@ def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) ->
     assert metadata["parameters"] == {"profile": "smoke", "seed": 3}
     assert metadata["caption"].startswith("A caption a caption")
     assert metadata["caption"].endswith(" Emulated (calibrated on published measurements).")
+    assert metadata["smallest_text_pt"] == 6.5
     assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
 
 
@@ -123,7 +167,7 @@ def test_each_kind_of_output_names_its_files_and_a_missing_one_is_found(tmp_path
     assert written() == [".csv", ".json", ".md"]
     with style.using():
         ctx.save(ctx.figure()[0], "x01a_toy", data=FRAME, table=FRAME[:1], **about)
-    assert len((tmp_path / "x01a_toy.md").read_text().splitlines()) == 5, "head, rule, one row, gap, caption"
+    assert len((tmp_path / "x01a_toy.md").read_text().splitlines()) == 7, "number, head, rule, row, caption, 2 gaps"
     assert written() == [".csv", ".json", ".md", ".pdf", ".png"]
 
 
@@ -141,7 +185,7 @@ def test_wrapped_lines_of_a_caption_fit_the_column() -> None:
 
     lines = style.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
     assert len(lines) > 2
-    assert max(TextPath((0, 0), line, size=5.5).get_extents().width for line in lines) <= 230
+    assert max(TextPath((0, 0), line, size=6).get_extents().width for line in lines) <= 230
 
 
 @pytest.mark.parametrize(
@@ -169,6 +213,45 @@ def test_rng_of_a_context_repeats_for_a_key_and_differs_between_keys(tmp_path: P
     ctx = context(tmp_path)
     assert ctx.rng(1).random() == ctx.rng(1).random()
     assert ctx.rng(1).random() != ctx.rng(2).random()
+
+
+def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
+    frame, notes = tables.table_1()
+    paper = [f"{name}" for name in tables.TRAITS.values()]
+    assert frame["Solution"].tolist()[:6] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare", "Random"]
+    assert frame[paper].head(5).to_numpy().tolist()[1] == [False, False, True]
+    assert frame[paper].iloc[5:].isna().all(axis=None)
+    assert frame["Solution"].is_unique
+    assert notes.startswith("PWR, Multi-Task Parallelism: no in the paper, yes here, because ")
+    assert notes.count("in the paper") == 1
+
+
+def test_table_2_keeps_the_papers_words_beside_the_features() -> None:
+    frame = tables.table_2(pd.DataFrame(FEATURES).assign(least=range(14)))
+    assert frame["Name"].ne("").sum() == 5
+    rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
+    assert rows["occupied L2 cache utilisation"].startswith("L2 cache")
+    assert rows["SM count"].startswith("Streaming multiprocessors")
+    assert frame["least"].tolist() == list(range(14))
+
+
+def test_physics_has_a_lead_only_where_both_errors_are_below_the_forests() -> None:
+    def words(*physics: float) -> str:
+        rows = [
+            {"data": data, "split": split, "technique": name, "quantity": quantity, "error": error, "mean_pct": size}
+            for data, split, quantity in (
+                ("emulated", "row", "both"),
+                ("published", "row", "time"),
+                ("published", "workload", "time"),
+            )
+            for name, sizes in (("RF", (2.0, 3.0)), ("Physics", physics))
+            for error, size in zip(("absolute", "relative"), sizes, strict=True)
+        ]
+        return tables.physics_text(pd.DataFrame(rows))
+
+    assert "it has a lead" in words(1.0, 2.9)
+    assert "it has no lead" in words(1.0, 3.1)
+    assert "1 / 3.1 % against RF's 2 / 3 %" in words(1.0, 3.1)
 
 
 def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import matplotlib.pyplot as plt
@@ -9,8 +10,11 @@ import pytest
 from matplotlib.patches import Patch
 
 from heshare.errors import InputError
-from heshare.experiments.figures import style
+from heshare.experiments.claims import verdict_plots
+from heshare.experiments.claims.verdicts import VERDICTS
+from heshare.experiments.figures import series_styles, style
 from heshare.experiments.figures.series_styles import CATEGORIES, category_style, registered, series_style, style_own
+from heshare.files import root
 from heshare.plugins import registry
 from heshare.world.catalogue import gpus
 
@@ -76,6 +80,31 @@ def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
 def test_categories_differ() -> None:
     for one, two in combinations(range(len(CATEGORIES)), 2):
         assert category_style(one) != category_style(two)
+
+
+NAMED = re.compile(r"""["']?(?:color|colou?r|ecolor|facecolor|edgecolor|mfc|mec)["']?\s*[=:]\s*["']([a-z]\w+)["']""")
+HEX = re.compile(r"#[0-9A-Fa-f]{3}(?:[0-9A-Fa-f]{3})?\b")
+
+
+def test_the_search_for_typed_colours_finds_them() -> None:
+    assert NAMED.findall("plot(color='grey', mfc=\"none\", **{'edgecolor': \"red\"})") == ["grey", "none", "red"]
+    assert HEX.findall("color='#0072B2', face='#eee', '#claim'") == ["#0072B2", "#eee"]
+
+
+def test_colours_are_typed_in_the_registry_only() -> None:
+    sources = [*(root() / "heshare").rglob("*.py"), *(root() / "notebooks").rglob("*.ipynb")]
+    typed = {}
+    for path in (path for path in sources if path.name != "series_styles.py"):
+        text = path.read_text("utf-8").replace('\\"', '"')
+        found = {*HEX.findall(text), *NAMED.findall(text)} - {"white", "black", "none", "#ffffff"}
+        typed |= {path.relative_to(root()).as_posix(): found} if found else {}
+    assert len(sources) > 150
+    assert typed == {}
+
+
+def test_every_verdict_and_size_of_a_change_has_its_colour() -> None:
+    assert {*VERDICTS} == set(series_styles.VERDICTS)
+    assert set(verdict_plots.MEANINGS) == set(series_styles.SIZES)
 
 
 def test_legend_colours_tells_lines_and_unfilled_patches() -> None:

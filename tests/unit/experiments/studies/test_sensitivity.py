@@ -14,6 +14,7 @@ from heshare.devices.device_model import co_run
 from heshare.devices.task_sizes import draw, time_alone_s
 from heshare.errors import InputError
 from heshare.experiments.claims import verdict_plots
+from heshare.experiments.figures.series_styles import SIZES
 from heshare.experiments.studies import sensitivity
 from heshare.experiments.studies import sensitivity_worlds as worlds
 from heshare.experiments.studies.sensitivity import BETTER, CONDITIONS, MEASURES, ClaimSetting, Condition
@@ -266,7 +267,7 @@ def test_heat_draws_a_cell_in_the_colour_of_its_size_with_its_number() -> None:
     verdict_plots.column_names(ax, frame)
     assert [text.get_text() for text in ax.texts] == ["\u221240", "+3", "as is", "0.6", "cap"]
     assert [patch.get_facecolor() for patch in ax.patches] == [
-        plt.matplotlib.colors.to_rgba(verdict_plots.COLOURS[cell[-1]])  # type: ignore[attr-defined]
+        plt.matplotlib.colors.to_rgba(SIZES[cell[-1]][0])  # type: ignore[attr-defined]
         for cell in cells
     ]
     plt.close("all")

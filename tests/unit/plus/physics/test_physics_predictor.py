@@ -169,7 +169,7 @@ def test_physics_model_errors_on_new_workloads_are_small_and_intervals_cover_the
 def test_physics_model_and_load_predictor_refuse_unknown_names() -> None:
     with pytest.raises(InputError, match="none or boosting"):
         PhysicsModel(seed=0, learner="oracle")
-    with pytest.raises(InputError, match="paper or physics"):
+    with pytest.raises(InputError, match="forest or physics"):
         load_predictor(kind="oracle")
 
 
