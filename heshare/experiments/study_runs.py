@@ -15,6 +15,8 @@ from tqdm.auto import tqdm
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 
 REPETITION, PROVENANCE = "repetition", "provenance"
+MEDIAN = "median"
+"""The item of the row of `with_median` that has the median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,17 @@ def median_intervals(
         for name in names
     ]
     return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
+    """Return values and, as the last row, their median with its 95 % bootstrap interval.
+
+    Returns:
+        The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
+    """
+    rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
+    rows.append({**same, "item": MEDIAN, **median_interval(values, rng).columns("value")})
+    return pd.DataFrame(rows).reindex(columns=[*same, "item", "value", "low", "high", "n"])
 
 
 def least_within(frame: pd.DataFrame, least: str, within: str, limit: float) -> float:

@@ -4,6 +4,7 @@ Such as `x05c_forms.csv: change_pct where ours=Trade-off; rival=Morak`.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,6 +17,33 @@ def source(name: str, column: str, **row: object) -> str:
     """Return the text of a source: an output by its name, a column, and the cells that single out the row."""
     cells = _AND.join(f"{key}={value}" for key, value in row.items())
     return f"{name}{_AT}{column}{_WHERE}{cells}"
+
+
+def claim_of_row(
+    table: pd.DataFrame, name: str, value: str = "value", low: str = "low", high: str = "high", **where: object
+) -> dict[str, Any]:
+    """Return one row of a table that is published as `name` as arguments of a claim, with its source.
+
+    Args:
+        table: has the columns `value`, `low`, `high` and n.
+        name: the output.
+        value: the column of the measured value.
+        low: that of the lower end of its interval.
+        high: that of the upper end.
+        **where: the cells that single out the row.
+
+    Raises:
+        InputError: not exactly one row has these cells.
+    """
+    rows = table
+    for key, cell in where.items():
+        rows = rows[rows[key].astype(str) == str(cell)]
+    text = source(name, value, **where)
+    if len(rows) != 1:
+        raise InputError(f"{len(rows)} rows of {text!r}", "one row", "Correct the cells that single it out.")
+    row: Any = rows.iloc[0]
+    numbers = {"measured": float(row[value]), "low": float(row[low]), "high": float(row[high]), "n": int(row["n"])}
+    return {**numbers, "provenance": "emulated", "source": text}
 
 
 def look_up(folder: Path, text: str) -> float:

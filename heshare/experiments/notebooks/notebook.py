@@ -15,7 +15,6 @@ from heshare import files
 from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
 from heshare.experiments.claims import claim_table
-from heshare.experiments.claims.sources import source
 from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.figures import style
 from heshare.experiments.figures.style import with_origin, write_figure
@@ -155,16 +154,6 @@ class Context:
         row = claim_table.evaluate_claim(paper_claims()[id, part], profile=self.profile, **values)
         self._write_claim(row)
         return str(row["verdict"])
-
-    def claim_numbers(self, name: str) -> pd.DataFrame:
-        """Publish the values of this notebook's claims that stand in no other output as the data `name`; return it."""
-        without = [row for row in self._claims if not row["source"] and not np.isnan(float(str(row["measured"])))]
-        columns = ["id", "part", "unit", "measured", "low", "high", "interval", "n", "of", "provenance"]
-        found = pd.DataFrame(without)[columns]
-        for row in without:
-            self._write_claim({**row, "source": source(name, "measured", id=row["id"], part=row["part"])})
-        caption = f"Values behind claims {', '.join(dict.fromkeys(found['id']))}; claims.md says how each was found."
-        return self.data(found, name, caption=caption, rows="emulated")
 
     def explain_failure(self, id: str, part: str = "", *, why: str) -> None:
         """Write the reason why a claim of another notebook fails; see `claim_table.explain_failure`."""

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import FloatArray
-from heshare.experiments.claims.sources import source
-from heshare.experiments.statistics import median_interval
-from heshare.experiments.study_runs import Repetition, median_intervals
+from heshare.experiments.claims.sources import claim_of_row, source
+from heshare.experiments.study_runs import MEDIAN, Repetition, median_intervals, with_median
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
 from heshare.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
 from heshare.world.task import Task
@@ -83,18 +82,27 @@ def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return table[[*columns, "measured_slowdown_pct", "slowdown_pct", "utilisation_pct", "provenance"]]
 
 
-def evaluate_energy_per_job(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the arguments of the claim on energy per job: the set that saves most, repetition by repetition."""
-    drawn, equal = frame[frame["repetition"] >= 0], frame[frame["repetition"] < 0]
-    saving = median_interval(drawn.groupby("repetition")["saving_pct"].min(), rng)
+def best_sets(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the change of energy (%) by the set that saves most in each repetition of `run_sets`, and their median.
+
+    Returns:
+        Columns as of `heshare.experiments.study_runs.with_median`, the item being the repetition, and provenance.
+    """
+    drawn = frame[frame["repetition"] >= 0]
+    return with_median(drawn.groupby("repetition")["saving_pct"].min(), rng).assign(provenance="emulated")
+
+
+def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on energy per job; the frames are those of `run_sets` and `best_sets`."""
+    equal = frame[frame["repetition"] < 0]
     best: Any = equal.sort_values("saving_pct").iloc[0]
     gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
-    return saving.claim_arguments(
-        f"The best set of a repetition whose jobs differ in length; with equal ones "
+    return claim_of_row(best_of_each, "x14f_best", item=MEDIAN) | {
+        "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
         f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
         f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
         f"GPUs alone {best['gpus_pct']:+.0f} %."
-    )
+    }
 
 
 def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:

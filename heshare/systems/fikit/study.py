@@ -13,8 +13,8 @@ from heshare import files
 from heshare.devices.task_sizes import draw
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import BAND, EFFECT, GUIDE
-from heshare.experiments.statistics import ConfidenceInterval, median_interval
-from heshare.experiments.study_runs import Repetition, medians, repeat
+from heshare.experiments.statistics import median_interval
+from heshare.experiments.study_runs import Repetition, medians, repeat, with_median
 from heshare.gpu.recording.kernel_table import read
 from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
@@ -176,9 +176,20 @@ def summary(gained: pd.DataFrame, by: Sequence[str], rng: np.random.Generator) -
     return pd.DataFrame(rows).drop(columns="n")
 
 
-def extreme(gained: pd.DataFrame, which: str, rng: np.random.Generator) -> ConfidenceInterval:
-    """Return the `least` or `most` speed-up over all cases of a repetition: median and interval over repetitions."""
-    return median_interval(gained.groupby("repetition")["speedup"].agg("min" if which == "least" else "max"), rng)
+def of_all_cases(gained: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return what claims F1 and F2 are about: medians over the cases, and the extremes of each repetition.
+
+    `speedup` and `low_ratio`, of the cases in which requests of the urgent task come and go, are medians over the
+    cases of `by_case`; `least` and `most` are the extreme speed-ups of each repetition, with their medians.
+
+    Returns:
+        Columns measure, item, value, low, high, n (as of `heshare.experiments.study_runs.with_median`), provenance.
+    """
+    cases, each = by_case(gained), gained.groupby("repetition")["speedup"]
+    over_cases = {"speedup": cases["speedup"], "low_ratio": cases[cases["load"] > 0]["low_ratio"]}
+    parts = [with_median(values, rng, measure=name).tail(1) for name, values in over_cases.items()]
+    parts += [with_median(values, rng, measure=name) for name, values in (("least", each.min()), ("most", each.max()))]
+    return pd.concat(parts, ignore_index=True).assign(provenance="emulated")
 
 
 def overhead_pct(models: Mapping[str, KernelTrace], launch_s: float = FikitRule().launch_s) -> pd.DataFrame:

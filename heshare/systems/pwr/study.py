@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.experiments.statistics import median_interval
-from heshare.experiments.study_runs import Repetition, paired_change, repeat
+from heshare.experiments.claims.sources import claim_of_row
+from heshare.experiments.study_runs import MEDIAN, Repetition, paired_change, repeat, with_median
 from heshare.systems.pwr.fragmentation import WHOLE, Nodes, Request, choices, power_w, scores, weighed
 
 DATACENTRE: Mapping[str, tuple[int, int, float, float]] = {
@@ -206,17 +206,27 @@ def saved(fills: pd.DataFrame, against: str, rng: np.random.Generator) -> pd.Dat
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def evaluate_power(
+def mean_change(
     fills: pd.DataFrame, ours: str, against: str, rng: np.random.Generator, below: float = 0.9
-) -> dict[str, Any]:
-    """Return the arguments of the claim on PWR: the mean change in power over demand up to `below`, with free GPUs."""
+) -> pd.DataFrame:
+    """Return the mean change in power over demand up to `below`, with free GPUs, by repetition, and its median, %.
+
+    Returns:
+        Columns ours, against, up_to (the demand), then those of `heshare.experiments.study_runs.with_median`, the item
+        being the repetition, and provenance.
+    """
     free = fills[fills["demand"] <= below]
     wide = free.pivot_table(index=["repetition", "demand"], columns="title", values="power_w")
     change = 100.0 * (wide[ours] / wide[against] - 1.0)
-    found = median_interval(change.groupby(level="repetition").mean(), rng)
-    last = fills["demand"].max()
-    end = saved(fills[fills["demand"] == last], against, rng).set_index("title").loc[ours]
-    return found.claim_arguments(
-        f"{ours}; the mean over demand up to {below:g} of all GPUs. At {last:g}, where GPUs have run out, "
-        f"{end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
-    )
+    means = change.groupby(level="repetition").mean()
+    return with_median(means, rng, ours=ours, against=against, up_to=below).assign(provenance="emulated")
+
+
+def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on PWR; the frames are those of `mean_change` and `saved`."""
+    ours, up_to = change["ours"].iloc[0], change["up_to"].iloc[0]
+    end = saved[saved["title"] == ours].sort_values("demand").iloc[-1]
+    return claim_of_row(change, "x18c_mean", item=MEDIAN) | {
+        "note": f"{ours}; the mean over demand up to {up_to:g} of all GPUs. At {end['demand']:g}, where GPUs have run "
+        f"out, {end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
+    }

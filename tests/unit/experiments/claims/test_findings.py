@@ -8,7 +8,6 @@ import pytest
 
 from heshare.experiments.claims import claim_table, findings
 from heshare.experiments.claims.verdicts import paper_claims
-from heshare.experiments.studies import motivation
 
 
 def rng() -> np.random.Generator:
@@ -103,7 +102,9 @@ def test_the_forest_is_compared_with_every_technique_of_the_paper() -> None:
     failing = {part for part, good in best["holds"].items() if not good}
     assert failing == {"below MLP, absolute", "below MLP, relative"}
     assert len(best["holds"]) == 4, "our own technique is none of the paper's"
-    over = findings.mlp_over_forest(both, "absolute")
+    table = findings.mlp_over_forest(both)
+    assert table[["mlp_pct", "forest_pct"]].to_numpy().tolist() == [[4.0, 5.0]] * 2
+    over = findings.mlp_claim(table, "absolute")
     assert (over["measured"], over["low"], over["high"]) == pytest.approx((4 / 5, 3 / 6, 5 / 4))
 
 
@@ -112,38 +113,3 @@ def test_jct_opt_costs_energy() -> None:
     found = findings.cost_of_jct(table, rng())
     assert found["measured"] == pytest.approx(20)
     assert found["holds"] == {"more energy than En-opt": True, "more energy than Trade-off": False}
-
-
-def test_pairs_are_close_to_alone_up_to_a_limit() -> None:
-    frame = pd.DataFrame({"gpu": ["A100", "A100", "T4"], "degradation_pct": [10.0, 30.0, 90.0]})
-    assert list(findings.close_to_alone(frame, rng())["holds"].values()) == [True]
-    assert list(findings.close_to_alone(frame, rng(), most_pct=15.0)["holds"].values()) == [False]
-
-
-def test_motivation_rows_equal_the_estimates_of_the_device_model() -> None:
-    from heshare.device_query import estimate
-
-    frame = motivation.solo(["T4", "A100"], batch_sizes=[4]).set_index(["workload", "gpu"])
-    found = estimate("T4", ["resnet50:4"])
-    assert frame.loc[("resnet50", "T4"), "time_s"] == found.tasks[0].time_s
-    assert frame.loc[("resnet50", "T4"), "power_w"] == found.power_w
-    middle, low, high = motivation.ratio(frame.reset_index(), "resnet50")
-    assert middle == pytest.approx(found.tasks[0].time_s / estimate("A100", ["resnet50:4"]).tasks[0].time_s)
-    assert low < middle < high
-    pair = motivation.pairs([("resnet50", "vgg19")], batch_size=4, gpus=["A100"]).iloc[0]
-    both = estimate("A100", ["resnet50:4", "vgg19:4"]).tasks
-    assert pair["together_s"] == pytest.approx((both[0].time_s + both[1].time_s) / 2)
-
-
-def test_clock_effect_is_an_elasticity() -> None:
-    mhz = np.array([300, 600, 800, 1000])
-    parts = [
-        pd.DataFrame(
-            {"batch_size": 16, "gpu": gpu, "requested_mhz": mhz, "sm_mhz": mhz, "time_s": mhz.astype(float) ** power}
-        )
-        for gpu, power in (("T4", 0.0), ("V100", -1.0), ("A100", -0.5))
-    ]
-    found = findings.clock_effect(pd.concat(parts))
-    assert found["measured"] == pytest.approx(1.0)
-    assert all(found["holds"].values())
-    assert "T4 -0.00" in found["note"] or "T4 0.00" in found["note"]
