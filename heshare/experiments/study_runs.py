@@ -96,6 +96,11 @@ def median_intervals(
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
+def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each run: the columns `by`, repetition, title, energy by both accounts and average JCT."""
+    return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]
+
+
 def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
     """Return values and, as the last row, their median with its 95 % bootstrap interval.
 

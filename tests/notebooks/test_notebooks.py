@@ -329,6 +329,36 @@ def test_fig_6_agrees_with_its_runs(smoke_results: Path) -> None:
     assert runs["avg_jct_s"].to_numpy() == pytest.approx((runs["avg_waiting_s"] + runs["avg_execution_s"]).to_numpy())
 
 
+def test_medians_of_figs_8_to_11_follow_from_their_published_runs(smoke_results: Path) -> None:
+    for runs_name, names, by in (
+        ("x10d_runs", ("fig08_mixes_jct", "fig09_mixes_energy"), ["cluster", "load"]),
+        ("x11d_runs", ("fig10_single_jct", "fig11_single_energy"), ["cluster", "tasks"]),
+    ):
+        runs = table(smoke_results, runs_name)
+        for row in pd.concat([table(smoke_results, name) for name in names]).to_dict("records"):
+            world = (
+                [row["Mix"].replace("\n", ","), row["Load"].removesuffix(" load")]
+                if "Mix" in row
+                else [f"2x{row['GPU']}", row["tasks"]]
+            )
+            part = runs[(runs[by] == world).all(axis=1)]
+            here = part.pivot_table(index="repetition", columns="title", values=row["metric"])
+            assert here[row["title"]].median() == pytest.approx(row["median"], rel=1e-12)
+            assert (here[row["title"]] / here["Trade-off"]).median() == pytest.approx(row["ratio"], rel=1e-12)
+
+
+def test_changes_of_the_sensitivity_study_follow_from_its_published_runs(smoke_results: Path) -> None:
+    runs, found = table(smoke_results, "x12e_runs"), table(smoke_results, "x12a_sensitivity")
+    rows = found[(found["id"] == "H1") & (found["form"] == "paper's set-up")]
+    assert len(rows) > 2
+    for row in rows.fillna("").to_dict("records"):
+        here = runs.fillna("")
+        here = here[(here["axis"] == row["axis"]) & (here["level"] == row["level"]) & (here["world"] == "mix mixed")]
+        here = here[here["form"].isin(["", row["form"]])]
+        wide = here.pivot_table(index="repetition", columns="title", values=row["metric"])
+        assert 100 * (wide["Trade-off"] / wide["Morak"] - 1).median() == pytest.approx(row["change_pct"])
+
+
 def test_each_rival_has_three_forms(smoke_results: Path) -> None:
     frame = table(smoke_results, "x05c_forms")
     assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best", "baseline"}

@@ -28,7 +28,7 @@ COLUMNS = (
     "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
     "placed", "placed_verdict", "best", "best_verdict", "why", "source", "notebook", "provenance", "details",
 )  # fmt: skip
-BOOTSTRAP, OVER_SIZES, OF_MODEL, NO_INTERVAL = "95 % bootstrap", "range", "two standard deviations", "none"
+BOOTSTRAP, OVER_SIZES, OF_MODEL, NO_INTERVAL = "95 % bootstrap", "range", claims_page.OF_MODEL, "none"
 """Kinds of interval."""
 UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
 """Unit of the measured value by the kind of claim; that of an ordering is given with it."""

@@ -170,8 +170,9 @@ def poorest_and_best(runs: pd.DataFrame, rng: np.random.Generator, why: str = ""
     found = paired_change(runs, "Random", "Sched-only", "avg_jct_s", rng)
     best, poorest = (", ".join(f"{end[at]} in {word}" for word, end in ends.items()) for at in (0, 1))
     note = (
-        f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against "
-        f"Sched-only. {why}"
+        f"Medians over seeds; best: {best}; poorest: {poorest}. Measured: average JCT of Random against Sched-only, "
+        "which is best in neither almost by construction: HeShare's front also holds the schemes of the first stage, "
+        f"and Sched-only's is searched for one task at a time, but runs tasks together. {why}"
     )
     return found.claim_arguments(
         note.strip(),

@@ -139,18 +139,20 @@ def _ends_by_group(part: pd.DataFrame, ranges: Mapping[str, Sequence[str]]) -> d
     return found
 
 
-def condition_ranges(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return a sentence for the note of each claim, by (id, part): its range over all conditions.
+def condition_ranges(frame: pd.DataFrame, sizes: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """Return a sentence for the note of each claim, by (id, part): its range over all conditions, and their size.
 
-    `frame` is as from `sensitivity.verdicts`. Only the first form of the rivals is used.
+    `frame` is as from `sensitivity.verdicts`, `sizes` as from `sensitivity.sizes_in_words`. Only the first form of the
+    rivals is used.
     """
     sentences = {}
     for (id, part), rows in frame[frame["form"] == frame["form"].iloc[0]].groupby(["id", "part"], sort=False):
         ordered = rows.sort_values("change_pct", kind="stable")
         named = (ordered["axis"] + " " + ordered["level"]).str.strip().tolist()
-        sizes = ordered["change_pct"].tolist()
-        ends = [f"{sizes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
-        sentences[str(id), str(part)] = (
-            f"Over the {len(rows)} conditions of Fig. x12a it goes from {ends[0]} to {ends[1]}."
+        changes = ordered["change_pct"].tolist()
+        ends = [f"{changes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
+        key = str(id), str(part)
+        sentences[key] = (
+            f"Over the {len(rows)} conditions of Fig. x12a ({sizes[key]}) it goes from {ends[0]} to {ends[1]}."
         )
     return sentences

@@ -240,16 +240,16 @@ def below_both(table: pd.DataFrame, ours: str, *, name: str) -> dict[str, Any]:
     )
 
 
-def both_rivals(table: pd.DataFrame, ours: str, metric: str, **where: Any) -> dict[str, Any]:
+def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "", **where: Any) -> dict[str, Any]:
     """Return the arguments of a claim on Morak and mu-Serve at once: in each form the smaller gain counts.
 
-    `where` has the last arguments of `variants.rival_claim`.
+    `end` ends the details; `where` has the last arguments of `variants.rival_claim`.
     """
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
     size = float(sizes[other])
-    more = f"Against {other} in the paper's set-up: {size:+.0f} %."
+    more = f"Against {other} in the paper's set-up: {size:+.0f} %. {end}"
     found = variants.rival_claim(table, ours, worst, metric, more, **where)
     each = [variants.rival_claim(table, ours, rival, metric, **where)["forms"] for rival in sizes]
     return {**found, "forms": {form: max(forms[form] for forms in each) for form in found["forms"]}}

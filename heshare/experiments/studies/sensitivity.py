@@ -19,7 +19,7 @@ from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.statistics import ConfidenceInterval
 from heshare.experiments.studies import sensitivity_worlds as worlds
 from heshare.experiments.studies import variants
-from heshare.experiments.studies.variants import ENERGY, JCT, PAPER, PLACED, RIVALS
+from heshare.experiments.studies.variants import CLUSTER, ENERGY, JCT, PAPER, PLACED, RIVALS
 from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
@@ -208,6 +208,13 @@ def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) 
     )
 
 
+def sizes_in_words(settings: Sequence[ClaimSetting], seeds: int) -> dict[tuple[str, str], str]:
+    """Return the number of seeds, tasks and GPUs behind each measure, by its id and part."""
+    words = {each.name: f"{seeds} seeds, {each.tasks} tasks on {each.cluster}" for each in settings}
+    words["single"] = f"{words[KINDS[0]].rpartition(' on ')[0]} on two GPUs of each kind"
+    return {(measure.id, measure.part): words[measure.setting] for measure in MEASURES}
+
+
 def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict[tuple[str, str], str]:
     """Return the policy of each rival in each form, by (form, rival), under a condition."""
     own = {MORAK: {"cap": condition.cap, "limit": condition.limit}, MU_SERVE: {"limit": condition.limit}}
@@ -239,8 +246,8 @@ def runs(
         folder: the folder of finished runs.
 
     Returns:
-        One row a load, repetition and system: columns world, repetition, form, title, and the metrics. Our plans have
-        no form. `BETTER` has the better rival's value of each metric.
+        One row a load, repetition and system: columns world, repetition, form, title, energy by both accounts, average
+        JCT. Our plans have no form. `BETTER` has the better rival's value of each of the claims' two metrics.
     """
     plans = {**PLANS, **PARTS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
     policies = {("", title): plans[title] for title in setting.plans} | rivals(condition, setting.forms)
@@ -263,10 +270,16 @@ def runs(
     forms, titles = zip(*policies, strict=True)
     count = len(found) // len(policies)
     named = found.assign(world=setting.name + " " + found["load"], form=forms * count, title=titles * count)
-    kept = named[["world", "repetition", "form", "title", ENERGY, JCT]]
+    kept = named[["world", "repetition", "form", "title", ENERGY, CLUSTER, JCT]]
     theirs = kept[kept["form"] != ""]
     better = theirs.groupby(["world", "repetition", "form"], sort=False)[[ENERGY, JCT]].min().reset_index()
     return pd.concat([kept, better.assign(title=BETTER)], ignore_index=True)
+
+
+def single_runs(found: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of `runs` that are single runs, those of all frames, without those of `BETTER`."""
+    together = pd.concat(found, ignore_index=True)
+    return together[together["title"] != BETTER]
 
 
 def _named(function: str, text: str) -> str:

@@ -28,7 +28,7 @@ from heshare.world.task_set import helios_durations_s
 from heshare.world.workload import Resident, Workload
 
 ENERGY, CLUSTER, JCT = "energy_active_j", "energy_cluster_j", "avg_jct_s"
-MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "p99_jct_s", "utilisation")
+MEASURES = (ENERGY, CLUSTER, JCT, "median_jct_s", "utilisation")
 VENUS_ARRIVALS = "heshare.experiments.studies.shared_setting:as_in_venus"
 """The name of `as_in_venus` in a grid."""
 

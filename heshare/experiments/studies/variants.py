@@ -147,12 +147,29 @@ def rival_claim(
     value, low, high = sizes[PAPER]
     details = (
         f"{rival} has {_defaults(rival)}; {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} "
-        f"{other_forms}. {_placement_share(rows, metric)}{more}"
+        f"{other_forms}. {_placement_share(rows, metric)}{more} {_against_simple(table, ours, metric)}"
     )
     return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(
-        details.strip(),
+        " ".join(details.split()),
         forms={"placed": sizes[PLACED], "best": sizes[BEST]},
         source=source(name, _CHANGE[0], ours=ours, rival=rival, form=PAPER, metric=metric, **row),
+    )
+
+
+SIMPLE = "SRTF at 0.8 clock"
+"""The baseline of `BASELINES` that comes nearest to HeShare."""
+
+
+def _against_simple(table: pd.DataFrame, ours: str, metric: str) -> str:
+    """Return a sentence on a baseline that plans nothing against our policy; empty where the table has none."""
+    rows = table[(table["ours"] == ours) & (table["rival"] == SIMPLE)]
+    if rows.empty:
+        return ""
+    found = rows.set_index(["form", "metric"])
+    other = ENERGY if metric == JCT else JCT
+    return (
+        f"{ours} against {SIMPLE}, which plans nothing and is not in the paper: {_WORDS[metric]} "
+        f"{_change_text(found, BASELINE, metric)}, {_WORDS[other]} {_change_text(found, BASELINE, other)}."
     )
 
 

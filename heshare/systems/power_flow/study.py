@@ -240,8 +240,8 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
         f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
         source=source("x15c_equal", "times", account="energy_j", title=least["title"]),
-        why=f"{value.value:.2f}x against comparators at the top clock; {slower['times']:.2f}x against SRTF at "
-        f"{slower['setting']:g} of it.",
+        why=f"{value.value:.2f}x against {least['title']} at the top clock; at {slower['setting']:g} of it SRTF "
+        f"{'beats PowerFlow' if slower['times'] < 1 else 'does not beat PowerFlow'} ({slower['times']:.2f}x).",
     )
 
 

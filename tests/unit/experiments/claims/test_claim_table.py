@@ -102,6 +102,8 @@ def test_the_page_has_every_claim_and_no_long_line(tmp_path: Path) -> None:
     forms = {"placed": (-20.0, -25.0, -15.0), "best": (2.0, 1.0, 3.0)}
     found = {"measured": -31.0, "low": -33.0, "high": -29.0, "note": "word " * 300, "forms": forms, **COMMON}
     rows = [evaluate_claim(one, **found) for one in paper_claims().values() if one.kind == "reduction"]  # type: ignore[arg-type]
+    ratio = {"measured": 4.2, "low": 3.0, "high": 6.0, "of": "device model", "interval": claim_table.OF_MODEL}
+    rows.append(evaluate_claim(paper_claims()["M2", ""], **{**COMMON, **ratio}))  # type: ignore[arg-type]
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05.json").write_text(json.dumps(rows))
     claim_table.write(tmp_path)
@@ -110,6 +112,7 @@ def test_the_page_has_every_claim_and_no_long_line(tmp_path: Path) -> None:
     for id, part in paper_claims():
         assert f"### {id} {part}".rstrip() + ":" in text
     assert "direction (-20.0)" in text
+    assert "4.20 x [3.00, 6.00] (two standard deviations of the device model)" in text, "not of n values"
     assert "not reproduced (2.00)" in text
 
 

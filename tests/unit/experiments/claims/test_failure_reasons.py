@@ -13,6 +13,9 @@ from heshare.experiments.claims import failure_reasons as reasons
 from heshare.experiments.claims import failure_reasons as uncertain
 from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.statistics import ConfidenceInterval
+from heshare.experiments.studies.optimality_gap import device_front
+from heshare.plus.optimum.exact_front import exact_front
+from heshare.plus.search_settings import BatchChoices
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
@@ -35,17 +38,19 @@ def table(bound: float, own: float, **swept: float) -> pd.DataFrame:
 
 def test_reason_of_o3_is_the_bound_if_its_whole_interval_misses_the_papers_value() -> None:
     swept = {"Morak (k 1)": -5.0, "Morak": -14.0, "Morak (cap 1.0, k 4)": -30.0}
-    reason = reasons._why_o3(table(-15.0, -13.0, **swept), -28.0, 8)
-    assert reason.startswith("no plan can. On 8 tasks")
+    reason = reasons._why_o3(table(-15.0, -13.0, **swept), -28.0, "8 tasks on two T4, 3 seeds")
+    assert reason.startswith("no plan that the bound is about can (8 tasks on two T4, 3 seeds)")
+    assert "at most 3 tasks at 48 clocks" in reason
     assert "is -15 % [-16, -14] against Morak at its defaults; En-opt takes -13 % [-14, -12], and -14 % [" in reason
     assert reason.endswith("Of 3 settings of Morak's, En-opt reaches the paper's value only at cap 1.0, k 4.")
-    reason = reasons._why_o3(table(-29.0, -13.0, **{"Morak": -14.0}), -28.0, 8)
+    reason = reasons._why_o3(table(-29.0, -13.0, **{"Morak": -14.0}), -28.0, "8 tasks")
     assert reason.startswith("a plan might, but En-opt does not")
     assert reason.endswith("En-opt reaches the paper's value at none.")
 
 
 def test_reason_of_o4_gives_the_energy_that_trade_off_spends_for_jct() -> None:
-    reason = reasons._why_o4(table(-21.0, -20.0), -21.3)
+    reason = reasons._why_o4(table(-21.0, -20.0), -21.3, "8 tasks on two GPUs, 3 seeds")
+    assert reason.startswith("over the three kinds together (8 tasks on two GPUs, 3 seeds)")
     assert "-21 % [-22, -20] against Morak, where the paper has -21.3 %" in reason
     assert reason.endswith("Trade-off -15 % [-16, -14], which gives 5 points of that for a shorter JCT.")
 
@@ -56,6 +61,29 @@ def test_least_energy_j_is_no_more_than_the_energy_of_any_policy(name: str) -> N
     tasks = draw(4, rng=np.random.default_rng(np.random.SeedSequence(0, spawn_key=(1, 0))))
     done = run(tasks, Cluster.parse("2xT4"), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0))
     assert least_j <= done.energy_active_j * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("outside", "below_pct"),
+    [
+        (BatchChoices(clocks=100), (0.3, 2.0)),
+        (BatchChoices(mps_variants=100), (0.3, 2.0)),
+        (BatchChoices(width=4), (-0.1, 0.0)),
+        (BatchChoices(clocks=100, width=4, mps_variants=100, mps_width=3), (0.7, 2.0)),
+    ],
+    ids=["more clocks", "more MPS percentages of pairs", "larger batches", "all, and MPS percentages of three"],
+)
+def test_plans_outside_the_defaults_pass_below_their_bound_and_not_below_that_of_the_claims(
+    outside: BatchChoices, below_pct: tuple[float, float]
+) -> None:
+    where = {"n": 4, "cluster": "2xA100", "seed": 0, "repetition": 2}
+    narrow_j = reasons.least_energy_j(**where, choices=BatchChoices())  # type: ignore[arg-type]
+    wide_j = reasons.least_energy_j(**where)  # type: ignore[arg-type]
+    tasks = draw(4, rng=np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2, 0))))
+    front = exact_front(tasks, Cluster.parse("2xA100"), DevicePredictor(), choices=outside)
+    cheapest_j = device_front(front, points=len(front), rng=np.random.default_rng(0))["energy_j"].min()
+    assert below_pct[0] <= 100 * (1 - cheapest_j / narrow_j) <= below_pct[1]
+    assert cheapest_j >= wide_j
 
 
 def test_energy_on_one_kind_has_a_reason_for_each_of_its_claims() -> None:

@@ -33,6 +33,20 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def test_the_range_of_a_claim_is_given_with_its_seeds_tasks_and_gpus() -> None:
+    settings = sensitivity.claim_settings("1xT4,1xA100", 8, ["low", "high"], 6)
+    sizes = sensitivity.sizes_in_words(settings, 2)
+    assert set(sizes) == {(measure.id, measure.part) for measure in MEASURES}
+    assert sizes["H1", "jct"] == "2 seeds, 8 tasks on 1xT4,1xA100"
+    assert sizes["O4", ""] == "2 seeds, 6 tasks on two GPUs of each kind"
+    row = {"id": "O3", "part": "T4", "form": PAPER, "axis": "idle power"}
+    frame = pd.DataFrame([{**row, "level": "low", "change_pct": -3.0}, {**row, "level": "high", "change_pct": 4.0}])
+    assert verdict_plots.condition_ranges(frame, sizes)["O3", "T4"] == (
+        "Over the 2 conditions of Fig. x12a (2 seeds, 6 tasks on 2xT4) it goes from -3 % (idle power low) to +4 % "
+        "(idle power high)."
+    )
+
+
 @pytest.mark.parametrize("world", sorted(worlds.WORLDS))
 def test_constants_of_a_world_differ_only_for_the_gpus_that_it_names(world: str) -> None:
     changed, known, other = worlds.WORLDS[world][0], default(), worlds.constants(world)

@@ -91,6 +91,19 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
     )
 
 
+def test_rival_claim_says_what_a_baseline_without_planning_needs() -> None:
+    values = {"heshare:trade-off": [(103.0, 9.0)], "morak": [(200.0, 20.0)], "morak:heshare-placement": [(150.0, 15.0)]}
+    values["srtf:fixed-clock"] = [(100.0, 10.0)]
+    each = {"Morak": variants.rival_forms("Morak", "morak"), **variants.baseline_forms()}
+    each = {name: forms for name, forms in each.items() if name in ("Morak", variants.SIMPLE)}
+    table = variants.changes(runs(values), each, ["Trade-off"], rng())
+    claim = variants.rival_claim(table, "Trade-off", "Morak", variants.JCT, name="t")
+    assert claim["note"].endswith(
+        "Trade-off against SRTF at 0.8 clock, which plans nothing and is not in the paper: average JCT -10 % "
+        "[-10, -10], energy +3 % [+3, +3]."
+    )
+
+
 def test_rival_claim_notes_what_placement_does_not_explain() -> None:
     values = {"heshare:trade-off": [(5.0, 1.0)], "morak": [(10.0, 1.0)], "morak:heshare-placement": [(11.0, 1.0)]}
     each = {"Morak": variants.rival_forms("Morak", "morak")}
