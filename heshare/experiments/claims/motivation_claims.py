@@ -128,7 +128,7 @@ def _unmeasured(table: pd.DataFrame, names: tuple[str, ...], batch_size: int) ->
 
 def time_ratio(table: pd.DataFrame, workload: str, batch_size: int, t4_mhz: float) -> dict[str, Any]:
     """Return claim M2 or M3: a workload's time on a T4, which runs at `t4_mhz`, over that on an A100."""
-    rows = table[(table["measure"] == T4_OVER_A100) & (table["item"] == workload)].set_index("batch_size")
+    rows: Any = table[(table["measure"] == T4_OVER_A100) & (table["item"] == workload)].set_index("batch_size")
     value, low, high = (float(rows.loc[str(batch_size), name]) for name in ("value", "low", "high"))
     values_text = ", ".join(f"{size}: {each:.1f}x" for size, each in rows["value"].items())
     return ConfidenceInterval(value, low, high, 1).claim_arguments(
