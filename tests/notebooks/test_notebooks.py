@@ -471,11 +471,10 @@ def test_a_claim_that_fails_has_a_reason(smoke_results: Path) -> None:
 
 def test_the_claims_figure_shows_the_claims_table(smoke_results: Path) -> None:
     shown, frame = table(smoke_results, "claims_figure"), table(smoke_results, "claims")
-    own = frame[frame["id"].str[0].isin(list("MPHSGO"))].reset_index(drop=True)
-    assert shown["id"].tolist() == own["id"].tolist()
-    assert shown["verdict"].tolist() == own["verdict"].tolist()
+    assert shown["id"].tolist() == frame["id"].tolist()
+    assert shown["verdict"].tolist() == frame["verdict"].tolist()
     numbers = shown["kind"] != "ordering"
-    assert shown[numbers]["value"].tolist() == pytest.approx(own[numbers]["measured"].tolist())
+    assert shown[numbers]["value"].tolist() == pytest.approx(frame[numbers]["measured"].tolist(), nan_ok=True)
     assert (smoke_results / "claims_figure.png").stat().st_size > 0
 
 

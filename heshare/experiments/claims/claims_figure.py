@@ -1,8 +1,10 @@
-"""Figure of the paper's claims: the paper's value beside the measured one, one row a claim, coloured by verdict."""
+"""Figure of all claims: the published value beside the measured one, one row a claim, coloured by verdict."""
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,16 +22,30 @@ from heshare.experiments.figures.style import with_origin, write_figure
 NAME = "claims_figure"
 FORMS: Mapping[str, tuple[str, float]] = {"placed": ("o", 3.4), "best": ("2", 5.0)}
 """Marker and size of the values against the rivals' other forms."""
-_TITLES = {
-    "reduction": "Reductions (change, %)",
-    "ratio": "Ratios",
-    "error": "Errors (%)",
-    "ordering": "Orderings (parts that hold, %)",
+OWN, OTHERS = "this paper", "other papers"
+"""Sections of the figure: claims of the HeShare paper, and of the papers of other systems."""
+PANELS: Mapping[tuple[str, str], str] = {
+    (OWN, "change"): "Changes (%)",
+    (OTHERS, "change"): "Other papers: changes (%)",
+    (OWN, "ratio"): "Ratios",
+    (OWN, "error"): "Errors (%)",
+    (OWN, "ordering"): "Orderings: parts that hold (%)",
+    (OTHERS, "ratio"): "Other papers: ratios",
+    (OTHERS, "ordering"): "Other papers: parts held (%)",
 }
-_KINDS = {"floor": "ratio", "value": "ratio"}
+"""Title of each panel by section and kind; those of the kind `change` are in the left column."""
+_KINDS = {"floor": "ratio", "value": "ratio", "reduction": "change", "limit": "change"}
 _SHORTER = (
     (" over GPU mixes and loads", ""),
     (" (the paper says energy)", ""),
+    ("Outside the list: ", ""),
+    ("High-priority JCT, default sharing over FIKIT: more than half of the cases", "urgent JCT, median case"),
+    ("High-priority JCT, default sharing over FIKIT: the", "urgent JCT,"),
+    (" of the cases", " case"),
+    ("Average JCT at equal energy, best comparator over PowerFlow", "JCT at equal energy"),
+    ("estimated power of PWR with FGD against FGD alone, before GPUs run out", "power / FGD alone"),
+    ("Absolute error: the MLP's over the random forest's", "MLP / forest: absolute error"),
+    ("Relative error: the MLP's over the random forest's", "MLP / forest: relative error"),
     ("average ", ""),
     (" against ", " / "),
     ("mu-Serve", "μ-Serve"),
@@ -48,32 +64,36 @@ _ORDERINGS = {
     "O6": "Trade-off below both rivals",
     "S1": "front covers more than rivals'",
 }
+_LONGEST = 48
+_ROW_IN = 0.145
 
 
 def plotted(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the paper's own claims as they are plotted.
+    """Return the rows of all claims as they are plotted.
 
     Args:
         table: as from `claim_table.write`.
 
     Returns:
-        Columns id, kind, label, paper, value, low, high, placed, best, n, verdict, provenance. The value of an ordering
-        is the share of its parts that hold, %, without an interval; what was not measured is NaN. `placed` and `best`
-        are the values against a rival with HeShare's placement and at its own best settings.
+        Columns id, section, kind, label, paper, paper_far (the other end of a range, else NaN), value, low, high,
+        placed, best, n, verdict, provenance. The value of an ordering is the share of its parts that hold, %, without
+        an interval; what was not measured is NaN. `placed` and `best` are the values against a rival with HeShare's
+        placement and at its own best settings.
     """
     rows = []
     for claim, row in zip(verdicts.paper_claims().values(), table.to_dict("records"), strict=True):
-        if claim.id[0] not in "MPHSGO":
-            continue
         value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
-        if claim.kind == "ordering":
+        ordering = claim.kind == "ordering"
+        if ordering:
             value, low, high = _share_that_holds(str(row["details"])), np.nan, np.nan
         rows.append(
             {
                 "id": claim.id,
+                "section": OWN if claim.where.startswith(("Fig.", "Table")) else OTHERS,
                 "kind": _KINDS.get(claim.kind, claim.kind),
                 "label": _label(claim),
-                "paper": 100.0 if claim.kind == "ordering" else _printed_value(claim),
+                "paper": 100.0 if ordering else _printed_value(claim),
+                "paper_far": np.nan if ordering else claim.far,
                 "value": value,
                 "low": low,
                 "high": high,
@@ -103,45 +123,55 @@ def _label(claim: verdicts.Claim) -> str:
     text = _ORDERINGS.get(claim.id, claim.statement)
     for long, short in _SHORTER:
         text = text.replace(long, short)
-    return f"{claim.id} {text}"
+    if not claim.where.startswith(("Fig.", "Table")):
+        text = f"{claim.where}: {text if text[1:2].isupper() else text[:1].lower() + text[1:]}"
+    return textwrap.shorten(f"{claim.id} {text}", _LONGEST, placeholder=" ...")
 
 
 def panel(ax: Axes, frame: pd.DataFrame) -> None:
-    """Draw a row for each claim: a bar at the paper's value, and ours with its interval in the verdict's colour.
+    """Draw a row for each claim: bars at the paper's values, and ours with its interval in the verdict's colour.
 
-    A hollow circle is the value against a rival placed like HeShare, a tick that against a rival at its own best.
+    A hollow circle is the value against a rival placed like HeShare, spokes that against a rival at its own best.
     """
     for at, row in enumerate(frame.to_dict("records")):
         colour, marker = series_styles.VERDICTS[str(row["verdict"])]
-        ax.plot([row["paper"]], [at], "|", color="black", markersize=7, markeredgewidth=1.4)
+        ends = [each for each in (row["paper"], row["paper_far"]) if np.isfinite(each)]
+        ax.plot(ends, [at] * len(ends), "-|", color="black", linewidth=0.6, markersize=7, markeredgewidth=1.4)
         if np.isfinite(row["value"]):
             ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
             ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
+        elif row["verdict"] in (verdicts.UNTESTABLE, verdicts.NOT_YET):
+            style: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
+            ax.annotate(str(row["verdict"]), (max(ends), at), color=colour, **style)
         for form, (shape, size) in FORMS.items():
             if np.isfinite(row[form]):
                 ax.plot([row[form]], [at], shape, color=series_styles.TEXT, markerfacecolor="none", markersize=size)
-    ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=5.5)
+    ax.set_yticks(range(len(frame)), list(frame["label"]), fontsize=6)
     ax.set_ylim(len(frame) - 0.4, -0.6)
     ax.grid(axis="x")
     ax.tick_params(axis="y", length=0)
-    ax.set_title(_TITLES[str(frame["kind"].iloc[0])], fontsize=7, loc="left", pad=3)
+    key = str(frame["section"].iloc[0]), str(frame["kind"].iloc[0])
+    ax.set_title(PANELS[key], fontsize=7, loc="left", pad=3)
+    if key[1] == "change":
+        ax.axvline(0, color=series_styles.EDGE, linewidth=0.6)
+    else:
+        ax.set_xlim(left=-0.03 * ax.get_xlim()[1])
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw the whole figure: reductions on the left, the other kinds on the right."""
-    kinds = [kind for kind in _TITLES if kind in set(frame["kind"])]
-    sizes = [int((frame["kind"] == kind).sum()) for kind in kinds[1:]]
-    figure = plt.figure(figsize=(style.PAGE_IN, 5.2), layout="constrained")
-    grid = figure.add_gridspec(len(sizes), 2, height_ratios=[size + 2 for size in sizes], width_ratios=[1.15, 1])
-    cells = [grid[:, 0], *(grid[row, 1] for row in range(len(sizes)))]
-    for kind, cell in zip(kinds, cells, strict=True):
-        ax = figure.add_subplot(cell)
-        panel(ax, frame[frame["kind"] == kind])
-        if kind == "reduction":
-            ax.axvline(0, color=series_styles.EDGE, linewidth=0.6)
-        else:
-            ax.set_xlim(left=0)
-    figure.legend(handles=_handles(list(frame["verdict"])), loc="outside upper center", ncols=6, fontsize=6)
+    """Draw the whole figure: changes on the left, the other kinds on the right."""
+    parts: dict[Any, pd.DataFrame] = dict(iter(frame.groupby(["section", "kind"], sort=False)))
+    columns = [[key for key in PANELS if key in parts and (key[1] == "change") == left] for left in (True, False)]
+    # A title and an axis take the height of about three rows.
+    sizes = [[len(parts[key]) + 3 for key in column] for column in columns]
+    height_in = 0.5 + _ROW_IN * max(map(sum, sizes))
+    figure = plt.figure(figsize=(style.PAGE_IN, height_in), layout="constrained")
+    halves = figure.add_gridspec(1, 2)
+    for column, own, half in zip(columns, sizes, halves, strict=True):
+        cells = half.subgridspec(len(column), 1, height_ratios=own)
+        for key, cell in zip(column, cells, strict=True):
+            panel(figure.add_subplot(cell), parts[key])
+    figure.legend(handles=_handles(list(frame["verdict"])), loc="outside upper center", ncols=5, fontsize=6.5)
     return figure
 
 
@@ -163,7 +193,7 @@ def _handles(verdicts: Sequence[str]) -> list[Line2D]:
 
 
 def write(folder: Path, table: pd.DataFrame) -> Path:
-    """Write the figure of the paper's claims into `folder` as PDF, PNG, CSV and JSON; return the PNG's path.
+    """Write the figure of all claims into `folder` as PDF, PNG, CSV and JSON; return the PNG's path.
 
     `table` is as from `claim_table.write` in the same folder.
     """
@@ -172,8 +202,11 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
     profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
-        "The paper's value and ours with intervals (claims.md says of what). An ordering's value is the share of its "
-        "parts that hold. Hollow: the rival has HeShare's placement; three spokes: its own best settings. "
+        f"Of {len(frame)} claims: {claim_table.count_text(table)}. Each row is one claim. Black bar: the value in its "
+        "paper (two bars: a range). Coloured mark: the value found here, with the interval that claims.md states. "
+        "Claims on Morak and μ-Serve have two further marks: the rival with HeShare's placement, and at the best "
+        "settings that were tried. An ordering says that one thing is better than others: shown is how many of its "
+        "parts hold. Other papers: claims of other systems, in the setting of those papers. "
         f"Notebook profile: {profiles}."
     )
     caption = with_origin(caption, counts)
