@@ -167,10 +167,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     height_in = 0.5 + _ROW_IN * max(map(sum, sizes))
     figure = plt.figure(figsize=(style.PAGE_IN, height_in), layout="constrained")
     halves = figure.add_gridspec(1, 2)
-    for column, own, half in zip(columns, sizes, halves, strict=True):
-        cells = half.subgridspec(len(column), 1, height_ratios=own)
-        for key, cell in zip(column, cells, strict=True):
-            panel(figure.add_subplot(cell), parts[key])
+    for side, (column, own) in enumerate(zip(columns, sizes, strict=True)):
+        cells = halves[0, side].subgridspec(len(column), 1, height_ratios=own)
+        for place, key in enumerate(column):
+            panel(figure.add_subplot(cells[place, 0]), parts[key])
     figure.legend(handles=_handles(list(frame["verdict"])), loc="outside upper center", ncols=5, fontsize=6.5)
     return figure
 
