@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from heshare.devices.constants import Constants, default
 from heshare.devices.device_model import Estimate, co_run
@@ -10,6 +11,16 @@ from heshare.devices.noise import NoiseModel
 from heshare.devices.virtual_device import VirtualDevice
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
+
+_Estimates = dict[tuple[int | None, tuple[Resident, ...]], Estimate]
+_KEPT = 20_000
+"""Estimates kept for each kind of device; beyond them, the cache starts anew."""
+
+
+@lru_cache(maxsize=64)
+def _estimates_of(gpu: Gpu, power_cap_w: float | None, sleep_w: float | None, constants: Constants) -> _Estimates:
+    """Return the cache of estimates that all devices of this process share which behave alike."""
+    return {}
 
 
 class EmulatedDevice(VirtualDevice):
@@ -22,7 +33,6 @@ class EmulatedDevice(VirtualDevice):
             context stays.
         noise: repeat noise on readings; None is none. Progress and energy are never noisy.
         constants: other constants than the calibrated ones.
-        twin: another device with the same GPU, cap, sleep power and constants; both share one cache of estimates.
 
     Raises:
         InputError: a GPU without constants, or a cap at or below its idle power.
@@ -38,20 +48,19 @@ class EmulatedDevice(VirtualDevice):
         sleep_w: float | None = None,
         noise: NoiseModel | None = None,
         constants: Constants | None = None,
-        twin: EmulatedDevice | None = None,
     ) -> None:
         super().__init__(gpu, provenance=self.provenance, noise=noise)
         self._cap_w = power_cap_w
         self._sleep_w = sleep_w
         self._constants = constants or default()
-        self._estimates: dict[tuple[int | None, tuple[Resident, ...]], Estimate] = (
-            {} if twin is None else twin._estimates
-        )
+        self._estimates = _estimates_of(gpu, power_cap_w, sleep_w, self._constants)
         self._estimate(None, ())
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         key = (sm_mhz, residents)
         if key not in self._estimates:
+            if len(self._estimates) >= _KEPT:
+                self._estimates.clear()
             estimate = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
             if not residents and sm_mhz is None and self._sleep_w is not None:
                 estimate = replace(estimate, power_w=self._sleep_w)
@@ -59,7 +68,7 @@ class EmulatedDevice(VirtualDevice):
         return self._estimates[key]
 
     def can_mirror(self, other: object, /) -> bool:
-        """Return whether both are idle and would do the same with the same task: twins at the same clock."""
+        """Return whether both are idle and would do the same with the same task: one kind of device at one clock."""
         return (
             isinstance(other, EmulatedDevice)
             and self._estimates is other._estimates

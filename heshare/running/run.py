@@ -217,14 +217,13 @@ def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
 
 
 def _emulated(cluster: Cluster) -> list[Device]:
-    """Return emulated GPUs; those of a type share the estimates of the device model.
+    """Return emulated GPUs.
 
     A GPU that runs nothing and whose clock is left to the card has no context and is parked. One whose clock a policy
     holds, or that runs something, is not.
     """
     known = default()
-    first = {kind: EmulatedDevice(kind, sleep_w=known.power[kind.name].parked_w) for kind in cluster.kinds}
-    return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, twin=first[gpu]) for gpu in cluster.gpus]
+    return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w) for gpu in cluster.gpus]
 
 
 def _abandon(loop: Loop) -> None:

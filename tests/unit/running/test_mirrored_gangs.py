@@ -65,8 +65,7 @@ def both(policy, tasks, **options):
     """Return the run with mirrored gangs and the one without."""
     results = []
     for kind in (EmulatedDevice, NeverMirrored):
-        first = {gpu: kind(gpu) for gpu in CLUSTER.kinds}
-        devices = [kind(gpu, twin=first[gpu]) for gpu in CLUSTER.gpus]
+        devices = [kind(gpu) for gpu in CLUSTER.gpus]
         options["devices"] = devices
         result = run(tasks, CLUSTER, policy(), predictor=ToyPredictor(), rng=np.random.default_rng(0), **options)
         check_run(result)
