@@ -15,17 +15,49 @@ from heshare.experiments.figures.series_styles import BAND, EDGE, GUIDE, categor
 from heshare.prediction.table5 import ERRORS
 
 
+def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: str, heading: str) -> None:
+    """Draw Fig. 1 or 2: a row for each workload with a mark for each GPU, bands of load classes, ratios at the right.
+
+    Args:
+        ax: where to draw.
+        drawn: as from `motivation.solo`, in the order of the rows, with a column `unmeasured`, where marks are open.
+        ratios: as from `motivation.ratios`: one row a workload, one column an inference batch size.
+        value: the column of the values, such as `time_s`; its interval is in `time_low_s` and `time_high_s`.
+        heading: what the ratios are, above them.
+    """
+    low, high = (f"{value[:-2]}_{end}{value[-2:]}" for end in ("low", "high"))
+    plots.dots(ax, drawn, group="title", series="gpu", value=value, low=low, high=high, hollow="unmeasured")
+    rows = drawn.drop_duplicates("title")
+    for place, (load, part) in enumerate(rows.assign(at=np.arange(len(rows))).groupby("load", sort=False)):
+        top, bottom = part["at"].iloc[0] - 0.5, part["at"].iloc[-1] + 0.5
+        if place % 2 == 0:
+            ax.axhspan(top, bottom, color=BAND, linewidth=0, zorder=0)
+        ax.text(0.985, top + 0.5, _LOADS[str(load)], transform=ax.get_yaxis_transform(), ha="right", **_SMALL)
+    widest = 1.06 + 0.13 * (len(ratios.columns) - 1)
+    for column, size in enumerate(ratios.columns):
+        words = [
+            f"bs {size}" if column == 0 else f"{size}",
+            *(f"{each:.1f}" for each in ratios.loc[rows["workload"], size]),
+        ]
+        for at, word in enumerate(words, start=-1):
+            ax.text(1.1 + 0.14 * column, at, word, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
+    ax.text((1.1 + widest) / 2, -2.1, heading, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
+    plots.legend_above(ax)
+
+
+_LOADS = {"low": "light", "medium": "medium", "high": "heavy"}
+_SMALL: dict[str, Any] = {"fontsize": 6, "va": "center"}
+
+
 def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a line for each GPU."""
+    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a labelled line a GPU."""
     for ax, (size, part) in zip(axes, frame.groupby("batch_size", sort=False), strict=True):
         for gpu, rows in part.groupby("gpu", sort=False):
             _clock_line(ax, rows, str(gpu))
         plots.log_axis(ax)
-        ax.set(xlabel="SM clock (MHz)", xlim=(0, None))
+        ax.set(xlabel="Requested SM clock (MHz)", xlim=(0, 1.3 * frame["requested_mhz"].max()))
         ax.set_title(f"bs {size}", fontsize=7, pad=2)
     axes[0].set_ylabel("Time (ms)")
-    handles = [Line2D([], [], label=gpu, **series_style(gpu).line_arguments()) for gpu in frame["gpu"].unique()]
-    axes[0].figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
@@ -37,10 +69,11 @@ def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
     for kept, face in ((free, how.colour), (~free, "white")):
         at = np.flatnonzero(kept)[::3]
         ax.plot(x[at], y[at], **_points(gpu, face))
+    ax.annotate(gpu, (x[-1], y[-1]), (3, 0), textcoords="offset points", **_SMALL)
 
 
 def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 4: mean time of each pair alone and together, joined by a line; a panel for each GPU, on one scale."""
+    """Draw Fig. 4: mean time of each pair alone, an arrow to that together, and the slowdown; a panel for each GPU."""
     every = list(frame["pair"].unique())
     for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
         at = [every.index(pair) for pair in part["pair"]]
@@ -49,9 +82,12 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
         for index, (label, times) in enumerate((("alone", alone), ("together", together))):
             how = category_style(index).line_arguments(linestyle="", markersize=3)
             ax.plot(times, at, label=label, **how)
+        for place, end, slower in zip(at, together, part["degradation_pct"], strict=True):
+            ax.annotate(f"{slower:+.0f} %", (end, place), (4, 0), textcoords="offset points", **_SMALL)
         ax.set_yticks(range(len(every)), every, fontsize=6)
         ax.set_ylim(len(every) - 0.5, -0.5)
         plots.log_axis(ax, "x")
+        ax.set_xlim(0.8 * frame["alone_s"].min() * 1e3, 2.4 * frame["together_s"].max() * 1e3)
         ax.grid(axis="x")
         ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
     axes[-1].set_xlabel("Time (ms)")

@@ -82,7 +82,7 @@ def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], label
         box.set(hatch=how.hatch, edgecolor="white", linewidth=0.3)
         if end_s - start_s > labelled_s and high > 0.15:
             middle = ((start_s + end_s) / 2e3, base + high / 2)
-            note = ax.annotate(f"{pct:.0f}", middle, ha="center", va="center", fontsize=4.5)
+            note = ax.annotate(f"{pct:.0f}", middle, ha="center", va="center", fontsize=6)
             note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4})
 
 

@@ -140,12 +140,70 @@ def by_load(classes: pd.Series) -> pd.Series:
     return classes.map(_CLASSES.index)
 
 
-def spread_text(frame: pd.DataFrame, value: str) -> str:
-    """Return a sentence with the median spread between GPUs of light and of heavy workloads."""
-    sizes = {load: spread(part, value).median() for load, part in frame.groupby("load", sort=False)}
+def by_weight(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return workloads alone as Figs. 1 and 2 draw them: light classes first, in each the shortest on a T4 first.
+
+    `frame` is as from `solo`; the column `unmeasured` is added, true where no measurement of that workload on that GPU
+    stands behind the time.
+    """
+    slowest = frame.groupby("workload")["time_s"].transform("max")
+    marked = frame.assign(unmeasured=~frame["anchored"].astype(bool), slowest=slowest)
+    ordered = marked.assign(rank=by_load(marked["load"])).sort_values(["rank", "slowest"], kind="stable")
+    return ordered.drop(columns=["rank", "slowest"])
+
+
+def ratios(frame: pd.DataFrame, value: str, sizes: Iterable[int], gpus: tuple[str, str] | None = None) -> pd.DataFrame:
+    """Return a ratio between GPUs for each workload and inference batch size.
+
+    Args:
+        frame: as from `solo`.
+        value: the column of the values.
+        sizes: the inference batch sizes.
+        gpus: the first GPU's value over the second's; None: the largest over the smallest.
+
+    Returns:
+        One row a workload, by name; one column an inference batch size.
+    """
+    columns = {}
+    for size in sizes:
+        part = frame[frame["batch_size"] == size]
+        wide = part.pivot_table(index="workload", columns="gpu", values=value, sort=False)
+        columns[size] = wide.max(axis=1) / wide.min(axis=1) if gpus is None else wide[gpus[0]] / wide[gpus[1]]
+    return pd.DataFrame(columns)
+
+
+def with_ratios(frame: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a figure with the ratios of their workload, in columns such as `ratio_bs8`."""
+    return frame.merge(found.add_prefix("ratio_bs"), left_on="workload", right_index=True, how="left", sort=False)
+
+
+def class_medians(frame: pd.DataFrame, found: pd.Series) -> str:
+    """Return the median of a ratio over the workloads of each load class, as words; `found` is by workload."""
+    loads = frame.drop_duplicates("workload").set_index("workload")["load"]
+    middle = found.groupby(loads).median()
+    light, medium, heavy = (middle[load] for load in _CLASSES)
+    return f"{light:.1f} for light workloads, {medium:.1f} for medium and {heavy:.1f} for heavy ones (medians)"
+
+
+def unmeasured_text(frame: pd.DataFrame) -> str:
+    """Return sentences on open marks, with the workloads that were measured on no GPU; `frame` is as from `solo`."""
+    rows = frame[frame["provenance"] == "emulated"]
+    anchored = rows.groupby("title", sort=False)["anchored"].any()
+    nowhere = ", ".join(anchored.index[~anchored.to_numpy(bool)])
     return (
-        f"the highest is {sizes['low']:.1f} times the lowest for light workloads, {sizes['high']:.1f} for heavy ones."
+        "Open: derived from other workloads or GPUs, since that workload was not measured there; measured on none of "
+        f"the three: {nowhere or 'none'}."
     )
+
+
+def clock_text(frame: pd.DataFrame) -> str:
+    """Return a sentence with the gain from half of each GPU's top clock to all of it; `frame` is as from `clocks`."""
+    size = frame["batch_size"].max()
+    gains = []
+    for gpu, part in frame[frame["batch_size"] == size].groupby("gpu", sort=False):
+        half = part.iloc[(part["requested_mhz"] - 0.5 * part["requested_mhz"].max()).abs().argmin()]
+        gains.append(f"{half['time_s'] / part['time_s'].iloc[-1]:.2f} on {gpu!s}")
+    return f"From half of the top clock to all of it ResNet-152 (bs {size}) gains a factor of {', '.join(gains)}."
 
 
 def ratio(frame: pd.DataFrame, workload: str, over: str = "T4", under: str = "A100") -> tuple[float, float, float]:
