@@ -1,12 +1,15 @@
 """The study of EaCO's measured sets of trainings: the same sets on an emulated node, one by one and together."""
 
+import textwrap
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray
 from heshare.experiments.claims.sources import claim_of_row, source
+from heshare.experiments.figures.series_styles import category_style
 from heshare.experiments.study_runs import MEDIAN, Repetition, median_intervals, with_median
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
 from heshare.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
@@ -97,7 +100,7 @@ def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> 
     equal = frame[frame["repetition"] < 0]
     best: Any = equal.sort_values("saving_pct").iloc[0]
     gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
-    return claim_of_row(best_of_each, "x14f_best", item=MEDIAN) | {
+    return claim_of_row(best_of_each, "x14e_best", item=MEDIAN) | {
         "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
         f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
         f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
@@ -117,7 +120,7 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
         },
         "measured": float(most["utilisation_pct"]),
         "unit": "%, GPU utilisation of the best set",
-        "source": source("x14b_sets", "utilisation_pct", set=most["set"]),
+        "source": source("x14a_sets", "utilisation_pct", set=most["set"]),
         "interval": "none",
         "n": len(equal),
         "of": "sets",
@@ -126,3 +129,27 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
         "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "
         "the driver must count more than their work, such as switching between them.",
     }
+
+
+def seen(sets: pd.DataFrame) -> str:
+    """Return a sentence on how close the emulated savings are to EaCO's measured ones; the frame of `summary`."""
+    gap = (sets["equal_pct"] - sets["measured_pct"]).abs().max()
+    measured = f"{sets['measured_pct'].max():.0f} to {sets['measured_pct'].min():.0f} %"
+    return f"On one node the emulated savings are within {gap:.1f} points of those that EaCO measured ({measured})."
+
+
+def panel(ax: Axes, sets: pd.DataFrame) -> None:
+    """Draw the change of energy of each set: measured by EaCO, and emulated of the node and of its GPUs alone.
+
+    `sets` is as from `summary`.
+    """
+    at = np.arange(len(sets))
+    ax.plot(sets["measured_pct"], at, "|", color="black", markersize=9, markeredgewidth=1.4, label="measured by EaCO")
+    for index, (column, label) in enumerate((("equal_pct", "emulated"), ("gpus_pct", "emulated, GPUs alone"))):
+        ax.plot(sets[column], at, label=label, **category_style(index).line_arguments(linestyle=""))
+    titles = {"alexnet": "AlexNet", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
+    names = [" + ".join(titles[member] for member in text.split("+")) for text in sets["set"]]
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 23)) for name in names])
+    ax.set(ylim=(len(sets) - 0.5, -0.5), xlabel="Energy against one after the other (%)")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=3, borderaxespad=0.2, columnspacing=0.8)

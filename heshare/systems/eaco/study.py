@@ -19,8 +19,7 @@ from matplotlib.axes import Axes
 
 from heshare.devices.device_model import co_run
 from heshare.experiments.claims.sources import claim_of_row, source
-from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import category_style
+from heshare.experiments.figures.series_styles import EDGE, GUIDE, series_style
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.study_runs import Repetition, paired_change, repeat
 from heshare.plugins import registry
@@ -54,11 +53,13 @@ SYSTEMS: Mapping[str, Callable[[], Policy]] = {
     EACO: Eaco,
 }
 """The systems of EaCO's evaluation, by title; no sum of speeds is above infinity, so FIFO never packs."""
+PAPER_ENERGY_PCT, PAPER_RUNTIME_PCT = -39.0, 3.2
+"""The most energy that EaCO's paper saves on traces, and the most that it adds to run time, %."""
 ASLEEP, AWAKE, GPUS = "nodes, idle ones asleep", "nodes, none asleep", "GPUs alone"
 ACCOUNTS = {ASLEEP: "energy_j", AWAKE: "energy_awake_j", GPUS: "energy_gpus_j"}
 """The accounts of energy, by title, and their columns."""
 VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "as above": ({}, {}),
+    "unchanged": ({}, {}),
     "no deadlines": ({"deadline": np.inf}, {}),
     "deadline 1.1 x alone": ({"deadline": 1.1}, {}),
     "at most 2 jobs a GPU": ({}, {"jobs_max": 2}),
@@ -251,7 +252,7 @@ def evaluate_total_energy(changes: pd.DataFrame, variants: pd.DataFrame) -> dict
     least: Any = variants.sort_values("energy_pct").iloc[0]
     alone = sorted(variants["alone_pct"])
     where = {"nodes": nodes, "theirs": FIFO, "metric": ASLEEP}
-    return claim_of_row(changes, "x14d_changes", "change_pct", **where) | {
+    return claim_of_row(changes, "x14b_changes", "change_pct", **where) | {
         "note": f"Against FIFO on {nodes} nodes, idle nodes asleep under every system; against FIFO_packed and Gandiva "
         f"{others[0]:+.0f} and {others[1]:+.0f} %. Nodes are active for {hours:+.0f} % hours (paper: -47 %), and the "
         "pairs that EaCO measured save 30 to 32 % of energy for 48 % fewer hours: -39 % is more than they allow. The "
@@ -273,58 +274,75 @@ def evaluate_runtime(frame: pd.DataFrame, variants: pd.DataFrame, rng: np.random
         "Mean over jobs of the time on GPUs against that alone. Three jobs on a GPU cost 8.3 % and four 24.5 % "
         f"by EaCO's own measurements, and deadlines of 1.5 x allow both; in pairs it is {pairs['runtime_pct']:+.1f} %, "
         f"with {pairs['energy_pct']:+.0f} % energy.",
-        source=source("x14c_runs", "runtime_pct", nodes=nodes, title=EACO),
+        source=source("x14d_runs", "runtime_pct", nodes=nodes, title=EACO),
     )
 
 
-def draw_panels(
-    axes: Sequence[Axes], sets: pd.DataFrame, changes: pd.DataFrame, variants: pd.DataFrame
-) -> pd.DataFrame:
-    """Draw three panels: the measured sets, EaCO against each system, and the dependence of the saving.
-
-    The frames are those of `heshare.systems.eaco.set_study.summary`, `changes` and `sensitivity`.
-
-    Returns:
-        The plotted numbers: panel, series, name, x, value, low, high, provenance.
-    """
-    left = _set_bars(sets)
-    asleep = changes[changes["metric"] == ASLEEP]
-    middle = asleep.rename(columns={"theirs": "series", "change_pct": "value"})[["series", "value", "low", "high"]]
-    middle = middle.assign(panel="systems", name=asleep["nodes"].astype(str) + " nodes", provenance="emulated")
-    right = _variant_points(variants)
-    for ax, part, categories in zip(axes, (left, middle), (True, False), strict=False):
-        columns = {"group": "name", "series": "series", "value": "value", "low": "low", "high": "high"}
-        plots.bars(ax, part, **columns, categories=categories)
-        ax.set_ylabel("Energy of nodes (%)")
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=0.8, handlelength=1.2)
-    plots.slanted(axes[0], 35)
-    for index, (name, part) in enumerate(right.groupby("name", sort=False)):
-        style = category_style(index)
-        axes[2].plot(part["x"], part["value"], ls="", marker=style.marker, color=style.colour, label=str(name))
-    axes[2].set(xlabel="Run time over that alone (%)", ylabel="Energy of nodes (%)")
-    axes[2].legend(loc="lower right", labelspacing=0.2)
-    return pd.concat([left, middle, right], ignore_index=True)
-
-
-def _set_bars(sets: pd.DataFrame) -> pd.DataFrame:
-    initials = {"alexnet": "A", "resnet18": "R18", "resnet50": "R50", "vgg16": "V"}
-    names = ["+".join(initials[member] for member in text.split("+")) for text in sets["set"]]
-    series = {
-        "measured": ("measured_pct", "published"),
-        "emulated": ("equal_pct", "emulated"),
-        "GPUs alone": ("gpus_pct", "emulated"),
-    }
+def seen(changes: pd.DataFrame) -> str:
+    """Return a sentence on EaCO's energy against the other systems on the largest cluster; frame of `changes`."""
+    nodes = changes["nodes"].max()
+    rows = changes[(changes["nodes"] == nodes) & (changes["metric"] == ASLEEP)]
     parts = [
-        pd.DataFrame(
-            {"panel": "sets", "series": title, "name": names, "value": sets[column], "provenance": provenance}
-        ).assign(low=sets[column], high=sets[column])
-        for title, (column, provenance) in series.items()
+        f"{row['theirs']} {row['change_pct']:+.0f} % [{row['low']:+.0f}, {row['high']:+.0f}]"
+        for row in rows.to_dict("records")
     ]
-    return pd.concat(parts, ignore_index=True)
+    return (
+        f"Energy of nodes under EaCO on {nodes} nodes, against {', '.join(parts)}; its paper has up to "
+        f"{PAPER_ENERGY_PCT:+g} %."
+    )
 
 
-def _variant_points(variants: pd.DataFrame) -> pd.DataFrame:
-    columns = {"variant": "name", "runtime_pct": "x", "energy_pct": "value"}
-    rows = variants.rename(columns=columns)[["name", "x", "value", "low", "high", "provenance"]]
-    paper = {"name": "paper", "x": 3.2, "value": -39.0, "low": -39.0, "high": -39.0, "provenance": "published"}
-    return pd.concat([rows, pd.DataFrame([paper])], ignore_index=True).assign(panel="why", series="EaCO against FIFO")
+def changes_panel(ax: Axes, changes: pd.DataFrame) -> None:
+    """Draw EaCO's energy against each other system on each cluster, and the paper's value; frame of `changes`."""
+    rows = changes[changes["metric"] == ASLEEP].reset_index(drop=True)
+    for at, row in enumerate(rows.to_dict("records")):
+        how = series_style(str(row["theirs"]))
+        ax.plot([row["low"], row["high"]], [at, at], color=how.colour, linewidth=1.0)
+        ax.plot(row["change_pct"], at, **how.line_arguments(linestyle=""))
+    _name_rows(ax, [f"{row.theirs}, {row.nodes} nodes" for row in rows.itertuples()])
+    ax.axvline(0, color=EDGE, linewidth=0.6)
+    _paper_line(ax, PAPER_ENERGY_PCT)
+    ax.set_xlabel("Energy of nodes, EaCO against (%)")
+
+
+def seen_why(variants: pd.DataFrame) -> str:
+    """Return a sentence on the range of the saving and of the run time over the variants; frame of `sensitivity`."""
+    rows = variants.sort_values("energy_pct").to_dict("records")
+    ends = [f"{row['energy_pct']:+.0f} % ({row['variant']})" for row in (rows[0], rows[-1])]
+    longest = [f"{each:+.1f} %" for each in (variants["runtime_pct"].min(), variants["runtime_pct"].max())]
+    return (
+        f"EaCO's energy against FIFO goes from {ends[0]} to {ends[1]}, and run time from {longest[0]} to {longest[1]}; "
+        f"its paper has up to {PAPER_ENERGY_PCT:+g} % and less than {PAPER_RUNTIME_PCT:+g} %."
+    )
+
+
+def why_panels(axes: Sequence[Axes], variants: pd.DataFrame) -> None:
+    """Draw energy against FIFO and run time over that alone in each variant, beside the paper's.
+
+    `variants` is as from `sensitivity`.
+    """
+    how, at = series_style(EACO), np.arange(len(variants))
+    shown = (
+        (("energy_pct", "low", "high"), "Energy of nodes against FIFO (%)", PAPER_ENERGY_PCT),
+        (("runtime_pct", "runtime_low", "runtime_high"), "Run time over that alone (%)", PAPER_RUNTIME_PCT),
+    )
+    for ax, ((value, low, high), label, paper) in zip(axes, shown, strict=True):
+        ax.hlines(at, variants[low], variants[high], color=how.colour, linewidth=1.0)
+        ax.plot(variants[value], at, **how.line_arguments(linestyle=""))
+        ax.axvline(0, color=EDGE, linewidth=0.6)
+        _paper_line(ax, paper)
+        ax.set_xlabel(label)
+        ax.grid(axis="x")
+    _name_rows(axes[0], list(variants["variant"]))
+
+
+def _name_rows(ax: Axes, names: Sequence[str]) -> None:
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="x")
+
+
+def _paper_line(ax: Axes, value: float) -> None:
+    ax.axvline(value, color=GUIDE, linewidth=0.8, linestyle="--")
+    text = f"the paper: {value:+g} %"
+    ax.annotate(text, (value, 1), (0, 2), ax.get_xaxis_transform(), textcoords="offset points", ha="center", fontsize=6)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,8 +38,17 @@ DEFAULT = "time slices"
 EACH = 0
 """As a number of waits: the host waits for each kernel."""
 _MANY = 40  # requests, so that the first gap, for which there is no prediction, does not matter
+PAPER_RANGE = (1.32, 16.41)
+"""Least and largest speed-up of the paper's cases."""
 FEW = 3.4
 """Speed-up that more than half of the paper's cases exceed."""
+_TITLES = {
+    "bert": "BERT",
+    "mobilenetv2": "MobileNetV2",
+    "resnet101": "ResNet-101",
+    "resnet50": "ResNet-50",
+    "transformer_xl": "Transformer-XL",
+}
 _CASE = ["high", "low", "load", "waits", "slice_ms"]
 
 
@@ -230,6 +240,50 @@ def form_errors(models: Mapping[str, KernelTrace], gaps_ms: Sequence[float]) -> 
     return pd.DataFrame(rows, columns=["gap_ms", "high", "low", "loop_pct", "form_pct", "error_pct"])
 
 
+def title_of(name: str) -> str:
+    """Return the title of a traced model."""
+    return _TITLES.get(name, name)
+
+
+def seen(gained: pd.DataFrame) -> str:
+    """Return a sentence on the speed-ups of the urgent task; the frame is that of `gains`."""
+    sizes = by_case(gained)["speedup"]
+    return (
+        f"FIKIT makes the urgent task {sizes.min():.2f} to {sizes.max():.1f} times as fast as time slices do, more "
+        f"than {FEW:g} times in {100 * (sizes > FEW).mean():.0f} % of {len(sizes)} cases (its paper: in most)."
+    )
+
+
+def seen_why(by_waits: pd.DataFrame, by_load: pd.DataFrame) -> str:
+    """Return a sentence on the largest speed-ups; rows of `summary`, the plain one first and the extreme one last."""
+    plain, waits, load = by_waits.iloc[0], by_waits.iloc[-1], by_load.iloc[-1]
+    return (
+        f"Speed-ups of the urgent task are at most {plain['most']:.1f}x; {waits['most']:.1f}x if the host waits for "
+        f"each kernel, {load['most']:.1f}x if the urgent task is asked for {100 * load['load']:.0f} % of the time (the "
+        f"paper's cases: {PAPER_RANGE[0]:g} to {PAPER_RANGE[1]:g}x)."
+    )
+
+
+def seen_filling(filling: pd.DataFrame) -> str:
+    """Return a sentence on what filling gaps changes; `summary` of the other forms of FIKIT over FIKIT."""
+    urgent = [100 * (each - 1) for each in (filling["least"].min(), filling["most"].max())]
+    return (
+        "Filling gaps hardly matters: without it, or with gaps of any length filled, the urgent task's JCT changes by "
+        f"{urgent[0]:+.1f} to {urgent[1]:+.1f} %."
+    )
+
+
+def seen_classes(classes: pd.DataFrame) -> str:
+    """Return a sentence on urgent and other tasks under FIKIT and the policy best for urgent ones; of `by_class`."""
+    rows: Any = classes.set_index("policy")
+    other = rows.drop(index="fikit")["urgent_jct_s"].idxmin()
+    return (
+        f"Average JCT of urgent tasks is {rows.loc['fikit', 'urgent_jct_s']:.0f} s under FIKIT and "
+        f"{rows.loc[other, 'urgent_jct_s']:.0f} s under {other}, the best of the others; of all tasks "
+        f"{rows.loc['fikit', 'avg_jct_s']:.0f} and {rows.loc[other, 'avg_jct_s']:.0f} s."
+    )
+
+
 def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
     """Draw the share of the cases above each speed-up, a line for each value of `series`."""
     lines = []
@@ -240,9 +294,10 @@ def speedup_panel(ax: Axes, gained: pd.DataFrame, series: str) -> list[Artist]:
     drawn: list[Artist] = list(
         plots.lines(ax, pd.concat(lines), x="x", y="y", series="series", every=4, categories=True)
     )
-    drawn.append(ax.axvline(FEW, color=GUIDE, linewidth=0.8))
-    ax.set(xlabel="Urgent task: JCT by default over FIKIT's", ylabel="Cases above it (%)")
-    ax.legend(loc="lower left")
+    label = f"the paper: more than half above {FEW:g}"
+    drawn.append(ax.axvline(FEW, color=GUIDE, linewidth=0.8, linestyle="--", label=label))
+    ax.set(xlabel="Speed-up of the urgent task", ylabel="Cases above it (%)", ylim=(0, 104))
+    ax.legend(title="Requests of the urgent task take", loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
     return drawn
 
 
@@ -252,7 +307,7 @@ def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
     at = np.arange(len(names))
     middle = rows["median"].to_numpy(float)
     spread = [middle - rows["least"].to_numpy(float), rows["most"].to_numpy(float) - middle]
-    drawn: list[Artist] = [ax.axhspan(1.32, 16.41, color=BAND, zorder=0)]
+    drawn: list[Artist] = [ax.axhspan(*PAPER_RANGE, color=BAND, zorder=0)]
     drawn += ax.errorbar(at, middle, yerr=spread, fmt="o", color=EFFECT, elinewidth=0.8).get_children()
     drawn.append(ax.axhline(FEW, color=GUIDE, linewidth=0.8))
     ax.set_xticks(at, names)
@@ -264,7 +319,7 @@ def why_panel(ax: Axes, rows: pd.DataFrame, x: str, label: str) -> list[Artist]:
 def _label(what: str, value: float) -> str:
     if what == "load":
         return f"{100 * value:g} %" if value else "one after the other"
-    return "each" if what == "waits" and value == EACH else f"{value:g}"
+    return "all" if what == "waits" and value == EACH else f"{value:g}"
 
 
 def by_class(policies: Sequence[str], cluster: str, tasks: int, *, seeds: int, seed: int) -> pd.DataFrame:

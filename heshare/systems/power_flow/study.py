@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
+from heshare.experiments.figures.direct_labels import PointLabel, label_points
 from heshare.experiments.figures.series_styles import GUIDE, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, least_within, repeat
@@ -41,6 +42,8 @@ START_S = 10.0
 """Time that a start, or a change of GPUs, takes, s; assumed."""
 FIFO, SJF, SRTF, POWER_FLOW = "FIFO", "SJF", "SRTF", "PowerFlow"
 SLOWER = "SRTF, lower clocks"
+PAPER_LEAST, PAPER_MOST = 1.57, 3.39
+"""The range of gains in average JCT in PowerFlow's abstract."""
 COMPARATORS: Mapping[str, Callable[[], Policy]] = {
     FIFO: Exclusive,
     SJF: partial(Exclusive, order="shortest"),
@@ -48,7 +51,7 @@ COMPARATORS: Mapping[str, Callable[[], Policy]] = {
 }
 """Comparators at the top clock, on as many GPUs as jobs request."""
 VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "as above": ({}, {}),
+    "unchanged": ({}, {}),
     "without lower clocks": ({}, {"clocks": 1}),
     "without other numbers of GPUs": ({}, {"elastic": False}),
     "load 2": ({"load": 2.0}, {}),
@@ -239,10 +242,29 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
         f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
         f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
-        source=source("x15c_equal", "times", account="energy_j", title=least["title"]),
+        source=source("x15b_equal", "times", account="energy_j", title=least["title"]),
         why=f"{value.value:.2f}x against {least['title']} at the top clock; at {slower['setting']:g} of it SRTF "
         f"{'beats PowerFlow' if slower['times'] < 1 else 'does not beat PowerFlow'} ({slower['times']:.2f}x).",
     )
+
+
+def seen(equal: pd.DataFrame) -> str:
+    """Return a sentence on the gain at equal energy of running GPUs; the frame is that of `at_equal_energy`."""
+    rows = equal[equal["account"] == "energy_j"].to_dict("records")
+    parts = [
+        f"{row['times']:.2f}x against {row['title'] if row['title'] != SLOWER else 'SRTF'}"
+        + (f" at {row['setting']:g} of the top clock" if row["title"] == SLOWER else "")
+        for row in rows
+    ]
+    paper = f"its paper: {PAPER_LEAST:g} to {PAPER_MOST:g}x"
+    return f"PowerFlow's gain in average JCT at no more energy: {', '.join(parts)} ({paper})."
+
+
+def seen_why(variants: pd.DataFrame) -> str:
+    """Return a sentence on the variants with the least and the largest gain against SRTF; frame of `sensitivity`."""
+    rows = variants[variants["title"] == SRTF].sort_values("times").to_dict("records")
+    ends = [f"{row['times']:.2f}x ({row['variant']})" for row in (rows[0], rows[-1])]
+    return f"SRTF's average JCT over PowerFlow's goes from {ends[0]} to {ends[1]} with one thing changed at a time."
 
 
 def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:
@@ -254,19 +276,25 @@ def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFram
         The plotted numbers: panel, series, setting, x, value, low, high, provenance.
     """
     curve = frame.groupby(["title", "setting"], sort=False)[["energy", "jct"]].median().reset_index()
+    names = []
     for title, part in curve.groupby("title", sort=False):
         style = series_style(str(title))
         line = style.line if title in (POWER_FLOW, SLOWER) else ""
-        axes[0].plot(part["energy"], part["jct"], color=style.colour, marker=style.marker, ls=line, label=str(title))
+        axes[0].plot(part["energy"], part["jct"], **style.line_arguments(linestyle=line))
+        x, y = part.iloc[len(part) // 2][["energy", "jct"]].to_numpy(float)
+        names.append(PointLabel(x, y, str(title), style.colour))
     axes[0].set(xlabel="Energy over FIFO's", ylabel="Average JCT over FIFO's")
     axes[0].xaxis.set_major_locator(MaxNLocator(5))
+    axes[0].margins(0.12)
     plots.log_axis(axes[0])
-    axes[0].legend(loc="upper right")
+    label_points(axes[0], names, avoid=curve[["energy", "jct"]].to_numpy(float))
     gains = variants[variants["title"] == SRTF].iloc[::-1]
     places = np.arange(len(gains))
     spread = np.maximum([gains["times"] - gains["low"], gains["high"] - gains["times"]], 0)
     axes[1].errorbar(gains["times"], places, xerr=spread, ls="", marker="o", color="black", elinewidth=0.6)
     axes[1].axvline(1.0, color=GUIDE, lw=0.7)
+    axes[1].axvline(PAPER_LEAST, color=GUIDE, lw=0.8, ls="--", label=f"the paper: at least {PAPER_LEAST:g}x")
+    axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0.2)
     axes[1].set(xlabel="SRTF's JCT over PowerFlow's")
     axes[1].set_yticks(places, list(gains["variant"]))
     curve = curve.rename(columns={"title": "series", "energy": "x", "jct": "value"}).assign(panel="curve")

@@ -1,6 +1,7 @@
 """Timelines of kernels: lanes that do not overlap, joined where one piece follows the other."""
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from support.kernel_chain import chain
 
@@ -29,3 +30,11 @@ def test_panel_has_a_lane_for_both_tasks():
     assert len(drawn) == 2 + 6
     assert [label.get_text() for label in ax.get_yticklabels()] == ["FIKIT", "time slices", "MPS"]
     plt.close("all")
+
+
+def test_seen_says_how_long_the_first_urgent_request_takes():
+    rows = [("FIKIT", "urgent", 1.0, 5.5), ("FIKIT", "other", 5.5, 9.0), ("FIKIT", "urgent", 9.0, 13.0)]
+    rows += [("MPS", "urgent", 1.0, 9.5)]
+    frame = pd.DataFrame(rows, columns=["way", "task", "start_ms", "end_ms"])
+    expected = "The first urgent request takes 4.5 ms under FIKIT, more than 8 ms under MPS."
+    assert kernel_timeline.seen(frame, [1.0, 9.0]) == expected
