@@ -566,7 +566,7 @@ def test_two_runs_with_other_hash_seeds_give_the_same_bytes(
 
 
 def test_pwr_saves_power_while_gpus_are_free(smoke_results: Path) -> None:
-    found = table(smoke_results, "x18b_saved").query("demand < 0.9")
+    found = table(smoke_results, "x18a_pwr").query("demand < 0.9")
     assert (found[found["title"].str.startswith("PWR")]["change_pct"] < 0).all()
     assert (found[found["title"] != "Random"]["granted"] == 1).all()
 

@@ -5,14 +5,17 @@ Tasks arrive, take their share and never leave, until demand has passed the GPUs
 share of tasks with each kind of request. Not published, so assumed: sizes of shares, and virtual CPUs of a task.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.experiments.claims.sources import claim_of_row
+from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import BAND
 from heshare.experiments.study_runs import MEDIAN, Repetition, paired_change, repeat, with_median
 from heshare.systems.pwr.fragmentation import WHOLE, Nodes, Request, choices, power_w, scores, weighed
 
@@ -37,6 +40,8 @@ PARTS_MILLI, SEVERAL = tuple(range(100, 1000, 100)), (2, 4, 8)
 """Requested parts of a GPU, milli (assumed), and numbers of GPUs, each as likely as the others."""
 TASK_VCPUS, NO_GPU_VCPUS = 6.0, 8.0
 """Virtual CPUs for each GPU or part of one, and of a task of processors alone (assumed)."""
+PAPER_PCT = (-16.0, -13.0)
+"""Range of the change in power in PWR's abstract, before GPUs run out, %."""
 PLACERS = ("pwr", "fgd", "best fit", "packing", "random")
 LEVELS = np.round(np.arange(0.05, 1.201, 0.05), 2)
 """Levels of demand, as multiples of all GPUs; the datacentre is filled up to the last one."""
@@ -226,7 +231,36 @@ def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on PWR; the frames are those of `mean_change` and `saved`."""
     ours, up_to = change["ours"].iloc[0], change["up_to"].iloc[0]
     end = saved[saved["title"] == ours].sort_values("demand").iloc[-1]
-    return claim_of_row(change, "x18c_mean", item=MEDIAN) | {
+    return claim_of_row(change, "x18b_mean", item=MEDIAN) | {
         "note": f"{ours}; the mean over demand up to {up_to:g} of all GPUs. At {end['demand']:g}, where GPUs have run "
         f"out, {end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
     }
+
+
+def seen(change: pd.DataFrame, saved: pd.DataFrame) -> str:
+    """Return a sentence on the power that PWR saves, and on how far its weights differ.
+
+    The frames are those of `mean_change` and `saved`.
+    """
+    value = float(change.set_index("item").loc[MEDIAN, "value"])
+    weights: Any = saved[saved["title"].str.startswith("PWR")].pivot_table(
+        index="demand", columns="title", values="change_pct"
+    )
+    apart = float((weights.max(axis=1) - weights.min(axis=1)).max())
+    low, high = PAPER_PCT
+    return (
+        f"PWR's power is {value:+.1f} % against FGD's on average while GPUs are free (its paper: {high:g} to "
+        f"{low:g} %); the lines of its weights lie within {apart:.1f} points of each other."
+    )
+
+
+def panels(axes: Sequence[Axes], saved: pd.DataFrame) -> None:
+    """Draw power against FGD and the share of requested GPUs that are granted, by demand; frame of `saved`."""
+    axes[0].axhspan(*PAPER_PCT, color=BAND, linewidth=0, zorder=0, label="PWR's paper")
+    shown = saved.assign(granted_pct=100 * saved["granted"])
+    for ax, (column, label) in zip(
+        axes, {"change_pct": "Power against FGD (%)", "granted_pct": "Requested GPUs granted (%)"}.items(), strict=True
+    ):
+        plots.lines(ax, shown, x="demand", y=column, series="title", every=2)
+        ax.set(xlabel="Demand, as a share of all GPUs", ylabel=label)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
