@@ -242,7 +242,8 @@ def seen(change: pd.DataFrame, saved: pd.DataFrame) -> str:
 
     The frames are those of `mean_change` and `saved`.
     """
-    value = float(change.set_index("item").loc[MEDIAN, "value"])
+    row: Any = change.set_index("item").loc[MEDIAN]
+    value = float(row["value"])
     weights: Any = saved[saved["title"].str.startswith("PWR")].pivot_table(
         index="demand", columns="title", values="change_pct"
     )
@@ -263,4 +264,5 @@ def panels(axes: Sequence[Axes], saved: pd.DataFrame) -> None:
     ):
         plots.lines(ax, shown, x="demand", y=column, series="title", every=2)
         ax.set(xlabel="Demand, as a share of all GPUs", ylabel=label)
+    axes[1].set_xlim(left=0.5)  # below, all are granted
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
