@@ -33,7 +33,7 @@ from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
 
 Move = Literal["hold", "faster", "slower", "larger", "smaller"]
-SIZES = (1, 2, 4, 8, 16, 32, 48, 64)
+SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 """Inference batch sizes that the feedback steps through if tasks allow it."""
 _STEPS = ((0.2, 10), (0.1, 5), (0.05, 2))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heshare.errors import require
-from heshare.policies.policy import Action, GpuView, Traits
+from heshare.policies.policy import Action, Event, EventKind, GpuView, Traits, View
 from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.systems.shared.run_queues import QueuePolicy, is_loading, request_clock
@@ -25,6 +25,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 MODES = ("feedback", "oracle", "none")
+LATENCIES = ("iteration", "response")
 
 
 def miad(clock: int, missed: bool, clocks_mhz: Sequence[int], factor: float = 1.5, step: int = 1) -> int:
@@ -52,13 +53,15 @@ class _ClockState:
 
     Attributes:
         clock: its place in the grid.
-        task: the task for which it is tuned.
+        task: the task that runs, or ran last.
         floor: the place above the highest clock at which the task missed its limit.
+        missed: whether a response of the present period missed its limit; None while there is none.
     """
 
     clock: int
-    task: int = -1
+    task: Task | None = None
     floor: int = 0
+    missed: bool | None = None
 
 
 @register("mu-serve", title="μ-Serve")
@@ -106,6 +109,7 @@ class MuServe(QueuePolicy):
         dt_s: float = 1.0,
         remember: bool = True,
         placement: str = "random",
+        latency: str = "iteration",
     ) -> None:
         require("limit", limit, limit >= 1, "a multiple of the time alone, at least 1")
         require("mode", mode, mode in MODES, " or ".join(MODES))
@@ -114,7 +118,10 @@ class MuServe(QueuePolicy):
         require("factor", factor, factor > 1, "a factor above 1")
         require("step", step, step >= 1, "at least one place of the grid")
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
+        require("latency", latency, latency in LATENCIES, " or ".join(LATENCIES))
+        require("latency", latency, latency == "iteration" or mode == "feedback", "iteration unless mode=feedback")
         super().__init__(placement, limit)
+        self._responses = latency == "response"
         self.tick_s = dt_s if mode == "feedback" else None
         self.traits = Traits(frequency=mode != "none", multi_task=False, heterogeneous=self.placement.heterogeneous)
         self._mode, self._scope, self._shortest_first = mode, scope, order == "ssjf"
@@ -131,13 +138,24 @@ class MuServe(QueuePolicy):
             return queue
         return sorted(queue, key=lambda task: self.predictions.whole_s(task, self.cluster.gpus[gpu]))
 
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Note whether completed tasks missed their limits; then decide as every policy with queues."""
+        if self._responses and event.kind is EventKind.COMPLETION and event.gpu is not None:
+            state, gpu = self._states[event.gpu], self.cluster.gpus[event.gpu]
+            if state.task is not None:
+                limit_s = self._limit * self.predictions.whole_s(state.task, gpu)
+                late = event.time_s - state.task.arrival_s > limit_s * (1 + 1e-9)
+                state.missed = late or bool(state.missed)
+        yield from super().decide(event, view)
+
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
         """Begin at the top clock, or at the predicted one."""
         state = self._states[gpu.index]
-        if self._mode == "none" or state.task == tasks[0].id:
+        if self._mode == "none" or state.task == tasks[0]:
             return
-        state.task, state.floor = tasks[0].id, 0
-        state.clock = len(gpu.gpu.clocks_mhz) - 1
+        state.task, state.floor = tasks[0], 0
+        if not self._responses:
+            state.clock = len(gpu.gpu.clocks_mhz) - 1
         if self._mode == "oracle":
             hosted = tasks if self._scope == "task" else [*tasks, *waiting]
             state.clock = max(self.predictions.least_clock(task.workload, gpu.gpu) for task in hosted)
@@ -145,6 +163,9 @@ class MuServe(QueuePolicy):
 
     def control(self, gpu: GpuView) -> Iterator[Action]:
         """Yield the actions of one period of the feedback on one GPU."""
+        if self._responses:
+            yield from self._after_responses(gpu)
+            return
         for running in gpu.running.values():
             if is_loading(running):
                 return
@@ -155,3 +176,11 @@ class MuServe(QueuePolicy):
                 state.floor = max(state.floor, min(state.clock + 1, len(clocks_mhz) - 1))
             state.clock = max(miad(state.clock, missed, clocks_mhz, self._factor, self._step), state.floor)
             yield from request_clock(gpu, gpu.gpu.clocks_mhz[state.clock])
+
+    def _after_responses(self, gpu: GpuView) -> Iterator[Action]:
+        """Yield the clock after a period with responses; without one there is no reason to move it."""
+        state, clocks_mhz = self._states[gpu.index], gpu.gpu.clocks_mhz
+        if state.missed is not None:
+            state.clock = miad(state.clock, state.missed, clocks_mhz, self._factor, self._step)
+            state.missed = None
+            yield from request_clock(gpu, clocks_mhz[state.clock])
