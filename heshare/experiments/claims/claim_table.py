@@ -71,14 +71,16 @@ def evaluate_claim(
         source: where the value is published, as from `sources.source`.
         holds: the parts of an ordering and whether each holds.
         forms: value, low and high against a rival that is `placed` like HeShare, or at its `best` settings.
-        testable: False where an assumption alone decides the value, so that it does not test the claim.
+        testable: False where an assumption alone decides the value, so that it does not test the claim, or where the
+            platform lacks what the claim is about; then there need be no value.
 
     Raises:
         InputError: a number that is needed is missing, the measured value lies outside its own interval, or the
             sentence is too long.
     """
     parts = dict(holds or {})
-    _check(claim, measured, low, high, parts)
+    if testable or not math.isnan(measured):
+        _check(claim, measured, low, high, parts)
     why = why or plain_words.sentence(claim, measured, parts, {form: size[0] for form, size in (forms or {}).items()})
     if len(why) > plain_words.LONGEST:
         raise InputError(why, f"at most {plain_words.LONGEST} characters", "Shorten it.", column=f"claim {claim.id}")

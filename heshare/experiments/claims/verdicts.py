@@ -32,7 +32,7 @@ VERDICTS: Mapping[str, str] = {
     FAILED: "not certainly the right sign; of a value: too large; no part of an ordering holds",
     SMALLER: "an error below the paper's, which of a poor technique is no success",
     LARGER: "an error above the paper's",
-    UNTESTABLE: "an assumption alone decides",
+    UNTESTABLE: "an assumption alone decides, or the platform lacks what the claim is about",
     NOT_YET: "no notebook has evaluated the claim",
 }
 """Every verdict and what it means."""

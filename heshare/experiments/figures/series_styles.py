@@ -95,6 +95,7 @@ _SERIES: dict[str, SeriesStyle] = {
     "HeShare online": SeriesStyle("#3B6FD3", "", "P", "-"),
     "Morak": SeriesStyle(_ORANGE, "////", "^", "-"),
     "μ-Serve": SeriesStyle(_VERMILION, "----", "P", "--"),
+    "μ-Serve, 0.6 of the limit": SeriesStyle("#F2A07B", "....", "d", ":", filled=False),
     # HeShare+
     "HeShare+": SeriesStyle(_BLACK, "", "X", "-"),
     "HeShare+ Trade-off": SeriesStyle(_BLACK, "", "X", "-"),
@@ -108,6 +109,7 @@ _SERIES: dict[str, SeriesStyle] = {
     "FIFO": SeriesStyle(_QUEUE, "", "s", ":"),
     "Exclusive": SeriesStyle(_QUEUE, "", "p", "-"),
     "One at a time": SeriesStyle(_QUEUE, "", "p", "-"),
+    "One at a time, card's power limit": SeriesStyle(_QUEUE, "....", "p", "--", filled=False),
     "SJF": SeriesStyle(_QUEUE, "////", "v", "--"),
     "SRTF": SeriesStyle(_QUEUE, "....", "d", "-."),
     "SRTF at 0.8 clock": SeriesStyle(_QUEUE, "xxxx", "d", "-", filled=False),
