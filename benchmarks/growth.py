@@ -9,24 +9,54 @@ import json
 import resource
 import subprocess
 import sys
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-SIZES = (60, 600, 10_000)
+if TYPE_CHECKING:
+    from heshare.plus.search_settings import SearchSettings
+
+UNIT = {"T4": 4, "V100": 2, "A100": 2}
+UNIT_TASKS = 60
+"""Number of tasks for each unit of 8 GPUs (`UNIT`)."""
+LARGEST = 10_000
+"""The largest number of tasks, on 1,000 GPUs."""
+SIZES = (60, 600, LARGEST)
 KIB_IN_GIB = 1024.0**2
 
 
 def one_size(tasks: int) -> dict[str, Any]:
     """Return the times and the peak memory of one plan, after a small plan that compiles."""
-    import heshare
-    from heshare.experiments.studies.scaling import study
     from heshare.plus.search_settings import SearchSettings
 
-    study([60], heshare.load_predictor(), seed=0, effort=SearchSettings(rounds=1, weights=2))
-    frame = study([tasks], heshare.load_predictor(), seed=1, effort=SearchSettings(rounds=2, weights=12), warm=False)
-    row: dict[str, Any] = frame.to_dict(orient="records")[0]
+    plan(UNIT_TASKS, seed=0, effort=SearchSettings(rounds=1, weights=2))
+    row = plan(tasks, seed=1, effort=SearchSettings(rounds=2, weights=12))
     return {**row, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_IN_GIB}
+
+
+def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
+    """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
+    import heshare
+    from heshare.devices.task_sizes import draw
+    from heshare.plus.costs import BatchCosts
+    from heshare.plus.heshare_plus import search_for
+    from heshare.scheduling.objectives import make_instance
+    from heshare.world.cluster import Cluster
+
+    units = 125 if tasks == LARGEST else max(1, tasks // UNIT_TASKS)
+    cluster = Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNIT.items()))
+    predictor = heshare.load_predictor()
+    calls, start_s = predictor.calls, perf_counter()
+    drawn = draw(tasks, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
+    costs = BatchCosts(make_instance(drawn, cluster, predictor), predictor, effort.choices)
+    costs.fill_tables()
+    filled_s = perf_counter()
+    search = search_for(costs, effort, np.random.default_rng(seed))
+    search.run()
+    row = {"tasks": tasks, "gpus": len(cluster), "points": len(search.front())}
+    row["predictor_rows"] = predictor.calls - calls
+    return {**row, "tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s}
 
 
 def in_a_process(tasks: int) -> dict[str, Any]:

@@ -75,9 +75,8 @@ def dots(
         ends = part[[low, high]].to_numpy(float).T
         ax.hlines(at, *ends, color=how.colour, linewidth=0.7)
         is_open = np.zeros(len(part), bool) if hollow is None else part[hollow].to_numpy(bool)
-        for chosen, face in ((~is_open, how.face), (is_open, "white")):
+        for chosen, face, label in ((~is_open, how.face, str(name)), (is_open, "white", "_")):
             style = how.line_arguments(linestyle="", markerfacecolor=face, markersize=3, markeredgewidth=0.7)
-            label = str(name) if face == how.face else "_"
             ax.plot(part[value].to_numpy(float)[chosen], at[chosen], label=label, **style)
     ax.set_yticks(range(len(groups)), [str(each) for each in groups])
     ax.set_ylim(len(groups) - 0.5, -0.5)

@@ -1,30 +1,21 @@
-"""Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11), and growth of planning time."""
+"""Average JCT and energy over GPU mixes, loads and numbers of tasks (Figs. 8 to 11)."""
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations, product
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from heshare.devices.task_sizes import draw
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import EDGE, EFFECT, GUIDE, PLACED, series_style
+from heshare.experiments.figures.series_styles import EDGE, GUIDE, PLACED, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.studies import variants
 from heshare.experiments.study_runs import median_intervals
-from heshare.plus.costs import BatchCosts
-from heshare.plus.heshare_plus import search_for
-from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import make_instance
-from heshare.world.cluster import Cluster
 
 OWN_PLANS = ("Trade-off", "En-opt", "JCT-opt")
 """Titles of HeShare's own plans."""
@@ -253,77 +244,3 @@ def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "", **wh
     found = variants.rival_claim(table, ours, worst, metric, more, **where)
     each = [variants.rival_claim(table, ours, rival, metric, **where)["forms"] for rival in sizes]
     return {**found, "forms": {form: max(forms[form] for forms in each) for form in found["forms"]}}
-
-
-UNITS = {"T4": 4, "V100": 2, "A100": 2}
-TASKS = 60
-"""Number of tasks for each unit of 8 GPUs (`UNITS`)."""
-
-
-def cluster_for(tasks: int) -> Cluster:
-    """Return a cluster in the proportions of `UNITS` for a number of tasks; 10,000 tasks have 1,000 GPUs."""
-    units = 125 if tasks == 10_000 else max(1, tasks // TASKS)
-    return Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNITS.items()))
-
-
-def study(
-    sizes: Sequence[int],
-    predictor: Predictor,
-    *,
-    seed: int,
-    effort: SearchSettings = DEFAULT_SETTINGS,
-    timed: bool = True,
-    warm: bool = True,
-) -> pd.DataFrame:
-    """Return the times and front sizes of planning task sets of several sizes with HeShare+.
-
-    Args:
-        sizes: numbers of tasks.
-        predictor: the predictor; its tables are filled before the search and timed separately.
-        seed: the seed of the task sets and the search.
-        effort: settings of the search.
-        timed: whether to report times, which differ from run to run.
-        warm: whether to search once before, unreported, so that no row includes compilation.
-
-    Returns:
-        One row a size: `tasks`, `gpus`, `points` of the front, `predictor_rows` of the tables and, if timed,
-        `tables_s` and `search_s`.
-    """
-    rows = []
-    for index, size in enumerate([*sizes[: int(warm)], *sizes]):
-        cluster, calls, start_s = cluster_for(size), predictor.calls, perf_counter()
-        tasks = draw(size, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
-        costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor, effort.choices)
-        costs.fill_tables()
-        filled_s = perf_counter()
-        search = search_for(costs, effort, np.random.default_rng(seed))
-        search.run()
-        front = search.front()
-        row = {"tasks": size, "gpus": len(cluster), "points": len(front), "predictor_rows": predictor.calls - calls}
-        times_s = {"tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s} if timed else {}
-        rows += [{**row, **times_s}] if index >= int(warm) else []
-    return pd.DataFrame(rows)
-
-
-def exponent(frame: pd.DataFrame) -> float:
-    """Return the exponent of the search's time against the number of tasks, by least squares of logarithms."""
-    return float(np.polyfit(np.log(frame["tasks"]), np.log(frame["search_s"]), 1)[0])
-
-
-def growth_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw seconds of search, or GPUs where no time was taken, and plans on the front, against tasks."""
-    tasks = frame["tasks"].to_numpy(float)
-    shown = ("search_s", "Search (s)") if "search_s" in frame else ("gpus", "GPUs")
-    for ax, (column, label) in zip(axes, (shown, ("points", "Plans on the front")), strict=True):
-        values = frame[column].to_numpy(float)
-        ax.plot(tasks, values, color=EFFECT, marker="o")
-        if column == "search_s":
-            ax.plot(tasks, values[0] * tasks / tasks[0], color=GUIDE, ls="--", lw=0.8)
-            ax.set_yscale("log")
-        else:
-            ax.set_ylim(0, None)
-        ax.set_xscale("log")
-        ax.set_xticks(tasks, [f"{size:g}" for size in tasks])
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.yaxis.set_minor_formatter(NullFormatter())
-        ax.set(xlabel="Tasks", ylabel=label)

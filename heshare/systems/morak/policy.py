@@ -34,7 +34,7 @@ from heshare.world.workload import Resident, Workload
 
 Move = Literal["hold", "faster", "slower", "larger", "smaller"]
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
-"""Inference batch sizes that the feedback steps through if tasks allow it."""
+"""Inference batch sizes that the feedback steps through if tasks allow it (PctoDL)."""
 _STEPS = ((0.2, 10), (0.1, 5), (0.05, 2))
 
 
@@ -132,6 +132,7 @@ class Morak(QueuePolicy):
         mode: `feedback` or `search`.
         placement: see `heshare.systems.shared.placement`.
         elastic: whether `feedback` may change inference batch sizes.
+        sizes: the largest inference batch size that it may choose (PctoDL: 256); assumed.
 
     Raises:
         InputError: a parameter is out of its range.
@@ -151,6 +152,7 @@ class Morak(QueuePolicy):
         mode: str = "feedback",
         placement: str = "random",
         elastic: bool = False,
+        sizes: int = 64,
     ) -> None:
         require("k", k, 1 <= k <= 48, "1 to 48 tasks at once")
         require("cap", cap, cap > 0, "a share of the TDP above 0")
@@ -161,7 +163,9 @@ class Morak(QueuePolicy):
         require("dt_s", dt_s, dt_s > 0, "a period above 0 s")
         require("mode", mode, mode in ("feedback", "search"), "feedback or search")
         require("elastic", elastic, not (elastic and mode == "search"), "no with mode=search, which leaves batch sizes")
+        require("sizes", sizes, sizes >= 1, "an inference batch size of at least 1")
         super().__init__(placement, limit)
+        self._largest = int(np.searchsorted(SIZES, sizes, side="right")) - 1
         self.slots, self.mps_pct = k, 100 // k
         self.tick_s = dt_s if mode == "feedback" else None
         self.traits = Traits(frequency=True, multi_task=k > 1, heterogeneous=self.placement.heterogeneous)
@@ -176,7 +180,7 @@ class Morak(QueuePolicy):
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
         """Drop the bounds of the old mix of tasks; search for the clock of the new one, or keep the present clock."""
         state = self._states[gpu.index]
-        state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), len(SIZES) - 1
+        state.ceiling, state.largest = len(gpu.gpu.clocks_mhz), self._largest
         if not gpu.running:
             state.size = None
         if self._searches:

@@ -8,6 +8,10 @@ limits allow; placement by sensitivity to the clock. That the clock is tuned by 
 decrease (`miad`) is recalled and not confirmed. From HeShare's paper: random placement (Section IV).
 
 Assumed: a limit of 1.5 times the time alone, a factor of 1.5 and a step of one clock in the tuner, and a period of 1 s.
+In HeShare's comparison a task is many requests, so that limits are those of iterations and each task begins at the top
+clock (ours). Where tasks are single requests, `latency=response` is the law as recalled: one clock a GPU that passes
+from task to task, judged by the responses of each period.
+
 μ-Serve places operators of models. Here whole models are placed, because each model fits one GPU.
 """
 
@@ -76,13 +80,17 @@ class MuServe(QueuePolicy):
     limit is met. With `remember` (ours) a task does not return to a clock at which it missed its limit, so it misses
     the limit for one period at most. Without it the law alone misses the limit again and again.
 
+    With `latency=response` it judges the tasks that completed in the period, from arrival to completion, and moves the
+    clock of the GPU, whatever runs there; after a period without a completion the clock stays (ours).
+
     `oracle` takes the lowest clock at which the limits are predicted to be met: those of all tasks that the GPU hosts
     (a GPU has one clock, and μ-Serve places by it), or that of the task that runs.
 
     `none` sets no clock. It is the baseline of one task at a time on each GPU, the shortest first, without control.
 
     Args:
-        limit: the latency limit, as a multiple of a task's time per iteration alone at the top clock; assumed.
+        limit: the latency limit, as a multiple of the time alone at the top clock, of an iteration or (with
+            `latency=response`) of the task; assumed.
         mode: `feedback`, `oracle` or `none`.
         scope: the limits that `oracle` meets, those of the `gpu` or of the `task`.
         order: `ssjf` is shortest job first by prediction, `fifo` first come, first served.
@@ -91,6 +99,7 @@ class MuServe(QueuePolicy):
         dt_s: the period of control, s; assumed.
         remember: whether `feedback` avoids clocks at which the task missed its limit.
         placement: see `heshare.systems.shared.placement`.
+        latency: what `feedback` limits, the time of an `iteration` or the `response` of a task.
 
     Raises:
         InputError: a parameter is out of its range.
@@ -149,7 +158,7 @@ class MuServe(QueuePolicy):
         yield from super().decide(event, view)
 
     def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
-        """Begin at the top clock, or at the predicted one."""
+        """Begin at the top clock or at the predicted one; where responses are limited, keep the GPU's clock."""
         state = self._states[gpu.index]
         if self._mode == "none" or state.task == tasks[0]:
             return

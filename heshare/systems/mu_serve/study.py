@@ -374,8 +374,8 @@ def savings_text(found: pd.DataFrame) -> str:
     return (
         f"One at a time takes {own['ratio'].min():.2f} to {own['ratio'].max():.2f} times the power of μ-Serve, which "
         f"misses {_range(own)} percentage points more limits, and {slower['ratio'].min():.2f} to "
-        f"{slower['ratio'].max():.2f} times that of a fixed clock of 0.8. The form that runs beside HeShare begins each "
-        f"task at the top clock and saves nothing with short requests ({by_iteration:.2f}x)."
+        f"{slower['ratio'].max():.2f} times that of a fixed clock of 0.8. The form that runs beside HeShare begins "
+        f"each task at the top clock and saves nothing with short requests ({by_iteration:.2f}x)."
     )
 
 

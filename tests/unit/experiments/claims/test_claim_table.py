@@ -44,6 +44,15 @@ def test_evaluate_claim_returns_not_testable_if_an_assumption_decides() -> None:
     assert row["verdict"] == "not testable"
 
 
+def test_evaluate_claim_of_what_the_platform_lacks_needs_no_value() -> None:
+    about = {**COMMON, "n": 0, "testable": False, "why": "The platform has no operators."}
+    row = evaluate_claim(claim("ordering", math.nan), **about)  # type: ignore[arg-type]
+    assert (row["verdict"], row["source"], row["details"]) == ("not testable", "", "")
+    assert math.isnan(float(str(row["measured"])))
+    with pytest.raises(InputError, match="claim X1"):
+        evaluate_claim(claim("ratio", 1.5), measured=2.0, low=3.0, high=4.0, **about)  # type: ignore[arg-type]
+
+
 def test_few_values_count_for_an_interval_over_seeds_only() -> None:
     found = {"measured": 2.5, "low": 2.4, "high": 2.6, **COMMON, "n": 1}
     assert evaluate_claim(claim("value", 2.5), **found)["verdict"] == "direction"  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Studies of the gap to the optimum, and of growth."""
+"""Studies of the gap to the optimum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.brute_force import SMALL
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.experiments.studies import optimality_gap, scaling
+from heshare.experiments.studies import optimality_gap
 from heshare.plus.optimum.exact_front import exact_front
 from heshare.plus.optimum.lower_bound import Bound
 from heshare.plus.search_settings import BatchChoices, SearchSettings
@@ -62,15 +62,4 @@ def test_front_panels_draw_the_given_points() -> None:
     assert axes[0].lines[0].get_ydata().tolist() == [3.0, 1.0]
     optimality_gap.gap_panel(axes[1], points)
     assert len(axes[1].lines) == 2
-    plt.close(fig)
-
-
-def test_cluster_for_keeps_the_proportions_and_exponent_fits_the_slope() -> None:
-    assert str(scaling.cluster_for(600)) == "40xT4,20xV100,20xA100"
-    assert len(scaling.cluster_for(10_000)) == 1000
-    frame = pd.DataFrame({"tasks": [60, 600], "search_s": [0.2, 2.0], "points": [10, 20]})
-    assert scaling.exponent(frame) == pytest.approx(1.0)
-    fig, axes = plt.subplots(1, 2)
-    scaling.growth_panels(axes, frame)
-    assert [len(ax.lines) for ax in axes] == [2, 1]
     plt.close(fig)

@@ -155,6 +155,13 @@ def test_morak_keeps_frozen_batch_sizes():
     assert sorted((each.task, each.batch_size) for each in result.record.intervals) == [(0, 4), (1, 8)]
 
 
+@pytest.mark.parametrize(("sizes", "largest"), [(8, 8), (20, 16), (256, 256)])
+def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
+    # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
+    result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
+    assert max(each.batch_size for each in result.record.intervals) == largest
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -165,6 +172,7 @@ def test_morak_keeps_frozen_batch_sizes():
         ("morak(placement=best)", "random, heshare, trade-off, sensitivity"),
         ("morak(mode=search,elastic=yes)", "leaves batch sizes"),
         ("morak(dt_s=0)", "a period above 0 s"),
+        ("morak(sizes=0)", "an inference batch size of at least 1"),
     ],
 )
 def test_morak_refuses_bad_parameters_with_one_message(text, message):

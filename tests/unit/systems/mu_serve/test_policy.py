@@ -71,6 +71,24 @@ def test_mu_serve_begins_each_task_at_the_top_clock():
     assert (second.start_s, 1000) in clocks(result)
 
 
+def test_mu_serve_that_limits_responses_passes_its_clock_from_task_to_task():
+    # An iteration a task, one each 2 s. At 600 MHz it takes 1.67 s of 1.5 s: up by half to 900 MHz.
+    tasks = [Task(index, SENSITIVE, 1.0, 2.0 * index) for index in range(7)]
+    result = simulate(MuServe(latency="response", dt_s=2.0), tasks)
+    changes = {row.start_s: row.requested_mhz for row in reversed(list(result.timeline.itertuples()))}
+    assert [changes[time_s] for time_s in (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)] == [1000, 900, 800, 700, 600, 900, 800]
+
+
+def test_mu_serve_that_limits_responses_counts_waiting_and_holds_the_clock_without_responses():
+    # Both arrive at 0; the second waits 1 s, so that its response of 2 s misses 1.5 s and the clock stays at the top.
+    tasks = [Task(0, SENSITIVE, 1.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 1.0, 10.0)]
+    result = simulate(MuServe(latency="response", dt_s=2.5), tasks)
+    assert {mhz for _, mhz in clocks(result)} == {1000}
+    alone = simulate(MuServe(latency="response", dt_s=2.5), [tasks[0], Task(1, SENSITIVE, 1.0, 10.5)])
+    steps = [mhz for _, mhz in clocks(alone)]
+    assert sorted(set(steps), reverse=True) == [1000, 900], "one response, one step, whatever the time until the next"
+
+
 def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
     tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
     shortest, fifo = simulate(MuServe(), tasks, ONE_CLOCK), simulate(MuServe(order="fifo"), tasks, ONE_CLOCK)
@@ -112,6 +130,8 @@ def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
         ("mu-serve(order=lifo)", "ssjf or fifo"),
         ("mu-serve(factor=1)", "above 1"),
         ("mu-serve(step=0)", "at least one place"),
+        ("mu-serve(latency=x)", "iteration or response"),
+        ("mu-serve(latency=response,mode=oracle)", "unless mode=feedback"),
     ],
 )
 def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
