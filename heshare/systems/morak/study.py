@@ -22,6 +22,7 @@ from heshare.arrays import FloatArray
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
+from heshare.experiments.figures.series_styles import EDGE, GUIDE
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, repeat
 from heshare.plugins import make
@@ -375,10 +376,10 @@ def draw_panels(axes: tuple[Axes, Axes], found: pd.DataFrame, variants: pd.DataF
     """
     left = found[found["title"] != MORAK].assign(series=MORAK)
     plots.dots(axes[0], left, group="title", series="series", value="ratio", low="low", high="high")
-    axes[0].plot(left["most"], range(len(left)), "|", color="black", markersize=6)
+    axes[0].plot(left["most"], range(len(left)), "|", color=EDGE, markersize=6)
     right = variants[variants["title"].isin([BATCH_DVFS, POWER_LIMIT])]
     plots.dots(axes[1], right, group="variant", series="title", value="ratio", low="low", high="high")
     for ax in axes:
-        ax.axvline(1.0, color="#999999", linewidth=0.7)
-        ax.axvline(1.677, color="#999999", linewidth=0.7, linestyle="--")
+        ax.axvline(1.0, color=GUIDE, linewidth=0.7)
+        ax.axvline(1.677, color=GUIDE, linewidth=0.7, linestyle="--")
         ax.set(xlabel="Morak's throughput over it", xlim=(0.72, 2.15))

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
-from heshare.experiments.figures.series_styles import series_style
+from heshare.experiments.figures.series_styles import BAND, GUIDE, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
 from heshare.experiments.study_runs import Repetition, paired_change, repeat
 from heshare.plugins import make
@@ -415,18 +415,18 @@ def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFram
     """
     shown = found[found["title"].isin(SHOWN)]
     shown = shown.assign(row=[f"load {100 * load:g} %" for load in shown["load"]])
-    axes[0].axvspan(*PAPER, color="#eeeeee", zorder=0)
+    axes[0].axvspan(*PAPER, color=BAND, zorder=0)
     plots.dots(axes[0], shown, group="row", series="title", value="ratio", low="low", high="high")
     axes[0].set(xlabel="Power, one at a time over it", xlim=(0.97, None))
     for index, (title, part) in enumerate(shown.groupby("title", sort=False)):
         at, style = np.arange(len(part)) + 0.17 * (index - 1), series_style(str(title))
         axes[1].hlines(at, part["lost_low"], part["lost_high"], color=style.colour, linewidth=0.7)
         axes[1].plot(part["lost_pct"], at, label=str(title), **style.line_arguments(linestyle="", markersize=3))
-    axes[1].axvline(1.0, color="#999999", linewidth=0.7)
+    axes[1].axvline(1.0, color=GUIDE, linewidth=0.7)
     axes[1].set(xlabel="Limits missed more (points)", ylim=axes[0].get_ylim(), yticks=[])
     for card, part in energies.groupby("gpu", sort=False):
         style = series_style(str(card))
         axes[2].plot(part["limit"], part["over_time_pct"], label=str(card), **style.line_arguments(linestyle="-"))
         axes[2].plot(part["limit"], part["at_once_pct"], **style.line_arguments(linestyle=":", markerfacecolor="white"))
-    axes[2].axhline(0.0, color="#999999", linewidth=0.7)
+    axes[2].axhline(0.0, color=GUIDE, linewidth=0.7)
     axes[2].set(xlabel="Time over that at the top clock", ylabel="Energy (change, %)")
