@@ -46,6 +46,11 @@ _SHORTER = (
     ("estimated power of PWR with FGD against FGD alone, before GPUs run out", "power / FGD alone"),
     ("Absolute error: the MLP's over the random forest's", "MLP / forest: absolute error"),
     ("Relative error: the MLP's over the random forest's", "MLP / forest: relative error"),
+    ("Throughput under a power cap and latency limits, at the most: over", "throughput /"),
+    ("one instance under the card's own power limit", "card's power limit"),
+    ("Power without frequency scaling over power with it: the", "power saved,"),
+    (" of the workloads", " load"),
+    ("Speculative shortest job first against first come, first served: average JCT", "JCT, shortest first"),
     ("average ", ""),
     (" against ", " / "),
     ("mu-Serve", "μ-Serve"),
@@ -63,6 +68,12 @@ _ORDERINGS = {
     "O5": "En-opt lowest on all platforms",
     "O6": "Trade-off below both rivals",
     "S1": "front covers more than rivals'",
+    "R2": "limits and cap are kept",
+    "R3": "sharing and search add throughput",
+    "R4": "partition among models",
+    "U2": "no limits are violated",
+    "U3": "groups by sensitivity save more",
+    "U5": "parts of models are placed",
 }
 _LONGEST = 48
 _ROW_IN = 0.145

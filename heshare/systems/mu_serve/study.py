@@ -302,31 +302,67 @@ def queueing(setting: StudySetting, *, seed: int, seeds: int) -> pd.DataFrame:
     return repeat(run_one, seed=seed, seeds=seeds)
 
 
-def power_claim(runs: pd.DataFrame, energies: pd.DataFrame, which: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the arguments of the claim on power: the `least` or the `most` of the loads in each repetition.
+LEAST, MOST = "power, least of the loads", "power, most of the loads"
+GROUPED = "power of groups by sensitivity (change, %), inference batch size {}"
+SHORTEST = "average JCT of shortest first (change, %)"
+
+
+def claim_numbers(
+    runs: pd.DataFrame, by_size: Mapping[int, pd.DataFrame], orders: pd.DataFrame, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return what the claims are about beyond `savings`, from runs of several kinds.
 
     Args:
         runs: as from `run_systems`, of several loads.
-        energies: as from `energy_and_time`, with the card of the runs.
-        which: `least` or `most`.
+        by_size: as from `run_systems`, with `MU_SERVE` and `MIXED`, by inference batch size.
+        orders: as from `queueing`.
         rng: draws the bootstrap's samples.
+
+    Returns:
+        One row a measure and title: measure (one at a time over the title in power, by the least and the most of the
+        loads in a repetition; changes against drawn groups and against order of arrival), title, value, low, high, n,
+        provenance.
     """
-    pick = "min" if which == "least" else "max"
-    found = {
-        title: median_interval(
-            pd.DataFrame({load: _beside_top(runs, load, title)[0] for load in runs["load"].unique()}).agg(pick, axis=1),
-            rng,
-        )
-        for title in SHOWN
-    }
+    rows = []
+    for title in SHOWN:
+        ratios = pd.DataFrame({load: _beside_top(runs, load, title)[0] for load in runs["load"].unique()})
+        rows.append((LEAST, title, median_interval(ratios.min(axis=1), rng)))
+        rows.append((MOST, title, median_interval(ratios.max(axis=1), rng)))
+    for size, part in by_size.items():
+        rows.append((GROUPED.format(size), MU_SERVE, paired_change(part, MU_SERVE, MIXED, "power_w", rng)))
+    rows.append((SHORTEST, TOP, paired_change(orders, "shortest first", "in order", "avg_jct_s", rng)))
+    found = [{"measure": measure, "title": title, **value.columns("value")} for measure, title, value in rows]
+    return pd.DataFrame(found).assign(provenance="emulated")
+
+
+def _claimed(numbers: pd.DataFrame, name: str, measure: str, title: str, note: str, **more: Any) -> dict[str, Any]:
+    """Return the arguments of a claim on one row of `claim_numbers`, published as the table `name`."""
+    row: Any = numbers[(numbers["measure"] == measure) & (numbers["title"] == title)].iloc[0]
+    value = ConfidenceInterval(float(row["value"]), float(row["low"]), float(row["high"]), int(row["n"]))
+    return value.claim_arguments(note, source=source(name, "value", measure=measure, title=title), **more)
+
+
+def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str, name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on power.
+
+    Args:
+        numbers: as from `claim_numbers`, published as the table `name`.
+        energies: as from `energy_and_time`, with the card of the runs.
+        measure: `LEAST` or `MOST`.
+        name: the published table.
+    """
+    ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
     reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
     at = f"{100 * StudySetting().load:g}"
-    loads = ", ".join(f"{100 * load:g}" for load in runs["load"].unique())
-    return found[MU_SERVE].claim_arguments(
-        f"The {which} of loads {loads} %. Aiming at 0.6 of the limit {found[AIMED].value:.2f}x; a fixed clock of 0.8 "
-        f"{found[SLOWER].value:.2f}x. At load {at} % no clock tried takes less than 1/{reach:.2f} of the power at the "
-        "top clock (Table x09e): at half the clock a request takes twice as long, and idle power is always paid.",
-        why=f"{found[MU_SERVE].value:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
+    return _claimed(
+        numbers,
+        name,
+        measure,
+        MU_SERVE,
+        f"Aiming at 0.6 of the limit {ratio[AIMED]:.2f}x; a fixed clock of 0.8 {ratio[SLOWER]:.2f}x. At load {at} % no "
+        f"clock tried takes less than 1/{reach:.2f} of the power at the top clock (Table x09e): at half the clock a "
+        "request takes twice as long, and idle power is always paid.",
+        why=f"{ratio[MU_SERVE]:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
     )
 
 
@@ -352,19 +388,33 @@ def _range(rows: pd.DataFrame) -> str:
     return f"{rows['lost_pct'].min():.1f} to {rows['lost_pct'].max():.1f}"
 
 
-def groups_claim(by_size: Mapping[int, pd.DataFrame], rng: np.random.Generator) -> dict[str, Any]:
-    """Return the arguments of the claim on placement; runs with `MU_SERVE` and `MIXED` by inference batch size."""
-    changes = {size: paired_change(runs, MU_SERVE, MIXED, "power_w", rng) for size, runs in by_size.items()}
-    shown = {size: f"{each.value:+.1f} [{each.low:+.1f}, {each.high:+.1f}] %" for size, each in changes.items()}
-    first = changes[min(changes)]
-    return first.claim_arguments(
+def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int], name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`, the table `name`."""
+    rows = numbers.set_index("measure").loc[[GROUPED.format(size) for size in sizes]]
+    spans = [f"{row['value']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] %" for _, row in rows.iterrows()]
+    first = float(rows["value"].iloc[0])
+    return _claimed(
+        numbers,
+        name,
+        GROUPED.format(sizes[0]),
+        MU_SERVE,
         "Power with groups of similar sensitivity against drawn groups: "
-        + "; ".join(f"inference batch size {size} {text}" for size, text in shown.items())
+        + "; ".join(f"inference batch size {size} {text}" for size, text in zip(sizes, spans, strict=True))
         + ". Whole models are grouped; the paper places parts of models.",
-        holds={f"less power at inference batch size {size}": each.high < 0 for size, each in changes.items()},
+        holds={f"less power at inference batch size {s}": rows["high"][GROUPED.format(s)] < 0 for s in sizes},
         unit="%, power with groups by sensitivity against drawn groups",
-        why=f"Grouping whole models changes power by {first.value:+.1f} %; the paper groups parts of models.",
+        why=f"Grouping whole models changes power by {first:+.1f} %; the paper groups parts of models.",
     )
+
+
+def order_claim(numbers: pd.DataFrame, setting: StudySetting, name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on the order of requests in the setting of `queueing`."""
+    note = (
+        f"One GPU at the top clock, load {100 * setting.load:g} %, lengths log-normal with a standard deviation of the "
+        f"logarithm of {setting.spread:g}."
+    )
+    why = "Load and spread of lengths are assumed, and lengths are known: it is not the paper's prediction."
+    return _claimed(numbers, name, SHORTEST, TOP, note, testable=False, why=why)
 
 
 def savings_text(found: pd.DataFrame) -> str:
@@ -395,14 +445,6 @@ def variants_text(found: pd.DataFrame) -> str:
     least, most = own.iloc[0], own.iloc[-1]
     shown = f"{least['ratio']:.2f} ({least['variant']}) to {most['ratio']:.2f} ({most['variant']})"
     return f"One at a time takes from {shown} times the power of μ-Serve."
-
-
-def order_text(setting: StudySetting) -> str:
-    """Return the setting of `queueing` as a sentence."""
-    return (
-        f"One GPU at the top clock, load {100 * setting.load:g} %, lengths log-normal with a standard deviation of the "
-        f"logarithm of {setting.spread:g}."
-    )
 
 
 def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:

@@ -70,9 +70,11 @@ def test_claims_on_morak_follow_from_the_runs() -> None:
     throughput = study.throughput_claim(found, study.BATCH_DVFS, "x09a_morak")
     assert throughput["measured"] == pytest.approx(5)
     assert throughput["source"] == "x09a_morak.csv: most where title=BatchDVFS"
-    kept = study.limits_claim(runs)
+    kept = study.limits_claim(runs, found, "x09a_morak")
+    assert kept["measured"] == 10
     assert list(kept["holds"].values()) == [True, True, False], "above the cap for 10 % of the time"
-    assert list(study.limits_claim(served(late=1.0))["holds"].values()) == [False, True, False]
+    late = study.limits_claim(served(late=1.0), found, "x09a_morak")
+    assert list(late["holds"].values()) == [False, True, False]
     parts = study.parts_claim(found, "x09a_morak")
     assert list(parts["holds"].values()) == [False, True]
     for key, arguments in {("R1", "BatchDVFS"): throughput, ("R2", ""): kept, ("R3", ""): parts}.items():

@@ -71,29 +71,32 @@ def test_savings_and_claims_are_paired_with_the_top_clock() -> None:
     own = found[found["title"] == study.MU_SERVE].set_index("load")
     assert own["ratio"].tolist() == pytest.approx([1.5, 1.25])
     assert own["lost_pct"].tolist() == [4, 0]
-    energies = pd.DataFrame({"gpu": ["V100", "V100"], "over_time_pct": [-20.0, -50.0]})
-    least, most = (study.power_claim(runs, energies, which, rng) for which in ("least", "most"))
-    assert (least["measured"], most["measured"]) == (pytest.approx(1.25), pytest.approx(1.5))
-    assert "2.00x" in least["why"]
     limits = study.limits_claim(found, "x09d_mu_serve")
     assert limits["holds"] == {"load 20 %": False, "load 40 %": True}
     assert limits["source"] == "x09d_mu_serve.csv: lost_pct where load=0.2; title=μ-Serve"
 
 
-def test_groups_claim_holds_where_power_is_surely_lower() -> None:
-    less, same = (
-        pd.DataFrame(
-            [
-                {"repetition": number, "title": title, "power_w": power_w}
-                for number in range(6)
-                for title, power_w in ((study.MU_SERVE, ours), (study.MIXED, 100.0))
-            ]
-        )
-        for ours in (90.0, 100.0)
-    )
-    claim = study.groups_claim({1: less, 8: same}, np.random.default_rng(0))
-    assert list(claim["holds"].values()) == [True, False]
-    assert claim["measured"] == pytest.approx(-10)
+def pairs(column: str, ours: tuple[str, float], theirs: tuple[str, float]) -> pd.DataFrame:
+    """Six repetitions of two systems with constant values."""
+    rows = [
+        {"repetition": number, "title": title, column: value} for number in range(6) for title, value in (ours, theirs)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_claims_on_power_groups_and_order_stand_on_their_numbers() -> None:
+    less, same = (pairs("power_w", (study.MU_SERVE, ours), (study.MIXED, 100.0)) for ours in (90.0, 100.0))
+    orders = pairs("avg_jct_s", ("shortest first", 60.0), ("in order", 100.0))
+    numbers = study.claim_numbers(made_up(), {1: less, 8: same}, orders, np.random.default_rng(0))
+    energies = pd.DataFrame({"gpu": ["V100", "V100"], "over_time_pct": [-20.0, -50.0]})
+    least, most = (study.power_claim(numbers, energies, which, "x09h_claims") for which in (study.LEAST, study.MOST))
+    assert (least["measured"], most["measured"]) == (pytest.approx(1.25), pytest.approx(1.5))
+    assert "2.00x" in least["why"]
+    groups = study.groups_claim(numbers, [1, 8], "x09h_claims")
+    assert list(groups["holds"].values()) == [True, False]
+    assert groups["measured"] == pytest.approx(-10)
+    order = study.order_claim(numbers, SETTING, "x09h_claims")
+    assert (order["measured"], order["testable"]) == (pytest.approx(-40), False)
 
 
 def test_lower_clocks_save_less_where_idle_power_is_paid_for_longer() -> None:
