@@ -170,8 +170,7 @@ def run_case(setting: StudySetting, network: str, share: float, limit_s: float, 
     whole = predictor.solo([Workload(network, LARGE)], card, card.max_mhz)
     images = setting.seconds * LARGE / float(whole.time_s[0, 0])
     tasks = [Task(index, workload, images / k / workload.batch_size) for index in range(k)]
-    limited = EmulatedDevice(card, power_cap_w=share * card.tdp_w) if system.limited else None
-    device = limited or EmulatedDevice(card, twin=_twin(setting.gpu))
+    device = EmulatedDevice(card, power_cap_w=share * card.tdp_w if system.limited else None)
     rng = np.random.default_rng(0)
     return run(tasks, Cluster((card,)), make(text), predictor=predictor, rng=rng, devices=[device])
 
@@ -179,12 +178,6 @@ def run_case(setting: StudySetting, network: str, share: float, limit_s: float, 
 @cache
 def _predictor() -> DevicePredictor:
     return DevicePredictor()
-
-
-@cache
-def _twin(card_name: str) -> EmulatedDevice:
-    """Return a device whose estimates all runs on that card share."""
-    return EmulatedDevice(gpu(card_name))
 
 
 def measure(result: Run, cap_w: float, limit_s: float) -> dict[str, float]:

@@ -133,12 +133,6 @@ def _predictor() -> DevicePredictor:
 
 
 @cache
-def _twin(card: str) -> EmulatedDevice:
-    """Return a device whose estimates all runs on that card share."""
-    return EmulatedDevice(gpu(card))
-
-
-@cache
 def alone_s(card: str, workload: Workload) -> float:
     """Return the time of an iteration alone at the top clock of a card, s."""
     return float(_predictor().solo([workload], gpu(card), gpu(card).max_mhz).time_s[0, 0])
@@ -175,7 +169,7 @@ def run_systems(
 def run_gpu(setting: StudySetting, tasks: Sequence[Task], system: ServingSystem) -> Run:
     """Run the requests of one GPU until all are done."""
     card = gpu(setting.gpu)
-    device = EmulatedDevice(card, twin=_twin(setting.gpu))
+    device = EmulatedDevice(card)
     if system.clock:
         device.set_clock(min(card.clocks_mhz, key=lambda mhz: abs(mhz - system.clock * card.max_mhz)))
     policy = make(system.policy.format(limit=system.aim * setting.limit))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.oracle import DevicePredictor
 from heshare.systems.mu_serve import study
@@ -40,7 +41,7 @@ def test_run_gpu_holds_a_fixed_clock_and_never_parks() -> None:
     done = study.run_gpu(SETTING, tasks, study.SYSTEMS[study.SLOWER])
     card = gpu("V100")
     assert set(done.timeline["requested_mhz"]) == {min(card.clocks_mhz, key=lambda mhz: abs(mhz - 0.8 * card.max_mhz))}
-    assert done.timeline["power_w"].min() == study._twin("V100").read().power_w
+    assert done.timeline["power_w"].min() == EmulatedDevice(card).read().power_w
 
 
 def test_run_systems_lowers_power_at_the_price_of_responses_only_where_the_clock_moves() -> None:
