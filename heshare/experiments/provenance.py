@@ -11,6 +11,7 @@ from pathlib import Path
 from heshare import __version__, files
 from heshare.errors import InputError
 from heshare.experiments.sweeps.hashes import data_files
+from heshare.yaml_nodes import read_values
 
 PROVENANCES = ("emulated", "measured", "published")
 FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
@@ -34,9 +35,24 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def input_hashes() -> dict[str, str]:
-    """Return the SHA-256 of every file in the checkout's `data/`, by path: every file that an experiment may read."""
-    return {path.relative_to(files.root()).as_posix(): files.sha256(path) for path in data_files()}
+def input_hashes(notebook: str | None) -> dict[str, str]:
+    """Return the SHA-256 of the files of the checkout's `data/` that a notebook reads, by path.
+
+    `notebooks/inputs.yaml` declares them; a notebook that it does not have may read every file. None: the claims.
+    """
+    return {path.relative_to(files.root()).as_posix(): files.sha256(path) for path in _inputs(notebook)}
+
+
+def _inputs(notebook: str | None) -> list[Path]:
+    if notebook is None:
+        return [files.data("paper_claims.csv")]
+    path = files.root() / "notebooks" / "inputs.yaml"
+    declared = read_values(path, "the notebooks' input files", "Correct the file.") if path.exists() else {}
+    if notebook not in declared:
+        return data_files()
+    top = files.root() / "data"
+    patterns = [*declared["every"], *(declared[notebook] or [])]
+    return sorted({file for pattern in patterns for file in top.glob(pattern) if file.is_file()})
 
 
 @cache
@@ -94,7 +110,7 @@ def sidecar_json(
         "profile": kept.get("profile"),
         "seed": kept.get("seed"),
         "parameters": kept,
-        "input_files": input_hashes(),
+        "input_files": input_hashes(None if notebook is None else notebook.stem),
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "git_commit": git_commit(),

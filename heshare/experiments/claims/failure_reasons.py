@@ -174,7 +174,9 @@ def _sizes(table: pd.DataFrame, measure: str) -> dict[str, ConfidenceInterval]:
 def _why_o3(table: pd.DataFrame, paper: float, size: str) -> str:
     sizes, swept = _sizes(table, _ENERGY), _sizes(table, _SWEPT)
     bound, own = sizes[BOUND], sizes["En-opt"]
-    first = "no plan that the bound is about can" if bound.low > paper else "a plan might, but En-opt does not"
+    first = "a plan might, but En-opt does not" if own.value > paper else "here En-opt does"
+    if bound.low > paper:
+        first = "no plan that the bound is about can"
     reached = [title for title, size in swept.items() if size.value <= paper]
     where = f"only at {'; '.join(map(_setting, reached))}" if reached else "at none"
     return (
