@@ -27,13 +27,17 @@ from heshare.files import root
 
 SOURCES = sorted((root() / "notebooks").glob("*.ipynb"))
 EXACT = {".csv", ".png", ".pdf", ".md"}
+READS = "reads.txt"
+"""The log of `support/audit/sitecustomize.py`, beside the outputs of a smoke run."""
 WALL_TIME = "_wall_time"
 """In the name of an output that shows how long something took on this machine."""
 
 
 def smoke(out: Path, seed: str) -> Path:
     """All notebooks and the claims, in processes of their own with that hash seed."""
-    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    audit = os.pathsep.join(filter(None, [str(root() / "tests/support/audit"), os.environ.get("PYTHONPATH")]))
+    reads = {"PYTHONPATH": audit, "READS_LOG": str(out.parent / READS), "READS_ROOT": str(root())}
+    environment = {**os.environ, **reads, "PYTHONHASHSEED": seed}
     for words in (["notebook", "run", "--all", "--profile", "smoke", "--jobs", "2"], ["claims"]):
         done = subprocess.run(
             [sys.executable, "-m", "heshare", *words, "--out", str(out)],
@@ -115,9 +119,34 @@ def test_every_promised_file_is_there_with_its_provenance(smoke_results: Path, p
         assert set(said["provenance"]) <= {"emulated", "measured", "published"}
         assert sum(said["provenance"].values()) > 0
         assert {"data/gpus.csv", "data/workloads.csv"} <= set(said["input_files"])
+        assert "data/live" not in " ".join(said["input_files"])
         assert {"python", "numpy", "pandas", "matplotlib", "heshare"} <= set(said["versions"])
         assert not table(smoke_results, name).empty
         assert str(root()) not in (smoke_results / f"{name}.json").read_text()
+
+
+def test_input_files_are_those_that_the_notebook_reads(smoke_results: Path) -> None:
+    books: dict[str, set[str]] = {}
+    data: dict[str, set[str]] = {}
+    for line in (smoke_results.parent / READS).read_text().splitlines():
+        pid, _, path = line.partition(" ")
+        if path.startswith("data/"):
+            data.setdefault(pid, set()).add(path)
+        elif path.endswith(".ipynb"):
+            books.setdefault(pid, set()).add(path)
+    # Kernels are forked from a process that has read these already; what of them a kernel uses cannot be seen.
+    before = set().union(*(paths for pid, paths in data.items() if pid not in books))
+    checked = 0
+    for pid, (path, *others) in books.items():
+        names = notebook_parameters.read(root() / path).outputs
+        if others or not names or pid not in data:
+            continue
+        declared = set(json.loads((smoke_results / f"{names[0]}.json").read_text())["input_files"])
+        recordings = {file for file in declared if file.startswith("data/profiles/measured/")}
+        assert data[pid] <= declared, f"{path}: declare {data[pid] - declared} in notebooks/inputs.yaml"
+        assert declared <= data[pid] | before | recordings, f"{path} does not read {declared - data[pid] - before}"
+        checked += 1
+    assert checked >= len(SOURCES) - 3
 
 
 def test_a_run_of_notebooks_leaves_no_other_files(smoke_results: Path) -> None:

@@ -20,6 +20,8 @@ _COMMON = (
     "In the paper's set-up Morak and mu-Serve place tasks at random and have the settings of their authors or ours; "
     "the paper states none. With HeShare's placement each task is on the GPU of the knee of HeShare's first stage. Own "
     "best is their best setting of those tried on other task sets (data/settings.csv).",
+    "In Figs. 6 to 11 all tasks are there at the start. Where they arrive one by one, HeShare as published is about "
+    "level with mu-Serve at its best setting (Fig. x20a has the numbers).",
     "Changes are medians, paired by seed (by world and seed where there are several worlds), in the active account of "
     "energy: each GPU until its last task ends.",
     f"With fewer than {FEWEST} values, or an interval wider than the paper's whole effect, *direction* at best.",

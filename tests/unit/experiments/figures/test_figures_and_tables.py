@@ -265,10 +265,14 @@ def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     assert lines[1].count(":") == 2
 
 
-def test_input_hashes_has_every_input_once(tmp_path: Path) -> None:
-    listed = provenance.input_hashes()
+def test_input_hashes_has_the_files_that_a_notebook_declares() -> None:
+    listed = provenance.input_hashes("01_motivation")
     assert list(listed) == sorted(listed)
     assert listed["data/gpus.csv"] == sha256(root() / "data/gpus.csv")
+    assert "data/calibration/constants.csv" in listed
+    assert "data/settings.csv" not in listed, "Figs. 1 to 4 have no policy"
+    assert list(provenance.input_hashes(None)) == ["data/paper_claims.csv"]
+    assert set(listed) < set(provenance.input_hashes("a_notebook_of_ones_own"))
 
 
 def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None:
