@@ -376,6 +376,15 @@ def test_medians_of_figs_8_to_11_follow_from_their_published_runs(smoke_results:
             assert (here[row["title"]] / here["Trade-off"]).median() == pytest.approx(row["ratio"], rel=1e-12)
 
 
+def test_medians_of_the_shared_setting_follow_from_its_published_runs(smoke_results: Path) -> None:
+    runs, found = table(smoke_results, "x20d_runs"), table(smoke_results, "x20a_together")
+    for row in found.to_dict("records"):
+        here = runs[(runs["load"] == row["load"]) & (runs["title"] == row["title"])]
+        assert len(here) == row["n"]
+        for metric in ("energy_active_j", "energy_cluster_j", "avg_jct_s"):
+            assert here[metric].median() == pytest.approx(row[metric], rel=1e-12)
+
+
 def test_changes_of_the_sensitivity_study_follow_from_its_published_runs(smoke_results: Path) -> None:
     runs, found = table(smoke_results, "x12e_runs"), table(smoke_results, "x12a_sensitivity")
     rows = found[(found["id"] == "H1") & (found["form"] == "paper's set-up")]
