@@ -91,7 +91,8 @@ def panels(axes: NDArray[np.object_], frame: pd.DataFrame, metric: str, *, row: 
                 ax.set_ylabel(str(label), fontsize=6.5, rotation=270, labelpad=8)
                 ax.yaxis.set_label_position("right")
     words = {variants.JCT: "Average JCT", variants.ENERGY: "Energy"}[metric]
-    axes[-1, axes.shape[1] // 2].set_xlabel(f"{words} over Trade-off's", fontsize=6.5)
+    before, even = divmod(axes.shape[1] - 1, 2)
+    axes[-1, before].set_xlabel(f"{words} over Trade-off's", fontsize=6.5, x=1.05 if even else 0.5)
     axes[0, 0].figure.legend(handles=_placements(), loc="outside upper center", ncols=2)
 
 
@@ -108,7 +109,7 @@ def _placements() -> list[Line2D]:
 
 
 def seen(frame: pd.DataFrame, by: Sequence[str], metric: str) -> str:
-    """Return a sentence with the number of panels in which each policy of `SEVEN` is wholly above or below Trade-off.
+    """Return a sentence with the number of panels in which Trade-off is wholly below or above each policy of `SEVEN`.
 
     `frame` is as from `ratios`, `by` its columns that name a panel.
     """
@@ -117,15 +118,12 @@ def seen(frame: pd.DataFrame, by: Sequence[str], metric: str) -> str:
     of_title = {title: part[part["title"] == title] for title in SEVEN if title != REFERENCE}
     above = {title: int((rows["ratio_low"] > 1).sum()) for title, rows in of_title.items()}
     below = {title: int((rows["ratio_high"] < 1).sum()) for title, rows in of_title.items()}
-    more, less = {variants.JCT: ("Slower", "faster"), variants.ENERGY: ("More energy", "less")}[metric]
-    return (
-        f"{more} than Trade-off (whole interval above 1), in how many of {count} panels: {_listed(above)}; "
-        f"{less}: {_listed(below)}."
-    )
+    less, more = {variants.JCT: ("is faster", "slower"), variants.ENERGY: ("takes less energy", "more")}[metric]
+    return f"Of {count} panels Trade-off {less} (whole interval) than {_listed(above)}; {more} than {_listed(below)}."
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{title} {count}" for title, count in counts.items() if count) or "none"
+    return ", ".join(f"{title} in {count}" for title, count in counts.items() if count) or "none"
 
 
 def planning(runs: pd.DataFrame) -> pd.DataFrame:

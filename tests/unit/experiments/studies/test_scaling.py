@@ -58,5 +58,5 @@ def test_panels_have_a_row_a_policy_and_open_marks_for_heshares_placement() -> N
 def test_the_caption_counts_panels() -> None:
     frame = scaling.ratios(runs(), ["Load", "Mix"], np.random.default_rng(0))
     text = scaling.seen(frame, ["Load", "Mix"], variants.ENERGY)
-    assert text.startswith("More energy than Trade-off (whole interval above 1), in how many of 4 panels: Random 4, ")
-    assert text.endswith("; less: JCT-opt 4.")
+    assert text.startswith("Of 4 panels Trade-off takes less energy (whole interval) than Random in 4, ")
+    assert text.endswith("; more than JCT-opt in 4.")
