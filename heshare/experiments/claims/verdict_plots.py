@@ -23,6 +23,10 @@ MEANINGS: Mapping[str, str] = {
 """The meaning of each colour in a `heat_map`."""
 
 
+_MANY = 16
+"""Up to so many columns the names of axes are written across."""
+
+
 def size_word(paper: float, change_pct: float, high_pct: float) -> str:
     """Return the word for a reduction under one condition: its median against the paper's value and zero.
 
@@ -40,9 +44,10 @@ def size_word(paper: float, change_pct: float, high_pct: float) -> str:
     return AS_LARGE if change_pct <= paper else LESS
 
 
-def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
+def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
     """Draw a heat map: one row a claim, one column a condition, in each cell the change (%) in its size's colour.
 
+    Reductions have no sign, so that the numbers fit into narrow cells; increases have a plus.
     `frame` has the columns claim, axis, level, change_pct and size, one row a cell in the order of drawing.
     """
     rows = list(dict.fromkeys(frame["claim"]))
@@ -51,10 +56,10 @@ def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.0) -> None:
         x, y = columns.index((cell["axis"], cell["level"])), rows.index(cell["claim"])
         word, change = str(cell["size"]), float(cell["change_pct"])
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(word)))
-        text = f"{change:+.0f}".replace("-", "\u2212") if abs(change) >= 0.5 else "0"
+        text = f"{change:+.0f}".removeprefix("-") if abs(change) >= 0.5 else "0"
         ax.text(x, y, text, fontsize=size_pt, ha="center", va="center")
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_yticks(range(len(rows)), rows, fontsize=size_pt + 0.5)
+    ax.set_yticks(range(len(rows)), rows, fontsize=size_pt)
     ax.set_xticks([])
     ax.tick_params(length=0)
     ax.grid(visible=False)
@@ -71,8 +76,8 @@ def _patch_style(word: str) -> dict[str, Any]:
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
 
 
-def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None:
-    """Write the conditions' names above a `heat_map`: the rotated levels, and above them the axes."""
+def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
+    """Write the conditions' names above a `heat_map`: the levels, rotated, above them the axes, rotated if many."""
     columns = list(dict.fromkeys(zip(frame["axis"], frame["level"], strict=True)))
     levels = [TextPath((0, 0), level, size=size_pt).get_extents().width for _, level in columns]
     how: dict[str, Any] = {"textcoords": "offset points", "fontsize": size_pt, "ha": "center", "va": "bottom"}
@@ -81,7 +86,9 @@ def column_names(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 5.5) -> None
     for axis, first, last in _spans(columns):
         if axis:
             name = axis.replace(" ", "\n", 1) if first < last < first + 2 else axis
-            ax.annotate(name, ((first + last) / 2, -0.5), (0, 8 + max(levels)), linespacing=0.95, **how)
+            turned = 90 if len(columns) > _MANY else 0
+            where = ((first + last) / 2, -0.5), (0, 8 + max(levels))
+            ax.annotate(name, *where, linespacing=0.95, rotation=turned, **how)
 
 
 def _spans(columns: list[tuple[str, str]]) -> list[tuple[str, int, int]]:

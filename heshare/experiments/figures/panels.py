@@ -167,15 +167,15 @@ def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
         style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
         ax.plot(errors[column], at, how.marker, label=name, **style)
     names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
-    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 42)) for name in names], fontsize=5)
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 42)) for name in names], fontsize=6)
     ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%); a bar marks the target")
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
     within = covered[covered["grouping"] == "test"].set_index("group")["within_90_pct"].to_dict()
     for place, test in enumerate(errors["test"]):
-        ax.text(1.02, place, _pct(within.get(test)), transform=ax.get_yaxis_transform(), fontsize=5, va="center")
-    ax.text(1.02, -0.6, "in 90 %", transform=ax.get_yaxis_transform(), fontsize=5, va="bottom")
+        ax.text(1.02, place, _pct(within.get(test)), transform=ax.get_yaxis_transform(), fontsize=6, va="center")
+    ax.text(1.02, -0.6, "in 90 %", transform=ax.get_yaxis_transform(), fontsize=6, va="bottom")
 
 
 def _pct(value: float | None) -> str:
@@ -210,7 +210,7 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
             label = "_" if small else f"{level} % interval"
             ax.plot(rows[f"within_{level}_pct"][kept], at[kept], **{**style, "markerfacecolor": face, "label": label})
     names = [f"{group or 'all points'} ({n})" for group, n in zip(rows["group"], rows["n"], strict=True)]
-    ax.set_yticks(at, names, fontsize=5)
+    ax.set_yticks(at, names, fontsize=6)
     ax.set(ylim=(at[-1] + 0.5, -0.5), xlim=(0, 103), xlabel="Within the interval (%)")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)

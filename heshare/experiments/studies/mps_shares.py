@@ -262,7 +262,7 @@ def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
             ax.plot(rows["full_pct"].to_numpy(float), at, **{**how, "markerfacecolor": "white"})
         ax.axvline(PAPER_PCT, color=EDGE, linewidth=0.8, label="Han et al.")
         ax.axvline(0.0, color=GUIDE, linewidth=0.6)
-        ax.set_yticks(range(len(terms)), terms, fontsize=5.5)
+        ax.set_yticks(range(len(terms)), terms, fontsize=6)
         ax.set(ylim=(len(terms) - 0.5, -0.5))
         ax.set_xlabel("Gain (%), " + words.replace(", ", ",\n"), fontsize=6)
         ax.grid(axis="both")

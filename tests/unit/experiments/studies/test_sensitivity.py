@@ -279,7 +279,7 @@ def test_heat_draws_a_cell_in_the_colour_of_its_size_with_its_number() -> None:
     _, ax = plt.subplots()
     verdict_plots.heat_map(ax, frame)
     verdict_plots.column_names(ax, frame)
-    assert [text.get_text() for text in ax.texts] == ["\u221240", "+3", "as is", "0.6", "cap"]
+    assert [text.get_text() for text in ax.texts] == ["40", "+3", "as is", "0.6", "cap"]
     assert [patch.get_facecolor() for patch in ax.patches] == [
         plt.matplotlib.colors.to_rgba(SIZES[cell[-1]][0])  # type: ignore[attr-defined]
         for cell in cells
