@@ -24,6 +24,7 @@ from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import missing_files
 from heshare.experiments.studies import scaling
 from heshare.files import root
+from heshare.yaml_nodes import read_values
 
 SOURCES = sorted((root() / "notebooks").glob("*.ipynb"))
 EXACT = {".csv", ".png", ".pdf", ".md"}
@@ -80,6 +81,13 @@ def test_there_are_notebooks() -> None:
     assert len(SOURCES) >= 6
     promised = [name for path in SOURCES for name in notebook_parameters.read(path).outputs]
     assert len(promised) == len(set(promised)), "no output has two notebooks"
+
+
+def test_every_notebook_declares_its_input_files() -> None:
+    declared = read_values(root() / "notebooks/inputs.yaml", "input files", "Correct the file.")
+    assert set(declared) == {"every", *(path.stem for path in SOURCES)}
+    for patterns in declared.values():
+        assert [each for each in patterns if "measured" not in each and not any((root() / "data").glob(each))] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
