@@ -11,7 +11,10 @@ from heshare.calibration.timing_constants import LANGUAGE_PRIOR
 from heshare.calibration.validation.points import LeftOutPoint, cell_point
 from heshare.world.workload import Resident, Workload
 
-BATCHES, OTHER_BATCHES = "BERT FP16 TensorRT, batch sizes left out, T4 and A100", "the same, A30, L4 and L40S"
+BATCHES, OTHER_BATCHES = (
+    "BERT FP16 TensorRT, batch sizes left out, T4 and A100",
+    "BERT FP16 TensorRT, batch sizes left out, A30, L4 and L40S",
+)
 _SEEN = (1.0, 8.0, 32.0, 128.0)
 _MOST_USED = ("T4", "A100")
 

@@ -163,12 +163,13 @@ def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
     at = np.arange(len(errors))
     for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
         how = category_style(index)
-        ax.plot(errors[f"target_{column}"], at, "|", color=how.colour, markersize=7, markeredgewidth=1.4)
+        bar: dict[str, Any] = {"color": how.colour, "markersize": 7, "markeredgewidth": 1.4}
+        ax.plot(errors[f"target_{column}"], at, "|", label=f"target of the {name}", **bar)
         style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
         ax.plot(errors[column], at, how.marker, label=name, **style)
     names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
-    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 42)) for name in names], fontsize=6)
-    ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%); a bar marks the target")
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 44)) for name in names], fontsize=6, linespacing=0.95)
+    ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%)")
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.grid(axis="x")
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
@@ -216,14 +217,34 @@ def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[fl
     ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def measured_over_modelled(ax: Axes, points: pd.DataFrame) -> None:
-    """Draw modelled against measured times of left-out points, s, by what was left out."""
+def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
+    """Draw the share of left-out times whose |error| is at most so large, a line for each kind of what was left out.
+
+    Args:
+        ax: where to draw.
+        points: columns test and error_pct (signed).
+
+    Returns:
+        The plotted numbers: kind, error_pct (absolute), share_pct.
+    """
     what = {"MPS": "MPS %", "batch": "inference batch size", "clock": "clock", "pairs": "pairs", "process": "pairs"}
     what["workload"] = "workload"
     kinds = [next((short for key, short in what.items() if key in test), "other") for test in points["test"]]
-    plots.against(ax, points.assign(kind=kinds), actual="measured", predicted="modelled", series="kind")
-    ax.set(xlabel="Measured (s)", ylabel="Modelled (s)")
-    ax.legend(loc="upper left", title="Left out", markerscale=1.6)
+    sizes = points["error_pct"].abs()
+    parts = []
+    for name, own in sizes.groupby(kinds):
+        share = 100 * np.arange(1, len(own) + 1) / len(own)
+        parts.append(pd.DataFrame({"kind": f"{name} ({len(own)})", "error_pct": np.sort(own), "share_pct": share}))
+    found = pd.concat(parts, ignore_index=True)
+    for index, (kind, part) in enumerate(found.groupby("kind", sort=False)):
+        how = category_style(index)
+        ax.step(part["error_pct"], part["share_pct"], where="post", color=how.colour, ls=how.line, label=str(kind))
+    ax.set(xlabel="Error of the modelled time, at most (%)", ylabel="Measured times (%)", ylim=(0, 100))
+    ax.set_xlim(0.1, max(float(found["error_pct"].max()), 10.0))
+    plots.log_axis(ax, "x")
+    ax.grid(axis="both")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), title="Left out of the fit (times)", ncols=2)
+    return found
 
 
 def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:

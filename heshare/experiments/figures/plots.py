@@ -163,18 +163,6 @@ def front(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
 
 
-def against(ax: Axes, frame: pd.DataFrame, *, actual: str, predicted: str, series: str) -> None:
-    """Draw predicted against actual values on logarithmic axes, with the diagonal; the series are categories."""
-    values = frame[[actual, predicted]].to_numpy(float)
-    ends = (values.min() * 0.8, values.max() * 1.25)
-    ax.plot(ends, ends, color=GUIDE, linewidth=0.7, zorder=1)
-    for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
-        how = category_style(index)
-        points = ax.scatter(part[actual], part[predicted], s=6, marker=how.marker, facecolor="none", label=str(name))
-        points.set(edgecolor=how.colour, linewidth=0.6)
-    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-
-
 def legend_above(ax: Axes) -> None:
     """Put a legend in one row above the axes."""
     names = ax.get_legend_handles_labels()[1]

@@ -275,6 +275,15 @@ def test_input_hashes_has_the_files_that_a_notebook_declares() -> None:
     assert set(listed) < set(provenance.input_hashes("a_notebook_of_ones_own"))
 
 
+def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
+    points = pd.DataFrame(
+        {"test": ["a clock left out", "a clock left out", "pairs", "rest"], "error_pct": [-20.0, 5.0, 1.0, 3.0]}
+    )
+    found = panels.error_shares(ax, points).set_index("kind")
+    assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
+
+
 def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None:
     errors = pd.DataFrame(
         [("clocks", 30, 2.0, 4.0, 3.0, 6.0), ("pairs", 40, 5.0, 9.0, np.nan, np.nan)],
