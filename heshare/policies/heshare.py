@@ -1,4 +1,4 @@
-"""HeShare's policies: Trade-off, En-opt and JCT-opt (three plans of one front), their ablations, and Sched-only."""
+"""HeShare's policies: three plans of one front, their ablations, the paper's words literally, and Sched-only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -15,7 +15,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import PlanChoice
 from heshare.scheduling.plan import Batch
 from heshare.scheduling.planner import sched_only
-from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -120,6 +120,9 @@ def _factory(choice: PlanChoice) -> Callable[..., HeShare]:
 
 for _choice, _title in _TITLES.items():
     register(f"heshare:{_choice}", title=_title, parameters=PARAMETERS)(_factory(_choice))
+    register(f"heshare:{_choice}/literal", title=f"{_title}, literally", parameters=PARAMETERS, preset=LITERAL)(
+        _factory(_choice)
+    )
 for _name, (_part, _preset) in ABLATIONS.items():
     register(f"heshare:trade-off/{_name}", title=f"Trade-off, {_part}", parameters=PARAMETERS, preset=_preset)(
         _factory("trade-off")

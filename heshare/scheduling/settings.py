@@ -1,9 +1,24 @@
 """Settings of HeShare: every choice that the paper leaves open, as one named parameter with its default."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Literal, Self, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from heshare.errors import require
+
+LITERAL: Mapping[str, Any] = MappingProxyType(
+    {
+        "mutation_rate": 1.0,
+        "seed_mutation": 0.0,
+        "segments": "totals",
+        "targets": "static",
+        "mps_goal": "own",
+        "clock_scope": "plan",
+        "piecewise": False,
+    }
+)
+"""The settings in which the defaults depart from the paper's text, with the values that follow the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +107,9 @@ class Settings:
     @classmethod
     def literal(cls, **changes: object) -> Self:
         """Return the settings that follow the paper's text wherever the defaults do not, with some changes."""
-        settings = cls(
-            mutation_rate=1.0,
-            seed_mutation=0.0,
-            segments="totals",
-            targets="static",
-            mps_goal="own",
-            clock_scope="plan",
-            piecewise=False,
-        )
         unknown = sorted(set(changes) - {field.name for field in fields(cls)})
         require("settings", unknown, not unknown, "names of settings")
-        return replace(settings, **changes)  # type: ignore[arg-type]
+        return cls(**{**LITERAL, **changes})
 
 
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}

@@ -3,14 +3,18 @@
 An ordering is split into parts that hold or fail. Its measured number is a related size, which the note explains.
 """
 
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from heshare.experiments.claims import plain_words
 from heshare.experiments.claims.sources import source
-from heshare.experiments.statistics import ConfidenceInterval
+from heshare.experiments.claims.verdicts import Claim, paper_claims, verdict
+from heshare.experiments.figures.series_styles import LITERALLY
+from heshare.experiments.statistics import ConfidenceInterval, change_pct
 from heshare.experiments.study_runs import median_intervals, paired_change
 from heshare.experiments.tables import literal_text
 from heshare.prediction.table5 import LITERAL_FOREST
@@ -121,32 +125,106 @@ def medians(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return table
 
 
+_PAPER: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("Morak", "energy_active_j"): ("H1", "energy"),
+    ("Morak", "avg_jct_s"): ("H1", "jct"),
+    ("μ-Serve", "energy_active_j"): ("H2", "energy"),
+    ("μ-Serve", "avg_jct_s"): ("H2", "jct"),
+}
+"""Claims on Trade-off against a rival, by the rival's title and the metric."""
+
+
+def beside_paper(medians: pd.DataFrame) -> pd.DataFrame:
+    """Return medians with the column `paper`: where a rival would be if the paper's reduction by Trade-off held.
+
+    `medians` is as from `medians`. The paper gives no absolute values; other cells are NaN.
+    """
+    ours = medians[medians["title"] == "Trade-off"].set_index("metric")["median"]
+    values = [
+        ours[metric] / (1 + paper_claims()[_PAPER[title, metric]].value / 100) if (title, metric) in _PAPER else np.nan
+        for title, metric in zip(medians["title"], medians["metric"], strict=True)
+    ]
+    return medians.assign(paper=values)
+
+
+def comparison_seen(changes: pd.DataFrame) -> str:
+    """Return the first sentences of Fig. 6's caption; `changes` has the rows of `paired` for energy and JCT."""
+    sizes: Any = changes.set_index(["ours", "theirs", "metric"])["change_pct"]
+
+    def both(ours: str, theirs: str) -> str:
+        energy, jct = (plain_words.change(sizes[ours, theirs, name]) for name in ("energy_active_j", "avg_jct_s"))
+        return f"{energy} energy and {jct} average JCT than {theirs}"
+
+    slower = sizes["Morak", "Random", "avg_jct_s"]
+    return (
+        f"Trade-off takes {both('Trade-off', 'Morak')} and {both('Trade-off', 'μ-Serve')}, which are placed at random "
+        f"as in the paper; Morak's average JCT is {abs(slower):.0f} % {'above' if slower > 0 else 'below'} Random's. "
+        f"By the paper's words literally Trade-off takes {both('Trade-off' + LITERALLY, 'Trade-off')} as shipped; SRTF "
+        f"at a fixed 0.8 clock takes {both('SRTF at 0.8 clock', 'Trade-off')}."
+    )
+
+
 def paired(runs: pd.DataFrame, metric: str, rng: np.random.Generator) -> pd.DataFrame:
     """Return the change of every policy against every other, paired by seed, %, with 95 % bootstrap intervals."""
+    wide = runs.pivot_table(index="repetition", columns="title", values=metric)
     rows = []
     for ours, theirs in permutations(dict.fromkeys(runs["title"]), 2):
-        change = paired_change(runs, ours, theirs, metric, rng).columns("change_pct", "low_pct", "high_pct")
+        change = change_pct(wide[ours], wide[theirs], rng).columns("change_pct", "low_pct", "high_pct")
         rows.append({"ours": ours, "theirs": theirs, "metric": metric, **change})
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def change(runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator) -> dict[str, Any]:
-    """Return a claim of H3, H4 or H6: a policy's metric against another's, paired by seed."""
+_METRIC_WORDS = {
+    "avg_jct_s": "average JCT",
+    "energy_active_j": "energy (active)",
+    "energy_cluster_j": "energy (cluster)",
+}
+
+
+def change(
+    runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return claim H3 or H4: a policy's metric against another's, paired by seed, and the same by the paper's words."""
     others = ["avg_jct_s" if metric.startswith("energy") else "energy_active_j"]
     if metric == "energy_active_j":
         others.append("energy_cluster_j")
     found, *beside = (paired_change(runs, ours, theirs, name, rng) for name in (metric, *others))
-    words = {"avg_jct_s": "average JCT", "energy_active_j": "energy (active)", "energy_cluster_j": "energy (cluster)"}
-    values_text = ", ".join(f"{words[name]} {size.value:+.0f} %" for name, size in zip(others, beside, strict=True))
-    why = (
+    values_text = ", ".join(
+        f"{_METRIC_WORDS[name]} {size.value:+.0f} %" for name, size in zip(others, beside, strict=True)
+    )
+    random_words = (
         " Random puts a task on any GPU with equal chance and runs all of a GPU's tasks that fit its memory at once."
         if theirs == "Random"
         else ""
     )
+    by_text, text = by_words(runs, claim, ours, theirs, metric, rng)
+    sizes = [plain_words.change(each.value) for each in (found, by_text)]
+    name = _METRIC_WORDS[metric]
     return found.claim_arguments(
-        f"{words[metric][0].upper() + words[metric][1:]}. Beside it: {values_text}.{why}",
+        f"{name[0].upper()}{name[1:]}. Beside it: {values_text}.{random_words} {text}",
+        why=f"{sizes[0]} here, {sizes[1]} by the paper's words literally; the paper has {claim.paper}.",
         source=source("x05b_changes", "change_pct", ours=ours, theirs=theirs, metric=metric),
     )
+
+
+def by_words(
+    runs: pd.DataFrame, claim: Claim, ours: str, theirs: str, metric: str, rng: np.random.Generator
+) -> tuple[ConfidenceInterval, str]:
+    """Return a claim's change if HeShare follows the paper's words in all settings, and a sentence with it.
+
+    Args:
+        runs: with the policies of `Settings.literal` as well, whose titles end with `LITERALLY`.
+        claim: the claim.
+        ours: title of HeShare's plan as shipped.
+        theirs: title of the other policy; of a plan of HeShare's, that by the paper's words is taken.
+        metric: a column of `runs`.
+        rng: random numbers of the bootstrap.
+    """
+    other = theirs + LITERALLY if theirs + LITERALLY in set(runs["title"]) else theirs
+    found = paired_change(runs, ours + LITERALLY, other, metric, rng)
+    word = verdict(claim, found.value, found.low, found.high, n=found.n)
+    size = f"{found.value:+.0f} % [{found.low:+.0f}, {found.high:+.0f}]"
+    return found, f"By the paper's words literally it is {size}, which would be: {word}."
 
 
 def cost_of_jct(runs: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:

@@ -94,21 +94,37 @@ def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
-def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
-    """Draw Fig. 6: average JCT and energy (active account) of each policy, medians with intervals."""
+def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame, first: int = 0) -> None:
+    """Draw Fig. 6: average JCT and energy (active account) of each policy, a row each, medians with intervals.
+
+    Args:
+        axes: one for each metric.
+        frame: columns title, metric, median, low, high; in a column `paper`, where there is one, the value by the
+            paper's reductions, which is drawn as a tick.
+        first: number of policies above a gap; 0 for no gap.
+    """
     shown = (("avg_jct_s", 1e3, "Average JCT (1000 s)"), ("energy_active_j", 1e6, "Energy (MJ)"))
     for ax, (metric, unit, label) in zip(axes, shown, strict=True):
         part = frame[frame["metric"] == metric]
+        at = np.arange(len(part), dtype=float)
+        at[first or len(part) :] += 0.7
         sizes = part[["median", "low", "high"]] / unit
         spread = plots.interval_lengths(sizes, "median", "low", "high")
-        for at, (title, middle) in enumerate(zip(part["title"], sizes["median"], strict=True)):
+        for place, (title, middle) in enumerate(zip(part["title"], sizes["median"], strict=True)):
             how, whisker = series_style(str(title)), {"elinewidth": 0.6, "capthick": 0.6}
-            bar = ax.bar(at, middle, 0.72, yerr=spread[:, [at]], color=how.face, hatch=how.hatch, error_kw=whisker)
-            for patch in bar:
-                patch.set_edgecolor(EDGE if how.filled else how.colour)
-        ax.set_xticks(range(len(part)), list(part["title"]))
-        plots.slanted(ax, 40)
-        ax.set_ylabel(label)
+            style: dict[str, Any] = {"color": how.face, "hatch": how.hatch, "error_kw": whisker}
+            edge = EDGE if how.filled else how.colour
+            ax.barh(at[place], middle, 0.76, xerr=spread[:, [place]], edgecolor=edge, **style)
+        if "paper" in part:
+            style = {"color": "black", "linestyle": "", "markersize": 8, "markeredgewidth": 1.6}
+            ax.plot(part["paper"] / unit, at, "|", label="by the paper's reductions", **style)
+        ax.set_yticks(at, list(part["title"]) if ax is axes[0] else [])
+        ax.set(ylim=(at[-1] + 0.6, -0.6), xlabel=label)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        ax.grid(visible=False, axis="y")
+    if "paper" in frame:
+        axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right")
 
 
 def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:

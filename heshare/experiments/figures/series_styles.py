@@ -2,7 +2,8 @@
 
 The hue is that of the family: HeShare's plans are blue, HeShare+ is black, Random is grey, Morak orange, μ-Serve
 vermilion, the systems of the field are muted, and GPUs are a ramp of greens, which no policy has. A rival with
-HeShare's placement has its own hue, unfilled. A name that is not in the registry is an error.
+HeShare's placement has its own hue, unfilled, and so has HeShare by the paper's words. A name that is not in the
+registry is an error.
 """
 
 from collections.abc import Mapping
@@ -153,6 +154,8 @@ _SERIES: dict[str, SeriesStyle] = {
 
 PLACED = ", HeShare's placement"
 """The ending of a rival's title with HeShare's placement."""
+LITERALLY = ", literally"
+"""The ending of a title of HeShare that follows the paper's text in all settings."""
 MEASURED = " (measured)"
 """The suffix of a recorded GPU's name in a figure."""
 _ENDS = (" ", ",", "(", "-")
@@ -195,6 +198,8 @@ def series_style(name: str) -> SeriesStyle:
         return replace(plain, hatch=plain.hatch + "oo", marker="*")
     if PLACED in name:
         return replace(series_style(name.replace(PLACED, "")), filled=False)
+    if name.endswith(LITERALLY):
+        return replace(series_style(name.removesuffix(LITERALLY)), line=":", filled=False)
     known = [each for each in _SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
     if not known:
         raise InputError(

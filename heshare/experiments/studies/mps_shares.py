@@ -5,6 +5,7 @@ This is the setting of Han et al., Energy-efficient GPU SM allocation, ACM SIGME
 average, over training, inference and other programs; it names neither the GPU nor the measure, so that two are used.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -220,7 +221,7 @@ def spans(table: pd.DataFrame, measure: str) -> pd.Series:
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return sentences with the gain on each GPU beside the paper's, and the terms that move it most."""
+    """Return a sentence with the gain on each GPU beside the paper's, and the terms that move it most."""
     here = table[table["term"] == AS_CALIBRATED]
     texts = []
     for measure, words in list(MEASURES.items())[:2]:
@@ -228,7 +229,10 @@ def summary(table: pd.DataFrame) -> str:
         sizes = ", ".join(f"{row.gpu} {row.gain_pct:+.1f} %" for row in part.itertuples())
         moved = ", ".join(f"{term} {points:+.1f}" for term, points in spans(table, measure).head(3).items())
         texts.append(f"{words}: {sizes} (on average most changed by {moved} points)")
-    return f"Han et al. report {PAPER_PCT:+.0f} %; here, {'; '.join(texts)}."
+    return (
+        f"The best MPS percentages p and 100 - p of a pair are worth, over 50 and 50, {'; '.join(texts)}; Han et al. "
+        f"report {PAPER_PCT:+.0f} %."
+    )
 
 
 def why_full(table: pd.DataFrame, at_100: int, tasks: int) -> str:
@@ -262,8 +266,8 @@ def draw(axes: Sequence[Axes], table: pd.DataFrame) -> None:
             ax.plot(rows["full_pct"].to_numpy(float), at, **{**how, "markerfacecolor": "white"})
         ax.axvline(PAPER_PCT, color=EDGE, linewidth=0.8, label="Han et al.")
         ax.axvline(0.0, color=GUIDE, linewidth=0.6)
-        ax.set_yticks(range(len(terms)), terms, fontsize=6)
+        ax.set_yticks(range(len(terms)), [textwrap.fill(term, 20) for term in terms], fontsize=6)
         ax.set(ylim=(len(terms) - 0.5, -0.5))
-        ax.set_xlabel("Gain (%), " + words.replace(", ", ",\n"), fontsize=6)
+        ax.set_xlabel(textwrap.fill(f"Gain (%), {words}", 22))
         ax.grid(axis="both")
-    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(gpus) + 1)
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import GUIDE, category_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.experiments.study_runs import Repetition, least_within, repeat
+from heshare.experiments.study_runs import Repetition, repeat
 from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.sweep import repetition
 from heshare.plugins import registry
@@ -34,6 +33,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
+_FORMS = (PAPER, PLACED, BEST)
 RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
 """Names of the rivals in the registry, by their names in claims."""
 BASELINE = "baseline"
@@ -107,6 +107,16 @@ def changes(
             row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
             rows.append({**row, **median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)})
     return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def forms_seen(table: pd.DataFrame) -> str:
+    """Return a sentence with Trade-off's change against both rivals in each form; `table` is as from `changes`."""
+    sizes: Any = table[table["ours"] == "Trade-off"].set_index(["rival", "form", "metric"])["change_pct"]
+    texts = []
+    for rival in RIVALS:
+        each = (f"{sizes[rival, form, ENERGY]:+.0f} and {sizes[rival, form, JCT]:+.0f} %" for form in _FORMS)
+        texts.append(f"{rival} {', '.join(each)}")
+    return f"Trade-off's energy and average JCT against each rival in the {', '.join(_FORMS)}: {'; '.join(texts)}."
 
 
 def median_change(
@@ -240,21 +250,38 @@ def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFra
 
 def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
     """Draw the changes of energy (active account) and average JCT, a row for each part; see `ablation_changes`."""
-    shown = ((ENERGY, "Energy (%)"), (JCT, "Average JCT (%)"))
-    for index, (ax, (metric, label)) in enumerate(zip(axes, shown, strict=True)):
+    for index, (ax, (metric, words)) in enumerate(zip(axes, _WORDS.items(), strict=True)):
         part, how = table[table["metric"] == metric], category_style(index)
         value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]
         spread = plots.interval_lengths(part, *_CHANGE)
         ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
         ax.axvline(0.0, color=GUIDE, linewidth=0.8)
+        for at, size in zip(place, value, strict=True):
+            ax.text(
+                1.0,
+                at,
+                f"{size:+.{0 if abs(round(size, 1)) >= 10 else 1}f}",
+                transform=ax.get_yaxis_transform(),
+                fontsize=6.5,
+                va="center",
+            )
         ax.set_yticks(place, list(part["part"]))
-        # Linear up to 10 %, because the effect of one part is ten times as large as that of any other.
-        ax.set_xscale("symlog", linthresh=10.0)
-        ticks = [-10, 0, 10, 100]
-        ax.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.set(xlabel=label, ylim=(-0.5, len(part) - 0.5), xlim=(-15, 300))
-        ax.grid(axis="both")
+        ax.set(xlabel=f"{words[0].upper()}{words[1:]} (%)", ylim=(-0.5, len(part) - 0.5))
+        ax.grid(visible=True, axis="both")
+
+
+def ablation_seen(table: pd.DataFrame) -> str:
+    """Return the first sentence of the caption of the parts' effects; `table` is as from `ablation_changes`."""
+    texts = []
+    for metric, words in _WORDS.items():
+        rows = table[table["metric"] == metric].sort_values("change_pct", ascending=False)
+        most, second = rows["change_pct"].iloc[:2]
+        texts.append(f"{most:+.0f} % {words} with {rows['part'].iloc[0]} (the next part: {second:+.0f} %)")
+    return f"Trade-off takes {' and '.join(texts)}."
+
+
+BY_WORDS = tuple(f"heshare:{plan}/literal" for plan in ("trade-off", "en-opt", "jct-opt"))
+"""Names in the registry of HeShare's plans by the paper's words."""
 
 
 KNEE, POINT = "HeShare+", "HeShare+, other plans"
@@ -321,30 +348,59 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
     return rows.drop(columns=["planning_s", "predictor_calls"])
 
 
-def changes_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str, rng: np.random.Generator) -> pd.DataFrame:
-    """Return the changes of HeShare+ against a rival at equal energy and at equal average JCT.
+def plans_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return HeShare+'s plan at equal energy and at equal average JCT to a rival, for each repetition.
 
     Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the rival
-    when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower. A seed
-    without such a plan counts as no gain (0 %).
+    when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower.
 
     Args:
         plus: as from `runs`.
         rival: one row a repetition.
         name: the rival's name in the result.
+
+    Returns:
+        Two rows a repetition: rival, at, metric (that is compared), repetition, plan, theirs, ours, change_pct,
+        provenance. Where no plan is within the rival's energy or JCT, plan is empty, ours is NaN and the change 0.
+    """
+    rows = []
+    for (at, metric, within), theirs in product(_EQUAL, rival.to_dict("records")):
+        plans = plus[(plus["repetition"] == theirs["repetition"]) & (plus[within] <= theirs[within])]
+        found = {"plan": "", "ours": np.nan, "change_pct": 0.0}
+        if len(plans):
+            best = plans.loc[plans[metric].idxmin()]
+            change = 100 * (best[metric] / theirs[metric] - 1)
+            found = {"plan": best["policy"], "ours": best[metric], "change_pct": change}
+        known = {"rival": name, "at": at, "metric": metric, "repetition": theirs["repetition"]}
+        rows.append({**known, "theirs": theirs[metric], **found})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def equal_seen(table: pd.DataFrame) -> str:
+    """Return a sentence with the range of the changes over all rivals; `table` is as from `changes_at_equal`."""
+    texts = []
+    for (at, metric), part in table.groupby(["at", "metric"], sort=False):
+        ends = f"{part['change_pct'].max():+.0f} to {part['change_pct'].min():+.0f} %"
+        texts.append(f"at {at} {ends} {_WORDS[str(metric)]}")
+    return f"HeShare+'s plans take, {' and '.join(texts)} against the rivals."
+
+
+_EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))
+
+
+def changes_at_equal(plans: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the median changes of HeShare+ against rivals at equal energy and at equal average JCT.
+
+    Args:
+        plans: as from `plans_at_equal`.
         rng: random numbers of the bootstrap.
 
     Returns:
-        Two rows: rival, at, metric, change_pct, low_pct, high_pct, n, reached (seeds with a plan within), provenance.
+        One row each: rival, at, metric, change_pct, low_pct, high_pct, n, reached (repetitions with a plan within),
+        provenance.
     """
-    theirs: Any = rival.set_index("repetition").loc
     rows = []
-    for at, metric, within in (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT)):
-        gains = [
-            100 * (least_within(plans, metric, within, theirs[number][within]) / theirs[number][metric] - 1)
-            for number, plans in plus.groupby("repetition")
-        ]
-        change = median_interval(np.nan_to_num(gains, nan=0.0), rng).columns(*_CHANGE)
-        reached = int(np.isfinite(gains).sum())
-        rows.append({"rival": name, "at": at, "metric": metric, **change, "reached": reached})
+    for (rival, at, metric), part in plans.groupby(["rival", "at", "metric"], sort=False):
+        change = median_interval(part["change_pct"], rng).columns(*_CHANGE)
+        rows.append({"rival": rival, "at": at, "metric": metric, **change, "reached": int((part["plan"] != "").sum())})
     return pd.DataFrame(rows).assign(provenance="emulated")

@@ -6,6 +6,7 @@ from heshare.errors import InputError
 from heshare.plugins import canonical, make, policies, title
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import parameters_of
+from heshare.scheduling.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,13 @@ def test_parameters_reach_the_settings():
         False,
     )
     assert policy.planner.settings.overload == 1.0
+
+
+@pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
+def test_plans_by_the_papers_words_have_the_literal_settings(choice: str) -> None:
+    policy = make(f"heshare:{choice}/literal")
+    assert isinstance(policy, HeShare)
+    assert (policy.choice, policy.planner.settings) == (choice, Settings.literal())
 
 
 def test_variants_are_registered_but_not_listed_as_systems():

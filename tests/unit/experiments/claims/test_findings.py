@@ -33,12 +33,45 @@ def runs(**energy: list[float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_change_is_the_median_of_the_paired_changes() -> None:
-    table = runs(A=[70, 80, 900], B=[100, 100, 1000])
-    found = findings.change(table, "A", "B", "energy_active_j", rng())
+H3 = paper_claims()["H3", "Random"]
+
+
+def test_change_is_the_median_of_the_paired_changes_and_names_that_by_the_papers_words() -> None:
+    table = runs(**{"En-opt": [70, 80, 900], "Random": [100, 100, 1000], "En-opt, literally": [90, 90, 900]})
+    found = findings.change(table, H3, "En-opt", "Random", "energy_active_j", rng())
     assert found["measured"] == pytest.approx(-20)
     assert (found["low"], found["high"]) == (pytest.approx(-30), pytest.approx(-10))
     assert "energy (cluster) -20 %" in found["note"]
+    assert "By the paper's words literally it is -10 % [-10, -10], which would be: direction." in found["note"]
+    assert found["why"] == "20 % less here, 10 % less by the paper's words literally; the paper has -30 %."
+
+
+def test_by_words_compares_plans_of_the_papers_words_with_each_other() -> None:
+    table = runs(**{"JCT-opt": [100.0], "En-opt, literally": [60.0], "JCT-opt, literally": [80.0]})
+    claim = paper_claims()["H3", "JCT-opt"]
+    found, _ = findings.by_words(table, claim, "En-opt", "JCT-opt", "energy_active_j", rng())
+    assert found.value == pytest.approx(-25)
+
+
+def test_beside_paper_puts_a_rival_where_the_papers_reduction_would() -> None:
+    found = findings.beside_paper(findings.medians(runs(**{"Trade-off": [74.0], "Morak": [200.0]}), rng()))
+    values = found.set_index(["title", "metric"])["paper"]
+    assert values["Morak", "energy_active_j"] == pytest.approx(100), "-26 %"
+    assert values["Morak", "avg_jct_s"] == pytest.approx(7.4 / 0.69), "-31 %"
+    assert values.drop([("Morak", "energy_active_j"), ("Morak", "avg_jct_s")]).isna().all()
+
+
+@pytest.mark.parametrize(("morak", "word"), [(120.0, "above"), (90.0, "below")])
+def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -> None:
+    energy = {"Trade-off": 60.0, "Morak": morak, "μ-Serve": 80.0, "Random": 100.0}
+    energy |= {"Trade-off, literally": 66.0, "SRTF at 0.8 clock": 54.0}
+    table = runs(**{title: [value] for title, value in energy.items()})
+    changes = pd.concat([findings.paired(table, metric, rng()) for metric in ("energy_active_j", "avg_jct_s")])
+    text = findings.comparison_seen(changes)
+    assert "25 % less energy and 25 % less average JCT than μ-Serve" in text
+    assert f"Morak's average JCT is {abs(morak - 100):.0f} % {word} Random's" in text
+    assert "literally Trade-off takes 10 % more energy and 10 % more average JCT" in text
+    assert "SRTF at a fixed 0.8 clock takes 10 % less energy" in text
 
 
 def test_paired_lists_every_ordered_pair() -> None:

@@ -306,3 +306,22 @@ def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None
     assert set(drawn) == {(60.0, 61.0), (40.0,), (88.0, 89.0), (70.0,)}
     assert drawn[(70.0,)] == drawn[(40.0,)] == "white"
     plt.close(fig)
+
+
+def test_comparison_panels_have_a_gap_below_the_first_policies_and_ticks_at_the_papers_values() -> None:
+    titles = ["Trade-off", "Morak", "SRTF"]
+    sizes = {"median": 2e6, "low": 1e6, "high": 3e6}
+    rows = [
+        {"title": title, "metric": metric, **sizes} for metric in ("avg_jct_s", "energy_active_j") for title in titles
+    ]
+    frame = pd.DataFrame(rows).assign(paper=[np.nan, 4e6, np.nan] * 2)
+    fig, axes = plt.subplots(1, 2)
+    panels.comparison_panels(axes, frame, first=2)
+    places = [bar.get_y() + bar.get_height() / 2 for bar in axes[1].patches]
+    assert places == pytest.approx([0, 1, 2.7])
+    assert [bar.get_width() for bar in axes[1].patches] == pytest.approx([2.0] * 3)
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == titles
+    ticks = axes[1].lines[-1]
+    assert ticks.get_xdata()[1] == pytest.approx(4.0)
+    assert np.isnan(ticks.get_xdata()[[0, 2]]).all()
+    plt.close(fig)

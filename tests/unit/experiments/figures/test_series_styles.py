@@ -48,6 +48,12 @@ def test_a_rival_with_heshares_placement_has_its_own_hue_unfilled() -> None:
         assert (placed.filled, placed.face) == (False, "white")
 
 
+def test_heshare_by_the_papers_words_has_its_own_hue_unfilled() -> None:
+    for name in ("HeShare", "Trade-off", "JCT-opt"):
+        plain, literal = series_style(name), series_style(f"{name}, literally")
+        assert (literal.colour, literal.filled, literal.line) == (plain.colour, False, ":")
+
+
 def test_settings_do_not_change_a_style() -> None:
     assert series_style("Morak (cap=1.0,k=3)") == series_style("Morak")
     assert series_style("NSGA-II at 0.1") == series_style("NSGA-II") != series_style("NSGA-II at 1/n")

@@ -96,3 +96,17 @@ def test_greedy_scale_is_ordered_and_begins_at_the_least_energy(instance: Instan
 def test_search_rejects_an_unknown_name(instance: Instance) -> None:
     with pytest.raises(InputError, match="nsga2"):
         pymoo_searches.search("nsga9", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1))
+
+
+def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pymoo.algorithms.moo.moead import ParallelMOEAD
+
+    def gpus() -> bytes:
+        rng = np.random.default_rng(5)
+        return pymoo_searches.search(
+            "moead-batched", instance, pymoo_searches.RANDOM_START, rng, evaluations=2000
+        ).gpus.tobytes()
+
+    quick = gpus()
+    monkeypatch.setattr(pymoo_searches, "_batched_moead", lambda: ParallelMOEAD)
+    assert gpus() == quick

@@ -142,17 +142,38 @@ def test_against_random_gives_both_placements() -> None:
 
 def test_at_equal_counts_only_plans_that_took_no_more_energy() -> None:
     plus = pd.DataFrame({"repetition": [0] * 3, "energy_active_j": [50.0, 90.0, 110.0], "avg_jct_s": [12.0, 8.0, 2.0]})
-    found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)]}), "μ-Serve", rng()).set_index("at")
-    assert found.loc["equal energy", "change_pct"] == pytest.approx(-20)
-    assert found.loc["equal average JCT", "change_pct"] == pytest.approx(-10)
+    plans = variants.plans_at_equal(plus.assign(policy=["a", "b", "c"]), runs({"mu-serve": [(100.0, 10.0)]}), "μ-Serve")
+    assert plans[["at", "plan", "ours", "theirs"]].to_numpy().tolist() == [
+        ["equal energy", "b", 8.0, 10.0],
+        ["equal average JCT", "b", 90.0, 100.0],
+    ]
+    found = variants.changes_at_equal(plans, rng())
+    by_at = found.set_index("at")
+    assert by_at.loc["equal energy", "change_pct"] == pytest.approx(-20)
+    assert by_at.loc["equal average JCT", "change_pct"] == pytest.approx(-10)
     assert found["reached"].tolist() == [1, 1]
+    assert variants.equal_seen(found) == (
+        "HeShare+'s plans take, at equal energy -20 to -20 % average JCT and at equal average JCT -10 to -10 % energy "
+        "against the rivals."
+    )
 
 
 def test_at_equal_counts_a_seed_without_a_plan_within_the_limit_as_no_gain() -> None:
     plus = pd.DataFrame({"repetition": [0, 1], "energy_active_j": [50.0, 200.0], "avg_jct_s": [5.0, 5.0]})
-    found = variants.changes_at_equal(plus, runs({"mu-serve": [(100.0, 10.0)] * 2}), "μ-Serve", rng()).set_index("at")
+    plans = variants.plans_at_equal(plus.assign(policy="a"), runs({"mu-serve": [(100.0, 10.0)] * 2}), "μ-Serve")
+    assert plans[plans["at"] == "equal energy"]["plan"].tolist() == ["a", ""]
+    found = variants.changes_at_equal(plans, rng()).set_index("at")
     assert found.loc["equal energy", "reached"] == 1
     assert found.loc["equal energy", "change_pct"] == pytest.approx(-25), "the median of -50 and 0"
+
+
+def test_forms_seen_has_trade_offs_changes_in_each_form() -> None:
+    values = {"heshare:trade-off": [(50.0, 10.0)]}
+    for rival in ("morak", "mu-serve"):
+        values |= {rival: [(100.0, 40.0)], f"{rival}:heshare-placement": [(40.0, 20.0)]}
+    each = {rival: variants.rival_forms(rival, name) for rival, name in variants.RIVALS.items()}
+    text = variants.forms_seen(variants.changes(runs(values), each, ["Trade-off"], rng()))
+    assert "Morak -50 and -75 %, +25 and -50 %, -50 and -75 %; mu-Serve -50" in text
 
 
 def test_runs_uses_the_task_sets_of_a_comparison() -> None:
@@ -185,6 +206,11 @@ def test_ablation_changes_are_relative_to_the_whole_system() -> None:
     fig, axes = plt.subplots(1, 2)
     variants.ablation_panels(axes, found)
     assert [label.get_text() for label in axes[0].get_yticklabels()] == list(found["part"][:5])
+    assert axes[0].get_xscale() == "linear"
+    assert [text.get_text() for text in axes[1].texts] == ["-10"] * 5
+    assert variants.ablation_seen(found).startswith(
+        "Trade-off takes +20 % energy with random placement (the next part: "
+    )
     plt.close(fig)
 
 
