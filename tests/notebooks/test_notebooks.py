@@ -409,6 +409,68 @@ def test_changes_of_the_sensitivity_study_follow_from_its_published_runs(smoke_r
         assert 100 * (wide["Trade-off"] / wide["Morak"] - 1).median() == pytest.approx(row["change_pct"])
 
 
+def test_heshare_by_the_papers_words_is_beside_heshare(smoke_results: Path) -> None:
+    medians = table(smoke_results, "fig06_comparison")
+    assert "Trade-off, literally" in set(medians["title"])
+    ticks = medians.dropna(subset="paper").set_index(["title", "metric"])["paper"]
+    ours = medians[medians["title"] == "Trade-off"].set_index("metric")["median"]
+    assert set(ticks.index.get_level_values("title")) == {"Morak", "μ-Serve"}
+    assert ticks["Morak", "energy_active_j"] == pytest.approx(ours["energy_active_j"] / 0.74), "-26 % in the paper"
+    changes = table(smoke_results, "x05b_changes")
+    assert {"Trade-off, literally", "En-opt, literally", "JCT-opt, literally"} < set(changes["ours"])
+    claims = table(smoke_results, "claims").set_index("id")
+    for id in ("H1", "H2", "H3", "H4"):
+        assert claims.loc[id, "details"].str.contains("By the paper's words literally it is").all()
+    ablation = table(smoke_results, "x07a_ablation")
+    words = ablation[ablation["group"] == "paper's words"]
+    assert len(words) == 7 + 1
+
+
+def test_rivals_of_fig_7_have_both_starts_and_both_rates(smoke_results: Path) -> None:
+    found = table(smoke_results, "x06a_search")
+    rivals = found[found["system"].str.startswith(("NSGA-II", "SPEA2", "MOEA/D"))]
+    assert rivals.groupby(["rate", "start"]).size().to_dict() == {
+        ("0.1", "random"): 3,
+        ("0.1", "rank"): 3,
+        ("1/n", "random"): 3,
+        ("1/n", "rank"): 3,
+    }
+    assert set(table(smoke_results, "fig07_fronts")["panel"]) == {
+        "median, random start",
+        "median, HeShare's start",
+        "seed 0, random start",
+    }
+    told = table(smoke_results, "claims").set_index("id").loc["S1"]
+    assert "from HeShare's start" in told["why"]
+    assert "literally" in told["why"]
+
+
+@pytest.mark.parametrize(("runs", "summary"), [("x06c_runs", "x06a_search"), ("x07c_runs", "x07a_ablation")])
+def test_medians_of_searches_are_those_of_their_runs(smoke_results: Path, runs: str, summary: str) -> None:
+    medians = table(smoke_results, summary).set_index("system")
+    wide = table(smoke_results, runs).pivot_table(index="seed", columns="system", values="hypervolume")
+    assert medians["hypervolume"].to_dict() == pytest.approx(wide.median().to_dict())
+    ours = "HeShare" if "HeShare" in wide else "as it is"
+    change = (100 * (wide[ours].to_numpy()[:, None] / wide - 1)).median()
+    assert medians["change_pct"].to_dict() == pytest.approx(change.to_dict(), abs=1e-9)
+
+
+def test_changes_at_equal_energy_are_medians_of_their_runs(smoke_results: Path) -> None:
+    by = ["rival", "at"]
+    rows = table(smoke_results, "x05f_equal_runs")
+    medians = table(smoke_results, "x05d_equal").set_index(by)
+    assert medians["change_pct"].to_dict() == pytest.approx(rows.groupby(by)["change_pct"].median().to_dict())
+    found = rows.dropna(subset="ours")
+    assert found["change_pct"].to_numpy() == pytest.approx((100 * (found["ours"] / found["theirs"] - 1)).to_numpy())
+
+
+def test_changes_against_each_form_are_medians_of_the_runs(smoke_results: Path) -> None:
+    runs = table(smoke_results, "x05a_runs")
+    for row in table(smoke_results, "x05c_forms").itertuples():
+        wide = runs.pivot_table(index="repetition", columns="title", values=row.metric)
+        assert row.change_pct == pytest.approx((100 * (wide[row.ours] / wide[row.setting] - 1)).median())
+
+
 def test_each_rival_has_three_forms(smoke_results: Path) -> None:
     frame = table(smoke_results, "x05c_forms")
     assert set(frame["form"]) == {"paper's set-up", "HeShare's placement", "own best", "baseline"}

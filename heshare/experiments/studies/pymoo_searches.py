@@ -180,6 +180,7 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
     from pymoo.algorithms.moo.moead import MOEAD
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.algorithms.moo.spea2 import SPEA2, SPEA2Survival
+    from pymoo.core.duplicate import DuplicateElimination
     from pymoo.core.mutation import Mutation
     from pymoo.operators.crossover.ux import UniformCrossover
     from pymoo.util.ref_dirs import get_reference_directions
@@ -188,16 +189,27 @@ def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, r
         def _do(self, problem: Any, X: IntArray, *args: Any, random_state: Any = None, **kwargs: Any) -> IntArray:  # noqa: N803
             return random_reset(X, instance, rate, random_state)
 
+    class Exact(DuplicateElimination):  # type: ignore[misc]
+        def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
+            """As pymoo's own: without `other`, a scheme that equals an earlier one of its population."""
+            seen = {each.X.tobytes() for each in other} if other is not None else set()
+            for place, each in enumerate(pop):
+                is_duplicate[place] = each.X.tobytes() in seen
+                if other is None:
+                    seen.add(each.X.tobytes())
+            return is_duplicate
+
     parts = {
         "sampling": initialise(instance, settings, rng),
         "crossover": UniformCrossover(),
         "mutation": Reset(prob=1.0),
     }
     if name == "nsga2":
-        algorithm = NSGA2(pop_size=settings.population, **parts)
+        algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)
     elif name == "spea2":
         # A new survival object, because pymoo's default one is shared and keeps the scale of earlier runs.
-        algorithm = SPEA2(pop_size=settings.population, survival=SPEA2Survival(normalize=True), **parts)
+        own = {"survival": SPEA2Survival(normalize=True), "eliminate_duplicates": Exact()}
+        algorithm = SPEA2(pop_size=settings.population, **own, **parts)
     else:
         weights = get_reference_directions("das-dennis", 2, n_partitions=settings.population - 1)
         algorithm = (MOEAD if name == "moead" else _batched_moead())(ref_dirs=weights, **parts)
