@@ -149,7 +149,7 @@ def beside_paper(medians: pd.DataFrame) -> pd.DataFrame:
 
 def comparison_seen(changes: pd.DataFrame) -> str:
     """Return the first sentences of Fig. 6's caption; `changes` has the rows of `paired` for energy and JCT."""
-    sizes: Any = changes.set_index(["ours", "theirs", "metric"])["change_pct"]
+    sizes: Any = changes.set_index(["ours", "theirs", "metric"])["change_pct"].sort_index()
 
     def both(ours: str, theirs: str) -> str:
         energy, jct = (plain_words.change(sizes[ours, theirs, name]) for name in ("energy_active_j", "avg_jct_s"))

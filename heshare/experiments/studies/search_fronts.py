@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from heshare.arrays import FloatArray
 from heshare.experiments.claims.sources import source
@@ -438,6 +439,8 @@ def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
             ax.plot(front["energy"], front["jct"], label=_short(title), lw=2.2 if title == OURS else 1.0, **style)
         ax.set_title(part["panel"].iloc[0], fontsize=7)
         ax.grid(visible=True, axis="both")
+    shown = pd.concat(data)
+    axes[0].set_ylim(0.95, 1.05 * shown[shown["system"] != WORDS]["jct"].max())  # the paper's words go far above it
     for place in (0, 2):
         axes[place].set_ylabel("Average JCT (best: 1)")
     for place in (1, 2):
@@ -467,7 +470,10 @@ def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
         part = medians[medians["system"].isin(_drawn_titles(curves, start))]
         shown = part.assign(system=part["system"].map(_short))
         plots.lines(ax, shown, x="evaluations", y="hypervolume", series="system")
-        plots.log_axis(ax, "x")
+        at = medians["evaluations"].unique()
+        ax.set_xscale("log")
+        ax.set_xticks(at[[0, len(at) // 2, -1]], [f"{each:,}" for each in at[[0, len(at) // 2, -1]]])
+        ax.xaxis.set_minor_locator(NullLocator())
         ax.set_xlabel("Evaluations")
         ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
     axes[0].set_ylabel("Relative hypervolume")

@@ -256,15 +256,9 @@ def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
         spread = plots.interval_lengths(part, *_CHANGE)
         ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
         ax.axvline(0.0, color=GUIDE, linewidth=0.8)
-        for at, size in zip(place, value, strict=True):
-            ax.text(
-                1.0,
-                at,
-                f"{size:+.{0 if abs(round(size, 1)) >= 10 else 1}f}",
-                transform=ax.get_yaxis_transform(),
-                fontsize=6.5,
-                va="center",
-            )
+        for at, size in zip(place, value.round(1) + 0.0, strict=True):  # not -0.0
+            text = f"{size:+.{0 if abs(size) >= 10 else 1}f}"
+            ax.text(1.0, at, text, transform=ax.get_yaxis_transform(), fontsize=6.5, va="center")
         ax.set_yticks(place, list(part["part"]))
         ax.set(xlabel=f"{words[0].upper()}{words[1:]} (%)", ylim=(-0.5, len(part) - 0.5))
         ax.grid(visible=True, axis="both")
@@ -276,7 +270,7 @@ def ablation_seen(table: pd.DataFrame) -> str:
     for metric, words in _WORDS.items():
         rows = table[table["metric"] == metric].sort_values("change_pct", ascending=False)
         most, second = rows["change_pct"].iloc[:2]
-        texts.append(f"{most:+.0f} % {words} with {rows['part'].iloc[0]} (the next part: {second:+.0f} %)")
+        texts.append(f"{most:+.0f} % {words} with {rows['part'].iloc[0]} (the next: {second:+.0f} %)")
     return f"Trade-off takes {' and '.join(texts)}."
 
 

@@ -208,9 +208,7 @@ def test_ablation_changes_are_relative_to_the_whole_system() -> None:
     assert [label.get_text() for label in axes[0].get_yticklabels()] == list(found["part"][:5])
     assert axes[0].get_xscale() == "linear"
     assert [text.get_text() for text in axes[1].texts] == ["-10"] * 5
-    assert variants.ablation_seen(found).startswith(
-        "Trade-off takes +20 % energy with random placement (the next part: "
-    )
+    assert variants.ablation_seen(found).startswith("Trade-off takes +20 % energy with random placement (the next: ")
     plt.close(fig)
 
 
