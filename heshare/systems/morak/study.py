@@ -105,7 +105,7 @@ class StudySetting:
 
 FROM_ONE = "inference batch size 1 to begin with"
 VARIANTS: Mapping[str, StudySetting] = {
-    "as above": StudySetting(),
+    "as published": StudySetting(),
     FROM_ONE: StudySetting(size=1),
     "three instances": StudySetting(k=3),
     "limits 0.75 of the published": StudySetting(limits=0.75),
@@ -368,7 +368,8 @@ def start_text(variants: pd.DataFrame) -> str:
     ratio = variants[variants["title"] == POWER_LIMIT].set_index("variant")["ratio"]
     return (
         f"From an inference batch size of 1 Morak serves {ratio[FROM_ONE]:.2f}x what one instance without control "
-        f"serves, from 96 {ratio['as above']:.2f}x: its law holds at the first batch size whose power is near the cap."
+        f"serves, from 96 {ratio['as published']:.2f}x: its law holds at the first batch size whose power is near the "
+        "cap."
     )
 
 

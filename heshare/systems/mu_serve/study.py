@@ -211,7 +211,7 @@ def _beside_top(runs: pd.DataFrame, load: Any, title: Any) -> tuple[pd.Series, p
 
 
 VARIANTS: Mapping[str, dict[str, Any]] = {
-    "as above": {},
+    "as in Fig. x09d": {},
     "limit 2": {"limit": 2.0},
     "limit 3": {"limit": 3.0},
     "limit 10": {"limit": 10.0},
