@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import Locator, MaxNLocator, NullLocator
 
 from heshare.arrays import FloatArray
@@ -167,13 +166,3 @@ def legend_above(ax: Axes) -> None:
     """Put a legend in one row above the axes."""
     names = ax.get_legend_handles_labels()[1]
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names), borderaxespad=0.2)
-
-
-def class_legend(ax: Axes, classes: Sequence[str], *, title: str) -> None:
-    """Put a legend for the load classes of `timelines.timeline_rows` above the axes."""
-    styles = [category_style(index) for index in range(len(classes))]
-    patches = [
-        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=name)
-        for how, name in zip(styles, classes, strict=True)
-    ]
-    ax.legend(handles=patches, title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(classes))

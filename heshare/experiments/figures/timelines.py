@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import CLOCK, GRID, POWER, category_style
@@ -43,7 +45,7 @@ def frame(done: Run) -> pd.DataFrame:
 
 
 def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], classes: Sequence[str]) -> None:
-    """Draw one row a GPU: a lane for each concurrent task with its MPS percentage, below them clock and power.
+    """Draw one row a GPU: a lane for each concurrent task with its number, below them clock and power.
 
     Clock and power fill their strip at the card's top clock and power limit.
 
@@ -51,17 +53,17 @@ def timeline_rows(ax: Axes, intervals: pd.DataFrame, *, gpus: Sequence[str], cla
         ax: where to draw.
         intervals: as from `frame`.
         gpus: the GPUs' labels from top to bottom.
-        classes: load classes in the order of their colours, as in `plots.class_legend`.
+        classes: load classes in the order of their colours, as in `timeline_legend`.
     """
     last_s = intervals["end_s"].max()
     for row, gpu in enumerate(gpus):
         parts = dict(iter(intervals[intervals["gpu"] == gpu].groupby("row")))
         if "task" in parts:
-            _lanes(ax, parts["task"], row, classes, last_s / 14)
+            _lanes(ax, parts["task"], row, classes, last_s / 80)
         _strip(ax, parts["clock"], row, _CLOCK, color=CLOCK, fill=False)
         _strip(ax, parts["power"], row, _POWER, color=POWER, fill=True)
     ax.set_yticks(range(len(gpus)), list(gpus))
-    ax.set(ylim=(len(gpus) - 0.5, -0.5), xlim=(0, last_s / 1e3), xlabel="Time (1000 s)")
+    ax.set(ylim=(len(gpus) - 0.5, -0.5), xlim=(0, 1.02 * last_s / 1e3), xlabel="Time (1000 s)")
     ax.grid(visible=False)
     for row in range(1, len(gpus)):
         ax.axhline(row - 0.5, color=GRID, linewidth=0.5)
@@ -72,18 +74,33 @@ def _row(gpu: str, row: str, when: Any, value: float, top: float, unit: str) -> 
     return {"gpu": gpu, "row": row, "start_s": when.start_s, "end_s": when.end_s, **size}
 
 
-def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], labelled_s: float) -> None:
-    """Draw boxes in lanes; the MPS percentage is in those longer than `labelled_s`, where lanes are high enough."""
+def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], letter_s: float) -> None:
+    """Draw boxes in lanes, with the task's number, and its MPS percentage where that is not 100, if there is room.
+
+    `letter_s` is the width of a letter in the time axis' unit, s.
+    """
     high = (_TASKS[1] - _TASKS[0]) / (int(part["lane"].max()) + 1)
-    columns = ["start_s", "end_s", "lane", "kind", "value"]
-    for start_s, end_s, lane, kind, pct in part[columns].itertuples(index=False):
+    columns = ["start_s", "end_s", "lane", "kind", "value", "task"]
+    for start_s, end_s, lane, kind, pct, task in part[columns].itertuples(index=False):
         how, base = category_style(classes.index(kind)), row + _TASKS[0] + lane * high
         box = ax.broken_barh([(start_s / 1e3, (end_s - start_s) / 1e3)], (base, high), facecolor=how.colour)
         box.set(hatch=how.hatch, edgecolor="white", linewidth=0.3)
-        if end_s - start_s > labelled_s and high > 0.15:
+        text = f"{task}" if round(pct) == 100 else f"{task}: {pct:.0f} %"
+        if end_s - start_s > letter_s * (len(text) + 1) and high > 0.18:
             middle = ((start_s + end_s) / 2e3, base + high / 2)
-            note = ax.annotate(f"{pct:.0f}", middle, ha="center", va="center", fontsize=6)
+            note = ax.annotate(text, middle, ha="center", va="center", fontsize=6)
             note.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4})
+
+
+def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
+    """Put the legend of `timeline_rows` above the axes: load classes, clock and power."""
+    styles = [category_style(index) for index in range(len(classes))]
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=f"{name} load")
+        for how, name in zip(styles, classes, strict=True)
+    ]
+    handles += [Line2D([], [], color=CLOCK, linewidth=0.7, label="SM clock"), Patch(facecolor=POWER, label="power")]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), borderaxespad=0.2)
 
 
 def _strip(ax: Axes, part: pd.DataFrame, row: int, where: tuple[float, float], *, color: str, fill: bool) -> None:

@@ -60,7 +60,12 @@ def test_timeline_rows_draws_tasks_clock_and_power_in_separate_rows(done: Run) -
             np.testing.assert_allclose(heights, np.interp(share, [0, 1], ends))
             assert row - 0.5 < np.min(clock.get_data().values) < np.min(heights) < row + 0.5
         texts = {note.get_text() for note in ax.texts}
-        assert "100" in texts
+        assert texts <= {str(task) for task in range(9)} | {text for text in texts if text.endswith(" %")}
+        assert texts, "tasks have their numbers"
+        assert not any("100 %" in text for text in texts), "where nothing else is said, it is 100 %"
+        timelines.timeline_legend(ax, CLASSES)
+        named = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert named == ["low load", "medium load", "high load", "SM clock", "power"]
         plt.close(figure)
 
 

@@ -24,6 +24,15 @@ def test_outputs_are_named_after_the_paper_or_their_notebook(path: Path) -> None
     assert sorted(found[2] for found in letters if found) == list(ascii_lowercase[: len(further)])
 
 
+def test_the_page_of_figures_has_a_line_for_each_notebook_with_further_outputs() -> None:
+    text = (root() / "figures/README.md").read_text("utf-8")
+    groups = "claims|scheduler|device and predictor|other systems|all together|your own|with a GPU"
+    lines = re.findall(rf"^\| (?:{groups}) \| `(\w+)` \| \S.+ \|$", text, flags=re.MULTILINE)
+    books = [notebook_parameters.read(path) for path in NOTEBOOKS]
+    further = [book.name for book in books if any(name.startswith("x") for name in (*book.outputs, *book.optional))]
+    assert sorted(lines) == sorted(further)
+
+
 def test_numbers_of_the_paper_are_used_once() -> None:
     books = map(notebook_parameters.read, NOTEBOOKS)
     names = [name for book in books for name in (*book.outputs, *book.optional)]
