@@ -433,6 +433,16 @@ def energy_text(energies: pd.DataFrame) -> str:
     )
 
 
+def numbers_text(numbers: pd.DataFrame) -> str:
+    """Return what the table of numbers behind claims shows, as a sentence; `numbers` as from `claim_numbers`."""
+    changes = numbers[numbers["measure"].str.startswith(GROUPED.partition(" (")[0])]["value"]
+    order = numbers.loc[numbers["measure"] == SHORTEST, "value"].item()
+    groups = " and ".join(f"{value:+.1f} %" for value in changes)
+    return (
+        f"Groups of similar sensitivity change the power by {groups}, shortest first the average JCT by {order:+.0f} %."
+    )
+
+
 def variants_text(found: pd.DataFrame) -> str:
     """Return the range of μ-Serve's savings over the variants as a sentence; `found` as from `sensitivity`."""
     own = found[found["title"] == MU_SERVE].sort_values("ratio")
