@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from heshare import files
 from heshare.experiments import provenance, tables
 from heshare.experiments.claims import claim_table, verdicts
-from heshare.experiments.figures import series_styles, style
+from heshare.experiments.figures import plots, series_styles, style
 from heshare.experiments.figures.style import with_origin, write_figure
 
 NAME = "claims_figure"
@@ -42,7 +42,7 @@ _SHORTER = (
     ("High-priority JCT, default sharing over FIKIT: more than half of the cases", "urgent JCT, median case"),
     ("High-priority JCT, default sharing over FIKIT: the", "urgent JCT,"),
     (" of the cases", " case"),
-    ("Average JCT at equal energy, best comparator over PowerFlow", "JCT at equal energy"),
+    (", comparators at the top clock over PowerFlow (the least of their ratios)", ""),
     ("estimated power of PWR with FGD against FGD alone, before GPUs run out", "power / FGD alone"),
     ("Absolute error: the MLP's over the random forest's", "MLP / forest: absolute error"),
     ("Relative error: the MLP's over the random forest's", "MLP / forest: relative error"),
@@ -132,10 +132,11 @@ def _share_that_holds(note: str) -> float:
 
 def _label(claim: verdicts.Claim) -> str:
     text = _ORDERINGS.get(claim.id, claim.statement)
+    of = "" if claim.where.startswith(("Fig.", "Table")) else f"{claim.where}: "
     for long, short in _SHORTER:
-        text = text.replace(long, short)
-    if not claim.where.startswith(("Fig.", "Table")):
-        text = f"{claim.where}: {text if text[1:2].isupper() else text[:1].lower() + text[1:]}"
+        text, of = text.replace(long, short), of.replace(long, short)
+    if of:
+        text = f"{of}{text if text[1:2].isupper() else text[:1].lower() + text[1:]}"
     return textwrap.shorten(f"{claim.id} {text}", _LONGEST, placeholder=" ...")
 
 
@@ -152,8 +153,8 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
             ax.plot([row["low"], row["high"]], [at, at], color=colour, linewidth=1.6)
             ax.plot([row["value"]], [at], marker, color=colour, markersize=4.2)
         elif row["verdict"] in (verdicts.UNTESTABLE, verdicts.NOT_YET):
-            style: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
-            ax.annotate(str(row["verdict"]), (max(ends), at), color=colour, **style)
+            style: dict[str, Any] = {"xytext": (-5, 0), "textcoords": "offset points", "va": "center", "ha": "right"}
+            ax.annotate(str(row["verdict"]), (min(ends), at), color=colour, fontsize=6, **style)
         for form, (shape, size) in FORMS.items():
             if np.isfinite(row[form]):
                 ax.plot([row[form]], [at], shape, color=series_styles.TEXT, markerfacecolor="none", markersize=size)
@@ -165,6 +166,8 @@ def panel(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_title(PANELS[key], fontsize=7, loc="left", pad=3)
     if key[1] == "change":
         ax.axvline(0, color=series_styles.EDGE, linewidth=0.6)
+    elif key[1] == "ratio":
+        plots.log_axis(ax, "x")
     else:
         ax.set_xlim(left=-0.03 * ax.get_xlim()[1])
 

@@ -65,6 +65,7 @@ def test_plotted_has_a_row_for_every_claim_of_the_paper(folder: Path) -> None:
     frame = claims_figure.plotted(claim_table.merge(folder)).set_index("label")
     assert len(frame) == len(paper_claims())
     assert frame.index.is_unique
+    assert not frame.index.str.endswith("...").any(), "labels are cut: add to claims_figure._SHORTER"
     assert set(frame[frame["section"] == claims_figure.OTHERS]["id"].str[0]) >= set("EWFXRU")
     rows = frame.to_dict("index")
     first = rows["H1 Trade-off / Morak: energy"]
