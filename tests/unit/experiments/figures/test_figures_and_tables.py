@@ -254,6 +254,27 @@ def test_physics_has_a_lead_only_where_both_errors_are_below_the_forests() -> No
     assert "1 / 3.1 % against RF's 2 / 3 %" in words(1.0, 3.1)
 
 
+def test_captions_of_table_5_name_the_best_and_the_errors_with_the_papers_outputs() -> None:
+    literal = "RF, the paper's outputs"
+    sizes = {"SVR": 9, "DT": 8, "LR": 7, "MLP": 4, "RF": 5, literal: 40, "Physics": 1}
+    rows = [
+        {"data": "emulated", "split": split, "technique": name, "quantity": "both", "error": error}
+        | {"mean_pct": size * (10 if split == "gpu" else 1) + (error == "relative")}
+        for split in ("row", "gpu")
+        for name, size in sizes.items()
+        for error in ("absolute", "relative")
+    ]
+    errors = pd.DataFrame(rows)
+    text = tables.accuracy_text(errors)
+    assert text.startswith("Of the paper's five techniques MLP errs least with rows held out, 4 / 5 % ")
+    assert "RF by 5 / 6 %; in the paper RF is first with 3.1 / 3.91 %" in text
+    assert text.endswith("errs by 40 / 41 %.")
+    assert "errs by 40 / 41 %; that of this package learns both over a first guess" in tables.literal_text(errors)
+    wide = tables.table_5(errors).set_index("Model")
+    assert wide.index.tolist() == list(sizes)
+    assert wide.loc["MLP"].tolist() == [12.12, 5.13, 4.0, 5.0, 40.0, 41.0]
+
+
 def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
     frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
     lines = tables.to_markdown(frame).splitlines()

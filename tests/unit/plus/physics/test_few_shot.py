@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from heshare.calibration.public_mps_record import published_samples
@@ -44,3 +45,15 @@ def test_few_shot_errors_and_learner_errors_on_the_published_record() -> None:
     errors = few_shot.few_shot_errors(samples, (biased,), draws=1)["mean_pct"].tolist()
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < errors[0]
+
+
+def test_errors_by_measured_points_become_rows_and_a_sentence() -> None:
+    rows = [("emulated", 0, "time", 6.0), ("emulated", 0, "power", 3.0), ("emulated", 10, "time", 5.0)]
+    rows += [("emulated", 10, "power", 2.5), ("published", 0, "time", 3.2), ("published", 10, "time", 3.1)]
+    shots = pd.DataFrame(rows, columns=["data", "points", "quantity", "mean_pct"])
+    found = few_shot.as_learner_rows(shots).set_index(["data", "measured_points"])
+    assert found.loc[("emulated", 10), ["time_pct", "power_pct"]].tolist() == [5.0, 2.5]
+    assert np.isnan(found.loc[("published", 10), "power_pct"])
+    assert set(found["learner"]) == {few_shot.LEARNER}
+    words = "from 6.00 to 5.00 % (emulated) and from 3.20 to 3.10 % (published)."
+    assert few_shot.few_shot_text(shots).endswith(words)
