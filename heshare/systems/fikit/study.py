@@ -268,8 +268,8 @@ def seen_filling(filling: pd.DataFrame) -> str:
     """Return a sentence on what filling gaps changes; `summary` of the other forms of FIKIT over FIKIT."""
     change = 100 * (filling[["least", "most"]] - 1).abs().to_numpy().max()
     return (
-        "Without filling gaps, or with gaps of any length filled, the urgent task's JCT differs from that under FIKIT by "
-        f"at most {change:.1f} %."
+        "Without filling gaps, or with gaps of any length filled, the urgent task's JCT differs from FIKIT's by at "
+        f"most {change:.1f} %."
     )
 
 
