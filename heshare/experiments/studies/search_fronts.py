@@ -396,8 +396,8 @@ def covers_more(table: pd.DataFrame) -> dict[str, Any]:
         "and but for the paper's words the same second stage."
     )
     why = (
-        f"Over the nearest rival {value:+.1f} % if it starts at random, {same['change_pct']:+.1f} % from HeShare's "
-        f"start; literally {words['literal_pct']:+.1f} %."
+        f"Over the nearest rival {_signed(value)} % if it starts at random, {_signed(same['change_pct'])} % from "
+        f"HeShare's start; literally {_signed(words['literal_pct'])} %."
     )
     return ConfidenceInterval(value, low, high, int(found["n"])).claim_arguments(
         note,
@@ -411,7 +411,9 @@ def covers_more(table: pd.DataFrame) -> dict[str, Any]:
 def _each(rivals: pd.DataFrame) -> str:
     """Return HeShare's lead over each rival as text."""
     rows: list[Any] = list(rivals.itertuples())
-    return ", ".join(f"{row.system.partition(',')[0]} {row.change_pct:+.1f} % (p = {row.p_value:.2g})" for row in rows)
+    return ", ".join(
+        f"{row.system.partition(',')[0]} {_signed(row.change_pct)} % (p = {row.p_value:.2g})" for row in rows
+    )
 
 
 def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
