@@ -32,7 +32,7 @@ _COMMON = (
     "MPS percentages: HeShare's plans give 100 % to nearly every task here (what the part is worth: Fig. x05e), so "
     "that no claim tests what the paper gains by them.",
     "n and the source say how many runs stand behind a value; G and O are about small task sets, whose sizes are in "
-    "their details. Every run of Figs. 6 and 8 to 11 and of Fig. x12a is published (x05a, x10d, x11d, x12e).",
+    "their details. Every run of Figs. 6 and 8 to 11 and of Fig. x12a is published (x05a, x10c, x11c, x12e).",
 )
 """What is common to many claims."""
 

@@ -113,6 +113,6 @@ def gap_panel(ax: Axes, frame: pd.DataFrame) -> None:
     for name, part in frame.groupby("series", sort=False):
         how, ordered = series_style(str(name)), part.sort_values("energy_j")
         x, y = ordered["energy_j"].to_numpy(float) / 1e6, ordered["gap_pct"].to_numpy(float)
-        ax.plot(x, y, color=how.colour, marker=how.marker, ms=1.0, lw=0.7, label=str(name))
-    ax.set_yscale("log")
+        ax.plot(x, y, color=how.colour, lw=0.7, drawstyle="steps-mid", label=str(name))
+    ax.set_ylim(bottom=0.0)
     ax.set(xlabel="Energy (MJ)", ylabel="Gap to the bound (%)")

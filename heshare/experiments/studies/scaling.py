@@ -126,28 +126,6 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{title} in {count}" for title, count in counts.items() if count) or "none"
 
 
-def planning(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the time that planning adds to average JCT.
-
-    No task starts before the plan is ready, so every task waits for it. For an online controller, which also decides
-    while tasks run, this is an upper bound.
-
-    Args:
-        runs: one row a world, repetition and policy, with `planning_s`; tasks arrive at once.
-
-    Returns:
-        One row a policy, medians over worlds and seeds: title, planning_s, predictor_calls, avg_jct_s,
-        with_planning_s (average JCT and planning), added_pct, worst_pct (the most that any run adds), provenance.
-    """
-    added = runs.assign(
-        with_planning_s=runs[variants.JCT] + runs["planning_s"], added_pct=100 * runs["planning_s"] / runs[variants.JCT]
-    )
-    columns = ["planning_s", "predictor_calls", variants.JCT, "with_planning_s", "added_pct"]
-    by_title = added.groupby("title", sort=False)
-    table = by_title[columns].median().assign(worst_pct=by_title["added_pct"].max(), provenance="emulated")
-    return table.reset_index()
-
-
 def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> pd.DataFrame:
     """Return the changes of each of HeShare's plans against the others, paired by world and seed, for each `by`.
 

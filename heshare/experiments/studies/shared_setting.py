@@ -161,7 +161,7 @@ def changes_in_words(runs: pd.DataFrame, title: str, other: str, rng: np.random.
     for load, part in runs.groupby("load", sort=False):
         ours, theirs = (part[part["title"] == each].sort_values("repetition") for each in (title, other))
         changes = [change_pct(ours[measure], theirs[measure], rng) for measure in (ENERGY, JCT)]
-        numbers = [f"{each.value:+.0f} [{each.low:+.0f}, {each.high:+.0f}]" for each in changes]
+        numbers = [f"{each.value:+z.0f} [{each.low:+z.0f}, {each.high:+z.0f}]" for each in changes]
         parts.append(f"{load} {' and '.join(numbers)} %")
     return f"{title} against {other}, energy and average JCT, paired by seed: {', '.join(parts)}."
 

@@ -212,13 +212,6 @@ def test_ablation_changes_are_relative_to_the_whole_system() -> None:
     plt.close(fig)
 
 
-def test_planning_adds_its_time_to_every_task() -> None:
-    frame = runs({"morak": [(1.0, 10.0), (1.0, 20.0), (1.0, 40.0)]}).assign(planning_s=1.0, predictor_calls=7)
-    found = scaling.planning(frame).iloc[0]
-    assert (found["avg_jct_s"], found["with_planning_s"], found["planning_s"]) == (20.0, 21.0, 1.0)
-    assert (found["added_pct"], found["worst_pct"]) == pytest.approx((5.0, 10.0))
-
-
 def test_medians_have_active_and_cluster_energy() -> None:
     found = scaling.medians(runs({"morak": [(2.0, 1.0)]}, "a"), ["world"], rng()).set_index("metric")["median"]
     assert found.to_dict() == {"energy_active_j": 2.0, "avg_jct_s": 1.0, "energy_cluster_j": 3.0}
