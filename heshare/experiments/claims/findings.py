@@ -158,7 +158,8 @@ def comparison_seen(changes: pd.DataFrame) -> str:
     slower = sizes["Morak", "Random", "avg_jct_s"]
     return (
         f"Trade-off takes {both('Trade-off', 'Morak')} and {both('Trade-off', 'μ-Serve')}, which are placed at random "
-        f"as in the paper; Morak's average JCT is {abs(slower):.0f} % {'above' if slower > 0 else 'below'} Random's. "
+        f"as in the paper; Morak's average JCT is {abs(slower):.0f} % {'above' if slower > 0 else 'below'} Random's "
+        "(Table x09i: why). "
         f"By the paper's words literally Trade-off takes {both('Trade-off' + LITERALLY, 'Trade-off')} as shipped; SRTF "
         f"at a fixed 0.8 clock takes {both('SRTF at 0.8 clock', 'Trade-off')}."
     )

@@ -69,7 +69,7 @@ def test_comparison_seen_has_the_changes_of_the_table(morak: float, word: str) -
     changes = pd.concat([findings.paired(table, metric, rng()) for metric in ("energy_active_j", "avg_jct_s")])
     text = findings.comparison_seen(changes)
     assert "25 % less energy and 25 % less average JCT than μ-Serve" in text
-    assert f"Morak's average JCT is {abs(morak - 100):.0f} % {word} Random's" in text
+    assert f"Morak's average JCT is {abs(morak - 100):.0f} % {word} Random's (Table x09i: why)." in text
     assert "literally Trade-off takes 10 % more energy and 10 % more average JCT" in text
     assert "SRTF at a fixed 0.8 clock takes 10 % less energy" in text
 
