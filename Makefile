@@ -88,7 +88,7 @@ notebook: $(ENV) ## open the notebooks in JupyterLab
 	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab notebooks
 
 lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --fork-strategy fewest \
+	$(PY) -m uv pip compile pyproject.toml --extra notebooks --extra dev --universal --python-version 3.11 --fork-strategy fewest \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet \
 		$(UPGRADE) --output-file requirements.lock
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
 

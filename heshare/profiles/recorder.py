@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from heshare.devices.device import Device
 from heshare.errors import DeviceError, InputError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from heshare.arrays import FloatArray
 from heshare.devices.constants import default

@@ -26,7 +26,8 @@ def project(checkout: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def requirements(project: dict[str, Any]) -> dict[str, Requirement]:
-    lines = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    extras = project["project"]["optional-dependencies"]
+    lines = project["project"]["dependencies"] + extras["notebooks"] + extras["dev"]
     return {canonicalize_name(requirement.name): requirement for requirement in map(Requirement, lines)}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from heshare.errors import InputError
 from heshare.experiments.sweeps import hashes, resolve
