@@ -47,7 +47,7 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: help figures claims smoke test test-all lint bench calibrate live notebook lock clean FORCE
+.PHONY: help figures claims verify reference smoke test test-all lint bench calibrate live notebook lock clean FORCE
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,13 @@ figures: $(ENV) ## every table and figure, and the claims, from recorded and emu
 
 claims: $(ENV) ## the table of the paper's claims, from the figures that are there
 	$(PY) -m heshare claims --out figures
+
+verify: $(ENV) ## compare figures/ with reference/; makes them first if there are none
+	@[ -f figures/claims.csv ] || $(MAKE) figures
+	$(PY) -m heshare verify --out figures
+
+reference: $(ENV) ## make figures/ the reference, after a change that moves results: reference/ and ARTIFACT.md
+	$(PY) -m heshare verify --out figures --update
 
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke

@@ -14,6 +14,7 @@ from heshare.cli import (
     plan_commands,
     profile_commands,
     run_commands,
+    verify_command,
 )
 from heshare.errors import HeShareError
 
@@ -66,6 +67,7 @@ app.command("live")(live_command.live)
 app.command("profile")(profile_commands.profile)
 app.command("estimate")(plan_commands.estimate)
 app.command("claims")(notebook_commands.claims)
+app.command("verify")(verify_command.verify)
 app.add_typer(notebook_commands.app, name="notebook")
 app.command("calibrate")(profile_commands.calibrate)
 app.command("trace-kernels")(profile_commands.trace_kernels)

@@ -16,8 +16,11 @@ from heshare.plugins import policies, registry
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *(CHECKOUT / "docs").glob("*.md")]
-    + [CHECKOUT / folder / "README.md" for folder in ("data", "figures", "data/profiles", "data/profiles/measured")]
+    [*(CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "ARTIFACT.md")), *(CHECKOUT / "docs").glob("*.md")]
+    + [
+        CHECKOUT / folder / "README.md"
+        for folder in ("data", "figures", "reference", "data/profiles", "data/profiles/measured")
+    ]
 )
 _BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _ENTRY = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`|\b([\w/]+\.py):(\w+(?:\.\w+)?)")
