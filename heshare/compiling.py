@@ -1,16 +1,39 @@
 """Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
 
+from heshare import files
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+@contextmanager
+def _kept_for_the_user() -> Iterator[None]:
+    """Let numba keep what it compiles in the user's cache; in a clone, or with `NUMBA_CACHE_DIR`, where it does anyway.
+
+    Beside the sources of an installed package it would leave files that nobody removes with the package.
+    """
+    settings = cast(Any, config)
+    before = settings.CACHE_DIR
+    if not before and not files.in_clone():
+        settings.CACHE_DIR = str(files.user_cache() / "numba")
+    try:
+        yield
+    finally:
+        settings.CACHE_DIR = before
+
+
 def _compiler(**options: Any) -> Callable[[_F], _F]:
-    return cast("Callable[[_F], _F]", njit(cache=True, fastmath=False, **options))
+    def decorate(function: _F) -> _F:
+        with _kept_for_the_user():
+            return cast(_F, njit(cache=True, fastmath=False, **options)(function))
+
+    return decorate
 
 
 compiled = _compiler()

@@ -1,9 +1,10 @@
-"""Paths of the checkout's files, and atomic writing: a file is complete, or it is not there."""
+"""Paths of the package's data and of its checkout, and atomic writing: a file is complete, or it is not there."""
 
 import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 from heshare.errors import InputError
@@ -11,26 +12,57 @@ from heshare.errors import InputError
 PACKAGE = Path(__file__).resolve().parent
 
 
-def root() -> Path:
-    """Return the checkout's top folder (the one with `pyproject.toml`), or `HESHARE_ROOT` if it is set."""
+def checkout() -> Path | None:
+    """Return the top folder of the checkout: `HESHARE_ROOT` if it is set, or the clone that the package lies in.
+
+    None where the package was installed from a wheel.
+    """
     override = os.environ.get("HESHARE_ROOT")
     if override:
         return Path(override).resolve()
-    return PACKAGE.parent
+    return PACKAGE.parent if in_clone() else None
+
+
+def in_clone() -> bool:
+    """Return whether the package lies in a clone of its repository, not among a Python's installed packages."""
+    return (PACKAGE.parent / "pyproject.toml").is_file() and (PACKAGE.parent / "data").is_dir()
+
+
+def user_cache() -> Path:
+    """Return the user's folder for what can be computed again: `$XDG_CACHE_HOME/heshare`, or `~/.cache/heshare`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heshare"
+
+
+def root() -> Path:
+    """Return the top folder of the checkout, for what only a checkout has: notebooks, figures, sources of the fit.
+
+    Raises:
+        InputError: the package was installed without one.
+    """
+    folder = checkout()
+    if folder is None:
+        raise InputError(
+            "heshare installed as a package, which has no notebooks and no figures",
+            "a clone of its repository",
+            "Run this in a clone (pip install -e '.[notebooks]' there), or set HESHARE_ROOT to one.",
+        )
+    return folder
 
 
 def data(*parts: str) -> Path:
-    """Return a path under the checkout's `data/`.
+    """Return a path under `data/`: that of the checkout, or the copy in the installed package.
 
     Raises:
         InputError: the file does not exist.
     """
-    path = root().joinpath("data", *parts)
+    folder = checkout()
+    top = folder / "data" if folder is not None else Path(str(resources.files("heshare") / "data"))
+    path = top.joinpath(*parts)
     if not path.exists():
         raise InputError(
             "no such file",
-            "a file of the checkout's data/ folder",
-            "Run from a clone of the repository, or set HESHARE_ROOT to one.",
+            "a file of the folder data/",
+            "Correct HESHARE_ROOT, or install heshare again." if folder is None else "Restore it from the repository.",
             file=path,
         )
     return path

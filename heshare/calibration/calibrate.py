@@ -35,7 +35,7 @@ def _calibrated() -> Calibration:
 
 def recalibrate() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Fit, rewrite constants.csv, errors.csv and coverage.csv, and return (errors, coverage) on points left out."""
-    folder = files.data("calibration")
+    folder = files.root() / "data" / "calibration"
     left_out_errors, points = calibration_report()
     covered = coverage(points)
     files.write_text(folder / "constants.csv", constants_csv())

@@ -8,6 +8,7 @@ import typer
 from heshare import files
 from heshare.cli.options import Json, Out, print_frame, print_json
 from heshare.errors import InputError
+from heshare.extras import require_extra
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
 
@@ -25,6 +26,8 @@ def run(
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
     from heshare.experiments.notebooks import notebook_parameters, run_notebooks
 
+    files.root()
+    require_extra("notebooks", "heshare notebook")
     if bool(names) == everything:
         raise InputError(
             "no notebook" if not names else "names and --all",
@@ -55,7 +58,8 @@ def _parse_parameters(texts: list[str]) -> dict[str, object]:
 
 
 def _short(folder: Path) -> str:
-    return f"{folder.relative_to(files.root()) if folder.is_relative_to(files.root()) else folder}/"
+    top = files.checkout()
+    return f"{folder.relative_to(top) if top is not None and folder.is_relative_to(top) else folder}/"
 
 
 @app.command("list")

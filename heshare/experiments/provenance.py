@@ -36,23 +36,25 @@ def versions() -> dict[str, str]:
 
 @cache
 def input_hashes(notebook: str | None) -> dict[str, str]:
-    """Return the SHA-256 of the files of the checkout's `data/` that a notebook reads, by path.
+    """Return the SHA-256 of the files of `data/` that a notebook reads, by path.
 
     `notebooks/inputs.yaml` declares them; a notebook that it does not have may read every file. None: the claims.
     """
-    return {path.relative_to(files.root()).as_posix(): files.sha256(path) for path in _inputs(notebook)}
+    return {path.relative_to(files.data().parent).as_posix(): files.sha256(path) for path in _inputs(notebook)}
 
 
 def _inputs(notebook: str | None) -> list[Path]:
     if notebook is None:
         return [files.data("paper_claims.csv")]
-    path = files.root() / "notebooks" / "inputs.yaml"
-    declared = read_values(path, "the notebooks' input files", "Correct the file.") if path.exists() else {}
+    top = files.checkout()
+    path = None if top is None else top / "notebooks" / "inputs.yaml"
+    words = ("the notebooks' input files", "Correct the file.")
+    declared = read_values(path, *words) if path is not None and path.exists() else {}
     if notebook not in declared:
         return data_files()
-    top = files.root() / "data"
+    data = files.data()
     patterns = [*declared["every"], *(declared[notebook] or [])]
-    return sorted({file for pattern in patterns for file in top.glob(pattern) if file.is_file()})
+    return sorted({file for pattern in patterns for file in data.glob(pattern) if file.is_file()})
 
 
 @cache
@@ -119,13 +121,18 @@ def sidecar_json(
 
 
 def _below_root(notebook: Path) -> str:
-    inside = notebook.is_relative_to(files.root() / "notebooks")
-    return notebook.relative_to(files.root()).as_posix() if inside else f"notebooks/{notebook.name}"
+    top = files.checkout()
+    if top is not None and notebook.is_relative_to(top / "notebooks"):
+        return notebook.relative_to(top).as_posix()
+    return f"notebooks/{notebook.name}"
 
 
 def _git(*arguments: str) -> str | None:
     """Return the output of a git command in the checkout; None if it fails."""
-    command = ["git", "-C", str(files.root()), *arguments]
+    top = files.checkout()
+    if top is None:
+        return None
+    command = ["git", "-C", str(top), *arguments]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):

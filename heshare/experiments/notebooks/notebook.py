@@ -63,8 +63,10 @@ class Context:
         if given:
             return Path(given)
         out = self.out.resolve()
-        inside = out.is_relative_to(files.root())
-        return files.root() / "build" / "cells" if inside else out.parent / f"{out.name}.cells"
+        top = files.checkout()
+        if top is not None and out.is_relative_to(top):
+            return top / "build" / "cells"
+        return out.parent / f"{out.name}.cells"
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""

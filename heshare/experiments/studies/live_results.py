@@ -263,10 +263,10 @@ def read(where: str | Path) -> Results:
     Raises:
         InputError: there are none, or a file was changed after it was written.
     """
-    folder = Path(where) if "/" in str(where) else files.root() / "data" / "live" / str(where)
+    folder = Path(where) if "/" in str(where) else files.data() / "live" / str(where)
     path = folder / MANIFEST
     if not path.is_file():
-        known = ", ".join(sorted(one.parent.name for one in (files.root() / "data" / "live").glob(f"*/{MANIFEST}")))
+        known = ", ".join(sorted(one.parent.name for one in (files.data() / "live").glob(f"*/{MANIFEST}")))
         raise InputError(
             "no live comparison",
             f"the name of one below data/live ({known or 'there is none yet'}), or a folder's path",

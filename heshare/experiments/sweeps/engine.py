@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 
 from heshare.errors import InputError
+from heshare.extras import require_extra
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -109,13 +110,7 @@ def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout
 
 def _distributed(column: str = "engine") -> Any:
     # Dask is an extra: imported only where an engine needs it.
-    try:
-        import distributed
-    except ImportError:
-        raise InputError(
-            "no Dask on this machine",
-            "the packages dask and distributed",
-            "Install them: pip install 'heshare[dask]', or '.[dask]' in a checkout.",
-            column=column,
-        ) from None
+    require_extra("dask", column)
+    import distributed
+
     return distributed

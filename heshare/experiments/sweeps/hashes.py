@@ -79,8 +79,8 @@ def package_sources() -> list[Path]:
 
 
 def data_files() -> list[Path]:
-    """Return the files of the checkout's `data/` without hidden ones, sorted."""
-    paths = (files.root() / "data").rglob("*")
+    """Return the files of `data/` without hidden ones, sorted."""
+    paths = files.data().rglob("*")
     return sorted(path for path in paths if path.is_file() and not path.name.startswith("."))
 
 
@@ -98,9 +98,9 @@ def _file(module: str) -> Path | None:
 
 def _named_files() -> list[tuple[str, Path]]:
     # Results of live comparisons are in data/, but nothing is computed from them.
-    live = files.root() / "data" / "live"
+    live = files.data() / "live"
     tables = [path for path in data_files() if not path.is_relative_to(live)]
-    folders = ((files.PACKAGE, package_sources()), (files.root(), tables))
+    folders = ((files.PACKAGE, package_sources()), (files.data().parent, tables))
     return [(path.relative_to(top).as_posix(), path) for top, paths in folders for path in paths]
 
 

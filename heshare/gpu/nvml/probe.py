@@ -9,7 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from heshare import files
 from heshare.errors import InputError
+from heshare.extras import LIBRARIES, install_command
 from heshare.gpu import mps
 from heshare.gpu.nvml import clock_lock
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
@@ -78,7 +80,6 @@ _NO_CLOCKS = (
     "Clocks cannot be locked: it needs root or CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN). Points at the card's own "
     "clock can be measured."
 )
-_LIVE = ("torch", "torchvision", "transformers")
 
 
 def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
@@ -102,25 +103,27 @@ def probe() -> dict[str, Any]:
     """Return everything that decides what can be measured here; what is missing is a fact, not an error.
 
     Returns:
-        `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control`, `mps_control`
-        and `mps_server` (paths or None), `libraries` (of the workers, present or not), `locked` (notes of clocks that
-        a killed run left locked), and `follows`: sentences.
+        `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (there is a
+        GPU, and this process may lock its clocks), `mps_control` and `mps_server` (paths or None), `libraries` (of the
+        workers, present or not), `locked` (notes of clocks that a killed run left locked), and `follows`: sentences.
     """
     admin = has_sys_admin()
     found: dict[str, Any] = {
         "nvml": "present",
         "driver": None,
         "gpus": [],
-        "clock_control": os.geteuid() == 0 if admin is None else admin,
+        "clock_control": False,
         "mps_control": shutil.which(mps.CONTROL),
         "mps_server": shutil.which("nvidia-cuda-mps-server"),
-        "libraries": {name: find_spec(name) is not None for name in _LIVE},
+        "libraries": {name: find_spec(name) is not None for name in LIBRARIES["live"]},
         "locked": [str(path) for path in clock_lock.notes()],
     }
     try:
         with Nvml() as nvml:
             found["driver"] = nvml.driver()
             found["gpus"] = [describe(nvml.card(index), index) for index in range(nvml.count())]
+            permitted = os.geteuid() == 0 if admin is None else admin
+            found["clock_control"] = bool(found["gpus"]) and permitted
     except NvmlError as error:
         found["nvml"] = str(error)
     found["follows"] = follows(found)
@@ -170,7 +173,8 @@ def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
 
 def follows(found: dict[str, Any]) -> list[str]:
     """Return what the facts of `probe` mean for the user, in sentences."""
-    lines = ["`make figures`, `make test`, plan, run and compare work here: they use emulated GPUs."]
+    targets = "" if files.checkout() is None else "`make figures`, `make test`, "
+    lines = [f"{targets}plan, run and compare work here: they use emulated GPUs."]
     if found["locked"]:
         lines.append("A run that was killed left clocks locked: run `heshare restore`.")
     if not found["gpus"]:
@@ -178,7 +182,7 @@ def follows(found: dict[str, Any]) -> list[str]:
         return [*lines, f"No GPU can be measured on this machine: {reason}"]
     lacking = [name for name, there in found["libraries"].items() if not there]
     if lacking:
-        lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. pip install 'heshare[live]'.")
+        lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. {install_command('live')}")
     for gpu in found["gpus"]:
         lines += [f"GPU {gpu['index']}: {line}" for line in _of_gpu(gpu)]
     lines.append(_NO_MPS if found["mps_control"] is None else "MPS is there: shares of the SMs can be measured.")

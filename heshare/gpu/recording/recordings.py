@@ -43,8 +43,8 @@ def measured_label(gpu: str) -> str:
 
 
 def folder() -> Path:
-    """Return the folder of recordings of real GPUs: the checkout's `data/profiles/measured`."""
-    return files.root() / "data" / "profiles" / "measured"
+    """Return the folder of recordings of real GPUs: `data/profiles/measured`."""
+    return files.data("profiles") / "measured"
 
 
 def read(source: str) -> tuple[Recording, ...]:
@@ -94,7 +94,7 @@ def _recorded_names() -> str:
 
 def _path(name: str) -> Path:
     """Return the path of the table of a GPU's name or of a folder's path."""
-    recorded = folder() / name if "/" not in name else files.root() / name
+    recorded = folder() / name if "/" not in name else (files.checkout() or Path()) / name
     table = recorded / TABLE
     if table.is_file():
         return table

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from heshare.errors import DeviceError, InputError
+from heshare.extras import install_command
 
 TOKENS = 128
 """Tokens of a sample of BERT Large and GPT-2."""
@@ -65,7 +66,7 @@ def library(name: str) -> ModuleType:
         reason = " ".join(str(error).split())[:200]
         raise DeviceError(
             f"The models of Table IV need {name.partition('.')[0]}, which cannot be imported here ({reason}). "
-            "Run: pip install 'heshare[live]'"
+            f"Run: {install_command('live')}"
         ) from error
 
 

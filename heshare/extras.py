@@ -1,0 +1,41 @@
+"""Libraries that only some commands need, by the extra of the package that installs them."""
+
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from heshare.errors import InputError
+
+LIBRARIES = MappingProxyType(
+    {
+        "notebooks": ("ipykernel", "nbformat", "papermill"),
+        "dask": ("dask", "distributed"),
+        "live": ("torch", "torchvision", "transformers"),
+    }
+)
+"""What code of the package imports, by extra; `pyproject.toml` has the versions."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, in a clone as for an installed wheel."""
+    return f"pip install 'heshare[{extra}]'"
+
+
+def lacking(extra: str) -> list[str]:
+    """Return the libraries of an extra that are not installed."""
+    return [name for name in LIBRARIES[extra] if find_spec(name) is None]
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Check that the libraries of an extra are installed, without importing them.
+
+    Raises:
+        InputError: one is missing; the message names the extra, and `purpose` as its place.
+    """
+    missing = lacking(extra)
+    if missing:
+        raise InputError(
+            f"no {', '.join(missing)} in this environment",
+            f"the libraries of the extra {extra!r}",
+            f"Install them: {install_command(extra)}",
+            column=purpose,
+        )

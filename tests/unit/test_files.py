@@ -1,0 +1,69 @@
+"""Folders of the package's data, with a checkout and without one; and the libraries of its extras."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from heshare import extras, files
+from heshare.errors import InputError
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The package lies among installed packages: no checkout around it."""
+    monkeypatch.delenv("HESHARE_ROOT", raising=False)
+    monkeypatch.setattr(files, "PACKAGE", tmp_path / "site-packages" / "heshare")
+    return tmp_path
+
+
+def test_data_is_that_of_the_clone_around_the_package(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HESHARE_ROOT", raising=False)
+    assert files.in_clone()
+    assert files.root() == checkout
+    assert files.data("gpus.csv") == checkout / "data" / "gpus.csv"
+
+
+def test_heshare_root_comes_before_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("HESHARE_ROOT", str(tmp_path))
+    assert files.data() == tmp_path / "data"
+    with pytest.raises(InputError, match=r"gpus.csv: found no such file"):
+        files.data("gpus.csv")
+
+
+def test_root_of_an_installed_package_is_an_error_that_says_what_to_do(installed: Path) -> None:
+    assert files.checkout() is None
+    with pytest.raises(InputError, match=r"expected a clone of its repository.*HESHARE_ROOT"):
+        files.root()
+
+
+def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert files.user_cache() == tmp_path / "heshare"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert files.user_cache() == Path.home() / ".cache" / "heshare"
+
+
+def test_doctor_promises_make_only_in_a_checkout(installed: Path) -> None:
+    from heshare.gpu.nvml.probe import follows
+
+    found = {"locked": [], "gpus": [], "nvml": "present"}
+    assert "make" not in follows(found)[0]
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "papermill" else name)
+    extras.require_extra("dask", "engine")
+    with pytest.raises(InputError, match=r"heshare notebook: found no papermill .* pip install 'heshare\[notebooks\]'"):
+        extras.require_extra("notebooks", "heshare notebook")
+
+
+def test_extras_install_the_libraries_that_are_asked_for(checkout: Path) -> None:
+    project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
+    for extra, libraries in extras.LIBRARIES.items():
+        installs = {Requirement(line).name for line in project["optional-dependencies"][extra]}
+        assert set(libraries) <= installs

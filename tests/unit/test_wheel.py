@@ -1,0 +1,144 @@
+"""The built wheel and the source archive: in a fresh environment, without the checkout, every command works."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+COMMANDS = (
+    "--version",
+    "estimate V100 resnet50:16@50 vgg19:8@50",
+    "compare --tasks 4 --seeds 1 --policy random --policy heshare:trade-off",
+    "plan --tasks 4",
+    "run --tasks 4 --policy morak",
+    "doctor",
+)
+LIMIT_BYTES = 2_000_000
+
+Heshare = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def archives(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source archive and the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=checkout, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(archives: Path) -> Path:
+    (path,) = archives.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def python(checkout: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and its dependencies, at the lock's versions, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    lock = (checkout / "requirements.lock").read_text("utf-8")
+    pins = [line.removesuffix(" \\") for line in lock.splitlines() if re.match(r"[a-z0-9]", line)]
+    (folder / "constraints.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    tqdm = next(pin for pin in pins if pin.startswith("tqdm=="))
+    if subprocess.run([*pip, "--dry-run", tqdm], capture_output=True, check=False).returncode != 0:
+        pytest.skip("pip reaches no package index from here")
+    done = subprocess.run(
+        [*pip, "--constraint", str(folder / "constraints.txt"), str(wheel)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return python
+
+
+@pytest.fixture
+def program(python: Path, tmp_path: Path) -> Heshare:
+    """Run a program of the environment, as a user without a checkout would, in an empty folder."""
+    (tmp_path / "elsewhere").mkdir()
+
+    def start(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {"HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", **more}
+        return subprocess.run(
+            [str(python.parent / words[0]), *words[1:]],
+            cwd=tmp_path / "elsewhere",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return start
+
+
+def test_wheel_has_types_and_data_and_is_small(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {"heshare/py.typed", "heshare/data/gpus.csv", "heshare/data/profiles/emulated/T4/profile.csv"} <= names
+    assert not [
+        name for name in names if name.startswith(("data/", "tests/", "heshare/data/live", "heshare/data/gavel"))
+    ]
+    assert wheel.stat().st_size < LIMIT_BYTES
+
+
+def test_source_archive_has_everything_that_make_needs(archives: Path) -> None:
+    (path,) = archives.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    assert {"Makefile", "requirements.lock", "data", "heshare", "notebooks", "tests", "docs", "README.md"} <= tops
+
+
+def test_commands_run_from_the_wheel_alone(program: Heshare, tmp_path: Path, python: Path) -> None:
+    for command in COMMANDS:
+        done = program("heshare", *command.split())
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout, command
+    assert list((tmp_path / "elsewhere").iterdir()) == [], "nothing was written to the current folder"
+    kept = [path for path in python.parents[1].rglob("*.nb[ci]") if "heshare" in path.parts]
+    assert kept == [], "compiled code belongs into the user's cache, not among the installed packages"
+    assert any((tmp_path / "home" / ".cache" / "heshare" / "numba").rglob("*.nbc"))
+
+
+def test_library_runs_from_the_wheel_without_jupyter(program: Heshare) -> None:
+    code = (
+        "import json, sys, heshare as hs\n"
+        "front = hs.plan(hs.task_set(4, seed=0), '1xT4,1xA100', seed=0)\n"
+        "estimate = hs.estimate('V100', ['resnet50:16@50'])\n"
+        "print(json.dumps([len(front), estimate.power_w, hs.__file__, sorted(sys.modules)]))"
+    )
+    done = program("python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    plans, power_w, file, modules = json.loads(done.stdout)
+    assert plans > 0
+    assert power_w > 0
+    assert "site-packages" in file
+    assert not {"IPython", "ipykernel", "jupyterlab", "nbformat", "papermill", "distributed"} & set(modules)
+
+
+def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
+    for command in ("notebook list", "notebook run 01", "claims", "calibrate", "regenerate-profiles"):
+        done = program("heshare", *command.split())
+        assert done.returncode == 2, command
+        assert "a clone of its repository" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_commands_that_need_an_extra_name_it(program: Heshare, checkout: Path) -> None:
+    for words, extra in (
+        (("notebook", "run", "01"), "notebooks"),
+        (("compare", "--tasks", "2", "--policy", "random", "--engine", "dask"), "dask"),
+    ):
+        done = program("heshare", *words, HESHARE_ROOT=str(checkout))
+        assert done.returncode == 2
+        assert f"pip install 'heshare[{extra}]'" in done.stderr
+        assert "Traceback" not in done.stderr
