@@ -42,7 +42,8 @@ def verify(
             for one in compared.differences
         ]
         lists = {name: list(getattr(compared, name)) for name in ("missing", "new", "versions")}
-        print_json({"same": compared.same, "compared": compared.compared, **lists, "rows": rows})
+        more = {"moved": dict(compared.moved), "rows": rows}
+        print_json({"same": compared.same, "compared": compared.compared, **lists, **more})
     else:
         _print(compared, most)
     if not compared.same:
@@ -57,11 +58,17 @@ def _print(compared: ComparisonOfRuns, most: int) -> None:
     for names, what in ((compared.missing, "missing"), (compared.new, "new, not in the reference")):
         for name in names:
             typer.echo(f"{name}: {what}")
-    how = "byte for byte"
+    how = ", byte for byte"
     if compared.versions:
-        how = f"within {reference_results.TOLERANCE:g}, since versions differ ({', '.join(compared.versions)})"
+        typer.echo(
+            f"Other versions than the reference's: {', '.join(compared.versions)}. Forests and searches take other "
+            f"paths: {sum(compared.moved.values())} values in {len(compared.moved)} files moved by more than "
+            f"{reference_results.ROUNDING:g}. That is no difference as long as every claim keeps its verdict and the "
+            "reference's interval holds its value."
+        )
+        how = ": their claims and columns"
     typer.echo(
-        f"{compared.compared} files compared with the reference {how}: {len(compared.differences)} differences in "
+        f"{compared.compared} files compared with the reference{how}: {len(compared.differences)} differences in "
         f"{len({one.file for one in compared.differences})} files, {len(compared.missing)} missing, "
         f"{len(compared.new)} new."
     )

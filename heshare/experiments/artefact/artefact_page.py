@@ -62,9 +62,9 @@ make verify    # compares figures/ with reference/: exit code 0, or a line for e
 ```
 
 `make verify` asks for equal bytes on {platform} with Python {python} and the packages of `requirements.lock`.
-With others it accepts relative differences of {tolerance:g}, and names what is beyond. `figures/claims.md` has the
-paper's value and ours for every claim, with the reasons and the table and row of each value; `figures/README.md` lists
-the files.
+With others each claim must keep its verdict, and its value must lie in the interval below ([why](reference/README.md)).
+`figures/claims.md` has the paper's value and ours for every claim, with reasons and the table and row of each value;
+`figures/README.md` lists the files.
 
 A part alone: the command above its claims, then `make claims`. Minutes are those of the notebook beside another one.
 A reduction has a minus. Brackets hold the claim's interval; `figures/claims.md` says of which kind it is, and what the
@@ -92,7 +92,6 @@ def page() -> str:
         python=".".join(origin["versions"]["python"].split(".")[:2]),
         mib=sum(notebook["kib"] or 0 for notebook in notebooks.values()) / 1024,
         minutes=math.ceil(seconds / 60 / min(2, origin["processors"])),
-        tolerance=reference_results.TOLERANCE,
     )
     parts = [head.rstrip()]
     for name, rows in claims.groupby("notebook"):

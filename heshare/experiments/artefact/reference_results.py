@@ -1,7 +1,8 @@
 """The CSV files of one complete run, compressed in the checkout's `reference/`, and the comparison with a fresh run.
 
-Where the packages that compute the numbers and the platform are those of the reference, files must have equal bytes.
-Otherwise numbers may differ by `TOLERANCE` of their size, and text only by the last digit of a number in it.
+Where Python, the packages that compute the numbers and the platform are those of the reference, files must have equal
+bytes. With others a forest has other splits and a search takes another path, so that single runs move a lot: then each
+claim must keep its verdict, its value must lie in the reference's interval, and files must have the same columns.
 """
 
 import csv
@@ -11,7 +12,6 @@ import itertools
 import json
 import math
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,9 @@ from typing import Any
 from heshare import files
 from heshare.errors import InputError, require
 
-TOLERANCE = 1e-6
-"""Relative difference between two numbers that counts as none under other versions: sums in another order differ by
-about 1e-15, and a fit or a search carries that on, far below this unless it takes another path."""
-NOISE = 1e-12
-"""Absolute difference that counts as none under other versions, of values that would be zero without rounding."""
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+ROUNDING = 1e-6
+"""Relative difference between two numbers that counts as none under other versions."""
+CLAIMS = "claims.csv"
 _WRITE = "Write the reference with `make reference`."
 
 
@@ -37,7 +34,7 @@ class Difference:
 
     Attributes:
         file: name of the CSV file.
-        row: row as an editor counts lines (the header is row 1).
+        row: row as an editor counts lines (the header is row 1); 0 stands for the file.
         column: the column's name; empty for a whole row.
         expected: the reference's text.
         found: the text in the fresh run.
@@ -52,7 +49,7 @@ class Difference:
     relative: float = math.nan
 
     def __str__(self) -> str:
-        place = f"{self.file}, row {self.row}" + (f", column {self.column}" if self.column else "")
+        place = self.file + f", row {self.row}" * bool(self.row) + f", column {self.column}" * bool(self.column)
         size = "" if math.isnan(self.relative) else f" (relative difference {self.relative:.1e})"
         return f"{place}: expected {self.expected or 'nothing'}, found {self.found or 'nothing'}{size}"
 
@@ -66,7 +63,8 @@ class ComparisonOfRuns:
         differences: the values that differ.
         missing: files of the reference that the run lacks.
         new: CSV files of the run that the reference lacks.
-        versions: what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`; with any, `TOLERANCE` holds.
+        versions: what differs in versions and platform, such as `numpy 2.4.6 -> 2.5.0`.
+        moved: with any of these, the number of values beyond `ROUNDING` in files whose values may move, by name.
     """
 
     compared: int
@@ -74,6 +72,7 @@ class ComparisonOfRuns:
     missing: tuple[str, ...]
     new: tuple[str, ...]
     versions: tuple[str, ...]
+    moved: Mapping[str, int]
 
     @property
     def same(self) -> bool:
@@ -128,17 +127,21 @@ def compare(run: Path) -> ComparisonOfRuns:
     changed = {(key, now.get(key)) for now in runs for key in {*before, *now} if before.get(key) != now.get(key)}
     versions = tuple(f"{key} {before.get(key)} -> {now}" for key, now in sorted(changed, key=str))
     both = [name for name in kept if name in found]
-    differences = [
-        difference
-        for name in both
-        for difference in _differences(name, read(name), _text(found[name]), exact=not versions)
-    ]
+    differences: list[Difference] = []
+    moved: dict[str, int] = {}
+    for name in both:
+        values = list(_differences(name, read(name), _text(found[name])))
+        if versions:
+            moved[name] = sum(not one.relative <= ROUNDING for one in values)
+            values = _claim_differences(read(name), _text(found[name])) if name == CLAIMS else _of_head(values)
+        differences += values
     return ComparisonOfRuns(
         compared=len(both),
         differences=tuple(differences),
         missing=tuple(name for name in kept if name not in found),
         new=tuple(sorted(set(found) - set(kept))),
         versions=versions,
+        moved={name: count for name, count in moved.items() if count},
     )
 
 
@@ -221,35 +224,47 @@ def _origin(run: Path, sidecar: Mapping[str, Any], seconds: Mapping[str, float])
     return {**origin, "processors": os.cpu_count(), "notebooks": notebooks}
 
 
-def _differences(name: str, expected: str, found: str, *, exact: bool) -> Iterator[Difference]:
+def _differences(name: str, expected: str, found: str) -> Iterator[Difference]:
     """Yield the values that differ between two CSV texts; of tables of different shape, the first row that differs."""
     if expected == found:
         return
     old, new = (list(csv.reader(io.StringIO(text))) for text in (expected, found))
+    if old == new:
+        yield Difference(name, 0, "", "the same values in other bytes", "other quotes or line ends")
     aligned = len(old) == len(new) and old[:1] == new[:1]
-    count = 0
     empty: list[str] = []
     for row, (before, after) in enumerate(itertools.zip_longest(old, new, fillvalue=empty), start=1):
         if not aligned and before != after:
             yield Difference(name, row, "", ",".join(before), ",".join(after))
             return
         for column, one, other in zip(old[0], before, after, strict=False):
-            if not _equal(one, other, exact=exact):
-                count += 1
+            if one != other:
                 yield Difference(name, row, column, one, other, _relative(one, other))
-    if exact and not count:
-        yield Difference(name, 0, "", "the same values in other bytes", "other quotes or line ends")
 
 
-def _equal(expected: str, found: str, *, exact: bool) -> bool:
-    if exact or expected == found:
-        return expected == found
-    relative = _relative(expected, found)
-    if not math.isnan(relative):
-        return relative <= TOLERANCE or abs(float(expected) - float(found)) <= NOISE
-    if _NUMBER.sub("#", expected) != _NUMBER.sub("#", found):
-        return False
-    return all(map(_within_last_digit, _NUMBER.findall(expected), _NUMBER.findall(found)))
+def _of_head(differences: Sequence[Difference]) -> list[Difference]:
+    return [one for one in differences if one.row == 1]
+
+
+def _claim_differences(expected: str, found: str) -> list[Difference]:
+    """Return the claims whose verdict changed, or whose value left the reference's interval."""
+    new = {(row["id"], row["part"]): row for row in csv.DictReader(io.StringIO(found))}
+    differences = []
+    for number, before in enumerate(csv.DictReader(io.StringIO(expected)), start=2):
+        after = new.get((before["id"], before["part"]), dict.fromkeys(before, ""))
+        if before["verdict"] != after["verdict"]:
+            differences.append(Difference(CLAIMS, number, "verdict", before["verdict"], after["verdict"]))
+        value, low, high = before["measured"], before["low"], before["high"]
+        if value and not _inside(after["measured"], low or value, high or value):
+            interval = f"{value} [{low}, {high}]"
+            size = _relative(value, after["measured"])
+            differences.append(Difference(CLAIMS, number, "measured", interval, after["measured"], size))
+    return differences
+
+
+def _inside(value: str, low: str, high: str) -> bool:
+    margin = ROUNDING * max(abs(float(low)), abs(float(high)))
+    return bool(value) and float(low) - margin <= float(value) <= float(high) + margin
 
 
 def _relative(expected: str, found: str) -> float:
@@ -258,13 +273,6 @@ def _relative(expected: str, found: str) -> float:
     except ValueError:
         return math.nan
     return abs(old - new) / max(abs(old), abs(new)) if old != new else 0.0
-
-
-def _within_last_digit(expected: str, found: str) -> bool:
-    """Return whether two numbers in a sentence differ by at most one unit of the last digit of the first."""
-    mantissa, _, exponent = expected.lower().partition("e")
-    unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
-    return abs(float(expected) - float(found)) <= 1.001 * unit
 
 
 def largest(differences: Sequence[Difference], most: int) -> list[Difference]:

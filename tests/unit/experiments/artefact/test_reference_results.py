@@ -78,24 +78,35 @@ def test_compare_names_missing_and_new_files(run: Path) -> None:
     assert (compared.missing, compared.new) == (("x05a_two.csv",), ("x05b_three.csv",))
 
 
+def test_compare_lets_values_but_no_columns_move_under_other_versions(run: Path) -> None:
+    write(run, "fig01_one", TEXT.replace("2.5", "3.5").replace("1.5,", "1.5000000001,"), numpy="2.5.0")
+    compared = reference_results.compare(run)
+    assert compared.same
+    assert compared.moved == {"fig01_one.csv": 1}
+    assert compared.versions == ("numpy 2.4.6 -> 2.5.0",)
+    write(run, "fig01_one", TEXT.replace("value", "value_j"), numpy="2.5.0")
+    assert [one.row for one in reference_results.compare(run).differences] == [1]
+
+
 @pytest.mark.parametrize(
-    ("now", "same"),
+    ("now", "columns"),
     [
-        (TEXT.replace("2.5", "2.500000000001"), True),
-        (TEXT.replace("2.5", "2.50001"), False),
-        (TEXT.replace("1.50 here", "1.51 here"), True),
-        (TEXT.replace("1.50 here", "1.52 here"), False),
-        (TEXT.replace("1.50 here", "1.50 there"), False),
-        (TEXT.replace("2.5", ""), False),
+        ("M1,,1.5,1.0,2.0,direction", []),
+        ("M1,,1.99,1.0,9.0,direction", []),
+        ("M1,,2.01,2.0,2.1,direction", ["measured"]),
+        ("M1,,,,,direction", ["measured"]),
+        ("M1,,1.5,1.0,2.0,exceeds", ["verdict"]),
+        ("M2,,1.5,1.0,2.0,direction", ["verdict", "measured"]),
     ],
 )
-def test_compare_has_a_tolerance_under_other_versions_only(run: Path, now: str, same: bool) -> None:
-    write(run, "fig01_one", now)
-    assert not reference_results.compare(run).same
-    write(run, "fig01_one", now, numpy="2.5.0")
-    compared = reference_results.compare(run)
-    assert compared.same == same
-    assert compared.versions == ("numpy 2.4.6 -> 2.5.0",)
+def test_compare_holds_claims_to_their_intervals_under_other_versions(
+    run: Path, tmp_path: Path, now: str, columns: list[str]
+) -> None:
+    head = "id,part,measured,low,high,verdict\n"
+    write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\n")
+    reference_results.update(run, tmp_path / "no.json")
+    write(run, "claims", f"{head}{now}\n", numpy="2.5.0")
+    assert [one.column for one in reference_results.compare(run).differences] == columns
 
 
 def test_update_changes_only_files_that_differ_and_keeps_the_minutes(run: Path, tmp_path: Path) -> None:
