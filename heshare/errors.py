@@ -63,6 +63,10 @@ def require(column: str, value: object, good: bool, expected: str, action: str =
         raise InputError(str(value), expected, action, column=column)
 
 
+class NotProfiledError(InputError):
+    """A GPU or workload that the profiles of a predictor do not cover."""
+
+
 class PlanError(InputError):
     """A plan that the GPUs cannot run: a task twice or never, too little memory, too many clients, no such clock."""
 

@@ -1,5 +1,6 @@
 """The command line: `heshare --help`."""
 
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -76,6 +77,19 @@ app.command("doctor")(doctor_commands.doctor)
 app.command("restore")(doctor_commands.restore)
 
 
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Return a warning of the package as one line; another one as Python shows it."""
+    if category.__module__.startswith("heshare."):
+        return f"heshare: {message}\n"
+    return _PYTHONS_FORMAT(message, category, filename, lineno, line)
+
+
+_PYTHONS_FORMAT = warnings.formatwarning
+
+
 def main() -> None:
     """Run the command line (the entry point `heshare`)."""
+    warnings.formatwarning = _warning_line
     app(prog_name="heshare")

@@ -27,6 +27,9 @@ def profile(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and its duration; measure nothing.")
     ] = False,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Record this workload of the catalogue too; may be repeated.")
+    ] = None,
     accept: Annotated[Path | None, typer.Option(help="Accept a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -38,7 +41,7 @@ def profile(
         _print_path("manifest", manifest.accept(accept), json)
         return
     if device is not None and dry_run:
-        _print_plan(device, samples, budget, repeats, clocks, kernels, seed, json)
+        _print_plan(device, samples, budget, repeats, clocks, kernels, workload or [], seed, json)
         return
     if device is None or out is None:
         raise typer.BadParameter("Name the device with --device and the folder with --out.")
@@ -56,6 +59,7 @@ def profile(
         f"--seed {seed}",
         *(["--clocks"] if clocks else []),
         *([] if kernels else ["--no-kernels"]),
+        *(f"--workload {name}" for name in workload or ()),
     ]
     with opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
         trace = tracer(gpu) if kernels else None
@@ -71,13 +75,22 @@ def profile(
             protocol=MeasurementProtocol(repeats=repeats),
             command=" ".join(["heshare profile", *options]),
             trace=trace,
+            more_models=workload or (),
             progress=not json,
         )
     _print_path("profile", path, json)
 
 
 def _print_plan(
-    device: str, samples: int, budget: str | None, repeats: int, clocks: bool, kernels: bool, seed: int, json: bool
+    device: str,
+    samples: int,
+    budget: str | None,
+    repeats: int,
+    clocks: bool,
+    kernels: bool,
+    more_models: list[str],
+    seed: int,
+    json: bool,
 ) -> None:
     """Print the visits in their order, with the minute and the number of points up to each."""
     from heshare.gpu.open_device import opened
@@ -89,7 +102,14 @@ def _print_plan(
     with opened(device, seed=seed, clocks=clocks) as gpu:
         live = gpu.provenance == "measured"
         plan = recording_items(
-            gpu, samples, budget_s, clocks=clocks or not live, seed=seed, repeats=repeats, kernels=kernels and live
+            gpu,
+            samples,
+            budget_s,
+            clocks=clocks or not live,
+            seed=seed,
+            repeats=repeats,
+            kernels=kernels and live,
+            more_models=more_models,
         )
         visits = forecast(plan, protocol, budget_s, costs=RecordingCosts() if live else NO_COSTS)
         name = f"{gpu.gpu.name} ({gpu.provenance})"

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.errors import InputError
+from heshare.errors import NotProfiledError
 from heshare.profiles.missing_utilisation import fill_missing
 from heshare.profiles.schema import residents_of
 from heshare.world.catalogue import gpu as find_gpu
@@ -80,10 +80,10 @@ def interpolate_logs(batch_size: int, sizes: FloatArray, values: FloatArray) -> 
     return interpolated
 
 
-def not_covered(gpu: str, workload: Workload | None, expected: str) -> InputError:
+def not_covered(gpu: str, workload: Workload | None, expected: str) -> NotProfiledError:
     """Return the error for a workload on a GPU (None: for the GPU itself) that the profiles do not cover."""
     subject = f"{workload} ({workload.precision}, {workload.engine}) on {gpu}" if workload else gpu
-    return InputError(
+    return NotProfiledError(
         f"{subject}, which the profiles do not cover",
         expected,
         f"Record {subject} alone at 100 % and the top clock: `heshare profile --device emulated:{gpu} --out "

@@ -22,6 +22,7 @@ from heshare.prediction.features import (
     profile_features,
 )
 from heshare.prediction.forest_trees import ForestTrees
+from heshare.prediction.predictor import Predictor
 from heshare.prediction.record_predictor import PredictionCache, RecordPredictor, SetKey, SetPrediction
 from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import Targets
@@ -73,10 +74,17 @@ class ForestPredictor(RecordPredictor):
         forest: a fitted forest.
         references: task features of the profiles.
         cache: see `RecordPredictor`.
+        fallback: see `RecordPredictor`.
     """
 
-    def __init__(self, forest: Forest, references: ReferenceFeatures, cache: PredictionCache | None = None) -> None:
-        super().__init__(references, cache)
+    def __init__(
+        self,
+        forest: Forest,
+        references: ReferenceFeatures,
+        cache: PredictionCache | None = None,
+        fallback: Predictor | None = None,
+    ) -> None:
+        super().__init__(references, cache, fallback)
         self._forest = forest
 
     def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
@@ -121,7 +129,9 @@ def _shared_cache(seed: int) -> PredictionCache:
     return {}
 
 
-def load_forest_predictor(seed: int = 0, *, shared_cache: bool = False) -> ForestPredictor:
+def load_forest_predictor(
+    seed: int = 0, *, shared_cache: bool = False, fallback: Predictor | None = None
+) -> ForestPredictor:
     """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100 once in a process.
 
     Args:
@@ -129,11 +139,12 @@ def load_forest_predictor(seed: int = 0, *, shared_cache: bool = False) -> Fores
         shared_cache: whether predictions are cached for all predictors of this process that share the cache.
             Predictions and counts of calls are the same; only time differs, as for a scheduler that has met its
             workloads before.
+        fallback: predicts for GPUs and workloads without profiles; None refuses them.
 
     Raises:
         InputError: a profile is missing or damaged.
     """
-    return ForestPredictor(*_shipped_forest(seed), _shared_cache(seed) if shared_cache else None)
+    return ForestPredictor(*_shipped_forest(seed), _shared_cache(seed) if shared_cache else None, fallback)
 
 
 def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:

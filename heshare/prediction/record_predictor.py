@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 
-from heshare.errors import InputError
+from heshare.arrays import FloatArray
+from heshare.errors import InputError, NotProfiledError
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.predictor import CoRuns, Predictor
 from heshare.world.catalogue import INFERENCE
@@ -53,13 +55,20 @@ class RecordPredictor(Predictor, ABC):
         references: task features of the profiles.
         cache: predictions that predictors of the same profiles and model share; this predictor still counts the rows
             of a set that another one has predicted. A cache of its own unless given.
+        fallback: predicts sets on GPUs and of workloads that the profiles do not cover; None refuses them.
 
     Attributes:
         derived: results that callers compute from this predictor's predictions and cache with it.
     """
 
-    def __init__(self, references: ReferenceFeatures, cache: PredictionCache | None = None) -> None:
+    def __init__(
+        self,
+        references: ReferenceFeatures,
+        cache: PredictionCache | None = None,
+        fallback: Predictor | None = None,
+    ) -> None:
         self._references = references
+        self._fallback = fallback
         self._cache: PredictionCache = {} if cache is None else cache
         # With a shared cache, the sets that count among this predictor's calls.
         self._counted: dict[Gpu, set[SetKey]] | None = None if cache is None else {}
@@ -74,7 +83,7 @@ class RecordPredictor(Predictor, ABC):
     @property
     def calls(self) -> int:
         """Rows predicted so far; cached predictions and reference rows are not counted."""
-        return self._calls
+        return self._calls + (0 if self._fallback is None else self._fallback.calls)
 
     def co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """Predict m sets of residents, set i at clock `sm_mhz[i]` (MHz; None: the top clock).
@@ -88,10 +97,8 @@ class RecordPredictor(Predictor, ABC):
             return self._co_run(sets, gpu, sm_mhz)
         others = [row for row, residents in enumerate(sets) if is_outside_profiles(residents)]
         inside = sorted(set(range(len(sets))).difference(others))
-        time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
-        if inside:
-            runs = self._co_run([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside])
-            time_s[inside, : runs.time_s.shape[1]], power_w[inside] = runs.time_s, runs.power_w
+        runs = self._co_run([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside]) if inside else None
+        time_s, power_w = _spread(sets, [(inside, runs)])
         for row in others:
             times, power_w[row], rows = self._predict_other(gpu, sets[row], sm_mhz[row])
             time_s[row, : len(times)] = times
@@ -114,6 +121,29 @@ class RecordPredictor(Predictor, ABC):
 
     def _co_run(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """As `co_run`, for sets of inference tasks under MPS."""
+        try:
+            return self._profiled(sets, gpu, sm_mhz)
+        except NotProfiledError:
+            if self._fallback is None:
+                raise
+        covered = self._covered(gpu, {resident for residents in sets for resident in residents})
+        inside = [row for row, residents in enumerate(sets) if covered and covered.issuperset(residents)]
+        others = sorted(set(range(len(sets))).difference(inside))
+        runs = self._profiled([sets[row] for row in inside], gpu, [sm_mhz[row] for row in inside]) if inside else None
+        other_runs = self._fallback.co_run([sets[row] for row in others], gpu, [sm_mhz[row] for row in others])
+        return CoRuns(*_spread(sets, [(inside, runs), (others, other_runs)]))
+
+    def _covered(self, gpu: Gpu, residents: Iterable[Resident]) -> set[Resident]:
+        """Return those of the residents that the profiles cover on this GPU."""
+        covered = set()
+        for resident in residents:
+            with suppress(NotProfiledError):
+                self._references.task(gpu.name, resident.workload)
+                covered.add(resident)
+        return covered
+
+    def _profiled(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
+        """As `_co_run`, for what the profiles cover."""
         if gpu not in self._cache:
             self._cache[gpu] = FeatureEncoder(gpu, self._references), {}
         encoder, cached = self._cache[gpu]
@@ -148,6 +178,17 @@ class RecordPredictor(Predictor, ABC):
         if new:
             predictions.update(zip(new, self._predict_sets(encoder, new), strict=True))
         return predictions
+
+
+def _spread(
+    sets: Sequence[tuple[Resident, ...]], parts: Iterable[tuple[list[int], CoRuns | None]]
+) -> tuple[FloatArray, FloatArray]:
+    """Return times (m, largest set) and power (m,) of m sets from those of some of them, each with its row numbers."""
+    time_s, power_w = np.full((len(sets), max(map(len, sets))), np.nan), np.empty(len(sets))
+    for rows, runs in parts:
+        if runs is not None:
+            time_s[rows, : runs.time_s.shape[1]], power_w[rows] = runs.time_s, runs.power_w
+    return time_s, power_w
 
 
 def _in_order(set_ids: list[list[int]], predictions: list[tuple[SetKey, SetPrediction]]) -> CoRuns:

@@ -8,7 +8,7 @@ import numpy as np
 from heshare.arrays import IntArray
 from heshare.errors import InputError, require
 from heshare.profiles.schema import write_co_runners
-from heshare.world.catalogue import memory_mib, models
+from heshare.world.catalogue import memory_mib, model, paper_models
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -61,24 +61,40 @@ class Point:
         return f"{self.target}+{write_co_runners(self.co_runners)}/{self.sm_mhz}"
 
 
-def references(gpu: Gpu, workloads: Iterable[Workload] | None = None) -> list[Point]:
+def model_names(more: Iterable[str] = ()) -> list[str]:
+    """Return the models that a recording measures: those of Table IV, then further ones of the catalogue.
+
+    Raises:
+        InputError: no such workload.
+    """
+    return list(dict.fromkeys([*paper_models(), *(model(name).name for name in more)]))
+
+
+def references(
+    gpu: Gpu, workloads: Iterable[Workload] | None = None, *, more_models: Iterable[str] = ()
+) -> list[Point]:
     """Return the reference points, from which Table II's task features come: workloads alone at 100 %, top clock.
 
     Args:
         gpu: the GPU.
-        workloads: by default every model of Table IV at every size of `BATCH_SIZES`; those that fit are measured.
+        workloads: by default every model of `model_names(more_models)` at every size of `BATCH_SIZES`; those that fit
+            are measured.
+        more_models: models of the catalogue beside those of Table IV.
     """
-    chosen = workloads if workloads is not None else (Workload(name, size) for name in models() for size in BATCH_SIZES)
+    names = model_names(more_models)
+    chosen = workloads if workloads is not None else (Workload(name, size) for name in names for size in BATCH_SIZES)
     return [Point(Resident(workload), (), gpu.max_mhz) for workload in chosen if memory_mib(workload) <= gpu.memory_mib]
 
 
-def traced_workloads(gpu: Gpu) -> list[Workload]:
-    """Return the workloads whose kernels are traced: every model of Table IV once, at the most frequent batch size."""
-    workloads = [Workload(name, TRACED_BATCH_SIZE) for name in models()]
+def traced_workloads(gpu: Gpu, more_models: Iterable[str] = ()) -> list[Workload]:
+    """Return the workloads whose kernels are traced: every recorded model once, at the most frequent batch size."""
+    workloads = [Workload(name, TRACED_BATCH_SIZE) for name in model_names(more_models)]
     return [workload for workload in workloads if memory_mib(workload) <= gpu.memory_mib]
 
 
-def samples(gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = True) -> list[Point]:
+def samples(
+    gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = True, more_models: Iterable[str] = ()
+) -> list[Point]:
     """Return `count` different points of one GPU, none of them a reference point.
 
     Workload, inference batch size, MPS percentage, clock and number of co-runners are each balanced over their levels
@@ -90,13 +106,14 @@ def samples(gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = Tr
         count: how many points.
         rng: of the shuffles and draws.
         clocks: whether the clock is a level; without it all points run at the top clock.
+        more_models: models of the catalogue beside those of Table IV.
 
     Raises:
-        InputError: `count` is negative.
+        InputError: `count` is negative, or there is no such model.
     """
     require("samples", count, count >= 0, "at least 0", "Correct the number of samples.")
-    names, sizes = list(models()), np.repeat(BATCH_SIZES, BATCH_WEIGHTS)
-    taken = {str(point) for point in references(gpu)}
+    names, sizes = model_names(more_models), np.repeat(BATCH_SIZES, BATCH_WEIGHTS)
+    taken = {str(point) for point in references(gpu, more_models=names)}
     points: list[Point] = []
     # A point that does not fit, or that is there already, is replaced from a balanced draw of its own.
     while len(points) < count:
@@ -111,7 +128,7 @@ def samples(gpu: Gpu, count: int, *, rng: np.random.Generator, clocks: bool = Tr
         )
         for name, size, pct, clock_mhz, others in columns:
             target = Resident(Workload(names[name], int(size)), int(pct))
-            point = _draw_point(gpu, target, int(others), int(clock_mhz), rng)
+            point = _draw_point(gpu, target, int(others), int(clock_mhz), names, rng)
             if point is not None and str(point) not in taken:
                 taken.add(str(point))
                 points.append(point)
@@ -161,9 +178,11 @@ def _clocks_mhz(gpu: Gpu, count: int, rng: np.random.Generator) -> IntArray:
     return np.where(rng.permutation(np.arange(count) % TOP_CLOCK_PART == 0), gpu.max_mhz, grid[spread])
 
 
-def _draw_point(gpu: Gpu, target: Resident, others: int, clock_mhz: int, rng: np.random.Generator) -> Point | None:
+def _draw_point(
+    gpu: Gpu, target: Resident, others: int, clock_mhz: int, names: Sequence[str], rng: np.random.Generator
+) -> Point | None:
     """Return a point with `others` random co-runners, fewer if memory is short; None if not even the target fits."""
-    names, sizes = list(models()), np.repeat(BATCH_SIZES, BATCH_WEIGHTS)
+    sizes = np.repeat(BATCH_SIZES, BATCH_WEIGHTS)
     workloads = [Workload(names[name], int(rng.choice(sizes))) for name in rng.integers(len(names), size=others)]
     free_mib = gpu.memory_mib - memory_mib(target.workload)
     if free_mib < 0:

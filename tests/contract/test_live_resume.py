@@ -18,7 +18,7 @@ from support.fakenvml import build, compiler
 from heshare.gpu.recording import kernel_table
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import Visit
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 
 BUDGET_S = 16.0
 
@@ -129,9 +129,9 @@ def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(li
     visits = [Visit.from_dict(entry["visit"]) for entry in entries if "visit" in entry]  # type: ignore[arg-type]
     assert len({(visit.setup, visit.number) for visit in visits}) == len(visits) > 15
     traced = [entry["traced"] for entry in entries if "traced" in entry]
-    assert sorted(map(str, traced)) == sorted(f"{model}:8" for model in models())
+    assert sorted(map(str, traced)) == sorted(f"{model}:8" for model in paper_models())
     done = (tmp_path / "traced").read_text("utf-8").split()
-    assert set(done) == set(models())
+    assert set(done) == set(paper_models())
     assert len(done) <= len(traced) + 1  # and the trace that the second kill interrupted
     took_s = [float(entry["took_s"]) for entry in entries if "took_s" in entry]  # type: ignore[arg-type]
     assert sum(took_s) + sum(visit.took_s for visit in visits[:-1]) < BUDGET_S
@@ -139,7 +139,7 @@ def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(li
     table = store.read(folder / "profile.csv")
     tasks = {(visit.setup, task) for visit in visits for task in visit.setup.split("/")[0].split("+")}
     assert len(table) == len(tasks)
-    assert len(kernel_table.read(folder / "kernels.csv")) == len(models())
+    assert len(kernel_table.read(folder / "kernels.csv")) == len(paper_models())
     manifest.verify(folder / "kernels.csv")
     limit_s = time.monotonic() + 15
     while _marked(mark):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heshare.errors import InputError
+from heshare.world.catalogue import gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ _SERIES: dict[str, SeriesStyle] = {
     "L40S": SeriesStyle("#6A994E", "//", "p", "-"),
     "RTX": SeriesStyle("#386641", "..", "h", "--"),
     "P100": SeriesStyle("#A3B18A", "xx", "8", "-."),
+    "another GPU": SeriesStyle("#74A57F", "**", "X", "-"),
     # The paper's policies
     "Random": SeriesStyle(_GREY, "", "*", ":"),
     "Sched-only": SeriesStyle("#6E6E6E", "\\\\\\\\", "D", ":"),
@@ -188,7 +190,7 @@ def series_style(name: str) -> SeriesStyle:
 
     A title with settings behind it, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
     registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but its own hatch
-    and marker.
+    and marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
 
     Raises:
         InputError: the registry has no such name.
@@ -201,6 +203,8 @@ def series_style(name: str) -> SeriesStyle:
     if name.endswith(LITERALLY):
         return replace(series_style(name.removesuffix(LITERALLY)), line=":", filled=False)
     known = [each for each in _SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
+    if not known and name in gpus():
+        return _SERIES["another GPU"]
     if not known:
         raise InputError(
             f"a series {name!r}",

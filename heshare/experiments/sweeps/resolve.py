@@ -18,7 +18,7 @@ from heshare.errors import InputError
 from heshare.experiments.sweeps import hashes
 from heshare.plugins import registry
 from heshare.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
-from heshare.prediction.forest import Forest, ForestPredictor, load_forest_predictor, train_forest
+from heshare.prediction.forest import Forest, ForestPredictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import Predictor
 from heshare.profiles import store
@@ -44,7 +44,7 @@ def predictor_maker(name: str) -> MakePredictor:
     if name in PREDICTOR_KINDS:
         return partial(load_predictor, kind=name)
     if name == KEPT:
-        return partial(load_forest_predictor, shared_cache=True)
+        return partial(load_predictor, shared_cache=True)
     if name == TRUTH:
         return DevicePredictor
     if name.startswith(PROFILE):

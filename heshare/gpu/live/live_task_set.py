@@ -9,7 +9,7 @@ from heshare.devices.task_sizes import draw
 from heshare.errors import InputError
 from heshare.prediction.features import is_reference
 from heshare.prediction.predictor import Predictor
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -54,10 +54,11 @@ def recorded_batch_sizes(table: pd.DataFrame, cluster: Cluster) -> tuple[int, ..
     Raises:
         InputError: there is none.
     """
-    alone = table[is_reference(table) & (table["precision"] == "fp32") & table["workload"].isin(models())]
+    alone = table[is_reference(table) & (table["precision"] == "fp32") & table["workload"].isin(list(paper_models()))]
     names = {gpu.name for gpu in cluster.gpus}
     recorded = alone.groupby(["batch_size", "gpu"])["workload"].nunique()
-    sizes = tuple(size for size in BATCH_SIZES if all(recorded.get((size, name), 0) == len(models()) for name in names))
+    every = len(paper_models())
+    sizes = tuple(size for size in BATCH_SIZES if all(recorded.get((size, name), 0) == every for name in names))
     if not sizes:
         raise InputError(
             f"a record of {', '.join(sorted(names))} without every model of Table IV alone",

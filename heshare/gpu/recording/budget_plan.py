@@ -4,15 +4,15 @@ The settings of the paper's Figs. 3 and 4 are among the first, so that every rec
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 import numpy as np
 
-from heshare.profiles.design import BATCH_SIZES, MPS_PCTS, co_runner_shares, fitting_workloads
+from heshare.profiles.design import BATCH_SIZES, MPS_PCTS, co_runner_shares, fitting_workloads, model_names
 from heshare.profiles.recorder import Step
 from heshare.profiles.visit import Setup
-from heshare.world.catalogue import memory_mib, models
+from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -41,7 +41,9 @@ CHAINS = 20
 """Chains between two rounds of tasks alone."""
 
 
-def plan(gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False) -> Iterator[Step]:
+def plan(
+    gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False, more_models: Iterable[str] = ()
+) -> Iterator[Step]:
     """Yield visits in the order of their information, without end; take as many as there is time for.
 
     1. Every workload alone at 100 %: Table II's task features.
@@ -57,9 +59,10 @@ def plan(gpu: Gpu, *, rng: np.random.Generator, clocks: bool = False) -> Iterato
         gpu: the GPU.
         rng: of the order within a round and of the chains.
         clocks: whether the SM clock may be set: every other round after the first runs below the top clock.
+        more_models: models of the catalogue beside those of Table IV.
     """
     visits = Counter[Setup]()
-    for setup in _rounds(gpu, rng, clocks):
+    for setup in _rounds(gpu, model_names(more_models), rng, clocks):
         visits[setup] += 1
         yield setup, visits[setup]
 
@@ -87,7 +90,7 @@ def bit_reversal_order(levels: int) -> list[int]:
     return [*(level for level in reversed_bits if level < levels), 0][:levels]
 
 
-def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
+def _rounds(gpu: Gpu, names: Sequence[str], rng: np.random.Generator, clocks: bool) -> Iterator[Setup]:
     spread_pcts = [MPS_PCTS[level] for level in bit_reversal_order(len(MPS_PCTS))]
     pcts = [50, 20, *(pct for pct in spread_pcts if pct not in (20, 50, 100))]
     sizes = [FIRST_SIZE, *(size for size in (SECOND_SIZE, 16, 2, 32, 1) if size in BATCH_SIZES)]
@@ -95,25 +98,27 @@ def _rounds(gpu: Gpu, rng: np.random.Generator, clocks: bool) -> Iterator[Setup]
     for number in count():
         sm_mhz = clocks_mhz[number // 2 % len(clocks_mhz)] if clocks and number % 2 else gpu.max_mhz
         size, chain_sizes = sizes[number % len(sizes)], (SECOND_SIZE, FIRST_SIZE)
-        yield from _alone(gpu, size, 100, gpu.max_mhz, rng)
+        yield from _alone(gpu, names, size, 100, gpu.max_mhz, rng)
         for chain in range(CHAINS):
             if number == 0 and chain == CHAINS // 3:
                 yield from figure_setups(gpu, clocks=clocks)
-            yield from _chain(gpu, sm_mhz, chain_sizes[1:] if number == 0 else chain_sizes, rng)
-        yield from _alone(gpu, size, pcts[number % len(pcts)], sm_mhz, rng)
-        yield from _alone(gpu, FIRST_SIZE, 100, gpu.max_mhz, rng)
+            yield from _chain(gpu, names, sm_mhz, chain_sizes[1:] if number == 0 else chain_sizes, rng)
+        yield from _alone(gpu, names, size, pcts[number % len(pcts)], sm_mhz, rng)
+        yield from _alone(gpu, names, FIRST_SIZE, 100, gpu.max_mhz, rng)
 
 
-def _alone(gpu: Gpu, size: int, pct: int, sm_mhz: int, rng: np.random.Generator) -> list[Setup]:
+def _alone(gpu: Gpu, names: Sequence[str], size: int, pct: int, sm_mhz: int, rng: np.random.Generator) -> list[Setup]:
     """Return every workload alone, in random order."""
-    workloads = [Workload(str(name), size) for name in rng.permutation(list(models()))]
+    workloads = [Workload(str(name), size) for name in rng.permutation(list(names))]
     return _fitting(gpu, [Setup((Resident(workload, pct),), sm_mhz) for workload in workloads])
 
 
-def _chain(gpu: Gpu, sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator) -> Iterator[Setup]:
+def _chain(
+    gpu: Gpu, names: Sequence[str], sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator
+) -> Iterator[Setup]:
     """Yield different workloads together, then ever fewer of them, down to one alone."""
-    names = rng.permutation(list(models()))[:CHAIN_TASKS]
-    drawn = [Workload(str(name), int(rng.choice(sizes))) for name in names]
+    chosen = rng.permutation(list(names))[:CHAIN_TASKS]
+    drawn = [Workload(str(name), int(rng.choice(sizes))) for name in chosen]
     workloads = fitting_workloads(drawn, gpu.memory_mib)
     first_pct = int(rng.choice(MPS_PCTS))
     shares_pct = [first_pct, *co_runner_shares(first_pct, len(workloads) - 1, rng)]

@@ -21,7 +21,7 @@ from heshare.gpu.recording import kernel_table
 from heshare.gpu.recording.kernel_table import KernelRow
 from heshare.gpu.workers.worker_process import SpawnedWorker, spawn
 from heshare.processes import child_environment, exit_text
-from heshare.world.catalogue import model, models
+from heshare.world.catalogue import model, paper_models
 from heshare.world.workload import Workload
 
 TRACER = (sys.executable, "-m", "heshare.gpu.worker_program.kernel_profiler")
@@ -166,7 +166,7 @@ def record_device(
         InputError: an unknown model, or as `record`.
         DeviceError: the device is not a live GPU, or as `record`.
     """
-    names = [model(name).name for name in model_names or models()]
+    names = [model(name).name for name in model_names or paper_models()]
     workloads = [Workload(name, size) for name in names for size in batch_sizes]
     with opened(device) as live:
         gpu, uuid = live.gpu.name, getattr(live, "uuid", None)

@@ -44,6 +44,7 @@ def profile(
     command: str = "",
     keep_journal: bool = True,
     trace: KernelTracer | None = None,
+    more_models: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
     """Record a GPU's profile: the reference points and `samples` others, or as many as a time budget allows.
@@ -63,6 +64,7 @@ def profile(
         keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
         trace: traces a workload's kernels (`kernel_recorder.tracer`): one trace of each workload is written to
             `kernels.csv` beside the table. None leaves them out.
+        more_models: models of the catalogue to record beside those of Table IV.
         progress: show a progress bar on a terminal.
 
     Returns:
@@ -76,11 +78,13 @@ def profile(
     folder = Path(out) / gpu.name
     kernels_path = folder / kernel_table.NAME
     journal = folder / JOURNAL if keep_journal else None
-    traces = None if trace is None else _kernel_traces(trace, gpu, kernels_path)
+    traces = None if trace is None else _kernel_traces(trace, gpu, kernels_path, more_models)
     options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "traces": traces}
     if budget_s is None:
-        table = record_points(device, _design_points(device, samples, clocks, seed), progress=progress, **options)
+        points = _design_points(device, samples, clocks, seed, more_models)
+        table = record_points(device, points, progress=progress, **options)
     else:
+        options["more_models"] = more_models
         table = record_within_budget(device, budget_s, clocks=clocks, progress=progress, **options)
     path = store.write(table, folder / TABLE)
     if traces is not None:
@@ -126,13 +130,14 @@ def record_within_budget(
     clocks: bool = False,
     journal: str | Path | None = None,
     traces: KernelTraces | None = None,
+    more_models: Sequence[str] = (),
     progress: bool = True,
 ) -> pd.DataFrame:
     """Measure as many setups of `budget_plan.plan` as fit into a time, the most informative ones first.
 
     `budget_s` is the device's time to spend, s, that of the visits in the journal included. The plan, not the
-    protocol's `repeats`, sets how often a setup is visited; `clocks` allows it to set the SM clock. The other arguments
-    are those of `record_points`.
+    protocol's `repeats`, sets how often a setup is visited; `clocks` allows it to set the SM clock; `more_models` are
+    recorded beside those of Table IV. The other arguments are those of `record_points`.
 
     Returns:
         A table of the profile schema, a row for each task of each setup that was visited.
@@ -144,9 +149,9 @@ def record_within_budget(
     protocol = protocol or MeasurementProtocol()
     sharing = ", time-slice" if is_time_sliced(device) else ""
     visited: list[Setup] = []
-    plan = f"budget, clocks={clocks}{sharing}"
+    plan = ", ".join([f"budget, clocks={clocks}{sharing}", *more_models])
     with _session(device, protocol, seed, plan, journal, traces) as session:
-        items = _budget_items(device, clocks, seed, () if traces is None else traces.workloads)
+        items = _budget_items(device, clocks, seed, () if traces is None else traces.workloads, more_models)
         with progress_bar(device, round(budget_s), "s", progress) as bar:
             for item in session.run(session.affordable(items, budget_s)):
                 if not isinstance(item, Workload):
@@ -172,36 +177,39 @@ def recording_items(
     seed: int,
     repeats: int,
     kernels: bool,
+    more_models: Sequence[str] = (),
 ) -> Iterator[RecordingItem]:
     """Yield the items of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
 
     Only the device's description is used; `repeats` is the protocol's, and `kernels` is whether kernels are traced.
     """
-    workloads = design.traced_workloads(device.gpu) if kernels else []
+    workloads = design.traced_workloads(device.gpu, more_models) if kernels else []
     if budget_s is not None:
-        yield from _budget_items(device, clocks, seed, workloads)
+        yield from _budget_items(device, clocks, seed, workloads, more_models)
         return
-    setups = setups_of(_design_points(device, samples, clocks, seed))
+    setups = setups_of(_design_points(device, samples, clocks, seed, more_models))
     yield from repeated_visits(setups, repeats, np.random.default_rng(seed))
     yield from workloads
 
 
-def _design_points(device: Device, samples: int, clocks: bool, seed: int) -> list[Point]:
+def _design_points(device: Device, samples: int, clocks: bool, seed: int, more_models: Sequence[str]) -> list[Point]:
     """Return the reference points of a GPU, and samples drawn with a seed of its own."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, *device.gpu.name.encode()]))
-    drawn = design.samples(device.gpu, samples, rng=rng, clocks=clocks)
-    return enforceable_points(device, design.references(device.gpu) + drawn)
+    drawn = design.samples(device.gpu, samples, rng=rng, clocks=clocks, more_models=more_models)
+    return enforceable_points(device, design.references(device.gpu, more_models=more_models) + drawn)
 
 
-def _budget_items(device: Device, clocks: bool, seed: int, workloads: Sequence[Workload]) -> Iterator[RecordingItem]:
-    plan = budget_plan.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks)
+def _budget_items(
+    device: Device, clocks: bool, seed: int, workloads: Sequence[Workload], more_models: Sequence[str]
+) -> Iterator[RecordingItem]:
+    plan = budget_plan.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks, more_models=more_models)
     return with_kernels(enforceable_steps(device, plan), workloads)
 
 
-def _kernel_traces(trace: KernelTracer, gpu: Gpu, path: Path) -> KernelTraces:
+def _kernel_traces(trace: KernelTracer, gpu: Gpu, path: Path, more_models: Sequence[str]) -> KernelTraces:
     """Return the kernel traces of a recording: each workload of the design that fits, except for those of the table."""
     rows = kernel_table.read(path) if path.exists() else ()
-    return KernelTraces(trace, design.traced_workloads(gpu), frozenset(row.setting for row in rows))
+    return KernelTraces(trace, design.traced_workloads(gpu, more_models), frozenset(row.setting for row in rows))
 
 
 @contextmanager

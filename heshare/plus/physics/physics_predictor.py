@@ -8,7 +8,7 @@ so that what it learns on some applies to others.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import fsum
 from typing import Any
@@ -34,6 +34,7 @@ from heshare.plus.physics.roofline import (
     Roofline,
     RooflineState,
 )
+from heshare.plus.physics.unprofiled import UnprofiledPredictor, Workloads, with_modelled_rows
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.forest import load_forest_predictor
 from heshare.prediction.predictor import Predictor
@@ -171,10 +172,17 @@ class PhysicsPredictor(RecordPredictor):
         model: a fitted model.
         parts: parts of iterations alone.
         references: task features of the profiles.
+        fallback: see `RecordPredictor`.
     """
 
-    def __init__(self, model: PhysicsModel, parts: IterationParts, references: ReferenceFeatures) -> None:
-        super().__init__(references)
+    def __init__(
+        self,
+        model: PhysicsModel,
+        parts: IterationParts,
+        references: ReferenceFeatures,
+        fallback: Predictor | None = None,
+    ) -> None:
+        super().__init__(references, fallback=fallback)
         self._model = model
         self._parts = parts
 
@@ -196,9 +204,13 @@ class PhysicsPredictor(RecordPredictor):
         time_s, power_w = rows["time_s"].to_numpy(float), rows["power_w"].to_numpy(float)
         return cls(PhysicsModel(seed=seed).fit(sets, time_s, power_w), parts, references)
 
-    def fresh(self) -> PhysicsPredictor:
-        """Return the same predictor with an empty cache and no calls."""
-        return PhysicsPredictor(self._model, self._parts, self._references)
+    def fresh(self, fallback: Predictor | None = None) -> PhysicsPredictor:
+        """Return the same predictor with an empty cache, no calls and that fallback."""
+        return PhysicsPredictor(self._model, self._parts, self._references, fallback)
+
+    def over(self, references: pd.DataFrame) -> PhysicsPredictor:
+        """Return a predictor with the same fitted model for the GPUs and workloads of other reference rows."""
+        return PhysicsPredictor(self._model, IterationParts(references), ReferenceFeatures(references))
 
     def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
         # Residents are laid in their own order, so that the order in which a process met them changes no bit.
@@ -242,21 +254,47 @@ PHYSICS_TECHNIQUE: OtherTechniques = {"Physics": _technique}
 
 
 @cache
+def _shipped_profiles() -> pd.DataFrame:
+    return store.read_shipped()
+
+
+@cache
 def _shipped_physics(seed: int) -> PhysicsPredictor:
-    return PhysicsPredictor.fit(store.read_shipped(), seed=seed)
+    return PhysicsPredictor.fit(_shipped_profiles(), seed=seed)
 
 
-def load_predictor(seed: int = 0, kind: str = "forest") -> Predictor:
+@cache
+def _shipped_references() -> ReferenceFeatures:
+    return ReferenceFeatures(_shipped_profiles())
+
+
+@cache
+def _physics_over_modelled_rows(seed: int, gpu: str, workloads: Workloads) -> PhysicsPredictor:
+    return _shipped_physics(seed).over(with_modelled_rows(_shipped_profiles(), gpu, workloads))
+
+
+def _unprofiled(seed: int, gpu: str, workloads: Workloads) -> PhysicsPredictor:
+    return _physics_over_modelled_rows(seed, gpu, workloads).fresh()
+
+
+def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = False) -> Predictor:
     """Return a predictor trained on the committed profiles of T4, V100 and A100 once in a process.
+
+    For GPUs and workloads that these profiles do not hold, the physics model predicts from the device model's answers
+    for each workload alone, with an `UnprofiledWarning` (`heshare.plus.physics.unprofiled`).
 
     Args:
         seed: of the split and of the learner.
         kind: `forest`, the random forest of Section III-A, or `physics`, the roofline with learned residuals. The
             forest is not literally the paper's: it learns time and power over first guesses from the load (`Targets`);
             `train_forest(..., target="literal")` learns them as they are, with several times the error (Table V).
+        shared_cache: of the forest, see `load_forest_predictor`.
 
     Raises:
         InputError: an unknown kind, or a profile is missing or damaged.
     """
     require("kind", repr(kind), kind in PREDICTOR_KINDS, " or ".join(PREDICTOR_KINDS), "Choose one predictor.")
-    return load_forest_predictor(seed) if kind == "forest" else _shipped_physics(seed).fresh()
+    fallback = UnprofiledPredictor(_shipped_references, partial(_unprofiled, seed))
+    if kind == "forest":
+        return load_forest_predictor(seed, shared_cache=shared_cache, fallback=fallback)
+    return _shipped_physics(seed).fresh(fallback)

@@ -19,7 +19,7 @@ from heshare.prediction.forest import Forest, load_forest_predictor, train_fores
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.samples import split_rows
 from heshare.profiles import store
-from heshare.world.catalogue import gpu, models
+from heshare.world.catalogue import gpu, paper_models
 from heshare.world.workload import Resident, Workload, parse_resident
 
 A100 = gpu("A100")
@@ -34,7 +34,7 @@ SETS = [
 ]
 RESIDENTS = st.builds(
     Resident,
-    st.builds(Workload, st.sampled_from(sorted(models())), st.sampled_from([1, 4, 6, 8, 32])),
+    st.builds(Workload, st.sampled_from(sorted(paper_models())), st.sampled_from([1, 4, 6, 8, 32])),
     st.integers(1, 10).map(lambda tens: 10 * tens),
 )
 
@@ -95,7 +95,7 @@ def test_permuting_a_set_permutes_its_times(members: list[Resident], data: st.Da
 
 
 def test_one_call_with_many_sets_equals_many_calls_to_the_bit(rng: np.random.Generator) -> None:
-    names = sorted(models())
+    names = sorted(paper_models())
     sets = [
         tuple(Resident(Workload(str(rng.choice(names)), 4), 10 * int(rng.integers(1, 11))) for _ in range(size))
         for size in rng.integers(1, 7, size=60)
@@ -118,7 +118,7 @@ def test_predict_sums_trees_in_the_order_of_scikit_learn(rng: np.random.Generato
 
 def test_errors_on_unrecorded_sets_are_small(rng: np.random.Generator) -> None:
     """Pairs and triples that no profile holds, as planners need them."""
-    names = sorted(models())
+    names = sorted(paper_models())
     for name in ("T4", "V100", "A100"):
         device = gpu(name)
         sets = [

@@ -10,7 +10,7 @@ import pytest
 from heshare.errors import InputError
 from heshare.profiles import design
 from heshare.profiles.design import Point
-from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Resident, Workload, parse_resident
 
 
@@ -20,7 +20,7 @@ def _points(name: str, count: int, seed: int = 1) -> list[Point]:
 
 def test_references_are_every_workload_alone_at_the_top_clock() -> None:
     points = design.references(gpu("A100"))
-    assert len(points) == len(models()) * len(design.BATCH_SIZES) == 90
+    assert len(points) == len(paper_models()) * len(design.BATCH_SIZES) == 90
     assert {(point.co_runners, point.target.mps_pct, point.sm_mhz) for point in points} == {((), 100, 1410)}
 
 

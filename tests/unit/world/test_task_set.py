@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heshare.errors import InputError
-from heshare.world.catalogue import models
+from heshare.world.catalogue import paper_models
 from heshare.world.helios_trace import TraceJob
 from heshare.world.task_set import (
     ARRIVALS,
@@ -89,7 +89,7 @@ def test_arrivals_have_the_mean_interval_of_their_kind(rng: np.random.Generator)
 
 def test_models_of_partitions_table_iv() -> None:
     low, medium, high, mixed = (models_of(load) for load in LOADS)
-    assert mixed == tuple(models())
+    assert mixed == tuple(paper_models())
     assert sorted(low + medium + high) == sorted(mixed)
     assert {"mobilenet", "mobilenetv2", "resnet18", "resnet34"} == set(low)
     assert {"bert_large", "gpt2", "transformer"} == set(high)

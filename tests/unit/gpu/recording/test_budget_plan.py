@@ -21,7 +21,7 @@ from heshare.gpu.recording import budget_plan
 from heshare.gpu.recording.profile_device import profile, record_within_budget
 from heshare.profiles import store
 from heshare.profiles.visit import Setup
-from heshare.world.catalogue import gpu, memory_mib, models
+from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Workload
 
 A100 = gpu("A100")
@@ -33,7 +33,7 @@ def _steps(count: int, name: str = "A100", **options: bool) -> list[budget_plan.
 
 def test_budget_plan_begins_with_every_workload_alone() -> None:
     first = [setup for setup, _ in _steps(15)]
-    assert {setup.residents[0].workload.model for setup in first} == set(models())
+    assert {setup.residents[0].workload.model for setup in first} == set(paper_models())
     assert {(len(setup.residents), setup.residents[0].mps_pct, setup.sm_mhz) for setup in first} == {(1, 100, 1410)}
 
 
@@ -115,7 +115,7 @@ def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path)
     table = store.read(path)
     assert len(table) >= 300
     assert 880 < device.spent_s <= 900
-    assert set(table["workload"]) == set(models())
+    assert set(table["workload"]) == set(paper_models())
     assert table["co_runners"].str.count(r"\+").max() >= 4
 
 

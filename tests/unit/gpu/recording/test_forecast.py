@@ -22,7 +22,7 @@ from heshare.gpu.recording.profile_device import profile, recording_items
 from heshare.gpu.recording.tracing_session import MAX_FAILED_TRACES
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import MeasurementProtocol
-from heshare.world.catalogue import gpu, models
+from heshare.world.catalogue import gpu, paper_models
 from heshare.world.workload import Workload
 
 H100 = gpu("H100")
@@ -69,14 +69,14 @@ def test_forecast_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) ->
     assert 0.95 * BUDGET_S < device.spent_s <= BUDGET_S
     assert len(table) == pytest.approx(sum(item.points for item in _plan(RecordingCosts())), abs=10)
     assert max(tasks for tasks, _ in device.started) == 7
-    assert {row.workload for row in kernel_table.read(path.with_name("kernels.csv"))} == set(models())
+    assert {row.workload for row in kernel_table.read(path.with_name("kernels.csv"))} == set(paper_models())
 
 
 def test_recording_traces_kernels_after_workloads_alone_and_before_shared_ones() -> None:
     device = EmulatedDevice(H100)
     items = list(islice(recording_items(device, 0, BUDGET_S, clocks=False, seed=0, repeats=5, kernels=True), 31))
     assert all(not isinstance(item, Workload) and len(item[0].residents) == 1 for item in items[:15])
-    assert {item.model for item in items[15:30] if isinstance(item, Workload)} == set(models())
+    assert {item.model for item in items[15:30] if isinstance(item, Workload)} == set(paper_models())
     assert not isinstance(items[30], Workload)
     without_budget = list(recording_items(device, 5, None, clocks=True, seed=0, repeats=1, kernels=True))
     assert [isinstance(item, Workload) for item in without_budget[-16:]] == [False] + 15 * [True]
@@ -131,7 +131,7 @@ def test_recording_does_not_trace_recorded_kernels_again(tmp_path: Path) -> None
         return device.trace(workload)
 
     path = profile(device, tmp_path, budget_s=400.0, clocks=False, trace=trace, progress=False)
-    assert set(tried) == set(models()) - {"resnet18"}
+    assert set(tried) == set(paper_models()) - {"resnet18"}
     assert len({row.setting for row in kernel_table.read(path.with_name("kernels.csv"))}) == 16
 
 

@@ -23,7 +23,7 @@ from heshare.plus.physics.roofline import PARTS, IterationParts, ResidentSets, R
 from heshare.prediction.features import is_reference
 from heshare.prediction.samples import profile_samples
 from heshare.profiles import store
-from heshare.world.catalogue import gpu, models
+from heshare.world.catalogue import gpu, paper_models
 from heshare.world.workload import Resident, Workload, parse_resident
 
 A100, T4 = gpu("A100"), gpu("T4")
@@ -182,7 +182,7 @@ def test_solo_at_the_top_clock_is_the_reference_row(profiles: pd.DataFrame) -> N
 
 
 def test_co_run_does_not_depend_on_the_order_or_earlier_calls(rng: np.random.Generator) -> None:
-    names = sorted(models())
+    names = sorted(paper_models())
     sets = [
         tuple(Resident(Workload(str(rng.choice(names)), 4), 10 * int(rng.integers(1, 11))) for _ in range(size))
         for size in rng.integers(1, 9, size=40)
