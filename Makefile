@@ -52,12 +52,13 @@ STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/b
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-figures: $(ENV) ## every table and figure, and the claims, from recorded and emulated profiles (no GPU)
+figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU)
 	@status=0; $(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures || status=$$?; \
-	$(PY) -m heshare claims --out figures; exit $$status
+	$(PY) -m heshare claims --out figures && $(PY) -m heshare page --out figures || status=$$?; exit $$status
 
-claims: $(ENV) ## the table of the paper's claims, from the figures that are there
+claims: $(ENV) ## the table of the paper's claims and the page, from the figures that are there
 	$(PY) -m heshare claims --out figures
+	$(PY) -m heshare page --out figures
 
 verify: $(ENV) ## compare figures/ with reference/; makes them first if there are none
 	@[ -f figures/claims.csv ] || $(MAKE) figures
@@ -69,6 +70,7 @@ reference: $(ENV) ## make figures/ the reference, after a change that moves resu
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
 	$(PY) -m heshare claims --out build/smoke
+	$(PY) -m heshare page --out build/smoke
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
 	$(PY) -m pytest -n $(JOBS) -m "not gpu and not slow"
@@ -102,6 +104,7 @@ lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UP
 clean: ## remove what make wrote, but not .venv
 	rm -rf build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find figures -type f ! -name README.md -exec rm -f {} +
+	find figures -mindepth 1 -type d -empty -delete
 
 # The stamp is written last: an environment that was left half built is built again.
 .venv/.ready: requirements.lock $(STALE)

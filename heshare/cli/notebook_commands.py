@@ -1,4 +1,4 @@
-"""`heshare notebook` and `heshare claims`: the notebooks' tables and figures, and the table of claims."""
+"""`heshare notebook`, `heshare claims` and `heshare page`: figures and tables, the claims, and the page of all."""
 
 from pathlib import Path
 from typing import Annotated
@@ -98,3 +98,13 @@ def claims(out: Out = None, json: Json = False) -> None:
         typer.echo(f"{row.verdict}: {row.id} {row.statement}{f' ({row.part})' * bool(row.part)}: {row.why}")
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
     typer.echo(f"Open {_short(folder)}claims.md; as a figure: {_short(folder)}{claims_figure.NAME}.pdf")
+
+
+def page(out: Out = None) -> None:
+    """Write `index.html`, the page of the claims, figures and tables in a folder, and the notebooks behind it."""
+    from heshare.experiments.notebooks import run_notebooks
+    from heshare.experiments.report import results_page
+
+    folder = (out or run_notebooks.folder_for("paper")).resolve()
+    written = results_page.write(folder)
+    typer.echo(f"Open {_short(folder)}{written.name}")

@@ -16,7 +16,7 @@ from heshare.experiments.claims.verdicts import FEWEST, NOT_YET, VERDICTS
 WIDTH = 110
 OF_MODEL = "two standard deviations"
 """The kind of an interval that the device model states."""
-_COMMON = (
+COMMON = (
     "In the paper's set-up Morak and mu-Serve place tasks at random and have the settings of their authors or ours; "
     "the paper states none. With HeShare's placement each task is on the GPU of the knee of HeShare's first stage. Own "
     "best is their best setting of those tried on other task sets (data/settings.csv).",
@@ -43,7 +43,7 @@ def page(table: pd.DataFrame, caption: str, counts: str) -> str:
     parts = ["# The paper's claims", _wrap(caption), f"**{len(table)} claims**: {counts}."]
     parts.append("\n".join(_wrap(f"- *{word}*: {meaning}.") for word, meaning in VERDICTS.items()))
     parts += [tables.to_markdown(pd.DataFrame([_short(row) for row in found])).rstrip(), "## Common to many claims"]
-    parts += [_wrap(text) for text in _COMMON]
+    parts += [_wrap(text) for text in COMMON]
     parts += ["## Each claim", *(_block(row) for row in found)]
     return "\n\n".join(parts) + "\n"
 
