@@ -7,7 +7,7 @@ from heshare.errors import InputError
 
 LIBRARIES = MappingProxyType(
     {
-        "notebooks": ("ipykernel", "nbformat", "papermill"),
+        "notebooks": ("ipykernel", "jinja2", "nbconvert", "nbformat", "papermill"),
         "dask": ("dask", "distributed"),
         "live": ("torch", "torchvision", "transformers"),
     }

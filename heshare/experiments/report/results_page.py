@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from heshare.experiments.report import claim_rows, html_tables, notebook_pages, 
 from heshare.experiments.report.claim_rows import ClaimRow
 from heshare.experiments.report.html_tables import PageTable
 from heshare.experiments.report.published_outputs import NotebookFamily, PublishedOutput
+from heshare.extras import require_extra
 from heshare.yaml_nodes import read_values
 
 NAME = "index.html"
@@ -71,14 +73,8 @@ def write(folder: Path, copies: Path | None = None) -> Path:
 
 
 def _environment() -> Any:
-    try:
-        import jinja2
-        import nbconvert  # noqa: F401  (the pages of the notebooks need it)
-    except ImportError as error:
-        raise InputError(
-            f"{error.name} is not installed", "what makes pages", "Install it: pip install 'heshare[notebooks]'."
-        ) from error
-
+    require_extra("notebooks", "the page of results")
+    jinja2: Any = import_module("jinja2")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
