@@ -14,18 +14,17 @@ import pandas as pd
 from heshare.devices.task_sizes import draw
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import sweep
+from heshare.exploring.results import DrawableRun, ExplorableFront
 from heshare.plugins import registry
 from heshare.plus.heshare_plus import optimise as optimise_tasks
 from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.plus.search_settings import SearchSettings
 from heshare.prediction.predictor import Predictor
-from heshare.running.result import Run
 from heshare.running.run import run as run_policy
-from heshare.scheduling.pareto import Front
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
+from heshare.world.task import Task, TaskSet
 
 
 def task_set(
@@ -36,7 +35,7 @@ def task_set(
     arrivals: str = "at_once",
     batch_sizes: Sequence[int] = (4, 8),
     trace: str | Path | None = None,
-) -> tuple[Task, ...]:
+) -> TaskSet:
     """Return a task set by MISO's recipe (Section IV); see `heshare.world.task_set.task_set`.
 
     Args:
@@ -51,7 +50,7 @@ def task_set(
         InputError: an argument is out of its range, or the trace is bad.
     """
     rng = np.random.default_rng(seed)
-    return draw(n, rng=rng, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace)
+    return TaskSet(draw(n, rng=rng, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
 
 
 def plan(
@@ -61,7 +60,7 @@ def plan(
     seed: int = 0,
     predictor: Predictor | None = None,
     settings: Settings | None = None,
-) -> Front:
+) -> ExplorableFront:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
@@ -75,9 +74,9 @@ def plan(
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
     """
     rng = np.random.default_rng(seed)
-    return plan_tasks(
-        tasks, Cluster.parse(cluster), predictor or load_predictor(), rng=rng, settings=settings or Settings()
-    )
+    predictor, settings = predictor or load_predictor(), settings or Settings()
+    front = plan_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, settings=settings)
+    return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
 
 
 def optimise(
@@ -88,7 +87,7 @@ def optimise(
     budget_s: float | None = None,
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
-) -> Front:
+) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
     Args:
@@ -105,7 +104,8 @@ def optimise(
     """
     rng = np.random.default_rng(seed)
     predictor, effort = predictor or load_predictor(), effort or SearchSettings()
-    return optimise_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
+    front = optimise_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
+    return ExplorableFront.of(front, predictor, series="HeShare+")
 
 
 def run(
@@ -115,7 +115,7 @@ def run(
     *,
     seed: int = 0,
     predictor: Predictor | None = None,
-) -> Run:
+) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
@@ -129,7 +129,8 @@ def run(
         InputError: an unknown policy, no tasks, or a task that fits no GPU.
     """
     rng, chosen = np.random.default_rng(seed), registry.make(policy)
-    return run_policy(tasks, Cluster.parse(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
+    done = run_policy(tasks, Cluster.parse(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
+    return DrawableRun.of(done)
 
 
 def compare(

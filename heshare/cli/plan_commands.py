@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    import pandas as pd
 
     from heshare.arrays import FloatArray
     from heshare.devices.uncertainty import Uncertainty
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
-    from heshare.scheduling.plan import Plan
     from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
@@ -126,7 +124,7 @@ def plan(
         files.write_text(out / "front.csv", to_csv(frame))
         write_tasks(out / "tasks.csv", tasks_to_plan)
         for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
-            files.write_text(out / f"plan-{name}.csv", to_csv(_batches(chosen)))
+            files.write_text(out / f"plan-{name}.csv", to_csv(chosen.to_frame()))
     if json:
         print_frame(frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows)
         return
@@ -163,25 +161,3 @@ def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Pre
     require("--bound", "--bound without --improved", improved, "both", action)
     costs = BatchCosts(make_instance(tasks, gpus, predictor), predictor)
     return lower_bound(costs, weights_along(front.objectives)).gap_pct(front.objectives)
-
-
-def _batches(plan: Plan) -> pd.DataFrame:
-    """Return one row a task of a plan: its GPU, batch, MPS percentage and clock."""
-    import pandas as pd
-
-    by_id = {task.id: task for task in plan.tasks}
-    rows: list[dict[str, Any]] = [
-        {
-            "gpu": label,
-            "batch": number,
-            "task": task,
-            "workload": by_id[task].workload.model,
-            "batch_size": by_id[task].workload.batch_size,
-            "mps_pct": mps_pct,
-            "sm_mhz": batch.sm_mhz,
-        }
-        for label, queue in zip(plan.cluster.labels, plan.queues, strict=True)
-        for number, batch in enumerate(queue)
-        for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True)
-    ]
-    return pd.DataFrame(rows).astype({"sm_mhz": "Int64"})

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from heshare import display
 from heshare.arrays import FloatArray
 from heshare.errors import require
 from heshare.running import timeline
@@ -15,9 +16,9 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """Result of running n tasks under a policy on k GPUs.
+    """Result of running n tasks under a policy on k GPUs; runs are equal if all but their wall times are.
 
     Attributes:
         policy: the policy's name.
@@ -42,6 +43,26 @@ class Run:
     events: int
     provenance: str
     totals: Totals | None = None
+
+    @cached_property
+    def _compared(self) -> tuple[object, ...]:
+        sums = [] if self.totals is None else [values.tobytes() for values in vars(self.totals).values()]
+        device_j = self.device_energy_j.tobytes()
+        return self.policy, self.cluster, self.tasks, self.record, device_j, self.provenance, *sums
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    def __repr__(self) -> str:
+        what = f"{display.short(self.policy)}, {len(self.tasks)} tasks on {display.short(str(self.cluster))}"
+        values = f"{display.energy(self.energy_active_j)}, average JCT {display.number(self.avg_jct_s)} s"
+        return f"Run({what}, {values}, {self.provenance})"
+
+    def _repr_html_(self) -> str:
+        return display.html_table(self, self.to_frame())
 
     @cached_property
     def _sums(self) -> Totals:

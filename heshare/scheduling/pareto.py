@@ -1,12 +1,14 @@
 """Pareto fronts of energy and average JCT (Eq. 10): filters, crowding distance, knee, hypervolume, `Front`."""
 
-from dataclasses import dataclass
-from typing import Literal, cast
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, SupportsIndex, cast, overload
 
 import moocore
 import numpy as np
 import pandas as pd
 
+from heshare import display
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled
 from heshare.errors import require
@@ -180,6 +182,8 @@ def hypervolume(objectives: FloatArray, reference: FloatArray) -> float:
 class Front:
     """The final Pareto front PS' (Algorithm 1, line 23): plans that do not dominate each other.
 
+    Fronts of equal plans are equal. `front[3]` is a plan, `front[3:6]` a front.
+
     Attributes:
         plans: in order of energy.
         objectives: [energy in J, average JCT in s] of each, shape (m, 2).
@@ -190,8 +194,8 @@ class Front:
     """
 
     plans: tuple[Plan, ...]
-    objectives: FloatArray
-    predictor_rows: int = 0
+    objectives: FloatArray = field(compare=False)
+    predictor_rows: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         found = f"{len(self.plans)} plans and objectives of shape {self.objectives.shape}"
@@ -200,6 +204,26 @@ class Front:
 
     def __len__(self) -> int:
         return len(self.plans)
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Plan: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Plan | Self:
+        if isinstance(index, slice):
+            return replace(self, plans=self.plans[index], objectives=self.objectives[index])
+        return self.plans[index]
+
+    def __repr__(self) -> str:
+        (least_j, least_s), (most_j, most_s) = self.objectives.min(axis=0), self.objectives.max(axis=0)
+        spans = f"{display.energy_span(least_j, most_j)}, average JCT {display.time_span(least_s, most_s)}"
+        return f"Front({len(self)} plans, {spans})"
+
+    def _repr_html_(self) -> str:
+        return display.html_table(self, self.to_frame())
 
     @property
     def trade_off(self) -> Plan:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
+from heshare import display
 from heshare.errors import PlanError
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -48,6 +51,31 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_queues(self.cluster, self.tasks, self.queues)
+
+    def __repr__(self) -> str:
+        batches = sum(len(queue) for queue in self.queues)
+        size = f"{len(self.tasks)} tasks in {batches} batches on {display.short(str(self.cluster), 80)}"
+        return f"Plan({size}, {display.energy(self.energy_j)}, average JCT {display.number(self.jct_s)} s)"
+
+    def _repr_html_(self) -> str:
+        return display.html_table(self, self.to_frame())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a task, by GPU and batch.
+
+        Returns:
+            Columns gpu (label), batch (its place in the GPU's queue, from 0), task, workload, batch_size, mps_pct, and
+            sm_mhz (missing: the GPU's default clock).
+        """
+        by_id = {task.id: task.workload for task in self.tasks}
+        rows = [
+            (label, number, task, by_id[task].model, by_id[task].batch_size, mps_pct, batch.sm_mhz)
+            for label, queue in zip(self.cluster.labels, self.queues, strict=True)
+            for number, batch in enumerate(queue)
+            for task, mps_pct in zip(batch.tasks, batch.mps_pct, strict=True)
+        ]
+        columns = ["gpu", "batch", "task", "workload", "batch_size", "mps_pct", "sm_mhz"]
+        return pd.DataFrame(rows, columns=columns).astype({"sm_mhz": "Int64"})
 
     @property
     def scheme(self) -> dict[int, int]:

@@ -175,6 +175,11 @@ def kind(model_name: str) -> str:
     return models()[model_name].kind if model_name in models() else "cnn"
 
 
+def load_class(model_name: str) -> str:
+    """Return the load class of a network (Section V-B), `low`, `medium` or `high`; `none` for one without."""
+    return models()[model_name].load if model_name in models() else "none"
+
+
 def resident(text: str, /, *, precision: str = "fp32", engine: str = "eager") -> Resident:
     """Return the resident of a text such as `resnet50:16@50`.
 

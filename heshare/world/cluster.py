@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from heshare import display
 from heshare.errors import InputError, require
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PART = re.compile(r"^\s*(?:(\d+)\s*[xX*]\s*)?([A-Za-z][A-Za-z0-9-]*)\s*$")
 _ACTION = "Write the cluster like 4xT4,2xV100,2xA100."
@@ -49,6 +54,32 @@ class Cluster:
 
     def __str__(self) -> str:
         return ",".join(f"{self.gpus.count(kind)}x{kind.name}" for kind in self.kinds)
+
+    def __repr__(self) -> str:
+        return f"Cluster({display.short(str(self), 150)})"
+
+    def _repr_html_(self) -> str:
+        return display.html_table(self, self.to_frame())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a GPU: its label, type, architecture, size, memory, top clock and powers."""
+        import pandas as pd
+
+        rows = [
+            {
+                "gpu": label,
+                "kind": each.name,
+                "architecture": each.architecture,
+                "sm_count": each.sm_count,
+                "memory_mib": each.memory_mib,
+                "max_mhz": each.max_mhz,
+                "clocks": len(each.clocks_mhz),
+                "tdp_w": each.tdp_w,
+                "idle_w": each.idle_w,
+            }
+            for label, each in zip(self.labels, self.gpus, strict=True)
+        ]
+        return pd.DataFrame(rows)
 
     @property
     def kinds(self) -> tuple[Gpu, ...]:

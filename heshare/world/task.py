@@ -1,10 +1,17 @@
-"""Tasks: a workload with a number of iterations and an arrival (Section III-B)."""
+"""Tasks: a workload with a number of iterations and an arrival (Section III-B); and sets of tasks."""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, SupportsIndex, overload
 
+from heshare import display
 from heshare.errors import InputError
 from heshare.world.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +53,46 @@ class Task:
         ):
             if not good:
                 raise InputError(f"{value} for task {self.id}", expected, "Correct the task.", column=column)
+
+
+class TaskSet(tuple[Task, ...]):
+    """A task set T: a tuple of tasks with a short text, a table in Jupyter, and slices that are task sets."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> TaskSet: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Task | TaskSet:
+        return TaskSet(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
+
+    def __repr__(self) -> str:
+        arrivals_s = [task.arrival_s for task in self] or [0.0]
+        models = len({task.workload.model for task in self})
+        last_s = max(arrivals_s)
+        arrivals = f"arriving {display.time_span(min(arrivals_s), last_s)}" if last_s else "at once"
+        return f"TaskSet({len(self)} tasks of {models} models, {arrivals})"
+
+    def _repr_html_(self) -> str:
+        return display.html_table(self, self.to_frame())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a task: its number, workload, inference batch size, iterations, arrival and further fields."""
+        import pandas as pd
+
+        rows = [
+            {
+                "task": task.id,
+                "workload": task.workload.model,
+                "batch_size": task.workload.batch_size,
+                "phase": task.workload.phase,
+                "iterations": task.iterations,
+                "arrival_s": task.arrival_s,
+                "gpus": task.gpus,
+                "priority": task.priority,
+                "deadline_s": task.deadline_s,
+            }
+            for task in self
+        ]
+        return pd.DataFrame(rows)

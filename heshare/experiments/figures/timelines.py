@@ -14,8 +14,10 @@ from heshare.experiments.figures.series_styles import CLOCK, GRID, POWER, catego
 from heshare.experiments.figures.trace_events import slots
 from heshare.gpu.live.live_comparison import DEVICE_MODELS
 from heshare.running.result import Run
-from heshare.world.catalogue import model
+from heshare.world.catalogue import load_class
 
+LOAD_CLASSES = ("low", "medium", "high", "none")
+"""Load classes in the order of their colours; training has none."""
 _TASKS, _CLOCK, _POWER = (-0.46, 0.10), (0.12, 0.27), (0.29, 0.46)
 """The upper and lower edges of tasks, clock and power in a GPU's row, which has height 1 and runs downwards."""
 
@@ -32,7 +34,7 @@ def frame(done: Run) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for each, lane in zip(done.record.intervals, slots(done.record.intervals), strict=True):
         what = done.tasks[each.task].workload
-        about = {"task": each.task, "workload": f"{what.model}:{each.batch_size}", "kind": model(what.model).load}
+        about = {"task": each.task, "workload": f"{what.model}:{each.batch_size}", "kind": load_class(what.model)}
         rows.append(_row(labels[each.gpu], "task", each, each.mps_pct, 100, "%") | about | {"lane": lane})
     for part in done.record.segments:
         card = cards[part.gpu]
@@ -95,9 +97,10 @@ def _lanes(ax: Axes, part: pd.DataFrame, row: int, classes: Sequence[str], lette
 def timeline_legend(ax: Axes, classes: Sequence[str]) -> None:
     """Put the legend of `timeline_rows` above the axes: load classes, clock and power."""
     styles = [category_style(index) for index in range(len(classes))]
+    labels = ["no load class" if name == "none" else f"{name} load" for name in classes]
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=f"{name} load")
-        for how, name in zip(styles, classes, strict=True)
+        Patch(facecolor=how.colour, hatch=how.hatch, edgecolor="white", linewidth=0.3, label=label)
+        for how, label in zip(styles, labels, strict=True)
     ]
     handles += [Line2D([], [], color=CLOCK, linewidth=0.7, label="SM clock"), Patch(facecolor=POWER, label="power")]
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(handles), borderaxespad=0.2)

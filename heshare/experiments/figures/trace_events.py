@@ -16,7 +16,7 @@ import numpy as np
 from heshare import files
 from heshare.running.result import Run
 from heshare.running.timeline import Interval, Segment, task_intervals
-from heshare.world.catalogue import models
+from heshare.world.catalogue import load_class
 
 _US = 1e6
 CLUSTER = 0
@@ -79,7 +79,6 @@ def _of(candidates: Sequence[int], intervals: Sequence[Interval], segment: Segme
 
 def _slices(run: Run) -> list[dict[str, Any]]:
     energies_j, lanes = shares_j(run), slots(run.record.intervals)
-    known = models()
     events = []
     for each, slot, energy_j in zip(run.record.intervals, lanes, energies_j, strict=True):
         task = run.tasks[each.task]
@@ -92,7 +91,7 @@ def _slices(run: Run) -> list[dict[str, Any]]:
                 "ts": begin_us,
                 "dur": end_us - begin_us,
                 "name": f"{task.workload.model}:{each.batch_size}",
-                "cat": known[task.workload.model].load,
+                "cat": load_class(task.workload.model),
                 "args": {
                     "task": each.task,
                     "workload": str(task.workload),

@@ -1,5 +1,7 @@
 """Result of a run: its arrays, tables and summary agree."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,15 @@ from heshare.plugins import make
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor
+from heshare.world.catalogue import gpus
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
 TASKS = tuple(Task(index, Workload("resnet50", 4), 500.0 * (3 - index), float(index)) for index in range(3))
+
+
+EVERY_GPU = ",".join(f"1000x{name}" for name in gpus())
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +39,21 @@ def test_to_frame_is_in_the_order_of_ids(result):
     assert frame["arrival_s"].tolist() == [0.0, 1.0, 2.0]
     assert set(frame["gpu"]) <= {"T4-0", "A100-0"}
     np.testing.assert_allclose(frame["jct_s"], frame["waiting_s"] + frame["execution_s"])
+
+
+def test_runs_are_equal_if_all_but_wall_times_are(result):
+    slower = replace(result, planning_s=result.planning_s + 1)
+    assert result == slower
+    assert hash(result) == hash(slower)
+    assert result != replace(result, device_energy_j=result.device_energy_j + 1)
+    assert result != replace(result, policy="other")
+
+
+def test_run_has_a_short_text_and_a_small_table(result):
+    assert repr(result).startswith("Run(random, 3 tasks on 1xT4,1xA100, ")
+    assert result.provenance in repr(result)
+    assert len(repr(replace(result, policy="morak(" + "9" * 300, cluster=Cluster.parse(EVERY_GPU)))) <= 200
+    assert result._repr_html_().count("<tr") == 4
 
 
 def test_summary_agrees_with_the_arrays(result):

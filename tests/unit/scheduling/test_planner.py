@@ -84,6 +84,43 @@ def test_front_names_both_ends_and_the_knee(front: Front) -> None:
     assert (table.choice == "Trade-off").sum() == 1
 
 
+def test_fronts_are_indexed_iterated_and_compared(front: Front) -> None:
+    again = front_of()
+    assert front == again
+    assert hash(front) == hash(again)
+    assert front != front[:2]
+    assert [front[3], front[np.int64(-1)]] == [front.plans[3], front.plans[-1]]
+    assert list(front) == list(front.plans)
+    part = front[2:5]
+    assert part.plans == front.plans[2:5]
+    assert np.array_equal(part.objectives, front.objectives[2:5])
+    with pytest.raises(IndexError):
+        front[len(front)]
+    with pytest.raises(InputError, match="at least one plan"):
+        front[4:4]
+
+
+def test_fronts_and_plans_have_short_texts_and_small_tables(front: Front) -> None:
+    assert repr(front).startswith(f"Front({len(front)} plans, ")
+    assert repr(front[0]).startswith("Plan(24 tasks in ")
+    for shown in (front, front[0]):
+        assert len(repr(shown)) <= 200
+        page = shown._repr_html_()
+        assert page.count("<tr") <= 12
+        assert "energy_j" not in page
+
+
+def test_plan_to_frame_has_a_row_for_each_task(front: Front) -> None:
+    chosen = front.trade_off
+    table = chosen.to_frame()
+    assert sorted(table["task"]) == [task.id for task in chosen.tasks]
+    labels = dict(zip(table["task"], table["gpu"], strict=True))
+    assert labels == {task: chosen.cluster.labels[gpu] for task, gpu in chosen.scheme.items()}
+    first = next(queue[0] for queue in chosen.queues if queue)
+    assert tuple(table["mps_pct"].iloc[: len(first.tasks)]) == first.mps_pct
+    assert table["sm_mhz"].iloc[0] == first.sm_mhz
+
+
 def test_plans_have_one_clock_for_each_gpu(front: Front) -> None:
     for chosen in front.plans:
         for queue in chosen.queues:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import pytest
 
 from heshare.errors import InputError
-from heshare.world.catalogue import gpu
+from heshare.world.catalogue import gpu, gpus
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task
+from heshare.world.task import Task, TaskSet
 from heshare.world.workload import Resident, Workload, parse_resident
 
 
@@ -91,3 +92,29 @@ def test_gpu_refuses_a_clock_grid_that_is_not_ascending(clocks_mhz: tuple[int, .
 def test_gpu_is_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         gpu("T4").tdp_w = 1000.0  # type: ignore[misc]
+
+
+def test_cluster_has_a_short_text_and_a_table_of_its_gpus() -> None:
+    cluster = Cluster.parse("40xT4,2xA100")
+    assert repr(cluster) == "Cluster(40xT4,2xA100)"
+    assert len(repr(Cluster.parse(",".join(f"1000x{name}" for name in gpus())))) <= 200
+    table = cluster.to_frame()
+    assert table["gpu"].tolist() == list(cluster.labels)
+    assert table["max_mhz"].iloc[-1] == gpu("A100").max_mhz
+    assert cluster._repr_html_().count("<tr") <= 12
+
+
+def test_task_set_is_a_tuple_with_a_short_text_and_a_table() -> None:
+    tasks = tuple(Task(index, Workload("resnet50", 8), 100.0 + index, 2.0 * index) for index in range(30))
+    found = TaskSet(tasks)
+    assert found == tasks
+    assert hash(found) == hash(tasks)
+    assert repr(found) == "TaskSet(30 tasks of 1 models, arriving 0 to 58 s)"
+    assert repr(TaskSet(tasks[:1])) == "TaskSet(1 tasks of 1 models, at once)"
+    assert isinstance(found[:5], TaskSet)
+    assert found[3] is tasks[3]
+    assert type(pickle.loads(pickle.dumps(found))) is TaskSet
+    table = found.to_frame()
+    assert table["iterations"].tolist() == [task.iterations for task in tasks]
+    assert found._repr_html_().count("<tr") <= 12
+    assert repr(TaskSet()) == "TaskSet(0 tasks of 0 models, at once)"

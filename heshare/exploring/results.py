@@ -1,0 +1,105 @@
+"""The fronts and runs of `import heshare as hs`: those of the stages, with plots and pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from heshare.plus.physics.physics_predictor import load_predictor
+from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
+from heshare.scheduling.pareto import Front
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from heshare.exploring.front_page import FrontPage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExplorableFront(Front):
+    """Pareto front that can be drawn and explored.
+
+    Attributes:
+        predictor: predicted the plans; the trained forest if None.
+        series: the search, a name of the registry of styles.
+        piecewise: whether the plans' values count that tasks speed up when others of their batch end.
+    """
+
+    predictor: Predictor | None = field(default=None, compare=False)
+    series: str = field(default="HeShare", compare=False)
+    piecewise: bool = field(default=True, compare=False)
+
+    @classmethod
+    def of(cls, front: Front, predictor: Predictor, *, series: str = "HeShare", piecewise: bool = True) -> Self:
+        """Return the front of a stage as one that can be explored."""
+        return cls(front.plans, front.objectives, front.predictor_rows, predictor, series, piecewise)
+
+    def plot(self) -> Figure:
+        """Return a figure of the front: average JCT against energy, with the three named plans."""
+        import matplotlib.pyplot as plt
+
+        from heshare.experiments.figures import plots, style
+
+        with style.using():
+            fig, ax = plt.subplots(figsize=(style.COLUMN_IN, 0.8 * style.COLUMN_IN), layout="constrained")
+            plots.front(ax, self.to_frame())
+            ax.legend()
+        plt.close(fig)  # Jupyter shows the figure that is returned, and only that
+        return fig
+
+    def explore(self, path: str | Path | None = None, *, bound: bool | None = None) -> FrontPage:
+        """Return a page to explore the plans, which Jupyter shows and a browser opens without network or kernel.
+
+        A plan that is pointed at or chosen shows its predicted timeline, its energy and average JCT, and the tasks for
+        which it differs from Trade-off.
+
+        Args:
+            path: an HTML file to write the page to; the same front gives the same bytes.
+            bound: whether to draw the proven lower bound of HeShare+'s choices (`heshare.plus.optimum.lower_bound`).
+                Unless given, it is drawn for up to 60 tasks, where it takes less than about 10 s.
+
+        Raises:
+            InputError: the path is a folder.
+        """
+        from heshare.exploring.front_page import front_page
+
+        predictor = self.used_predictor()
+        return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise, bound=bound)
+
+    def used_predictor(self) -> Predictor:
+        """Return the predictor of the plans."""
+        return self.predictor or load_predictor()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawableRun(Run):
+    """Run whose timeline can be drawn, and opened in Perfetto."""
+
+    @classmethod
+    def of(cls, done: Run) -> Self:
+        """Return the run of a stage as one that can be drawn."""
+        return cls(**{each.name: getattr(done, each.name) for each in fields(Run)})
+
+    def plot(self) -> Figure:
+        """Return a figure of the timeline: for each GPU its tasks, in the colour of their load, its clock and power."""
+        import matplotlib.pyplot as plt
+
+        from heshare.experiments.figures import style, timelines
+
+        shown = timelines.frame(self)
+        classes = [name for name in timelines.LOAD_CLASSES if (shown["kind"] == name).any()]
+        with style.using():
+            size_in = (style.PAGE_IN, 0.5 * len(self.cluster) + 0.7)
+            fig, ax = plt.subplots(figsize=size_in, layout="constrained")
+            timelines.timeline_rows(ax, shown, gpus=self.cluster.labels, classes=classes)
+            timelines.timeline_legend(ax, classes)
+        plt.close(fig)
+        return fig
+
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""
+        from heshare.experiments.figures.trace_events import write_trace
+
+        return write_trace(self, path)

@@ -1,0 +1,116 @@
+"""The page of a front in a real browser: pointing, clicking and the slider change timeline and text; no request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heshare as hs
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="module")
+def front_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "front.html"
+    hs.plan(hs.task_set(8, seed=3), "1xT4,1xV100,1xA100", seed=0).explore(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no {CHROMIUM}: apt-get install chromium")
+    with api.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Any, front_file: Path) -> Iterator[Any]:
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.requests, opened.faults = [], []
+    opened.on("request", lambda request: opened.requests.append(request.url))
+    opened.on("pageerror", lambda error: opened.faults.append(str(error)))
+    opened.goto(front_file.as_uri())
+    opened.locator("body[data-ready=yes]").wait_for(timeout=20_000)
+    yield opened
+    assert opened.faults == []
+    assert opened.requests == [front_file.as_uri()], "nothing but the file itself"
+    opened.close()
+
+
+def boxes(page: Any) -> list[str]:
+    """The paths of the timeline's boxes, which are their places and sizes."""
+    shapes = page.locator("#timeline svg .mark-rect path")
+    return shapes.evaluate_all("all => all.map((each) => each.getAttribute('transform') + each.getAttribute('d'))")
+
+
+def point_at(page: Any, part: float, *, click: bool = False) -> None:
+    """Move the pointer to a part of the front's width, at half its height."""
+    box = page.locator("#front svg").bounding_box()
+    page.mouse.move(box["x"] + part * box["width"], box["y"] + box["height"] / 2)
+    if click:
+        page.mouse.down()
+        page.mouse.up()
+
+
+def wait_for_other(page: Any, text: str) -> str:
+    page.wait_for_function("text => document.getElementById('about').textContent !== text", arg=text, timeout=5_000)
+    return page.locator("#about").inner_text()
+
+
+def test_page_begins_with_trade_off(page: Any) -> None:
+    assert ", Trade-off" in page.locator("#about").inner_text()
+    assert page.locator("#differs").inner_text() == "No task: this is Trade-off."
+    assert page.get_by_role("button", name="Trade-off").get_attribute("aria-pressed") == "true"
+
+
+def test_pointing_at_a_plan_shows_its_timeline_text_and_differences(page: Any) -> None:
+    first, drawn = page.locator("#about").inner_text(), boxes(page)
+    point_at(page, 0.2)
+    text = wait_for_other(page, first)
+    assert "against Trade-off" in text
+    assert "above the proven bound" in text
+    index = text.split("[")[1].split("]")[0]
+    assert page.locator("#which").inner_text() == f"of front[{index}]"
+    assert boxes(page) != drawn
+    assert len(boxes(page)) >= 8
+    rows = page.locator("#changes tbody tr").count()
+    assert page.locator("#differs").inner_text().startswith(f"{rows} of 8 tasks: another ")
+    assert page.locator("#changes td.changed").count() >= rows > 0
+
+
+def test_a_clicked_plan_stays_until_it_is_clicked_again(page: Any) -> None:
+    first = page.locator("#about").inner_text()
+    point_at(page, 0.2)
+    kept = wait_for_other(page, first)
+    point_at(page, 0.2, click=True)
+    point_at(page, 0.8)
+    page.wait_for_timeout(300)
+    assert page.locator("#about").inner_text() == kept
+    point_at(page, 0.2)
+    page.wait_for_timeout(300)
+    point_at(page, 0.2, click=True)
+    point_at(page, 0.8)
+    wait_for_other(page, kept)
+
+
+def test_slider_and_buttons_choose_plans_from_the_keyboard(page: Any) -> None:
+    page.get_by_role("button", name="En-opt").press("Enter")
+    least = page.locator("#about").inner_text()
+    assert least.startswith("front[0], En-opt")
+    page.get_by_role("slider").press("ArrowRight")
+    assert wait_for_other(page, least).startswith("front[1]")
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_page_has_no_sideways_scroll(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
