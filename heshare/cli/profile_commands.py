@@ -30,6 +30,9 @@ def profile(
     workload: Annotated[
         list[str] | None, typer.Option(help="Record this workload of the catalogue too; may be repeated.")
     ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Check a recorded profile: a folder of profiles or a table; measure nothing.")
+    ] = None,
     accept: Annotated[Path | None, typer.Option(help="Accept a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
     json: Json = False,
@@ -37,6 +40,9 @@ def profile(
     """Record a GPU's profile; the same command continues an interrupted recording."""
     from heshare.profiles import manifest
 
+    if check is not None:
+        _check(check, json)
+        return
     if accept is not None:
         _print_path("manifest", manifest.accept(accept), json)
         return
@@ -79,6 +85,22 @@ def profile(
             progress=not json,
         )
     _print_path("profile", path, json)
+
+
+def _check(path: Path, json: bool) -> None:
+    """Print a line for each finding and a summary; exit with 2 if the profile is not to be used."""
+    from heshare.gpu.recording.profile_check import check_profile, summary
+
+    found = check_profile(path)
+    text, errors = summary(path, found), any(finding.level == "error" for finding in found)
+    if json:
+        print_json({"usable": not errors, "summary": text, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            typer.echo(str(finding))
+        typer.echo(text)
+    if errors:
+        raise typer.Exit(2)
 
 
 def _print_plan(

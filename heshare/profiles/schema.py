@@ -270,14 +270,29 @@ def check(table: pd.DataFrame, *, file: str | Path | None = None, first_row: int
         InputError: other columns, or the first bad cell by row and column, and how many more there are.
     """
     _check_columns(table, file)
-    failures = sorted(
-        (int(row), rank) for rank, rule in enumerate(RULES) for row in np.flatnonzero(~rule.holds(table).to_numpy())
-    )
+    failures = _failures(table)
     if failures:
         row, rank = failures[0]
         cells = {(row, RULES[rank].column) for row, rank in failures}
         raise _bad_cell(RULES[rank], table.iloc[row], len(cells) - 1, file, first_row + row)
     return table
+
+
+def _failures(table: pd.DataFrame) -> list[tuple[int, int]]:
+    """Return (row from 0, number of the rule) of everything that breaks a rule, by row."""
+    return sorted(
+        (int(row), rank) for rank, rule in enumerate(RULES) for row in np.flatnonzero(~rule.holds(table).to_numpy())
+    )
+
+
+def broken_cells(table: pd.DataFrame, *, file: str | Path | None = None) -> list[tuple[int, InputError]]:
+    """Return (row from 0, error) of every cell that breaks a rule, by row; the first broken rule of each cell."""
+    failures = _failures(table)
+    first = {(row, RULES[rank].column): rank for row, rank in reversed(failures)}
+    return [
+        (row, _bad_cell(RULES[rank], table.iloc[row], 0, file, 2 + row))
+        for (row, _), rank in sorted(first.items(), key=lambda item: (item[0][0], item[1]))
+    ]
 
 
 def _check_columns(table: pd.DataFrame, file: str | Path | None) -> None:

@@ -104,7 +104,7 @@ def _read_one(path: Path) -> pd.DataFrame:
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             lines = csv.reader(stream, strict=True)
-            _check_header(next(lines, []), path)
+            check_header(next(lines, []), path)
             rows = [parse_row(cells, file=path, row=lines.line_num) for cells in lines]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"no CSV text ({error})", "CSV in UTF-8", "Export the table as CSV.", file=path) from None
@@ -115,7 +115,8 @@ def _read_one(path: Path) -> pd.DataFrame:
     return table
 
 
-def _check_header(header: Sequence[str], path: Path) -> None:
+def check_header(header: Sequence[str], path: Path) -> None:
+    """Raise `InputError` unless a header has the columns of the schema, in their order."""
     if len(header) <= 1:
         raise InputError(
             f"the line {header[0][:60]!r}" if header else "an empty file",
