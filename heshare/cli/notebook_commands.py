@@ -1,6 +1,5 @@
 """`heshare notebook`, `heshare claims` and `heshare page`: figures and tables, the claims, and the page of all."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,6 +24,7 @@ def run(
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
     from heshare.experiments.notebooks import notebook_parameters, run_notebooks
+    from heshare.experiments.notebooks.output_folders import in_words
 
     files.root()
     require_extra("notebooks", "heshare notebook")
@@ -35,19 +35,27 @@ def run(
             f"Known: {', '.join(path.stem for path in notebook_parameters.find())}.",
         )
     paths = notebook_parameters.find(names or ())
-    folder = (out or run_notebooks.folder_for(profile)).resolve()
-    executed = run_notebooks.run(
-        paths, profile=profile, given=_parse_parameters(parameter or []), out=folder, jobs=jobs, quiet=json
-    )
+    given = _parse_parameters(parameter or [])
+    folder = None if out is None else out.resolve()
+    executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=json)
     if json:
         rows = [
-            {"notebook": book.name, "seconds": round(book.seconds, 1), "outputs": [path.name for path in book.outputs]}
+            {
+                "notebook": book.name,
+                "profile": book.profile,
+                "seconds": round(book.seconds, 1),
+                "out": str(book.out),
+                "outputs": [path.name for path in book.outputs],
+            }
             for book in executed
         ]
-        print_json({"profile": profile, "out": str(folder), "rows": rows})
+        print_json({"profile": profile, "rows": rows})
         return
-    written = sum(len(book.outputs) for book in executed)
-    typer.echo(f"{len(executed)} notebook{'s' * (len(executed) != 1)}, {written} files in {_short(folder)}")
+    for where in sorted({book.out for book in executed}):
+        books = [book for book in executed if book.out == where]
+        written = sum(len(book.outputs) for book in books)
+        kind = "" if books[0].profile == profile else f", with the profile {books[0].profile}"
+        typer.echo(f"{len(books)} notebook{'s' * (len(books) != 1)}, {written} files in {in_words(where)}{kind}")
 
 
 def _parse_parameters(texts: list[str]) -> dict[str, object]:
@@ -55,11 +63,6 @@ def _parse_parameters(texts: list[str]) -> dict[str, object]:
         if "=" not in text:
             raise InputError(repr(text), "name=value", "Write -p name=value.")
     return {name.strip(): value for name, value in (text.split("=", 1) for text in texts)}
-
-
-def _short(folder: Path) -> str:
-    top = files.checkout()
-    return f"{folder.relative_to(top) if top is not None and folder.is_relative_to(top) else folder}/"
 
 
 @app.command("list")
@@ -80,15 +83,18 @@ def list_(json: Json = False) -> None:
         ]
         typer.echo(f"    parameters: {', '.join(parameters) or 'none'}")
         typer.echo(f"    writes: {', '.join(book.outputs) or 'nothing'}")
+    others = [path.stem for path in notebook_parameters.not_listed()]
+    if others:
+        typer.echo(f"Not listed in notebooks/inputs.yaml, so run by name only: {', '.join(others)}")
 
 
 def claims(out: Out = None, json: Json = False) -> None:
     """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
     from heshare.experiments.claims import claim_table, claims_figure
     from heshare.experiments.claims.verdicts import FAILED, LARGER
-    from heshare.experiments.notebooks import run_notebooks
+    from heshare.experiments.notebooks.output_folders import folder_for, in_words
 
-    folder = (out or run_notebooks.folder_for("paper")).resolve()
+    folder = (out or folder_for("paper")).resolve()
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
     if json:
@@ -97,14 +103,15 @@ def claims(out: Out = None, json: Json = False) -> None:
     for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
         typer.echo(f"{row.verdict}: {row.id} {row.statement}{f' ({row.part})' * bool(row.part)}: {row.why}")
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
-    typer.echo(f"Open {_short(folder)}claims.md; as a figure: {_short(folder)}{claims_figure.NAME}.pdf")
+    typer.echo(claim_table.profile_text(folder))
+    typer.echo(f"Open {in_words(folder)}claims.md; as a figure: {in_words(folder)}{claims_figure.NAME}.pdf")
 
 
 def page(out: Out = None) -> None:
     """Write `index.html`, the page of the claims, figures and tables in a folder, and the notebooks behind it."""
-    from heshare.experiments.notebooks import run_notebooks
+    from heshare.experiments.notebooks.output_folders import folder_for, in_words
     from heshare.experiments.report import results_page
 
-    folder = (out or run_notebooks.folder_for("paper")).resolve()
+    folder = (out or folder_for("paper")).resolve()
     written = results_page.write(folder)
-    typer.echo(f"Open {_short(folder)}{written.name}")
+    typer.echo(f"Open {in_words(folder)}{written.name}")

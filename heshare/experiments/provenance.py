@@ -2,7 +2,6 @@
 
 import json
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
@@ -10,6 +9,8 @@ from pathlib import Path
 
 from heshare import __version__, files
 from heshare.errors import InputError
+from heshare.experiments.commit import git_commit, package_sha256
+from heshare.experiments.run_record import FOLDER_PARAMETERS, RunRecord
 from heshare.experiments.sweeps.hashes import data_files
 from heshare.yaml_nodes import read_values
 
@@ -18,8 +19,6 @@ FIGURE_SUFFIXES = (".pdf", ".png", ".csv", ".json")
 TABLE_SUFFIXES = (".csv", ".md", ".json")
 DATA_SUFFIXES = (".csv", ".json")
 _PACKAGES = ("numpy", "pandas", "scipy", "scikit-learn", "matplotlib", "pymoo", "moocore")
-_FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
-"""Parameters that a sidecar leaves out: they differ from checkout to checkout."""
 
 
 @cache
@@ -43,27 +42,23 @@ def input_hashes(notebook: str | None) -> dict[str, str]:
     return {path.relative_to(files.data().parent).as_posix(): files.sha256(path) for path in _inputs(notebook)}
 
 
-def _inputs(notebook: str | None) -> list[Path]:
-    if notebook is None:
-        return [files.data("paper_claims.csv")]
+def declared_inputs() -> dict[str, list[str] | None]:
+    """Return `notebooks/inputs.yaml`: patterns of files of `data/` by notebook, and by `every` those that all read."""
     top = files.checkout()
     path = None if top is None else top / "notebooks" / "inputs.yaml"
     words = ("the notebooks' input files", "Correct the file.")
-    declared = read_values(path, *words) if path is not None and path.exists() else {}
+    return dict(read_values(path, *words)) if path is not None and path.exists() else {}
+
+
+def _inputs(notebook: str | None) -> list[Path]:
+    if notebook is None:
+        return [files.data("paper_claims.csv")]
+    declared = declared_inputs()
     if notebook not in declared:
         return data_files()
     data = files.data()
-    patterns = [*declared["every"], *(declared[notebook] or [])]
+    patterns = [*(declared["every"] or []), *(declared[notebook] or [])]
     return sorted({file for pattern in patterns for file in data.glob(pattern) if file.is_file()})
-
-
-@cache
-def git_commit() -> str | None:
-    """Return the checkout's commit, with `+` if tracked files differ from it; None outside a git checkout."""
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return None
-    return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def check_provenances(provenances: Iterable[str]) -> tuple[str, ...]:
@@ -92,15 +87,17 @@ def sidecar_json(
     notebook: Path | None,
     parameters: Mapping[str, object],
     drawn: Mapping[str, object] | None = None,
+    run: RunRecord | None = None,
 ) -> str:
     """Return the JSON text that is written beside an output such as `fig06_comparison`.
 
     `rows` counts the emulated, measured and published rows. `suffixes` are those of the output's files. `notebook` made
-    the output from `parameters`, of which folders are left out. `drawn` is of a figure: `legend`, the colours of each
-    name in its legends, and `smallest_text_pt`, the size of its smallest text in print.
+    the output from `parameters`, of which folders are left out; `run` says how. Of a run by hand the file is not known:
+    only the notebook whose name it gave. `drawn` is of a figure: `legend`, the colours of each name in its legends, and
+    `smallest_text_pt`, the size of its smallest text in print. `heshare_sha256` is null if the package is the commit's.
     """
     check_provenances(rows)
-    kept = {key: value for key, value in sorted(parameters.items()) if key not in _FOLDER_PARAMETERS}
+    kept = {key: value for key, value in sorted(parameters.items()) if key not in FOLDER_PARAMETERS}
     content = {
         "name": name,
         "caption": caption,
@@ -108,16 +105,23 @@ def sidecar_json(
         **(drawn or {}),
         "provenance": dict(sorted(rows.items())),
         "notebook": None if notebook is None else _below_root(notebook),
-        "notebook_sha256": None if notebook is None else files.sha256(notebook),
+        "notebook_sha256": None,
         "profile": kept.get("profile"),
+        **({} if run is None or notebook is None else run.fields(notebook)),
         "seed": kept.get("seed"),
         "parameters": kept,
-        "input_files": input_hashes(None if notebook is None else notebook.stem),
+        "input_files": input_hashes(None if notebook is None else _reader(notebook, run)),
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "git_commit": git_commit(),
+        "heshare_sha256": package_sha256(),
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _reader(notebook: Path, run: RunRecord | None) -> str:
+    """Return the notebook whose input files are listed; code that is not the commit's may read every file."""
+    return notebook.stem if run is None or not (run.by_hand or run.edited) else ""
 
 
 def _below_root(notebook: Path) -> str:
@@ -125,16 +129,3 @@ def _below_root(notebook: Path) -> str:
     if top is not None and notebook.is_relative_to(top / "notebooks"):
         return notebook.relative_to(top).as_posix()
     return f"notebooks/{notebook.name}"
-
-
-def _git(*arguments: str) -> str | None:
-    """Return the output of a git command in the checkout; None if it fails."""
-    top = files.checkout()
-    if top is None:
-        return None
-    command = ["git", "-C", str(top), *arguments]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None

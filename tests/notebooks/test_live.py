@@ -18,10 +18,9 @@ SOURCE = root() / "notebooks" / "live" / "90_live.ipynb"
 COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live_results.MANIFEST}"))
 
 
-def test_live_notebook_source_has_no_outputs_and_is_opt_in() -> None:
+def test_live_notebook_source_is_opt_in() -> None:
     book = nbformat.read(SOURCE, as_version=4)
     nbformat.validate(book)
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in book.cells if cell.cell_type == "code")
     assert notebook_parameters.read(SOURCE).defaults["profile"] == "paper"
     assert SOURCE in notebook_parameters.find(["90_live"])
     assert SOURCE not in notebook_parameters.find()

@@ -23,6 +23,7 @@ from heshare.experiments.claims.verdicts import (
     paper_claims,
     verdict,
 )
+from heshare.experiments.run_record import CUSTOM
 
 COLUMNS = (
     "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
@@ -30,6 +31,8 @@ COLUMNS = (
 )  # fmt: skip
 BOOTSTRAP, OVER_SIZES, OF_MODEL, NO_INTERVAL = "95 % bootstrap", "range", claims_page.OF_MODEL, "none"
 """Kinds of interval."""
+NONE_RUN = "none run"
+_PROFILES = ("paper", "smoke", CUSTOM)
 UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
 """Unit of the measured value by the kind of claim; that of an ordering is given with it."""
 
@@ -128,13 +131,15 @@ def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object
 def merge(folder: Path) -> pd.DataFrame:
     """Return every claim of the paper with its result from the notebooks' files in `folder`, or "not yet".
 
-    Reasons (`explain_failure`) are appended to the details of claims that were evaluated and fall short.
+    Reasons (`explain_failure`) are appended to the details of claims that were evaluated and fall short. Rows of
+    another profile than the one that is reported (`reported_profile`) are not counted: their claims are "not yet".
 
     Raises:
         InputError: a file of claims names a claim that does not exist.
     """
     found: dict[tuple[str, str], dict[str, object]] = {}
     reasons: dict[tuple[str, str], str] = {}
+    profile = reported_profile(folder)
     for path, row in _found(folder):
         key = (str(row["id"]), str(row["part"]))
         if key not in paper_claims():
@@ -144,8 +149,12 @@ def merge(folder: Path) -> pd.DataFrame:
                 "Remove this stale file and run the notebooks again.",
                 file=path,
             )
+        counted = row["profile"] == profile
         if "reason" in row:
-            reasons[key] = str(row["reason"])
+            reasons |= {key: str(row["reason"])} if counted else {}
+        elif not counted:
+            other = f"The result of {path.stem} is of the profile {row['profile']}, not {profile}: not counted."
+            found.setdefault(key, {"verdict": NOT_YET, "why": other})
         else:
             found[key] = {**row, "notebook": path.stem}
     rows = []
@@ -165,9 +174,29 @@ def _found(folder: Path) -> list[tuple[Path, dict[str, object]]]:
     return [(path, row) for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def profiles(folder: Path) -> list[str]:
-    """Return the names of the notebook profiles, such as `paper`, whose results the claims in a folder come from."""
-    return sorted({str(row["profile"]) for _, row in _found(folder)})
+def reported_profile(folder: Path) -> str:
+    """Return the notebook profile whose results are reported of a folder: paper, smoke, or else custom; or "none run".
+
+    Custom are runs by hand, with other parameters, or of code that is not the commit's.
+    """
+    there = {str(row["profile"]) for _, row in _found(folder)}
+    return next((profile for profile in _PROFILES if profile in there), NONE_RUN)
+
+
+def left_out(folder: Path) -> str:
+    """Return the notebooks whose claims are not counted: `05_comparison (custom)`; empty if there are none."""
+    reported = reported_profile(folder)
+    others = {f"{path.stem} ({row['profile']})" for path, row in _found(folder) if row["profile"] != reported}
+    return ", ".join(sorted(others))
+
+
+def profile_text(folder: Path) -> str:
+    """Return the sentences of a caption on the profile that is reported, and on what is not counted."""
+    profile, others = reported_profile(folder), left_out(folder)
+    about = f"Notebook profile: {profile}."
+    if profile == CUSTOM:
+        about += " Custom: run by hand, with other parameters or with other code; these are not the paper's results."
+    return about + (f" Not counted, because of another profile: {others}." if others else "")
 
 
 def count_text(table: pd.DataFrame) -> str:
@@ -181,13 +210,12 @@ def write(folder: Path) -> pd.DataFrame:
     table = merge(folder)
     origins = table["provenance"].dropna()
     counts = {str(kind): int(count) for kind, count in origins.value_counts().sort_index().items()}
-    ran = profiles(folder)
+    profile = reported_profile(folder)
     caption = (
-        "The statements of data/paper_claims.csv, of the paper and of the other systems, with verdicts. Notebook "
-        f"profile: {', '.join(ran) or 'none run'}. Reductions and errors are in percent; a reduction is written with "
-        "a minus."
+        "The statements of data/paper_claims.csv, of the paper and of the other systems, with verdicts. "
+        f"{profile_text(folder)} Reductions and errors are in percent; a reduction is written with a minus."
     )
-    if "smoke" in ran:
+    if profile == "smoke":
         caption += (
             " The profile smoke is a test of the machinery: its sizes are far too small for its verdicts to count."
         )
@@ -199,7 +227,7 @@ def write(folder: Path) -> pd.DataFrame:
         rows=counts or {"published": 0},
         suffixes=provenance.TABLE_SUFFIXES,
         notebook=None,
-        parameters={"profile": ", ".join(ran)},
+        parameters={"profile": profile},
     )
     files.write_text(folder / "claims.json", text)
     return table

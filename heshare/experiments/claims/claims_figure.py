@@ -214,14 +214,13 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     frame = plotted(table)
     kinds = frame["provenance"].dropna()
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
-    profiles = ", ".join(claim_table.profiles(folder)) or "none run"
     caption = (
         f"Of {len(frame)} claims: {claim_table.count_text(table)}. Each row is one claim. Black bar: the value in its "
         "paper (two bars: a range). Coloured mark: the value found here, with the interval that claims.md states. "
         "Claims on Morak and μ-Serve have two further marks: the rival with HeShare's placement, and at the best "
         "settings that were tried. An ordering says that one thing is better than others: shown is how many of its "
         "parts hold. Other papers: claims of other systems, in the setting of those papers. "
-        f"Notebook profile: {profiles}."
+        f"{claim_table.profile_text(folder)}"
     )
     caption = with_origin(caption, counts)
     with style.using():
@@ -229,7 +228,7 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
         drawn = {"smallest_text_pt": style.smallest_text_pt(figure)}
         preview = write_figure(figure, folder, NAME, caption)
     files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))
-    about = {"profile": profiles}
+    about = {"profile": claim_table.reported_profile(folder)}
     text = provenance.sidecar_json(
         name=NAME,
         caption=caption,

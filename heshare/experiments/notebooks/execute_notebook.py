@@ -15,8 +15,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,6 +28,8 @@ from heshare.errors import HeShareError
 from heshare.experiments.notebooks import forked_kernels
 from heshare.experiments.notebooks.notebook_parameters import Notebook
 from heshare.experiments.provenance import FIGURE_SUFFIXES, TABLE_SUFFIXES
+from heshare.experiments.run_record import NAME as RECORD
+from heshare.experiments.run_record import RunRecord, changed_parameters
 from heshare.processes import child_environment
 
 _PINNED = {
@@ -61,12 +64,16 @@ class ExecutedNotebook:
         seconds: wall time, s.
         outputs: the files that it wrote, in their final place.
         executed: the executed copy.
+        out: the folder of the outputs.
+        profile: the profile of the outputs, which may be `custom`.
     """
 
     name: str
     seconds: float
     outputs: tuple[Path, ...]
     executed: Path
+    out: Path
+    profile: str
 
 
 def missing_files(output: str, folder: Path) -> list[str]:
@@ -84,42 +91,52 @@ def missing_files(output: str, folder: Path) -> list[str]:
     return [name for name in names if not (folder / name).is_file() or (folder / name).stat().st_size == 0]
 
 
-def execute(notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path) -> ExecutedNotebook:
+def execute(
+    notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path, record: RunRecord | None = None
+) -> ExecutedNotebook:
     """Run `notebook` and put its outputs into the folder `out`, all or none, and the executed copy into `copies`.
 
-    `parameters`, already checked, replace the notebook's defaults.
+    `parameters`, already checked, replace the notebook's defaults. The sidecars of the outputs have the `record`, and
+    the SHA-256 of the file as it was read here.
 
     Raises:
         NotebookError: a cell failed or never ran, or a promised output is missing or empty.
     """
     started_s = perf_counter()
+    if record is None:
+        changed = changed_parameters(parameters, notebook.defaults)
+        record = RunRecord(notebook.name, str(parameters.get("profile", "paper")), changed)
     out.mkdir(parents=True, exist_ok=True)
     copies.mkdir(parents=True, exist_ok=True)
     executed = copies / notebook.path.name
     staging = Path(tempfile.mkdtemp(prefix=f".{notebook.name}-", dir=out))
     try:
-        _run(notebook, {**parameters, "out_dir": str(staging)}, executed)
+        source = notebook.path.read_bytes()
+        replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
+        _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
+        (staging / RECORD).unlink(missing_ok=True)
         check_outputs(notebook, staging)
         moved = _move_outputs(staging, out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(f"{staging}.cells", ignore_errors=True)
-    return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed)
+    return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
 
 
-def _run(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -> None:
+def _run(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
     for attempt in (1, 2):
         try:
             with warnings.catch_warnings(action="ignore"):
-                _papermill(notebook, parameters, executed)
+                _papermill(notebook, source, parameters, executed)
             return
         except _StartError as error:  # two kernels that start at once can choose the same port; a second try helps
             if attempt == 2:
                 raise NotebookError(f"{notebook.name}: the kernel did not start, twice: {error}") from None
 
 
-def _papermill(notebook: Notebook, parameters: Mapping[str, object], executed: Path) -> None:
+def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
     # Imported here: papermill is slow to import, and `missing_files` is needed without it.
+    import nbformat
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
@@ -128,7 +145,7 @@ def _papermill(notebook: Notebook, parameters: Mapping[str, object], executed: P
     ready: list[bool] = []
     try:
         result = papermill.execute_notebook(
-            str(notebook.path),
+            nbformat.reads(source.decode("utf-8"), as_version=4),  # type: ignore[no-untyped-call]
             str(executed),
             parameters=dict(parameters),
             kernel_name="python3",

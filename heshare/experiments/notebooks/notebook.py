@@ -1,8 +1,9 @@
 """The context of a notebook: its parameters, random generators, and the saving of figures, tables and claims."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,19 @@ from matplotlib.figure import Figure
 
 from heshare import files
 from heshare.errors import DeviceError, InputError
-from heshare.experiments import provenance, tables
+from heshare.experiments import provenance, run_record, tables
 from heshare.experiments.claims import claim_table
 from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.figures import style
 from heshare.experiments.figures.style import with_origin, write_figure
 from heshare.experiments.notebooks import notebook_parameters
-from heshare.experiments.notebooks.run_notebooks import folder_for
+from heshare.experiments.notebooks.output_folders import in_figures, in_words, mine
+from heshare.experiments.notebooks.profiles import check_profile, expected_parameters
 from heshare.experiments.provenance import DATA_SUFFIXES, FIGURE_SUFFIXES, TABLE_SUFFIXES
+from heshare.experiments.run_record import RunRecord
+
+_SCREEN_DPI = 150
+"""Pixels of the screen to an inch in print."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,9 @@ class Preview:
     path: Path
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        return self.path.read_bytes(), {"width": int(150 * style.COLUMN_IN)}
+        image = self.path.read_bytes()
+        # Bytes 16 to 19 of a PNG are its width in pixels.
+        return image, {"width": round(_SCREEN_DPI * int.from_bytes(image[16:20], "big") / style.DPI)}
 
 
 @dataclass(frozen=True)
@@ -41,32 +49,36 @@ class Context:
         notebook: the source, with its defaults and promised outputs.
         parameters: the values of this run.
         out: the folder that outputs go to.
+        run: by whom it is run, with which parameters off the profile.
     """
 
     notebook: notebook_parameters.Notebook
     parameters: dict[str, Any]
     out: Path
+    run: RunRecord
     _claims: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def profile(self) -> str:
-        """The profile: `smoke`, `paper` or `live`."""
-        return str(self.parameters["profile"])
+        """The profile of the outputs: `smoke`, `paper`, or `custom` for a run by hand or with other parameters."""
+        return self.run.profile
 
     @property
     def cells(self) -> Path:
         """The folder of finished cells, which are kept between runs of a notebook: its parameter `cells_dir`.
 
-        Without one it is the checkout's `build/cells`; for outputs outside the checkout, a folder beside them.
+        Without one it is the checkout's `build/cells`; for outputs outside the checkout, a folder beside them. Code
+        that is not the commit's, which may have changed the package in its process, keeps its own.
         """
         given = str(self.parameters.get("cells_dir", ""))
         if given:
             return Path(given)
         out = self.out.resolve()
         top = files.checkout()
-        if top is not None and out.is_relative_to(top):
-            return top / "build" / "cells"
-        return out.parent / f"{out.name}.cells"
+        if top is None or not out.is_relative_to(top):
+            return out.parent / f"{out.name}.cells"
+        kept_apart = self.run.by_hand or self.run.edited
+        return top / "build" / ("mine/cells" if kept_apart else "cells")
 
     def rng(self, stream: int = 0) -> np.random.Generator:
         """Return a random generator of this notebook's seed; each `stream` is independent of the others."""
@@ -205,6 +217,7 @@ class Context:
             notebook=self.notebook.path,
             parameters=self.parameters,
             drawn=drawn,
+            run=self.run,
         )
         files.write_text(self.out / f"{name}.json", text)
 
@@ -212,23 +225,45 @@ class Context:
 def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optional: Sequence[str] = ()) -> Context:
     """Begin a notebook: check its parameters, apply the style, choose the output folder.
 
+    Only the runner (`heshare notebook run`) gives a notebook a folder inside `figures/`. Run by hand, in JupyterLab or
+    by papermill, it writes to `build/mine/<name>`, or to its `out_dir`.
+
     Args:
         name: the notebook's file name without `.ipynb`.
         values: the notebook's `globals()`; only the names of its parameters cell are read.
-        outputs: the names that this notebook promises to write, a literal list, which is read from the source.
+        outputs: the names that this notebook promises to write, a literal list, which the runner reads from the source.
         optional: names that it writes in some runs only, such as with a recorded GPU; a literal list as well.
 
     Raises:
-        InputError: a parameter of the wrong type, or an unknown profile.
+        InputError: a parameter of the wrong type or missing, an unknown profile; by hand, an `out_dir` in `figures/`.
         DeviceError: the profile `live`, since `heshare live` measures.
     """
-    source = notebook_parameters.read(notebook_parameters.find([name])[0])
+    given = Path(str(values["out_dir"])) if values.get("out_dir") else None
+    run = None if given is None else run_record.read(given)
+    source = notebook_parameters.read(notebook_parameters.find([name if run is None else run.notebook])[0])
+    missing = [key for key in source.defaults if key not in values]
+    if missing:
+        raise InputError("no " + ", ".join(missing), f"the parameters of notebooks/{source.path.name}", "Define them.")
     parameters = notebook_parameters.check(source, {key: values[key] for key in source.defaults})
-    default = folder_for(str(parameters["profile"]))
-    if parameters["profile"] == "live":
+    profile = str(parameters["profile"])
+    check_profile(profile)
+    if profile == "live":
         raise DeviceError(
             "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
         )
     style.apply()
-    out = Path(str(parameters["out_dir"])) if parameters["out_dir"] else default
-    return Context(source, parameters, out)
+    if given is None or run is None:
+        changed = run_record.changed_parameters(parameters, expected_parameters(source, profile))
+        run = RunRecord(source.name, profile, changed, by_hand=True)
+        given = _folder_by_hand(source.name, given)
+        source = replace(source, outputs=tuple(outputs), optional=tuple(optional))
+    return Context(source, parameters, given, run)
+
+
+def _folder_by_hand(name: str, given: Path | None) -> Path:
+    out = mine(name) if given is None else given
+    if in_figures(out):
+        action = f"Leave it empty for {in_words(mine(name))}, or run: heshare notebook run {name}."
+        raise InputError(in_words(out), "a folder outside figures/ for a run by hand", action, column="out_dir")
+    sys.stdout.write(f"Run by hand: outputs go to {in_words(out)}, with the profile custom.\n")
+    return out

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from heshare import files
 from heshare.errors import InputError
+from heshare.experiments import commit
+from heshare.experiments.provenance import declared_inputs
 
 TAG, LIVE = "parameters", "live"
 PROFILES = ("smoke", "paper", "live")
 RESERVED = ("profile", "out_dir")
+_NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +49,48 @@ def folder() -> Path:
 
 
 def find(names: Sequence[str] = ()) -> list[Path]:
-    """Return the notebooks of those names (the number alone is enough), or all of `notebooks/`, sorted.
+    """Return the notebooks of those names (the number alone is enough), or all of the package's own, sorted.
 
-    Those of `notebooks/live`, which need the results of a GPU, are found by name only.
+    The package's own are those that `notebooks/inputs.yaml` lists. Those of `notebooks/live`, which need the results of
+    a GPU, and new ones and copies in `notebooks/` are found by name only.
 
     Raises:
         InputError: no such notebook.
     """
-    known = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    own, others = _own_and_others()
     if not names:
-        return list(known.values())
-    known |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
+        return list(own.values())
+    others |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
+    known = {**others, **own}
     chosen = []
     for name in names:
         stem = Path(name).stem if name.endswith(".ipynb") else name
-        match = [known[stem]] if stem in known else [path for key, path in known.items() if key.split("_")[0] == stem]
+        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, others)
         if not match:
             raise InputError(
                 repr(name),
-                "one of " + (", ".join(known) or "none: notebooks/ is empty"),
+                "one of " + (", ".join(own) or "none: notebooks/ is empty"),
                 suggestion(stem, known),
                 column="notebook",
             )
         chosen += match
     return sorted(set(chosen))
+
+
+def not_listed() -> list[Path]:
+    """Return the notebooks in `notebooks/` that are not the package's own, such as copies and new ones."""
+    return list(_own_and_others()[1].values())
+
+
+def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the package's own notebooks and the others in `notebooks/`, by name."""
+    found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    own = {name: path for name, path in found.items() if name in declared_inputs()}
+    return own, {name: path for name, path in found.items() if name not in own}
+
+
+def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
+    return [path for name, path in books.items() if name.split("_")[0] == number]
 
 
 def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
@@ -86,18 +107,31 @@ def read(path: str | Path) -> Notebook:
             call with a literal list of outputs.
     """
     path = Path(path)
-    sources = _code(path)
+    try:
+        return _parse(path, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise _error(path, *_NO_NOTEBOOK) from None
+
+
+def committed_defaults(notebook: Notebook) -> dict[str, object]:
+    """Return the defaults that a notebook's parameters have in the commit; its own where it is not in one."""
+    text = commit.committed_text(notebook.path)
+    return notebook.defaults if text is None else _parse(notebook.path, text).defaults
+
+
+def _parse(path: Path, text: str) -> Notebook:
+    sources = _code(path, text)
     tagged = [source for source, tags in sources if TAG in tags]
     if len(tagged) != 1:
         raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
     return Notebook(path, _literals(path, tagged[0]), *_promised_outputs(path, [source for source, _ in sources]))
 
 
-def _code(path: Path) -> list[tuple[str, list[str]]]:
+def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise _error(path, "something that is no notebook", "a Jupyter notebook, format 4") from None
+        cells = json.loads(text)["cells"]
+    except (ValueError, KeyError, TypeError):
+        raise _error(path, *_NO_NOTEBOOK) from None
     return [
         ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
         for cell in cells

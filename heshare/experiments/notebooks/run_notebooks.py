@@ -4,63 +4,75 @@ import multiprocessing
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
 
 from heshare import files
 from heshare.errors import HeShareError, InputError
+from heshare.experiments.commit import is_edited
 from heshare.experiments.notebooks import notebook_parameters as params
 from heshare.experiments.notebooks.execute_notebook import ExecutedNotebook, NotebookError, execute
 from heshare.experiments.notebooks.notebook_parameters import Notebook
+from heshare.experiments.notebooks.output_folders import choose, mine
+from heshare.experiments.notebooks.profiles import check_profile, expected_parameters, longest, profile_parameters
 from heshare.experiments.notebooks.run_log import RunLog
+from heshare.experiments.run_record import CUSTOM, RunRecord, changed_parameters
 from heshare.gpu.recording import recordings
 from heshare.signals import ignore
-from heshare.yaml_nodes import read_values
 
-_Run = tuple[Notebook, dict[str, object]]
 _Result = tuple[str, ExecutedNotebook | HeShareError]
 
 
-@cache
-def _profiles() -> dict[str, dict[str, Any]]:
-    values = read_values(params.folder() / "profiles.yaml", "the notebooks' profiles", "Correct the file.")
-    return {str(name): value or {} for name, value in values.items()}
+@dataclass(frozen=True, slots=True)
+class NotebookRun:
+    """One notebook to run.
 
-
-def folder_for(profile: str) -> Path:
-    """Return the default folder of a profile's outputs: `figures/` for the paper's, `build/<profile>/` for others.
-
-    Raises:
-        InputError: no such profile.
+    Attributes:
+        notebook: the source.
+        values: its parameters.
+        record: what of them differs from the profile, and whether its code differs from the commit's.
+        out: the folder of its outputs.
     """
-    known = params.PROFILES
-    if profile not in known:
-        raise InputError(repr(profile), ", ".join(known), params.suggestion(profile, known), column="profile")
-    return files.root() / ("figures" if profile == "paper" else f"build/{profile}")
+
+    notebook: Notebook
+    values: dict[str, object]
+    record: RunRecord
+    out: Path
+
+    @property
+    def copies(self) -> Path:
+        """The folder of the executed copy: one for each profile, and one for experiments."""
+        kind = CUSTOM if self.out == mine(self.notebook.name) else self.record.profile
+        return files.root() / "build" / "notebooks" / kind
+
+    def execute(self) -> ExecutedNotebook:
+        """Execute the notebook."""
+        return execute(self.notebook, self.values, self.out, self.copies, self.record)
 
 
 def prepare(
-    paths: Sequence[Path], profile: str, given: Mapping[str, object]
-) -> list[tuple[Notebook, dict[str, object]]]:
+    paths: Sequence[Path], profile: str, given: Mapping[str, object], out: Path | None = None
+) -> list[NotebookRun]:
     """Return each notebook with the parameters of this run: the profile's, replaced by those given.
 
     Raises:
         InputError: a given parameter is unknown to a chosen notebook or has another type, or names a recorded GPU that
-            does not exist; nothing has run yet.
+            does not exist; or `out` is `figures/`, for what is not the paper's (`output_folders.choose`). Nothing has
+            run yet.
     """
-    folder_for(profile)
+    check_profile(profile)
     runs = []
     for path in paths:
         notebook = params.read(path)
-        of_profile = _profiles().get(profile, {}).get(notebook.name, {})
         for name in params.RESERVED:
             if name in given:
                 raise InputError(f"-p {name}=...", f"--{name.split('_')[0]}", "Use that option.", column=name)
-        values = {**params.check(notebook, of_profile), **params.check(notebook, given), "profile": profile}
+        values = {**profile_parameters(notebook, profile), **params.check(notebook, given)}
         recordings.read(str(values.get("source", recordings.EMULATED)))
-        runs.append((notebook, values))
+        changed = changed_parameters(values, expected_parameters(notebook, profile))
+        record = RunRecord(notebook.name, profile, changed, is_edited(path))
+        runs.append(NotebookRun(notebook, values, record, choose(record, out)))
     return runs
 
 
@@ -69,26 +81,28 @@ def run(
     *,
     profile: str,
     given: Mapping[str, object],
-    out: Path,
+    out: Path | None = None,
     jobs: int = 2,
     quiet: bool = False,
 ) -> list[ExecutedNotebook]:
     """Run notebooks in parallel processes, `jobs` at a time; figures, tables and claims go into the folder `out`.
 
-    The parameters `given` replace those of the profile (`smoke`, `paper` or `live`). With `quiet` nothing is printed.
+    The parameters `given` replace those of the profile (`smoke`, `paper` or `live`). Without `out` the outputs of each
+    notebook go where `output_folders.choose` says. With `quiet` nothing is printed.
 
     Raises:
         InputError: as `prepare`; nothing has run.
         NotebookError: one or more notebooks failed; the outputs of the others are in place.
     """
-    runs = prepare(paths, profile, given)
-    copies = files.root() / "build" / "notebooks" / profile
-    log = RunLog([book.name for book, _ in runs], jobs, copies / "seconds.json", quiet=quiet)
+    runs = prepare(paths, profile, given, out)
+    kept = {run.copies for run in runs}
+    past = kept.pop() if len(kept) == 1 else files.root() / "build" / "notebooks" / CUSTOM
+    log = RunLog([run.notebook.name for run in runs], jobs, past / "seconds.json", quiet=quiet)
     if jobs == 1 or len(runs) == 1:
         results = []
-        for notebook, values in runs:
-            log.start(notebook.name)
-            results.append(_ended(log, notebook.name, _try(notebook, values, out, copies)))
+        for run in runs:
+            log.start(run.notebook.name)
+            results.append(_ended(log, run.notebook.name, _try(run)))
         return _results(results)
     context = multiprocessing.get_context("spawn")
     # Ctrl-C reaches the whole process group. The workers ignore it: this process terminates them, and a terminated
@@ -97,19 +111,19 @@ def run(
         min(jobs, len(runs)), mp_context=context, initializer=ignore, initargs=((SIGINT,),)
     ) as pool:
         try:
-            return _results(_follow(pool, _longest_first(runs), jobs, (out, copies), log))
+            return _results(_follow(pool, _longest_first(runs), jobs, log))
         except KeyboardInterrupt:
             _stop(pool)
-            for notebook, _ in runs:
-                for staging in out.glob(f".{notebook.name}-*"):
+            for run in runs:
+                for staging in run.out.glob(f".{run.notebook.name}-*"):
                     shutil.rmtree(staging, ignore_errors=True)
             raise
 
 
-def _longest_first(runs: Sequence[_Run]) -> list[_Run]:
+def _longest_first(runs: Sequence[NotebookRun]) -> list[NotebookRun]:
     """Return the notebooks with the longest first, in the order of `profiles.yaml`, so that a short one starts last."""
-    order = {name: position for position, name in enumerate(_profiles()["order"]["longest"])}
-    return sorted(runs, key=lambda run: order.get(run[0].name, len(order)))
+    order = {name: position for position, name in enumerate(longest())}
+    return sorted(runs, key=lambda run: order.get(run.notebook.name, len(order)))
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -121,24 +135,22 @@ def _stop(pool: ProcessPoolExecutor) -> None:
         worker.join(timeout=10)
 
 
-def _try(notebook: Notebook, values: Mapping[str, object], out: Path, copies: Path) -> ExecutedNotebook | HeShareError:
+def _try(run: NotebookRun) -> ExecutedNotebook | HeShareError:
     try:
-        return execute(notebook, values, out, copies)
+        return run.execute()
     except HeShareError as error:
         return error
 
 
-def _follow(
-    pool: ProcessPoolExecutor, runs: Sequence[_Run], jobs: int, folders: tuple[Path, Path], log: RunLog
-) -> list[_Result]:
+def _follow(pool: ProcessPoolExecutor, runs: Sequence[NotebookRun], jobs: int, log: RunLog) -> list[_Result]:
     """Run notebooks in the pool, the next one whenever one ends, so that the log has the time at which each starts."""
     waiting, results = list(runs), []
     pending: dict[Future[ExecutedNotebook], str] = {}
     while waiting or pending:
         while waiting and len(pending) < jobs:
-            notebook, values = waiting.pop(0)
-            log.start(notebook.name)
-            pending[pool.submit(execute, notebook, values, *folders)] = notebook.name
+            run = waiting.pop(0)
+            log.start(run.notebook.name)
+            pending[pool.submit(run.execute)] = run.notebook.name
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
             name, error = pending.pop(future), future.exception()
             if error is not None and not isinstance(error, HeShareError):

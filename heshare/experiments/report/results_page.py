@@ -95,7 +95,10 @@ def _claims(folder: Path) -> pd.DataFrame:
 
 def _profile(folder: Path, outputs: Sequence[PublishedOutput]) -> str:
     """Return the notebook profile of the claims if they have one, else of most outputs."""
-    found = claim_table.profiles(folder) or [output.profile for output in outputs if output.profile]
+    reported = claim_table.reported_profile(folder)
+    if reported != claim_table.NONE_RUN:
+        return reported
+    found = [output.profile for output in outputs if output.profile]
     return max(sorted(set(found)), key=found.count, default="paper")
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from heshare import files
 from heshare.errors import InputError
-from heshare.experiments import provenance, tables
+from heshare.experiments import commit, provenance, tables
 from heshare.experiments.claims.verdicts import paper_claims
 from heshare.gpu.live.live_comparison import DEVICE_MODELS, LiveComparison
 from heshare.gpu.live.live_gpus import LiveGpu, cluster_of
@@ -308,7 +308,7 @@ def _manifest(trial: LiveComparison, command: str) -> dict[str, Any]:
         "recorded": datetime.now(UTC).isoformat(timespec="seconds"),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
         "versions": provenance.versions(),
-        "git_commit": provenance.git_commit(),
+        "git_commit": commit.git_commit(),
     }
 
 

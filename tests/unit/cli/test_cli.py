@@ -277,8 +277,9 @@ def test_claims_prints_what_does_not_hold_the_counts_and_the_page_to_open(tmp_pa
     files.write_text(tmp_path / "claims" / "x.json", json.dumps([nowhere]))
     result = RUN.invoke(app, ["claims", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    first, counts, last = result.stdout.splitlines()
+    first, counts, profile, last = result.stdout.splitlines()
     assert first.startswith("not reproduced: O4 ")
     assert first.endswith(": More.")
     assert counts == f"{len(paper_claims())} claims: 1 not reproduced, {len(paper_claims()) - 1} not yet"
+    assert profile == "Notebook profile: paper."
     assert last == f"Open {tmp_path}/claims.md; as a figure: {tmp_path}/claims_figure.pdf"

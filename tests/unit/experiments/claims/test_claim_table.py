@@ -131,3 +131,24 @@ def test_write_refuses_an_unknown_claim(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Z9"):
         claim_table.write(tmp_path)
     assert not (tmp_path / "claims.csv").exists()
+
+
+def test_results_of_another_profile_are_not_counted(tmp_path: Path) -> None:
+    found = {"measured": -31.0, "low": -33.0, "high": -29.0}
+    rows = {"05_comparison": ("H3", "Random", "custom"), "11_single": ("H1", "energy", "paper")}
+    (tmp_path / "claims").mkdir()
+    for name, (id, part, profile) in rows.items():
+        row = evaluate_claim(paper_claims()[id, part], **found, **{**COMMON, "profile": profile})  # type: ignore[arg-type]
+        (tmp_path / f"claims/{name}.json").write_text(json.dumps([row]))
+    table = claim_table.write(tmp_path).set_index("id")
+    assert claim_table.count_text(table) == f"1 exceeds, {len(table) - 1} not yet"
+    why = "The result of 05_comparison is of the profile custom, not paper: not counted."
+    assert why in set(table.loc["H3", "why"])
+    assert table.loc["H3", "measured"].isna().all()
+    text = (tmp_path / "claims.md").read_text().replace("\n", " ")
+    assert "Notebook profile: paper. Not counted, because of another profile: 05_comparison (custom)." in text
+    (tmp_path / "claims/11_single.json").unlink()
+    claim_table.write(tmp_path)
+    text = (tmp_path / "claims.md").read_text().replace("\n", " ")
+    assert "Notebook profile: custom. Custom: run by hand" in text
+    assert "these are not the paper's results" in text

@@ -46,7 +46,8 @@ def test_merge_appends_the_reason_to_the_note_of_a_failed_claim_only(folder: Pat
     notes = table.set_index(["id", "statement"])["details"].to_dict()
     assert notes["O4", paper_claims()["O4", ""].statement] == "It is so. Why: The cap."
     assert "No." not in notes["H1", paper_claims()["H1", "energy"].statement]
-    assert claim_table.profiles(folder) == ["paper", "x"]
+    assert claim_table.reported_profile(folder) == "paper"
+    assert claim_table.left_out(folder) == "12_sensitivity (x)"
     assert (table["why"] == "Nothing here measures this so far.").sum() == len(table) - 3
 
 
@@ -96,7 +97,7 @@ def test_write_saves_the_claims_figure_with_its_numbers_and_provenance(folder: P
     claims_figure.write(folder, claim_table.write(folder))
     metadata = json.loads((folder / "claims_figure.json").read_text())
     assert metadata["provenance"] == {"emulated": 3}
-    assert "paper, x" in metadata["caption"]
+    assert "Notebook profile: paper. Not counted" in metadata["caption"]
     assert metadata["caption"].startswith(f"Of {len(paper_claims())} claims: ")
     assert len(pd.read_csv(folder / "claims_figure.csv")) == len(paper_claims())
     first = (folder / "claims_figure.png").read_bytes()

@@ -20,6 +20,7 @@ from heshare.experiments import provenance, tables
 from heshare.experiments.figures import diagram, panels, plots, style
 from heshare.experiments.notebooks import notebook, notebook_parameters
 from heshare.experiments.notebooks.execute_notebook import missing_files
+from heshare.experiments.run_record import RunRecord
 from heshare.files import root, sha256
 from heshare.prediction.features import FEATURES
 
@@ -36,13 +37,14 @@ def ax() -> Iterator[Axes]:
         plt.close(figure)
 
 
-def context(out: Path) -> notebook.Context:
+def context(out: Path, *, by_hand: bool = False) -> notebook.Context:
     source = notebook_parameters.Notebook(
         root() / "notebooks/01_motivation.ipynb",
         {"profile": "paper", "seed": 0},
         ("fig01_toy", "table1_toy", "x01a_toy"),
     )
-    return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out)
+    run = RunRecord("01_motivation", "smoke", by_hand=by_hand)
+    return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out, run)
 
 
 def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
@@ -51,6 +53,8 @@ def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
     changed = context(tmp_path)
     changed.parameters["cells_dir"] = str(tmp_path / "there")
     assert changed.cells == tmp_path / "there"
+    by_hand = context(root() / "build/mine/01_motivation", by_hand=True)
+    assert by_hand.cells == root() / "build/mine/cells", "a kernel may have changed the package that it runs"
 
 
 def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes) -> None:
@@ -207,6 +211,15 @@ def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
     values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""}
     with pytest.raises(DeviceError, match="live"):
         notebook.setup("02_system", values, outputs=[])
+
+
+@pytest.mark.parametrize(("wide", "width"), [(False, 499), (True, 1050)])
+def test_a_preview_is_shown_in_the_width_of_its_figure_in_print(tmp_path: Path, wide: bool, width: int) -> None:
+    with style.using():
+        ctx = context(tmp_path)
+        fig, _ = ctx.figure(wide=wide)
+        shown = ctx.save(fig, "fig01_toy", data=FRAME, caption="x", rows="emulated")
+    assert shown._repr_png_()[1] == {"width": width}
 
 
 def test_rng_of_a_context_repeats_for_a_key_and_differs_between_keys(tmp_path: Path) -> None:

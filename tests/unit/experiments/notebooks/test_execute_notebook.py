@@ -13,7 +13,13 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.experiments.notebooks import execute_notebook as module
-from heshare.experiments.notebooks import forked_kernels, notebook_parameters, run_notebooks
+from heshare.experiments.notebooks import (
+    forked_kernels,
+    notebook_parameters,
+    output_folders,
+    profiles,
+    run_notebooks,
+)
 from heshare.experiments.notebooks.execute_notebook import NotebookError, execute
 
 WRITE = (
@@ -153,7 +159,7 @@ def test_run_reports_every_failure_and_keeps_the_other_outputs(tmp_path: Path) -
 
 def test_folder_for_refuses_an_unknown_profile() -> None:
     with pytest.raises(InputError, match="Did you mean 'paper'"):
-        run_notebooks.folder_for("papr")
+        output_folders.folder_for("papr")
 
 
 def test_execute_starts_a_kernel_once_more_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +205,9 @@ def test_execute_runs_each_kernel_in_a_process_with_pinned_variables(tmp_path: P
 
 
 def test_longest_notebooks_exist_and_start_first() -> None:
-    order = run_notebooks._profiles()["order"]["longest"]
+    order = profiles.longest()
     assert len(order) == len(set(order))
     assert set(order) <= {path.stem for path in notebook_parameters.find()}
     runs = run_notebooks.prepare(notebook_parameters.find(["02", "06", "05"]), "paper", {})
-    assert [book.name for book, _ in run_notebooks._longest_first(runs)] == ["06_search", "05_comparison", "02_system"]
+    names = [run.notebook.name for run in run_notebooks._longest_first(runs)]
+    assert names == ["06_search", "05_comparison", "02_system"]

@@ -11,7 +11,7 @@ import pytest
 from heshare.experiments.notebooks import notebook_parameters
 from heshare.files import root
 
-NOTEBOOKS = sorted((root() / "notebooks").rglob("*.ipynb"))
+NOTEBOOKS = [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -8,6 +8,7 @@ import pytest
 
 from heshare import files
 from heshare.errors import InputError
+from heshare.experiments.notebooks import notebook_parameters
 from heshare.experiments.studies import best_settings, variants
 from heshare.plugins import registry
 
@@ -29,7 +30,7 @@ def test_settings_table_has_what_the_script_tries_and_chooses_the_least(study: s
 
 def test_settings_are_chosen_on_a_seed_that_no_notebook_uses() -> None:
     assert set(best_settings.read()["seed"]) == {best_settings.SEED}
-    for path in (files.root() / "notebooks").glob("*.ipynb"):
+    for path in notebook_parameters.find():
         assert f"seed = {best_settings.SEED}" not in path.read_text("utf-8")
 
 
