@@ -23,9 +23,9 @@ def verify(
 ) -> None:
     """Compare the CSV files of a run (figures/) with reference/: a line for each difference, and exit code 1."""
     from heshare.experiments.artefact import artefact_page, reference_results
-    from heshare.experiments.notebooks import run_notebooks
+    from heshare.experiments.notebooks.output_folders import folder_for
 
-    run = (out or run_notebooks.folder_for("paper")).resolve()
+    run = (out or folder_for("paper")).resolve()
     if update:
         seconds = files.root() / "build" / "notebooks" / "paper" / "seconds.json"
         changed = reference_results.update(run, seconds)
