@@ -47,7 +47,7 @@ endif
 # The stamp holds the folder's name, since an environment cannot move with its folder.
 STALE := $(shell [ "$$(cat .venv/.ready 2>/dev/null)" = "$(CURDIR)" ] && .venv/bin/python -c '' 2>/dev/null || echo FORCE)
 
-.PHONY: help figures claims verify reference smoke test test-all lint bench calibrate live notebook lock clean FORCE
+.PHONY: help figures claims verify reference site smoke test test-all lint bench calibrate live notebook lock clean FORCE
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -66,6 +66,10 @@ verify: $(ENV) ## compare figures/ with reference/; makes them first if there ar
 
 reference: $(ENV) ## make figures/ the reference, after a change that moves results: reference/ and ARTIFACT.md
 	$(PY) -m heshare verify --out figures --update
+
+site: $(ENV) ## guides, paper map, glossary, API and the results that are there, as pages that open offline: build/site
+	$(PY) docs/site/build.py build/site
+	@echo Open build/site/index.html
 
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke

@@ -53,7 +53,7 @@ class Interval(NamedTuple):
         batch_size: its inference batch size.
         iterations: iterations (at the task's own batch size and number of GPUs) completed here, less those that it had
             not saved when it was taken off; each GPU of a gang did the same part.
-        outcome: `completed`, `paused`, `migrated`, or `failed: ` and the kind of failure.
+        outcome: `completed`, `paused`, `migrated`, or `failed:` and the kind of failure.
     """
 
     task: int

@@ -1,0 +1,139 @@
+"""The site of `make site`: it builds without a warning, links resolve, pages open offline, the same bytes twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+import heshare
+
+pytestmark = pytest.mark.slow
+PAGES = ("index", "README", "docs/paper_map", "docs/glossary", "api/heshare", "api/policies")
+
+
+def build(checkout: Path, out: Path, **environment: str) -> None:
+    """Build the site of a checkout; a warning of Sphinx fails it."""
+    command = [sys.executable, "docs/site/build.py", str(out)]
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = os.environ.get("HESHARE_SITE")
+    out = Path(given).resolve() if given else tmp_path_factory.mktemp("site") / "site"
+    if not given:
+        build(checkout, out)
+    return out
+
+
+class Addresses(HTMLParser):
+    """The addresses that a page asks for or links to, and the anchors that it has."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.anchors: set[str] = {""}
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if value and name in ("href", "src"):
+                self.links.add(value)
+            if value and name in ("id", "name"):
+                self.anchors.add(value)
+
+
+@pytest.fixture(scope="module")
+def addresses(site: Path) -> dict[Path, Addresses]:
+    return {page: Addresses(page) for page in site.rglob("*.html") if page.parent.name not in ("figures", "notebooks")}
+
+
+def test_every_link_inside_the_site_has_its_file_and_its_anchor(site: Path, addresses: dict[Path, Addresses]) -> None:
+    assert len(addresses) > 30
+    broken = []
+    for page, found in addresses.items():
+        for link in found.links:
+            path, _, anchor = link.partition("#")
+            if re.match(r"\w+:", link) or path.startswith("?"):
+                continue
+            target = (page.parent / unquote(path.partition("?")[0])).resolve() if path else page
+            anchors = addresses[target].anchors if target in addresses else {anchor}
+            if not target.is_file() or unquote(anchor) not in anchors:
+                broken.append(f"{page.relative_to(site)}: {link}")
+    assert not broken
+
+
+def test_site_asks_no_other_host_for_anything(site: Path, addresses: dict[Path, Addresses]) -> None:
+    for page in addresses:
+        text = page.read_text("utf-8")
+        loaded = re.findall(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"(\w+:)?//[^\"]*\"", text)
+        assert not loaded, page
+    styles = [path.read_text("utf-8") for path in (site / "_static").rglob("*.css")]
+    assert styles
+    assert not [style for style in styles if re.search(r"url\(['\"]?https?:|@import", style)]
+
+
+def test_site_has_every_public_name_every_guide_and_every_stage(
+    checkout: Path, addresses: dict[Path, Addresses]
+) -> None:
+    anchors = set().union(*(found.anchors for found in addresses.values()))
+    functions = {f"heshare.{name}" for name in heshare.__all__ if not name.startswith("_")}
+    pages = {page.relative_to(page.parents[1]).as_posix() for page in addresses}
+    assert {f"docs/{guide.stem}.html" for guide in (checkout / "docs").glob("*.md")} <= pages
+    for stage in ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running"):
+        assert f"api/{stage}.html" in pages
+    (page,) = (page for page in addresses if page.as_posix().endswith("api/heshare.html"))
+    text = re.sub(r"<[^>]+>", "", page.read_text("utf-8"))
+    assert not {name for name in functions if name not in anchors and name not in text}
+    assert "heshare.scheduling.planner.plan" in anchors
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Page]:
+    """Visit pages; a request off the disk, a message of the console and an error are failures."""
+    wrong: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
+    page.on("requestfailed", lambda request: wrong.append(request.url))
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    yield page
+    page.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_pages_open_offline_without_sideways_scroll(site: Path, visit: Page, width: int) -> None:
+    visit.set_viewport_size({"width": width, "height": 900})
+    for name in PAGES:
+        visit.goto((site / f"{name}.html").as_uri())
+        assert visit.locator("h1").count() == 1, name
+        assert visit.evaluate("document.documentElement.scrollWidth") <= width, name
+
+
+def test_search_finds_a_function_without_a_server(site: Path, visit: Page) -> None:
+    visit.goto(f"{(site / 'search.html').as_uri()}?q=hypervolume")
+    visit.locator("#search-results li").first.wait_for(timeout=20_000)
+    assert "pareto" in visit.locator("#search-results").inner_text()
+
+
+def test_site_has_the_same_bytes_twice(checkout: Path, site: Path, tmp_path: Path) -> None:
+    build(checkout, tmp_path / "site", PYTHONHASHSEED="7")
+    first, second = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (site, tmp_path / "site")
+    )
+    assert set(first) == set(second)
+    assert not [str(path) for path in first if first[path] != second[path]]
