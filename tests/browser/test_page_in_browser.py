@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route
 
 WIDTHS = (360, 800, 1280)
 TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(each =>
-  !each.closest('.scroll, .skip, .visually-hidden, thead, .notebook pre, .notebook .output_area') &&
+  !each.closest('.scroll, .skip, .visually-hidden, thead, .notebook pre, .notebook .output_html') &&
   each.getBoundingClientRect().right > document.documentElement.clientWidth + 1
 ).map(each => each.outerHTML.slice(0, 80))"""
 

@@ -54,7 +54,6 @@ class ClaimRow:
         source: the text of the source.
         source_file: its CSV; empty if there is none.
         notebook: the notebook that evaluated it; empty if none did.
-        mark: what is wrong with the row, such as another profile; empty if nothing is.
     """
 
     id: str
@@ -78,7 +77,6 @@ class ClaimRow:
     source: str
     source_file: str
     notebook: str
-    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +96,12 @@ def css_class(verdict: str) -> str:
     return f"v-{verdict.replace(' ', '-')}"
 
 
-def rows(table: pd.DataFrame, folder: Path, profile: str) -> list[ClaimRow]:
+def rows(table: pd.DataFrame, folder: Path) -> list[ClaimRow]:
     """Return the rows of the claims, in the paper's order.
 
     Args:
         table: as from `claim_table.merge`.
         folder: the outputs; sources that are not there get no link.
-        profile: the notebook profile that the page is about.
     """
     known = paper_claims()
     found: list[Any] = table.to_dict("records")
@@ -113,7 +110,7 @@ def rows(table: pd.DataFrame, folder: Path, profile: str) -> list[ClaimRow]:
     seen: set[str] = set()
     result = []
     for row, one in zip(found, drawn, strict=True):
-        result.append(_row(row, one, places, folder, profile, first=row["id"] not in seen))
+        result.append(_row(row, one, places, folder, first=row["id"] not in seen))
         seen.add(row["id"])
     return result
 
@@ -172,7 +169,6 @@ def _row(
     drawn: DrawnClaim,
     places: Mapping[str, interval_drawing.Place],
     folder: Path,
-    profile: str,
     *,
     first: bool,
 ) -> ClaimRow:
@@ -198,7 +194,7 @@ def _row(
         paper="" if claim.kind == "ordering" else claim.paper,
         here=here,
         interval=interval,
-        basis=_basis(row),
+        basis=_basis(row, drawn),
         verdict=verdict,
         css=css_class(verdict),
         drawing=drawing,
@@ -209,7 +205,6 @@ def _row(
         source=source,
         source_file=file if file and (folder / file).is_file() else "",
         notebook=_text(row["notebook"]),
-        mark=_mark(row, profile),
     )
 
 
@@ -224,11 +219,6 @@ def output_of(where: str) -> str:
     if kind == "Fig.":
         return f"fig{int(number.rstrip('.')):02d}"
     return f"table{ROMAN.index(number) + 1}" if kind == "Table" and number in ROMAN else ""
-
-
-def _mark(row: Mapping[str, Any], profile: str) -> str:
-    own = _text(row.get("profile"))
-    return f"made with profile {own}, not {profile}" if own and profile and own != profile else ""
 
 
 def _held(details: str) -> tuple[int, int]:
@@ -257,12 +247,17 @@ def _number(value: float, kind: str) -> str:
     return f"{digits}{unit}"
 
 
-def _basis(row: Mapping[str, Any]) -> str:
+def _basis(row: Mapping[str, Any], drawn: DrawnClaim) -> str:
+    """Return what an interval is and how many values are behind it; of an ordering also what was measured."""
     kind = _text(row["interval"])
     if not kind or pd.isna(row["n"]) or int(row["n"]) == 0:
         return ""
     count = f"{int(row['n'])} {row['of']}"
-    return f"no interval; {count}" if kind == "none" else f"{kind}, {count}"
+    text = f"no interval; {count}" if kind == "none" else f"{kind}, {count}"
+    if drawn.claim.kind != "ordering" or not math.isfinite(drawn.value) or not _text(row["unit"]):
+        return text
+    interval = f" [{_number(drawn.low, '')}, {_number(drawn.high, '')}]" if math.isfinite(drawn.low) else ""
+    return f"{_number(drawn.value, '')}{interval} {row['unit']}; {text}"
 
 
 def _forms(row: Mapping[str, Any]) -> tuple[ClaimForm, ...]:

@@ -1,10 +1,8 @@
 """Tables of outputs for the page: the rows of their Markdown files."""
 
-import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-
-_BAR = re.compile(r"(?<!\\)\|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +15,13 @@ class PageTable:
 
 
 def read(path: Path) -> PageTable:
-    """Return the first table of a Markdown file that `heshare.experiments.tables` wrote."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    heads, rule, *rows = (tuple(cell.strip() for cell in _BAR.split(line)[1:-1]) for line in lines)
-    cleaned = tuple(tuple(cell.replace("\\|", "|") for cell in row) for row in rows)
-    return PageTable(heads, cleaned, tuple(cell.endswith(":") for cell in rule))
+    """Return the first table of a Markdown file that `heshare.experiments.tables` wrote, with aligned columns."""
+    heads, rule, *rows = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
+    # Cells are found by their places, because a head may have a bar in its words.
+    bars = [place for place, letter in enumerate(rule) if letter == "|"]
+    spans = list(pairwise(bars))
+
+    def cells(line: str) -> tuple[str, ...]:
+        return tuple(line[start + 1 : end].strip().replace("\\|", "|") for start, end in spans)
+
+    return PageTable(cells(heads), tuple(map(cells, rows)), tuple(rule[end - 1] == ":" for _, end in spans))

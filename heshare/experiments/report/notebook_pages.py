@@ -93,9 +93,10 @@ def _referenced(output: dict[str, Any], pictures: Mapping[str, str]) -> dict[str
 
 
 def _lowered(body: str) -> str:
-    """Return the cells with focusable code boxes, and ids that stand once."""
+    """Return the cells without ids, and with a stop for the keyboard at what may scroll sideways."""
     body = re.sub(r' id="cell-id=[^"]*"', "", body)
-    body = body.replace('<div class="highlight hl-ipython3"><pre>', '<div class="highlight"><pre tabindex="0">')
+    body = body.replace('<div class="highlight hl-ipython3">', '<div class="highlight">')
+    body = re.sub(r'<(pre|div class="output_html[^"]*")>', r'<\1 tabindex="0">', body)
     return re.sub(r"<style scoped.*?</style>", "", body, flags=re.DOTALL)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from heshare.errors import InputError
+from heshare.experiments.claims.plain_words import change
 from heshare.experiments.claims.sources import look_up, source
 from heshare.experiments.report.published_outputs import PublishedOutput
 from heshare.scheduling.settings import LITERAL
@@ -56,32 +57,35 @@ def _emulated(table: pd.DataFrame, measured: int) -> Objection:
     return Objection("Emulated GPUs", text, ("x03a",))
 
 
-def _rivals(folder: Path) -> Objection:
-    def change(rival: str, form: str, metric: str) -> str:
-        row = {"ours": "Trade-off", "rival": rival, "form": form, "metric": metric}
-        return _signed(look_up(folder, source("x05c_forms", "change_pct", **row)))
+def _forms(folder: Path, rival: str, form: str) -> tuple[float, float]:
+    """Return the change of Trade-off's energy and average JCT against a form of a rival, %."""
+    row = {"ours": "Trade-off", "rival": rival, "form": form}
+    energy, jct = (
+        look_up(folder, source("x05c_forms", "change_pct", **row, metric=metric))
+        for metric in ("energy_active_j", "avg_jct_s")
+    )
+    return energy, jct
 
+
+def _rivals(folder: Path) -> Objection:
     def both(rival: str, form: str) -> str:
-        return f"{change(rival, form, 'energy_active_j')} energy and {change(rival, form, 'avg_jct_s')} average JCT"
+        return "{:+.0f} and {:+.0f} %".format(*_forms(folder, rival, form))
 
     random, placed, best = "paper's set-up", "HeShare's placement", "own best"
     text = (
-        f"The paper's Morak and μ-Serve place tasks at random. Against Morak, Trade-off takes {both('Morak', random)}; "
-        f"where Morak places like HeShare {both('Morak', placed)}; at Morak's own best settings {both('Morak', best)}. "
-        f"Against μ-Serve it takes {both('mu-Serve', random)}; {both('mu-Serve', placed)}; {both('mu-Serve', best)}."
+        "The paper's Morak and μ-Serve place tasks at random. Trade-off's energy and average JCT against Morak are "
+        f"{both('Morak', random)}; where Morak places like HeShare {both('Morak', placed)}; at its own best settings "
+        f"{both('Morak', best)}. Against μ-Serve they are {both('mu-Serve', random)}; {both('mu-Serve', placed)}; "
+        f"{both('mu-Serve', best)}."
     )
     return Objection("Random placement of the rivals", text, ("x05c", "x05e"))
 
 
 def _simple(folder: Path) -> Objection:
-    row = {"ours": "Trade-off", "rival": "SRTF at 0.8 clock", "form": "baseline"}
-    energy, jct = (
-        _signed(look_up(folder, source("x05c_forms", "change_pct", **row, metric=metric)))
-        for metric in ("energy_active_j", "avg_jct_s")
-    )
+    energy, jct = map(change, _forms(folder, "SRTF at 0.8 clock", "baseline"))
     text = (
-        f"Trade-off takes {energy} energy and {jct} average JCT against SRTF at a fixed 0.8 of the top clock, which "
-        "plans nothing and is not in the paper."
+        f"Trade-off takes {energy} energy and {jct} average JCT than SRTF at a fixed 0.8 of the top clock, which plans "
+        "nothing and is not in the paper."
     )
     return Objection("A simple baseline", text, ("fig06", "x05c"))
 
@@ -105,7 +109,7 @@ def _search(folder: Path) -> Objection:
         row = {"group": group, "system": system}
         columns = ("change_pct", "change_low_pct", "change_high_pct")
         value, low, high = (look_up(folder, source("x07a_ablation", column, **row)) for column in columns)
-        return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+        return f"{_tenths(value)} % [{_tenths(low)}, {_tenths(high)}]"
 
     text = (
         f"The paper's four operators of stage 1 together are worth {worth('operator', 'all four of these')} of the "
@@ -137,11 +141,12 @@ def _online(folder: Path) -> Objection:
     if not sentences:
         raise InputError("no sentence on HeShare online", "one in the caption of x20a", "Run notebook 20 again.")
     text = (
-        "In the paper's figures all tasks are there at the start. Where they arrive one by one the gain is another "
-        f"one: {sentences[0].rstrip('.')}."
+        "In the paper's figures all tasks are there at the start. Where they arrive one by one: "
+        f"{sentences[0].rstrip('.')}."
     )
     return Objection("Tasks that arrive one by one", text, ("x20a",))
 
 
-def _signed(percent: float) -> str:
-    return f"{percent:+.0f} %"
+def _tenths(value: float) -> str:
+    """Return a number with its sign and one decimal; zero has a plus."""
+    return f"{round(value, 1) + 0.0:+.1f}"

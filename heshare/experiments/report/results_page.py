@@ -1,6 +1,7 @@
 """The page of results, `index.html`: claims, figures, tables, robustness and provenance, for a browser, offline."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,8 @@ NAME = "index.html"
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _ROBUSTNESS = ("12_sensitivity",)
 _SURENESS = ("03_platform", "04_prediction", "13_recorded", "90_live")
-_MOST_ROWS = 45
+_HEADINGS = {"claims": "Behind the claims"}
+_MOST_ROWS = 100
 """Longer tables of what the paper does not have are linked, not shown."""
 
 
@@ -68,6 +70,7 @@ def write(folder: Path, copies: Path | None = None) -> Path:
     pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(style=style, **values) + "\n")
     content = _content(folder, table, outputs, profile)
     script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
+    environment.filters["linked"] = _linked(content["numbers"])
     page = environment.get_template("index.html.j2").render(style=style, script=script, pages=pages, **content)
     return files.write_text(folder / NAME, page + "\n")
 
@@ -82,8 +85,30 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["slug"] = claim_rows.css_class
+    environment.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
+    environment.filters["verdict_class"] = claim_rows.css_class
+    environment.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
     return environment
+
+
+def _linked(numbers: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a filter that escapes a text, links the outputs that it names, and sets what stands in backquotes as code.
+
+    `numbers` has what each output is called, by its key.
+    """
+    markup: Any = import_module("markupsafe")
+    called = {number: key for key, number in numbers.items()}
+    names = "|".join(re.escape(number) for number in sorted(called, key=len, reverse=True))
+    pattern = re.compile(rf"`([^`]+)`|({names or '(?!)'})(?![\w.])|\b(x\d\d[a-z])(?:_\w+)?\b")
+
+    def link(found: re.Match[str]) -> str:
+        code, number, key = found.groups()
+        if code:
+            return f"<code>{code}</code>"
+        target = called[number] if number else key
+        return f'<a href="#{target}">{found[0]}</a>' if target in numbers else found[0]
+
+    return lambda text: markup.Markup(pattern.sub(link, str(markup.escape(text))))
 
 
 def _claims(folder: Path) -> pd.DataFrame:
@@ -104,7 +129,7 @@ def _profile(folder: Path, outputs: Sequence[PublishedOutput]) -> str:
 
 def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], profile: str) -> dict[str, Any]:
     measured = objections.measured_rows(outputs)
-    rows = claim_rows.rows(table, folder, profile)
+    rows = claim_rows.rows(table, folder)
     families = published_outputs.families(outputs)
     kept = {family.notebook: family for family in families}
     beyond = [family for family in families if family.notebook not in (*_ROBUSTNESS, *_SURENESS)]
@@ -121,6 +146,7 @@ def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], 
         "objections": objections.objections(folder, table, measured),
         "measured": measured,
         "profile": profile,
+        "left_out": claim_table.left_out(folder),
         "figures": [each for each in paper if each.key.startswith("fig")],
         "tables": [each for each in paper if each.key.startswith("table")],
         "robustness": [kept[name] for name in _ROBUSTNESS if name in kept],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,9 +18,11 @@ from typer.testing import CliRunner
 from heshare import files
 from heshare.cli import app
 from heshare.errors import InputError
+from heshare.experiments import tables
+from heshare.experiments.claims import claim_table
 from heshare.experiments.claims.verdicts import VERDICTS, paper_claims
 from heshare.experiments.notebooks import notebook_parameters
-from heshare.experiments.report import claim_rows, objections, published_outputs, results_page
+from heshare.experiments.report import claim_rows, html_tables, objections, published_outputs, results_page
 from heshare.yaml_nodes import read_values
 
 
@@ -134,13 +137,35 @@ def test_a_notebooks_page_has_its_pictures_by_reference_and_no_progress(folder: 
     assert "data/gpus.csv" in text
 
 
-def test_rows_of_another_profile_are_marked(folder: Path) -> None:
-    table = pd.read_csv(folder / "claims.csv").astype({"n": "Int64"})
-    assert not any(row.mark for row in claim_rows.rows(table, folder, "paper"))
-    table["profile"] = ["smoke", *["paper"] * (len(table) - 1)]
-    marked = [row.mark for row in claim_rows.rows(table, folder, "paper")]
-    assert marked[0] == "made with profile smoke, not paper"
-    assert not any(marked[1:])
+def test_a_head_with_a_bar_in_its_words_is_one_head(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"group": ["a | b", "c"], "mape_pct": [1.25, float("nan")]})
+    (tmp_path / "x.md").write_text(f"# Table\n\n{tables.to_markdown(frame)}\nA caption.\n", encoding="utf-8")
+    found = html_tables.read(tmp_path / "x.md")
+    assert found.heads == ("Group", "Mean |error| (%)")
+    assert found.rows == (("a | b", "1.25"), ("c", ""))
+    assert found.numeric == (False, True)
+
+
+def test_outputs_named_in_a_caption_are_linked(page: str) -> None:
+    assert '(<a href="#x05e">Fig. x05e</a>)' in page
+    assert "<code>metric</code>" in page
+
+
+def test_what_is_of_another_profile_is_said(folder: Path, tmp_path: Path) -> None:
+    mixed = shutil.copytree(folder, tmp_path / "mixed")
+    path = mixed / "claims" / "05_comparison.json"
+    rows = json.loads(path.read_text("utf-8"))
+    assert rows[0]["id"] == "M1"
+    files.write_text(mixed / "claims" / "01_motivation.json", json.dumps([{**rows[0], "profile": "custom"}]))
+    files.write_text(path, json.dumps(rows[1:]))
+    about = mixed / "fig01_energy.json"
+    files.write_text(about, about.read_text("utf-8").replace('"profile": "paper"', '"profile": "custom"'))
+    claim_table.write(mixed)
+    results_page.write(mixed)
+    text = (mixed / "index.html").read_text("utf-8")
+    assert "Not counted, because of another profile: 01_motivation (custom)" in text
+    assert "The result of 01_motivation is of the profile custom, not paper: not counted." in text
+    assert text.count("Made with profile\n  custom, not paper.") == 1
 
 
 def test_another_profile_than_the_papers_gets_a_warning(folder: Path, tmp_path: Path) -> None:
@@ -156,7 +181,7 @@ def test_objections_have_numbers_from_the_outputs(folder: Path) -> None:
     table = pd.read_csv(folder / "claims.csv")
     found = {each.title: each.text for each in objections.objections(folder, table, 0)}
     assert list(found) == ["Emulated GPUs", "A simple baseline"], "others lack their outputs"
-    assert "+3 % energy and -3 % average JCT" in found["A simple baseline"]
+    assert "3 % more energy and 3 % less average JCT than SRTF" in found["A simple baseline"]
     assert f"{len(table) - 2} of {len(table) - 2} evaluated claims" in found["Emulated GPUs"]
     assert "12 rows of the outputs were measured" in objections.objections(folder, table, 12)[0].text
 
