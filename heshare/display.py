@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,19 @@ if TYPE_CHECKING:
 
 ROWS = 10
 """Rows of a table in `_repr_html_`; those between the first and the last ones become "..."."""
-_UNITS = {"s": "s", "w": "W", "mhz": "MHz", "pct": "%", "mib": "MiB"}
-"""The unit of a column by the end of its name."""
+_UNITS = {"pct": "%", "s": "s", "ms": "ms", "us": "µs", "w": "W", "mhz": "MHz", "mib": "MiB"}
+_UNITS |= {"j": "J", "kj": "kJ", "mj": "MJ", "gj": "GJ"}
+_WORDS = {
+    "avg": "average",
+    "jct": "JCT",
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "mps": "MPS",
+    "sm": "SM",
+    "p90": "90th percentile of",
+    "p99": "99th percentile of",
+    "mape": "mean |error|",
+}
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0))
 
 
@@ -47,21 +59,43 @@ def short(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def head(name: str) -> str:
+    """Return a column's name as words with its unit in parentheses: `avg_jct_s_low` is `Average JCT (s), low`.
+
+    A name that is not in lower case with underscores is returned as it is.
+    """
+    if name == "n" or not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name):
+        return name
+    parts = name.split("_")
+    end = f", {parts.pop()}" if parts[-1] in ("low", "high") and len(parts) > 1 else ""
+    unit = f" ({_UNITS[parts.pop()]})" if parts[-1] in _UNITS and len(parts) > 1 else ""
+    words = " ".join(_WORDS.get(part, part) for part in parts)
+    return f"{words[:1].upper()}{words[1:]}{unit}{end}"
+
+
 def in_units(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame for people: `energy_j` becomes `energy (MJ)`, `sm_mhz` becomes `sm (MHz)`."""
-    shown = frame.copy()
-    names = {}
+    """Return a frame for people: energies in a suitable unit, heads in words; `energy_j` becomes `Energy (MJ)`."""
+    shown, names = frame.copy(), {}
     for column in frame.columns:
-        stem, _, end = str(column).rpartition("_")
-        unit = _UNITS.get(end)
-        if end == "j":
+        name = str(column)
+        if name.endswith("_j") and frame[column].dtype.kind == "f":
             unit, joules = energy_unit(float(frame[column].abs().max()))
             shown[column] = frame[column] / joules
-        names[column] = f"{stem.replace('_', ' ')} ({unit})" if unit else str(column).replace("_", " ")
+            name = name.removesuffix("j") + unit.lower()
+        names[column] = head(name)
     return shown.rename(columns=names)
 
 
+def html_frame(frame: pd.DataFrame, rows: int = ROWS) -> str:
+    """Return a table in HTML, of a long frame the first and the last rows; columns are as wide as their text needs."""
+    import pandas as pd
+
+    with pd.option_context("display.max_colwidth", None):
+        shown = in_units(frame)
+        text = shown.to_html(max_rows=rows, show_dimensions=False, border=0, float_format=number, na_rep="")
+    return text.replace("<table ", '<table style="table-layout: auto" ', 1)
+
+
 def html_table(title: object, frame: pd.DataFrame) -> str:
-    """Return a title and a small table in HTML; of a long frame the first and the last rows."""
-    table = in_units(frame).to_html(max_rows=ROWS, show_dimensions=False, border=0, float_format=number, na_rep="")
-    return f"<p>{escape(str(title))}</p>\n{table}"
+    """Return a title and a small table in HTML."""
+    return f"<p>{escape(str(title))}</p>\n{html_frame(frame)}"

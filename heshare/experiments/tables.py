@@ -1,13 +1,13 @@
 """Tables as CSV (every digit) and Markdown (for reading), and the paper's five in its own rows, order and words."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from numbers import Integral, Real
 
 import pandas as pd
 
+from heshare.display import head
 from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.studies.motivation import PAPER_GPUS
 from heshare.plugins import registry
@@ -40,34 +40,8 @@ def cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-_UNITS = {"pct": "%", "s": "s", "ms": "ms", "us": "µs", "j": "J", "mj": "MJ", "w": "W", "mhz": "MHz", "mib": "MiB"}
-_WORDS = {
-    "avg": "average",
-    "jct": "JCT",
-    "gpu": "GPU",
-    "gpus": "GPUs",
-    "mps": "MPS",
-    "sm": "SM",
-    "p90": "90th percentile of",
-    "p99": "99th percentile of",
-    "mape": "mean |error|",
-}
 _NOISE = 1e-12
 """Numbers of tables below this are rounding errors of sums: zero."""
-
-
-def head(name: str) -> str:
-    """Return a column's name as words with its unit in parentheses: `avg_jct_s_low` is `Average JCT (s), low`.
-
-    A name that is not in lower case with underscores is returned as it is.
-    """
-    if name == "n" or not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name):
-        return name
-    parts = name.split("_")
-    end = f", {parts.pop()}" if parts[-1] in ("low", "high") and len(parts) > 1 else ""
-    unit = f" ({_UNITS[parts.pop()]})" if parts[-1] in _UNITS and len(parts) > 1 else ""
-    words = " ".join(_WORDS.get(part, part) for part in parts)
-    return f"{words[:1].upper()}{words[1:]}{unit}{end}"
 
 
 def _aligned(frame: pd.DataFrame, least: int) -> tuple[list[list[str]], list[tuple[bool, int]]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from heshare import files
+from heshare import display, files
 from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, run_record, tables
 from heshare.experiments.claims import claim_table
@@ -39,6 +39,16 @@ class Preview:
         image = self.path.read_bytes()
         # Bytes 16 to 19 of a PNG are its width in pixels.
         return image, {"width": round(_SCREEN_DPI * int.from_bytes(image[16:20], "big") / style.DPI)}
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreview:
+    """A written table that Jupyter displays with units, four digits and whole sentences."""
+
+    frame: pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        return display.html_frame(self.frame, rows=40)
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,7 @@ class Context:
         rows: Mapping[str, int] | str,
         shown: pd.DataFrame | Sequence[str] | None = None,
         origin: str = "",
-    ) -> pd.DataFrame:
+    ) -> TablePreview:
         """Write a table as CSV, Markdown and JSON (its provenance); return it for display.
 
         `shown` is the table for readers, in Markdown, if it is other than `data`, or its columns; for the other
@@ -151,9 +161,9 @@ class Context:
         readable = data if shown is None else shown if isinstance(shown, pd.DataFrame) else data[list(shown)]
         self._markdown(name, readable, text)
         self._sidecar(name, data, text, counts, TABLE_SUFFIXES)
-        return readable
+        return TablePreview(readable)
 
-    def data(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> pd.DataFrame:
+    def data(self, data: pd.DataFrame, name: str, *, caption: str, rows: Mapping[str, int] | str) -> TablePreview:
         """Write rows that are too many to read, such as single runs, as CSV and JSON (their provenance); return them.
 
         Raises:
@@ -161,7 +171,7 @@ class Context:
         """
         counts = self._check(name, data, rows)
         self._sidecar(name, data, with_origin(caption, counts), counts, DATA_SUFFIXES)
-        return data
+        return TablePreview(data)
 
     def claim(self, id: str, part: str = "", **values: Any) -> str:
         """Evaluate a claim of the paper and return the verdict; see `evaluate_claim` for the arguments."""
@@ -252,6 +262,7 @@ def setup(name: str, values: Mapping[str, Any], *, outputs: Sequence[str], optio
             "live: notebooks draw what was recorded and measure nothing; nothing was run. To measure: make live."
         )
     style.apply()
+    pd.set_option("display.float_format", display.number)
     if given is None or run is None:
         changed = run_record.changed_parameters(parameters, expected_parameters(source, profile))
         run = RunRecord(source.name, profile, changed, by_hand=True)

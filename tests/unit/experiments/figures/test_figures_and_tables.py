@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.patches import FancyBboxPatch
 
+from heshare.display import head
 from heshare.errors import DeviceError, InputError
 from heshare.experiments import provenance, tables
 from heshare.experiments.figures import diagram, panels, plots, style
@@ -178,7 +179,7 @@ def test_each_kind_of_output_names_its_files_and_a_missing_one_is_found(tmp_path
 def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
     words = ["avg_jct_s_low", "change_pct", "n", "GPU", "Memory (MiB)", "energy_mj", "low", "gpus"]
     expected = ["Average JCT (s), low", "Change (%)", "n", "GPU", "Memory (MiB)", "Energy (MJ)", "Low", "GPUs"]
-    assert [tables.head(word) for word in words] == expected
+    assert [head(word) for word in words] == expected
     text = tables.to_markdown(pd.DataFrame({"gap_pct": [-8.9e-16, 0.5, -1e-6]}))
     assert text.splitlines()[0] == "| Gap (%) |"
     assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]

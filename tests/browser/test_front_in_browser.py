@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
 import heshare as hs
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="module")
@@ -20,19 +19,8 @@ def front_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}: apt-get install chromium")
-    with api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
-def page(browser: Any, front_file: Path) -> Iterator[Any]:
+def page(browser: Browser, front_file: Path) -> Iterator[Any]:
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
     opened.requests, opened.faults = [], []
     opened.on("request", lambda request: opened.requests.append(request.url))
