@@ -97,8 +97,19 @@ calibrate: $(ENV) ## fit the device model again; print its errors on points left
 live: $(ENV) ## record this machine's NVIDIA GPUs, run every policy for real, compare (LIVE="--allow-clocks --budget 1h")
 	$(PY) -m heshare live $(LIVE)
 
-notebook: $(ENV) ## open the notebooks in JupyterLab
-	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab notebooks
+# Saved outputs stay out of git by a filter of this clone. Without its Python git goes on without the filter.
+STRIP := --keep-id --extra-keys metadata.language_info
+notebook: $(ENV) ## open the notebooks in JupyterLab (LAB="--no-browser --port 8899": its options)
+	@case "$$(id -u) $(LAB)" in 0\ *--allow-root*) ;; 0\ *) \
+		echo 'make: JupyterLab as root lets its users act as root; if that is wanted: make notebook LAB="--allow-root"' >&2; \
+		exit 2;; esac
+	@if [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$(CURDIR)" ]; then \
+		$(PY) -m nbstripout --install --attributes .gitattributes && \
+		git config filter.nbstripout.clean "$$(git config filter.nbstripout.clean) $(STRIP)" && \
+		git config filter.nbstripout.required false; \
+	else echo "make: no git clone, so outputs that are saved in notebooks stay in them" >&2; fi
+	env -u MPLBACKEND -u SOURCE_DATE_EPOCH $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" \
+		--LabApp.default_url=/lab/tree/notebooks/00_explore.ipynb $(LAB)
 
 lock: $(ENV) ## pin requirements.lock again after a change of pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(PY) -m uv pip compile pyproject.toml --extra notebooks --extra dev --universal --python-version 3.11 --fork-strategy fewest \
