@@ -15,7 +15,8 @@ def git_commit() -> str | None:
     commit = _commit()
     if commit is None:
         return None
-    return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") or package_sha256() else "")
+    # Unlike `git status`, `git diff` compares a notebook with saved outputs as its filter leaves it.
+    return commit + ("+" if _git("diff", "HEAD", "--shortstat") or package_sha256() else "")
 
 
 @cache
