@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from heshare.devices.task_sizes import draw
+from heshare import arguments
+from heshare.arguments import TaskSource
 from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.random_streams import POLICY
+from heshare.experiments.sweeps.resolve import SHIPPED
 from heshare.experiments.sweeps.sweep import sweep
 from heshare.exploring.results import DrawableRun, ExplorableFront
 from heshare.plugins import registry
 from heshare.plus.heshare_plus import optimise as optimise_tasks
-from heshare.plus.physics.physics_predictor import load_predictor
-from heshare.plus.search_settings import SearchSettings
+from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.run import run as run_policy
+from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan as plan_tasks
-from heshare.scheduling.settings import Settings
+from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet
 
@@ -31,6 +34,7 @@ def task_set(
     n: int = 60,
     *,
     seed: int = 0,
+    repetition: int = 0,
     load: str = "mixed",
     arrivals: str = "at_once",
     batch_sizes: Sequence[int] = (4, 8),
@@ -41,6 +45,7 @@ def task_set(
     Args:
         n: number of tasks.
         seed: of the random numbers.
+        repetition: which one of `compare` with the same seed.
         load: `low`, `medium`, `high` or `mixed`.
         arrivals: `at_once`, `poisson` or `front_loaded`.
         batch_sizes: inference batch sizes to draw from.
@@ -49,41 +54,45 @@ def task_set(
     Raises:
         InputError: an argument is out of its range, or the trace is bad.
     """
-    rng = np.random.default_rng(seed)
-    return TaskSet(draw(n, rng=rng, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
+    streams = arguments.as_repetition(seed, repetition)
+    return TaskSet(streams.task_set(n, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
 
 
 def plan(
-    tasks: Sequence[Task],
+    tasks: TaskSource,
     cluster: Cluster | str,
     *,
     seed: int = 0,
+    repetition: int = 0,
     predictor: Predictor | None = None,
     settings: Settings | None = None,
 ) -> ExplorableFront:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
-        tasks: the task set.
+        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
-        seed: of the search.
+        seed: of the search, and of the tasks of a number.
+        repetition: which one of `compare` with the same seed.
         predictor: of the scheduler; by default the trained forest.
         settings: the choices that the paper leaves open.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
     """
-    rng = np.random.default_rng(seed)
-    predictor, settings = predictor or load_predictor(), settings or Settings()
-    front = plan_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, settings=settings)
+    streams = arguments.as_repetition(seed, repetition)
+    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
+    settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
+    front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings)
     return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
 
 
 def optimise(
-    tasks: Sequence[Task],
+    tasks: TaskSource,
     cluster: Cluster | str,
     *,
     seed: int = 0,
+    repetition: int = 0,
     budget_s: float | None = None,
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
@@ -91,9 +100,10 @@ def optimise(
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
     Args:
-        tasks: the task set.
+        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
-        seed: of the search.
+        seed: of the search, and of the tasks of a number.
+        repetition: which one of `compare` with the same seed.
         budget_s: time of the search, s; without one it takes `effort.rounds` rounds, and the same seed gives the same
             front.
         predictor: of the scheduler; by default the trained forest.
@@ -102,46 +112,54 @@ def optimise(
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
     """
-    rng = np.random.default_rng(seed)
-    predictor, effort = predictor or load_predictor(), effort or SearchSettings()
-    front = optimise_tasks(tasks, Cluster.parse(cluster), predictor, rng=rng, effort=effort, budget_s=budget_s)
+    streams = arguments.as_repetition(seed, repetition)
+    to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
+    arguments.check_budget(budget_s)
+    effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
+    predictor = arguments.as_predictor(predictor)
+    front = optimise_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), effort=effort, budget_s=budget_s)
     return ExplorableFront.of(front, predictor, series="HeShare+")
 
 
 def run(
-    tasks: Sequence[Task],
+    tasks: TaskSource,
     cluster: Cluster | str,
-    policy: str = "heshare:trade-off",
+    policy: str | Policy | Plan = "heshare:trade-off",
     *,
     seed: int = 0,
+    repetition: int = 0,
     predictor: Predictor | None = None,
 ) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
-        tasks: the task set.
+        tasks: the task set, see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation.
-        policy: a name of `policy_names()`.
-        seed: of the policy.
+        policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
+        seed: of the policy, and of the tasks of a number.
+        repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
 
     Raises:
         InputError: an unknown policy, no tasks, or a task that fits no GPU.
     """
-    rng, chosen = np.random.default_rng(seed), registry.make(policy)
-    done = run_policy(tasks, Cluster.parse(cluster), chosen, predictor=predictor or load_predictor(), rng=rng)
-    return DrawableRun.of(done)
+    streams = arguments.as_repetition(seed, repetition)
+    to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
+    chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
+    return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
 
 def compare(
-    tasks: Sequence[Task] | int = 60,
+    tasks: TaskSource = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
-    policies: Sequence[str] | None = None,
+    policies: Sequence[str] | str | None = None,
     *,
     seed: int = 0,
     seeds: int = 10,
     load: str = "mixed",
     arrivals: str = "at_once",
+    batch_sizes: Sequence[int] = (4, 8),
+    trace: str | Path | None = None,
     n_jobs: int = 1,
     progress: bool = False,
     cells: str | Path | None = None,
@@ -150,13 +168,15 @@ def compare(
     """Run policies on the same task sets; see `heshare.experiments.sweeps.sweep.sweep`, which takes whole grids.
 
     Args:
-        tasks: a task set for every repetition, or the number of tasks to draw in each.
+        tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
         cluster: the GPUs, or their notation.
         policies: names of `policy_names()`; by default all.
-        seed: of all repetitions.
+        seed: of all repetitions; `task_set` and `run` with the same seed and `repetition=i` give repetition i.
         seeds: number of repetitions.
         load: load class of the models, as in `task_set`.
         arrivals: kind of arrivals, as in `task_set`.
+        batch_sizes: inference batch sizes, as in `task_set`.
+        trace: as in `task_set`.
         n_jobs: number of processes.
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
@@ -170,13 +190,15 @@ def compare(
     """
     table = sweep(
         Grid(
-            policies=tuple(policies or registry.policies()),
-            clusters=(cluster,),
-            tasks=(tasks if isinstance(tasks, int) else tuple(tasks),),
+            policies=arguments.as_policies(policies),
+            clusters=(Cluster.parse(cluster),),
+            tasks=(arguments.as_grid_tasks(tasks),),
             loads=(load,),
             arrivals=(arrivals,),
-            seeds=seeds,
-            seed=seed,
+            batch_sizes=arguments.as_sizes(batch_sizes),
+            traces=(SHIPPED if trace is None else str(trace),),
+            seeds=arguments.as_whole("seeds", seeds, least=1),
+            seed=arguments.as_whole("seed", seed, least=0),
         ),
         folder=cells,
         engine=engine,

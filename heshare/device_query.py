@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import heshare.systems.device_models  # noqa: F401 (registers training and the other ways of sharing)
 from heshare.devices.device_model import Estimate, co_run, sharing_model
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -19,7 +19,7 @@ says, with all of them, is an upper bound.
 
 def estimate(
     gpu_name: str,
-    residents: Sequence[str],
+    residents: Sequence[str] | str,
     sm_mhz: int | None = None,
     precision: str = "fp32",
     engine: str = "eager",
@@ -30,8 +30,8 @@ def estimate(
 
     Args:
         gpu_name: a GPU of the catalogue, such as `V100`.
-        residents: workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage); with another way of
-            sharing, the same for all of them, `resnet50:16@time-slice` or `eaco_vgg16-train:32@time-slice`.
+        residents: one or more workloads such as `resnet50:16@50` (model, inference batch size, MPS percentage); with
+            another way of sharing, the same for all, `resnet50:16@time-slice` or `eaco_vgg16-train:32@time-slice`.
         sm_mhz: SM clock, MHz; None leaves the clock to the card.
         precision: `fp32`, `tf32` or `fp16`.
         engine: `eager` or `tensorrt` (no host floor).
@@ -41,11 +41,15 @@ def estimate(
     (`Estimate.power_uncertainty_parts`); the 90 % interval of x is `parts.interval(x)`.
 
     Raises:
-        InputError: an unknown GPU, workload, precision or engine, a clock that the GPU does not offer, more memory than
-            it has, or more MPS clients.
+        InputError: no resident, an unknown GPU, workload, precision or engine, a clock that the GPU does not offer,
+            more memory than it has, or more MPS clients.
     """
     gpu = catalogue.gpu(gpu_name)
-    parsed = [catalogue.resident(text, precision=precision, engine=engine) for text in residents]
+    texts = [residents] if isinstance(residents, str) else residents
+    good = isinstance(texts, Sequence) and len(texts) > 0
+    action = "Name what runs on the GPU."
+    require("residents", repr(residents), good, "workloads such as ['resnet50:16@50']", action)
+    parsed = [catalogue.resident(text, precision=precision, engine=engine) for text in texts]
     _check_fit(gpu, parsed)
     return co_run(gpu, parsed, sm_mhz, power_cap_w=power_cap_w)
 

@@ -6,37 +6,17 @@ tasks, so every change is paired by repetition.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
+from heshare.experiments.sweeps.random_streams import Repetition
 
 REPETITION, PROVENANCE = "repetition", "provenance"
 MEDIAN = "median"
 """The item of the row of `with_median` that has the median."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """One repetition of a study, counted from 0, and its random streams; `seed` is that of the whole study."""
-
-    number: int
-    seed: int
-
-    def sequence(self, *stream: int) -> np.random.SeedSequence:
-        """Return the seed of a stream: child `number` of the study's seed, or a child of that.
-
-        Every call makes a new object. A `SeedSequence` counts the children spawned from it, so a shared one would give
-        the second system of a repetition other random numbers than the first.
-        """
-        return np.random.SeedSequence(self.seed, spawn_key=(self.number, *stream))
-
-    def rng(self, *stream: int) -> np.random.Generator:
-        """Return a new generator of a stream; equal streams give equal numbers."""
-        return np.random.default_rng(self.sequence(*stream))
 
 
 def repeat(

@@ -28,6 +28,7 @@ Sources: the paper, Section III-B and III-C. Lists of longest tasks: Graham 1969
 parts are in their modules.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -35,6 +36,7 @@ from time import perf_counter
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.errors import require
 from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import front_of_queues, sum_fronts
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
@@ -77,8 +79,10 @@ def optimise(
         The final Pareto front, with `.trade_off`, `.en_opt` and `.jct_opt`.
 
     Raises:
-        InputError: there is no task, or one fits no GPU.
+        InputError: there is no task, one fits no GPU, or the budget is no time.
     """
+    good = budget_s is None or 0 <= budget_s < math.inf
+    require("budget_s", budget_s, good, "finite seconds of at least zero, or None", "Correct the budget.")
     until_s = None if budget_s is None else perf_counter() + budget_s
     before = predictor.calls
     costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from heshare.policies import registry
-from heshare.policies.policy import Action, Event, Traits, View
+from heshare.policies.policy import Action, Event, Traits, View, check_arguments
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.predictor import Predictor
 from heshare.world.cluster import Cluster
@@ -57,11 +57,13 @@ def policy(
         tick_s: period of ticks, s; None for none.
 
     Raises:
-        InputError: a policy of the package has this name.
+        InputError: a policy of the package has this name, or the function does not take three arguments.
     """
     traits = Traits(frequency, multi_task, heterogeneous)
 
     def decorate(decide: Decide) -> Decide:
+        check_arguments(decide, "the event, the view and the predictions of tasks alone", 3, name)
+
         def make() -> FunctionPolicy:
             return FunctionPolicy(decide, name=name, traits=traits, tick_s=tick_s)
 

@@ -6,13 +6,15 @@ ticks; an online placer acts on arrivals. The simulator and the live executor us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from heshare.errors import InputError
 from heshare.prediction.predictor import Predictor
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
@@ -225,6 +227,17 @@ class Policy(Protocol):
         no effect; the completion is the next event.
         """
         ...
+
+
+def check_arguments(function: Callable[..., Any], arguments: str, count: int, policy: str) -> None:
+    """Raise `InputError` unless a function of a policy can be called with `count` arguments, named by `arguments`."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
+        expected = f"{count} arguments: {arguments}"
+        raise InputError(found, expected, "Correct its arguments; docs/policies.md has an example.") from None
 
 
 @dataclass(frozen=True, slots=True)

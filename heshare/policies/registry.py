@@ -82,12 +82,18 @@ def register(
         parameters: its parameters and their defaults; by default those of its signature.
         preset: the parameters that this entry sets, for a variant of a system.
 
+    In a notebook or script, the same class or function registered again replaces the earlier one.
+
     Raises:
         InputError: the name is taken.
     """
 
     def decorate(factory: _F) -> _F:
-        require("policy", f"{name!r} twice", name not in _ENTRIES, "one policy a name", "Choose another name.")
+        # A notebook's cell that is run again replaces its own policy.
+        again = name in _ENTRIES and _origin(_ENTRIES[name].factory) == _origin(factory)
+        notebook = getattr(factory, "__module__", "") == "__main__"
+        free = name not in _ENTRIES or (again and notebook)
+        require("policy", f"{name!r} twice", free, "one policy a name", "Choose another name.")
         defaults = parameters_of(factory) if parameters is None else parameters
         fixed = dict(preset or {})
         _ENTRIES[name] = RegisteredPolicy(
@@ -96,6 +102,10 @@ def register(
         return factory
 
     return decorate
+
+
+def _origin(factory: Factory) -> tuple[str, str]:
+    return getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
 
 
 def unregister(name: str) -> None:

@@ -7,7 +7,7 @@ policy gets the event and a view of the cluster, and its actions are executed at
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from types import MappingProxyType
 
@@ -149,7 +149,10 @@ class Loop:
         remaining = MappingProxyType(executor.remaining)
         view = View(event.time_s, executor.waiting, remaining, self._views, self._pending)
         before_s = perf_counter()
-        actions = list(self.policy.decide(event, view))
+        answer = self.policy.decide(event, view)
+        if not isinstance(answer, Iterable):
+            raise self._no_actions(answer)
+        actions = list(answer)
         self.planning_s += perf_counter() - before_s
         self.events += 1
         self._observer.on_decision(event, actions)
@@ -209,6 +212,12 @@ class Loop:
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")
+
+    def _no_actions(self, answer: object) -> PolicyError:
+        return PolicyError(
+            f"{self.policy.name}, at {self._clock.now_s():g} s: decide returned {answer!r}. "
+            "Return a list of actions, empty for none, or yield them."
+        )
 
     def _stranded(self, reason: str) -> PolicyError:
         """Return the error for a run that cannot end, with the state of each unfinished task."""

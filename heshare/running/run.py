@@ -14,7 +14,7 @@ from heshare.devices.constants import default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.errors import InputError, require
-from heshare.policies.policy import Policy, ReusesPlanning
+from heshare.policies.policy import Policy, ReusesPlanning, check_arguments
 from heshare.prediction.predictor import Predictor
 from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
@@ -84,8 +84,9 @@ def run(
         The run: per-task times, energies, timeline.
 
     Raises:
-        InputError: no tasks, ids that are not 0 .. n-1, a task that the cluster can never hold, tasks on several GPUs
-            for a policy that runs none, or devices that do not match the cluster.
+        InputError: a policy whose functions take other arguments, no tasks, ids that are not 0 .. n-1, a task that the
+            cluster can never hold, tasks on several GPUs for a policy that runs none, or devices that do not match the
+            cluster.
         PolicyError: the policy returned an impossible action, or leaves tasks that no action will ever start.
         DeviceError: a device refused, failed or makes no progress.
     """
@@ -121,6 +122,8 @@ def begin(
 ) -> RunState:
     """Check a run's input, reset its policy and return its state before the first event; arguments as `run`."""
     ordered = _checked(tasks)
+    check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
+    check_arguments(policy.decide, "the event and the view", 2, policy.name)
     _check_gangs(ordered, policy)
     _check_memory(ordered, cluster)
     devices = _emulated(cluster) if devices is None else list(devices)

@@ -141,7 +141,7 @@ def gpu(name: str) -> Gpu:
         InputError: no such GPU; the message lists the known ones.
     """
     for gpu_name, card in gpus().items():
-        if _letters(gpu_name) == _letters(name):
+        if isinstance(name, str) and _letters(gpu_name) == _letters(name):
             return card
     raise InputError(
         repr(name), "one of " + ", ".join(gpus()), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu"

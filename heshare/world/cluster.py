@@ -40,13 +40,22 @@ class Cluster:
         """
         if isinstance(text, Cluster):
             return text
+        require(
+            "cluster",
+            f"an object of {type(text).__name__}",
+            isinstance(text, str),
+            "text such as 4xT4, or a Cluster",
+            _ACTION,
+        )
         gpus: list[Gpu] = []
         for part in filter(str.strip, text.split(",")):
             match = _PART.match(part)
             if match is None:
                 expected = "a count, an x and a GPU, such as 4xT4"
                 raise InputError(repr(part.strip()), expected, _ACTION, column="cluster")
-            gpus += [gpu(match[2])] * int(match[1] or 1)
+            count = int(match[1] or 1)
+            require("cluster", repr(part.strip()), count > 0, "a count of at least 1", _ACTION)
+            gpus += [gpu(match[2])] * count
         return cls(tuple(gpus))
 
     def __len__(self) -> int:

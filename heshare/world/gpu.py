@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -79,6 +80,8 @@ class Gpu:
         """
         if sm_mhz in self.clocks_mhz:
             return sm_mhz
+        if not isinstance(sm_mhz, Real):
+            raise InputError(repr(sm_mhz), "a clock in MHz", "Write a number.", column="sm_mhz")
         nearest = sorted(self.clocks_mhz, key=lambda clock: abs(clock - sm_mhz))[:2]
         raise InputError(
             f"{sm_mhz} MHz on {self.name}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from heshare import display
@@ -42,6 +43,7 @@ class Task:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         for column, value, good, expected in (
             ("iterations", self.iterations, 0 < self.iterations < math.inf, "a finite number above zero"),
             ("arrival_s", self.arrival_s, 0 <= self.arrival_s < math.inf, "a time of at least zero"),
@@ -53,6 +55,19 @@ class Task:
         ):
             if not good:
                 raise InputError(f"{value} for task {self.id}", expected, "Correct the task.", column=column)
+
+    def _check_types(self) -> None:
+        if not isinstance(self.workload, Workload):
+            action = f"Write the workload of task {self.id} like Workload('resnet50', 8)."
+            raise InputError(repr(self.workload), "a Workload", action, column="workload")
+        whole = (self.id, self.gpus, self.priority, *self.widths, *(() if self.epochs is None else (self.epochs,)))
+        for values, kind, expected in (
+            (whole, Integral, "whole numbers for id, gpus, widths, priority and epochs"),
+            ((self.iterations, self.arrival_s, self.deadline_s), Real, "numbers for iterations, arrival and deadline"),
+        ):
+            for value in values:
+                if not isinstance(value, kind) or isinstance(value, bool):
+                    raise InputError(f"{value!r} in task {self.id!r}", expected, "Correct the task.", column="tasks")
 
 
 class TaskSet(tuple[Task, ...]):
@@ -78,21 +93,23 @@ class TaskSet(tuple[Task, ...]):
         return display.html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a task: its number, workload, inference batch size, iterations, arrival and further fields."""
+        """Return one row a task, with the columns of a task file (`heshare.world.task_file`), from which it is read again.
+
+        Columns beyond arrival_s are left out where all tasks have the default.
+        """
         import pandas as pd
 
         rows = [
             {
-                "task": task.id,
-                "workload": task.workload.model,
-                "batch_size": task.workload.batch_size,
-                "phase": task.workload.phase,
-                "iterations": task.iterations,
-                "arrival_s": task.arrival_s,
-                "gpus": task.gpus,
-                "priority": task.priority,
-                "deadline_s": task.deadline_s,
+                **{"id": task.id, "workload": task.workload.model, "batch_size": task.workload.batch_size},
+                **{name: getattr(task, name) for name in ("iterations", "arrival_s", "gpus")},
+                "widths": " ".join(map(str, task.widths)),
+                **{name: getattr(task, name) for name in ("priority", "deadline_s", "epochs")},
+                **{name: getattr(task.workload, name) for name in ("precision", "engine", "phase")},
             }
             for task in self
         ]
-        return pd.DataFrame(rows)
+        defaults = {"gpus": 1, "widths": "", "priority": 0, "deadline_s": math.inf, "epochs": None}
+        defaults |= {"precision": "fp32", "engine": "eager", "phase": "inference"}
+        same = [name for name, value in defaults.items() if all(row[name] == value for row in rows)]
+        return pd.DataFrame(rows).drop(columns=same if rows else [])

@@ -4,17 +4,22 @@ Optional columns are precision, engine, phase, gpus, widths (numbers of GPUs wit
 epochs. An empty cell is the default.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heshare import files
 from heshare.errors import InputError
 from heshare.world.catalogue import memory_mib, models
-from heshare.world.csv_table import Row, RowError, read_table, write_rows
+from heshare.world.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.task import Task
 from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ("id", "workload", "batch_size", "iterations", "arrival_s")
 CHOICES = {"precision": PRECISIONS, "engine": ENGINES, "phase": PHASES}
@@ -62,6 +67,30 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
             file=path,
         )
     return tasks
+
+
+def read_frame(frame: pd.DataFrame) -> tuple[Task, ...]:
+    """Return the task set of a frame with the columns of a task file; NaN, None and an infinite deadline are empty.
+
+    Raises:
+        InputError: as `read_tasks`; the message counts rows from 0.
+    """
+    file = Path("DataFrame")
+    columns = tuple(map(str, frame.columns))
+    Header(file, columns).require(COLUMNS, OPTIONAL)
+    rows = [
+        Row(file, line, dict(zip(columns, map(_text, values), strict=True)))
+        for line, values in enumerate(frame.itertuples(index=False, name=None))
+    ]
+    if not rows:
+        raise InputError("no task", "at least one row", "Add a task.", file=file)
+    return tuple([_task(row, index) for index, row in enumerate(rows)])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return "" if str(value) in ("None", "nan", "<NA>", "inf") else str(value).strip()
 
 
 def _cell(task: Task, column: str) -> object:

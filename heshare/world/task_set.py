@@ -131,7 +131,9 @@ def task_set(
         InputError: an argument is out of its range, or the trace is bad.
     """
     _require_whole("n", n)
-    require("batch_sizes", list(batch_sizes), len(batch_sizes) > 0, "at least one inference batch size", _ACTION)
+    listed = list(batch_sizes) if isinstance(batch_sizes, Iterable) else batch_sizes
+    require("batch_sizes", listed, isinstance(listed, list), "a list of inference batch sizes, such as [8]", _ACTION)
+    require("batch_sizes", listed, len(batch_sizes) > 0, "at least one inference batch size", _ACTION)
     for size in batch_sizes:
         _require_whole("batch_sizes", size)
     durations_s = sample_durations_s(n, rng=rng, percentiles=_durations_s(percentiles, trace))

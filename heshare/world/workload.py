@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from numbers import Integral
 
 from heshare.errors import InputError
 
@@ -75,9 +76,12 @@ class Workload:
 
     def __post_init__(self) -> None:
         # Built often: the text of an error only where there is one.
-        if self.batch_size < 1:
+        if not isinstance(self.model, str):
+            raise InputError(repr(self.model), "the name of a model", "Write Workload('resnet50', 8).", column="model")
+        size = self.batch_size
+        if (type(size) is not int and (not isinstance(size, Integral) or isinstance(size, bool))) or size < 1:
             raise InputError(
-                f"an inference batch size of {self.batch_size} for {self.model}",
+                f"an inference batch size of {size!r} for {self.model}",
                 "a whole number of at least 1",
                 "Correct the batch size.",
                 column="batch_size",
@@ -131,9 +135,9 @@ def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eage
     `resnet50:16@mig-3g`. The model is not looked up in the catalogue.
 
     Raises:
-        InputError: the text has another form.
+        InputError: the text has another form, or is no text.
     """
-    match = _RESIDENT.match(text.strip())
+    match = _RESIDENT.match(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise InputError(
             repr(text), "model:batch_size@mps_pct, such as resnet50:16@50", "Write the workload in that form."

@@ -20,8 +20,8 @@ from heshare.experiments.statistics import ConfidenceInterval
 from heshare.experiments.studies import motivation, variants
 from heshare.experiments.studies import sensitivity_worlds as worlds
 from heshare.experiments.studies.variants import ENERGY, JCT
-from heshare.experiments.study_runs import Repetition
 from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.experiments.sweeps.sweep import sweep
 from heshare.gpu.recording.regenerate_profiles import GPUS
 from heshare.plugins import registry

@@ -18,8 +18,9 @@ from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import GUIDE, category_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.experiments.study_runs import Repetition, repeat
+from heshare.experiments.study_runs import repeat
 from heshare.experiments.sweeps import resolve
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.experiments.sweeps.sweep import repetition
 from heshare.plugins import registry
 from heshare.plus import heshare_plus
@@ -334,7 +335,7 @@ def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: Se
         fronts: list[Front] = []
         makers: list[Callable[[], Policy]] = [partial(FrontPoint, fronts, along, effort) for along in positions]
         tasks: Any = partial(draw, n)
-        for done in repetition(drawn.sequence(), tasks, Cluster.parse(cluster), makers, lambda: predictor):
+        for done in repetition(drawn, tasks, Cluster.parse(cluster), makers, lambda: predictor):
             title = KNEE if done.policy == "heshare+" else POINT
             yield {"policy": done.policy, "title": title, **done.summary()}
 

@@ -14,15 +14,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 from heshare.experiments.sweeps import hashes, resolve
 from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
 from heshare.experiments.sweeps.engine import LOCAL, check_engine, map_unordered
 from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.experiments.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.plugins import registry
 from heshare.policies.cached_planner import share_planners
@@ -49,8 +49,7 @@ def sweep(
 ) -> pd.DataFrame:
     """Return the results of every cell of a grid.
 
-    Within a repetition all policies get the same tasks and the same random stream. Repetition i is the i-th child of
-    `SeedSequence(grid.seed)`.
+    Within a repetition all policies get the same tasks and the same random stream, those of `Repetition`.
 
     Args:
         grid: what to run.
@@ -66,8 +65,10 @@ def sweep(
         and those of `Run.summary`. The last one, planning_s, is wall time (`WALL_TIME` names such columns).
 
     Raises:
-        InputError: an unknown name, or no such engine.
+        InputError: an unknown name, no such engine, or `n_jobs` out of range.
     """
+    good = isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
+    require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
     labels: list[dict[str, Any]] = []
     bundles: list[list[dict[str, Any]]] = []
     names = [registry.canonical(policy) for policy in grid.policies]
@@ -92,7 +93,7 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
             import_module(cell["policy_source"][0])
     names = [cell["policy"] for cell in cells]
     runs = repetition(
-        np.random.SeedSequence(scenario["seed"], spawn_key=(scenario["repetition"],)),
+        Repetition(scenario["repetition"], scenario["seed"]),
         _tasks(scenario["tasks"], scenario["drawn"]),
         resolve.cluster_from_json(scenario["cluster"]),
         [partial(registry.make, name) for name in names],
@@ -106,7 +107,7 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
 
 
 def repetition(
-    seed: np.random.SeedSequence,
+    streams: Repetition,
     tasks: Sequence[Task] | DrawTasks,
     cluster: Cluster,
     make_policies: Sequence[Callable[[], Policy]],
@@ -119,7 +120,7 @@ def repetition(
     Policies that plan the same front plan it once, and each is charged for the planning.
 
     Args:
-        seed: the seed of the tasks, and of the random stream that is the same for each policy.
+        streams: the streams of the tasks and of the policies, the same for each policy.
         tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
         cluster: the GPUs.
         make_policies: return the policies.
@@ -130,11 +131,7 @@ def repetition(
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
     """
-    # Children are made by their key: `spawn` would return other children when it is called again on the same object.
-    task_seed, policy_seed = (
-        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, child)) for child in (0, 1)
-    )
-    drawn = tasks(rng=np.random.default_rng(task_seed)) if callable(tasks) else tasks
+    drawn = tasks(rng=streams.rng(TASKS)) if callable(tasks) else tasks
     policies = [make_policy() for make_policy in make_policies]
     share_planners(policies)
     for policy in policies:
@@ -143,7 +140,7 @@ def repetition(
             cluster,
             policy,
             predictor=make_predictor(),
-            rng=np.random.default_rng(policy_seed),
+            rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),
             start_cost_s=start_cost_s,
         )

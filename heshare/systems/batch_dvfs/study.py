@@ -16,7 +16,8 @@ from heshare.experiments.figures import plots
 from heshare.experiments.figures.direct_labels import draw_points, label_frame
 from heshare.experiments.figures.series_styles import GUIDE
 from heshare.experiments.statistics import median_interval
-from heshare.experiments.study_runs import Repetition, repeat
+from heshare.experiments.study_runs import repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from heshare.arrays import FloatArray
 from heshare.experiments.claims.sources import claim_of_row, source
 from heshare.experiments.figures.series_styles import category_style
-from heshare.experiments.study_runs import MEDIAN, Repetition, median_intervals, with_median
+from heshare.experiments.study_runs import MEDIAN, median_intervals, with_median
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.systems.eaco.study import EACO, FIFO, NODE, SYSTEMS, host_w, nodes_energy_j, run_on_nodes, utilisation
 from heshare.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
 from heshare.world.task import Task

@@ -21,7 +21,8 @@ from heshare.devices.device_model import co_run
 from heshare.experiments.claims.sources import claim_of_row, source
 from heshare.experiments.figures.series_styles import EDGE, GUIDE, series_style
 from heshare.experiments.statistics import change_pct, median_interval
-from heshare.experiments.study_runs import Repetition, paired_change, repeat
+from heshare.experiments.study_runs import paired_change, repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.plugins import registry
 from heshare.policies.policy import Policy
 from heshare.prediction.oracle import DevicePredictor

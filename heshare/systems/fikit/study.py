@@ -15,7 +15,8 @@ from heshare.devices.task_sizes import draw
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import BAND, EFFECT, GUIDE
 from heshare.experiments.statistics import median_interval
-from heshare.experiments.study_runs import Repetition, medians, repeat, with_median
+from heshare.experiments.study_runs import medians, repeat, with_median
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.gpu.recording.kernel_table import read
 from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor

@@ -25,7 +25,8 @@ from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import EDGE, GUIDE
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
-from heshare.experiments.study_runs import Repetition, repeat
+from heshare.experiments.study_runs import repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.plugins import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run

@@ -24,7 +24,8 @@ from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import BAND, GUIDE, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
-from heshare.experiments.study_runs import Repetition, paired_change, repeat
+from heshare.experiments.study_runs import paired_change, repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.plugins import make
 from heshare.policies.predictions import TaskPredictions
 from heshare.prediction.oracle import DevicePredictor

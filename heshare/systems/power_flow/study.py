@@ -23,7 +23,8 @@ from heshare.experiments.figures import plots
 from heshare.experiments.figures.direct_labels import PointLabel, label_points
 from heshare.experiments.figures.series_styles import GUIDE, series_style
 from heshare.experiments.statistics import ConfidenceInterval, median_interval
-from heshare.experiments.study_runs import Repetition, least_within, repeat
+from heshare.experiments.study_runs import least_within, repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.policies.policy import Policy
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run, jct_summary

@@ -16,7 +16,8 @@ from heshare.arrays import FloatArray, IntArray
 from heshare.experiments.claims.sources import claim_of_row
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import BAND
-from heshare.experiments.study_runs import MEDIAN, Repetition, paired_change, repeat, with_median
+from heshare.experiments.study_runs import MEDIAN, paired_change, repeat, with_median
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.systems.pwr.fragmentation import WHOLE, Nodes, Request, choices, power_w, scores, weighed
 
 DATACENTRE: Mapping[str, tuple[int, int, float, float]] = {

@@ -10,7 +10,8 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.experiments import study_runs
-from heshare.experiments.study_runs import Repetition, least_within, median_intervals, medians, paired_change, repeat
+from heshare.experiments.study_runs import least_within, median_intervals, medians, paired_change, repeat
+from heshare.experiments.sweeps.random_streams import Repetition
 
 FRAME = pd.DataFrame(
     {

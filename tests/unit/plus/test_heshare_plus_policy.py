@@ -9,6 +9,7 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
+from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.experiments.sweeps.sweep import repetition
 from heshare.plugins import make, policies
 from heshare.plus.heshare_plus import optimise
@@ -50,8 +51,7 @@ def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> N
         predictors.append(Toy(demand=DEMANDS))
         return predictors[-1]
 
-    seed = np.random.SeedSequence(1)
-    together = list(repetition(seed, tasks, gpus, makers, predictor))
+    together = list(repetition(Repetition(0, 1), tasks, gpus, makers, predictor))
     assert [toy.calls > 0 for toy in predictors] == [True, False, False]
     assert len({done.predictor_calls for done in (*alone, *together)}) == 1
     assert together[1].planning_s > 0

@@ -11,6 +11,8 @@ import pytest
 
 from heshare.errors import InputError
 from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.random_streams import POLICY, Repetition
+from heshare.experiments.sweeps.random_streams import TASKS as TASK_STREAM
 from heshare.experiments.sweeps.sweep import WALL_TIME, repetition, sweep
 from heshare.plugins import registry
 from heshare.policies.cached_planner import CachedPlanner
@@ -57,13 +59,13 @@ def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
     assert (frame["provenance"] == "emulated").all()
 
 
-def test_sweep_rows_are_those_of_repetitions_with_spawned_seeds() -> None:
+def test_sweep_rows_are_those_of_its_repetitions() -> None:
     frame = without_wall_time(rows())
     expected = [
         {"repetition": number, "policy": run.policy, "title": registry.title(run.policy), **run.summary()}
-        for number, seed in enumerate(np.random.SeedSequence(3).spawn(2))
+        for number in range(2)
         for run in repetition(
-            seed,
+            Repetition(number, 3),
             partial(draw, 6),
             CLUSTER,
             [partial(registry.make, policy) for policy in POLICIES],
@@ -93,9 +95,15 @@ def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
     pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
 
 
+def test_streams_of_a_repetition_are_spawned_children_of_the_seed() -> None:
+    spawned = np.random.SeedSequence(3).spawn(5)[4].spawn(2)
+    for stream, child in zip((TASK_STREAM, POLICY), spawned, strict=True):
+        assert Repetition(4, 3).rng(stream).random() == np.random.default_rng(child).random()
+
+
 def test_repetition_runs_policies_of_any_factory() -> None:
     quick = partial(HeShare, "jct-opt", planner=CachedPlanner(Settings(population=4, generations=3)))
-    runs = repetition(np.random.SeedSequence(3), TASKS, CLUSTER, (quick,), ToyPredictor, toy_devices)
+    runs = repetition(Repetition(0, 3), TASKS, CLUSTER, (quick,), ToyPredictor, toy_devices)
     assert [run.policy for run in runs] == ["heshare:jct-opt"]
 
 

@@ -1,0 +1,53 @@
+"""Random streams of a repetition: which task set it draws and which stream its policies get, the same at every entry.
+
+Repetition i of seed s is child i of `SeedSequence(s)`. Its child `TASKS` draws the task set, its child `POLICY` is the
+policy's. `heshare.task_set`, `plan`, `run` and `compare`, the commands of these names, and sweeps all draw here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heshare.devices.task_sizes import draw
+from heshare.world.task import Task
+
+TASKS, POLICY = 0, 1
+"""Streams of a repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One repetition of a study, counted from 0, and its random streams; `seed` is that of the whole study."""
+
+    number: int
+    seed: int
+
+    def sequence(self, *stream: int) -> np.random.SeedSequence:
+        """Return the seed of a stream: child `number` of the study's seed, or a child of that.
+
+        Every call makes a new object. A `SeedSequence` counts the children spawned from it, so a shared one would give
+        the second system of a repetition other random numbers than the first.
+        """
+        return np.random.SeedSequence(self.seed, spawn_key=(self.number, *stream))
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """Return a new generator of a stream; equal streams give equal numbers."""
+        return np.random.default_rng(self.sequence(*stream))
+
+    def task_set(
+        self,
+        n: int = 60,
+        *,
+        load: str = "mixed",
+        arrivals: str = "at_once",
+        batch_sizes: Sequence[int] = (4, 8),
+        trace: str | Path | None = None,
+    ) -> tuple[Task, ...]:
+        """Return the repetition's task set; arguments as `heshare.devices.task_sizes.draw`.
+
+        Raises:
+            InputError: an argument is out of its range, or the trace is bad.
+        """
+        return draw(n, rng=self.rng(TASKS), load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace)
