@@ -20,6 +20,8 @@ _MODULES = {
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
+    "read_plan": "heshare.experiments.plan_file",
+    "write_plan": "heshare.experiments.plan_file",
 }
 
 __all__ = ["__version__", *sorted(_MODULES)]

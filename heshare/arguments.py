@@ -102,12 +102,13 @@ def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
 
 def check_plan(plan: Plan, tasks: Iterable[Task], cluster: Cluster) -> None:
     """Raise `InputError` if a plan is for other tasks or for another cluster than these."""
-    own = tuple(sorted(plan.tasks, key=lambda task: task.id))
-    other = next((task.id for task, given in zip(own, tasks, strict=False) if task != given), None)
+    own, given = tuple(sorted(plan.tasks, key=lambda task: task.id)), tuple(tasks)
+    other = next((task.id for task, each in zip(own, given, strict=False) if task != each), None)
+    same_count = len(given) == len(own)
+    found = f"a task {other} that is not the plan's" if same_count else f"{len(given)} tasks"
     expected = f"those of the plan: {len(own)} tasks on {plan.cluster}"
     action = "Give the task set and the cluster that the plan was made for, or plan again."
-    found = f"{len(tuple(tasks))} tasks" if other is None else f"another task {other}"
-    require("plan", found, own == tuple(tasks), expected, action)
+    require("plan", found, same_count and other is None, expected, action)
     require("plan", f"the cluster {cluster}", cluster == plan.cluster, expected, action)
 
 

@@ -15,9 +15,9 @@ from heshare.errors import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     import pandas as pd
 
+    from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
 
@@ -32,6 +32,9 @@ TasksText = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+RepetitionNumber = Annotated[
+    int, typer.Option("--repetition", min=0, help="Which repetition of a comparison with the same seed.")
+]
 Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, medium, high or mixed.")]
 Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
@@ -50,15 +53,15 @@ def check_trace(trace: Path | None, counts: bool) -> None:
     require("--trace", "a trace and a file of tasks", trace is None or counts, "one of the two", action)
 
 
-def task_set(text: str, seed: int, load: str, arrivals: str, trace: Path | None) -> Sequence[Task]:
-    """Return the tasks of a file, or draw the given number of tasks."""
-    from heshare.devices.task_sizes import draw
-    from heshare.world.task_file import read_tasks
+def task_set(
+    text: str, streams: Repetition, load: str, arrivals: str, trace: Path | None, *, at_once: bool = False
+) -> Sequence[Task]:
+    """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later."""
+    from heshare import arguments
 
     check_trace(trace, is_count(text))
-    if not is_count(text):
-        return read_tasks(Path(text))
-    return draw(int(text), rng=generator(seed, 0), load=load, arrivals=arrivals, trace=trace)
+    source = int(text) if is_count(text) else Path(text)
+    return arguments.as_tasks(source, streams, at_once=at_once, load=load, arrivals=arrivals, trace=trace)
 
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
@@ -68,13 +71,6 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     from heshare.profiles import store
 
     return load_predictor if profiles is None else forest_factory(store.read(profiles))
-
-
-def generator(seed: int, stream: int) -> np.random.Generator:
-    """Return a random generator of a seed: stream 0 draws tasks, stream 1 is the scheduler's."""
-    import numpy as np
-
-    return np.random.default_rng(np.random.SeedSequence(seed).spawn(stream + 1)[stream])
 
 
 def parse_duration_s(text: str) -> float:

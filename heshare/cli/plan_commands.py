@@ -14,10 +14,10 @@ from heshare.cli.options import (
     Load,
     Out,
     Profiles,
+    RepetitionNumber,
     Seed,
     TasksText,
     Trace,
-    generator,
     predictor_factory,
     print_frame,
     print_json,
@@ -27,8 +27,10 @@ from heshare.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy as np
+    import pandas as pd
 
     from heshare.arrays import FloatArray
     from heshare.devices.uncertainty import Uncertainty
@@ -96,6 +98,7 @@ def plan(
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
+    repetition: RepetitionNumber = 0,
     improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
     budget_s: Annotated[
         float | None, typer.Option("--budget", min=0, help="With --improved: seconds to search.")
@@ -106,31 +109,43 @@ def plan(
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper."""
+    """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
+
+    --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
+    runs. Tasks that arrive later are refused, since the search ignores arrivals.
+    """
+    from heshare.experiments.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
-    gpus = Cluster.parse(cluster)
-    tasks_to_plan = task_set(tasks, seed, load, arrivals, trace)
+    gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
+    tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
     predictor = predictor_factory(profiles)()
-    front = _front(tasks_to_plan, gpus, predictor, generator(seed, 1), improved, budget_s)
+    front = _front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), improved, budget_s)
     frame = front.to_frame()
     if bound:
         frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor, improved)
     if out is not None:
-        from heshare import files
-        from heshare.experiments.tables import to_csv
-        from heshare.world.task_file import write_tasks
-
-        files.write_text(out / "front.csv", to_csv(frame))
-        write_tasks(out / "tasks.csv", tasks_to_plan)
-        for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
-            files.write_text(out / f"plan-{name}.csv", to_csv(chosen.to_frame()))
+        _write(out, frame, front, tasks_to_plan)
     if json:
         print_frame(frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows)
         return
     named = frame[frame["choice"] != ""].reset_index(drop=True)
     columns = ["choice", "energy_j", "jct_s", *(["gap_pct"] if bound else [])]
     print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows)
+
+
+def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
+    """Write a front, its tasks and its three named plans."""
+    from heshare import files
+    from heshare.experiments.plan_file import write_plan
+    from heshare.experiments.tables import to_csv
+    from heshare.world.task_file import write_tasks
+
+    files.write_text(out / "front.csv", to_csv(frame))
+    write_tasks(out / "tasks.csv", tasks)
+    for name, chosen in (("trade-off", front.trade_off), ("en-opt", front.en_opt), ("jct-opt", front.jct_opt)):
+        files.write_text(out / f"plan-{name}.csv", to_csv(chosen.to_frame()))
+        write_plan(out / f"plan-{name}.json", chosen)
 
 
 def _front(

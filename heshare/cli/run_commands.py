@@ -17,10 +17,10 @@ from heshare.cli.options import (
     Load,
     Out,
     Profiles,
+    RepetitionNumber,
     Seed,
     TasksText,
     Trace,
-    generator,
     predictor_factory,
     print_frame,
     print_json,
@@ -28,26 +28,39 @@ from heshare.cli.options import (
     task_set,
     to_records,
 )
-from heshare.errors import InputError
+from heshare.errors import InputError, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import pandas as pd
 
+    from heshare.experiments.sweeps.random_streams import Repetition
+    from heshare.policies.policy import Policy
     from heshare.running.result import Run
     from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
 VENUS = "venus:"
+_NOT_WITH_A_PLAN = {
+    *("jobs", "policy", "devices", "hosts", "allow_clocks", "resume"),
+    *("load", "arrivals", "trace", "profiles", "checkpoint"),
+}
+"""Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
 
 
 def run(
+    context: typer.Context,
     jobs: Annotated[
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
     policy: Annotated[str, typer.Option(help="The policy, such as heshare:trade-off or random.")] = "heshare:trade-off",
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Run a plan, a plan-*.json of plan --out, with its tasks.", show_default=False),
+    ] = None,
     devices: Annotated[
         str, typer.Option(help="The GPUs: emulated, nvml for all of this machine, or nvml:0,nvml:1.")
     ] = "emulated",
@@ -66,6 +79,7 @@ def run(
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
+    repetition: RepetitionNumber = 0,
     out: Out = None,
     timeline: Annotated[
         Path | None, typer.Option(help="Write an emulated run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
@@ -87,30 +101,40 @@ def run(
     On real GPUs the journal, the jobs' outputs and the report are written to --out (by default a folder beside the
     file). However the run ends, clocks, MPS and processes are restored, and --resume continues it.
     """
+    source = context.get_parameter_source
+    given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
+    if plan is not None:
+        refused = sorted(given & _NOT_WITH_A_PLAN)
+        action = "Leave the others out: a plan has its tasks, its cluster and its clocks, and runs on emulated GPUs."
+        require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     if _needs_real_gpus(jobs, resume, devices, hosts):
         settings = {"policy": policy, "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
         _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json)
         return
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.plugins import make
     from heshare.world.cluster import Cluster
 
-    made, gpus, job_names = make(policy), Cluster.parse(cluster), None
-    from_venus = jobs is None and tasks.startswith(VENUS)
+    streams, job_names, from_venus = Repetition(repetition, seed), None, jobs is None and tasks.startswith(VENUS)
     to_run: Sequence[Task]
-    if jobs is not None:
-        to_run, job_names = _read_job_tasks(jobs)
-    elif from_venus:
-        to_run = _venus_tasks(tasks, seed, gpus, trace, skip_bad)
+    if plan is not None:
+        made, to_run, gpus = _read_plan(plan, tasks * ("tasks" in given), cluster * ("cluster" in given), streams)
     else:
-        to_run = task_set(tasks, seed, load, arrivals, trace)
+        made, gpus = make(policy), Cluster.parse(cluster)
+        if jobs is not None:
+            to_run, job_names = _read_job_tasks(jobs)
+        elif from_venus:
+            to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace, skip_bad)
+        else:
+            to_run = task_set(tasks, streams, load, arrivals, trace)
     try:
         result = run_long(
             to_run,
             gpus,
             made,
             predictor=predictor_factory(profiles)(),
-            rng=generator(seed, 1),
+            rng=streams.rng(POLICY),
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
             record=FULL if not from_venus or timeline else out or SUMMARY,
             checkpoint=checkpoint,
@@ -150,6 +174,23 @@ def _conflict(found: str, action: str) -> InputError:
     return InputError(found, "a file of jobs with --devices, or --resume FOLDER", action, column="heshare run")
 
 
+def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tuple[Policy, tuple[Task, ...], Cluster]:
+    """Return the policy that releases the plan of a file, its tasks and its cluster.
+
+    Raises:
+        InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
+    """
+    from heshare import arguments
+    from heshare.experiments.plan_file import read_plan
+    from heshare.world.cluster import Cluster
+
+    plan = read_plan(file)
+    given = task_set(tasks, streams, "mixed", "at_once", None) if tasks else plan.tasks
+    to_run = arguments.as_tasks(given, streams)
+    gpus = Cluster.parse(cluster) if cluster else plan.cluster
+    return arguments.as_policy(plan, to_run, gpus), to_run, gpus
+
+
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
     """Return the tasks of a file of jobs, and the name of each task's job."""
     from heshare.gpu.executor.job_file import read_jobs
@@ -159,7 +200,9 @@ def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
     return tasks, [assigned[task.id].key for task in tasks]
 
 
-def _venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, skip_bad: bool) -> Sequence[Task]:
+def _venus_tasks(
+    text: str, rng: np.random.Generator, cluster: Cluster, trace: Path | None, skip_bad: bool
+) -> Sequence[Task]:
     """Return the tasks of `venus:N`, `venus:all` or `venus:N@LOAD`; print their source to stderr.
 
     Raises:
@@ -174,7 +217,7 @@ def _venus_tasks(text: str, seed: int, cluster: Cluster, trace: Path | None, ski
         expected = "venus:N, venus:all, or with a load such as venus:1000@0.8"
         raise InputError(repr(text), expected, "Write it in that form.", column="--tasks") from error
     on_bad = "skip" if skip_bad else "raise"
-    tasks, source = venus_tasks(n, rng=generator(seed, 0), gpus=len(cluster), load=load, file=trace, on_bad=on_bad)
+    tasks, source = venus_tasks(n, rng=rng, gpus=len(cluster), load=load, file=trace, on_bad=on_bad)
     typer.echo(f"{source.report()}; {source.origin}", err=True)
     return tasks
 

@@ -127,9 +127,10 @@ def task_from_json(values: dict[str, Any]) -> Task:
 
 
 def _not_default(value: Task | Workload) -> dict[str, Any]:
-    return {
-        field.name: getattr(value, field.name) for field in fields(value) if getattr(value, field.name) != field.default
-    }
+    values = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+    changed = {name: own for name, (own, default) in values.items() if own != default}
+    # NumPy's numbers have no JSON.
+    return {name: own.item() if hasattr(own, "item") else own for name, own in changed.items()}
 
 
 def _profile_predictor(path: str, digest: str) -> ForestPredictor:

@@ -75,7 +75,7 @@ def sweep(
     # Without a folder and other processes there is neither a key to compute nor a module to import: a policy may then
     # be registered by a notebook, which has no file.
     here = folder is None and n_jobs == 1 and engine == LOCAL
-    sources = {policy: [] if here else _policy_source(policy) for policy in names}
+    sources = {policy: [] if here else _policy_source(policy, n_jobs == 1 and engine == LOCAL) for policy in names}
     for scenario_labels, description in grid.scenarios():
         for number in range(grid.seeds):
             cell = {**description, "seed": grid.seed, "repetition": number}
@@ -233,9 +233,16 @@ def _run_job(job: _Job) -> dict[str, Row]:
     return rows
 
 
-def _policy_source(policy: str) -> list[str]:
+def _policy_source(policy: str, one_process: bool) -> list[str]:
     """Return the module that registers a policy and the hash of its source; empty for a policy of this package."""
     module = resolve.policy_module(policy)
+    if module == "__main__" and not one_process:
+        raise InputError(
+            f"{policy}, which a notebook or script registers",
+            "policies that other processes can import",
+            "Put it into a .py file and import that, or run it in one process.",
+            column="policies",
+        )
     digest = hashes.module_hash(module) if module else ""
     return [module, digest] if digest else []
 

@@ -1,0 +1,329 @@
+"""Wrong uses of `import heshare as hs`: each gets one clear message at the entry, or the right answer.
+
+A row calls with a wrong argument and has a part of the message. Nothing may end in another exception, nothing may be
+taken silently for something else, and nothing may hang.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import heshare as hs
+from heshare.errors import HeShareError, InputError, PolicyError
+from heshare.plugins import registry
+from heshare.policies.function_policy import policy as function_policy
+from heshare.policies.policy import Start, Traits
+from heshare.policies.random_placement import Random
+from heshare.world.task_file import write_tasks
+
+C = "1xT4,1xA100"
+TASKS = hs.task_set(3, seed=0)
+RESNET = hs.Workload("resnet50", 8)
+hsx: Any = hs
+"""The package without its types: what is tested is what happens to wrong ones."""
+
+
+def any_type(value: Any) -> Any:
+    return value
+
+
+def renumbered(new: Callable[[int], Any]) -> list[hs.Task]:
+    return [replace(task, id=new(task.id)) for task in TASKS]
+
+
+def frame(tasks: Iterable[hs.Task] = TASKS) -> pd.DataFrame:
+    rows = [(task.id, task.workload.model, task.workload.batch_size, task.iterations, 0.0) for task in tasks]
+    return pd.DataFrame(rows, columns=["id", "workload", "batch_size", "iterations", "arrival_s"])
+
+
+def plan() -> Any:
+    return hs.plan(TASKS, C)
+
+
+class OneArgument:
+    """A policy whose `decide` takes no view."""
+
+    name, traits, tick_s = "one-argument", Traits(False, False, False), None
+
+    def reset(self, cluster: object, predictor: object, rng: object) -> None: ...
+
+    def decide(self, event: object) -> list[Any]:
+        return []
+
+
+def run_function(decide: Any) -> Any:
+    try:
+        function_policy("wrong-use")(decide)
+        return hs.run(TASKS, C, "wrong-use")
+    finally:
+        registry.unregister("wrong-use")
+
+
+def compare_notebook_policy(module: str, **options: Any) -> Any:
+    """Compare a policy that a notebook registers: its module has no file, or is not that of another process."""
+
+    def decide(event: object, view: object, predictions: object) -> list[Any]:
+        return []
+
+    decide.__module__ = module
+    try:
+        function_policy("wrong-use")(decide)
+        return hs.compare(2, C, ["wrong-use"], seeds=2, **options)
+    finally:
+        registry.unregister("wrong-use")
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    # Task sets
+    "n=0": (lambda: hs.task_set(0), "column n: found 0"),
+    "n=-3": (lambda: hs.task_set(-3), "column n: found -3"),
+    "n=2.5": (lambda: hsx.task_set(2.5), "column n: found 2.5"),
+    "n='20'": (lambda: hsx.task_set("20"), "column n: found '20'"),
+    "n=True": (lambda: hs.task_set(True), "column n: found True"),
+    "load": (lambda: hs.task_set(3, load="heavy"), "one of low, medium, high, mixed"),
+    "arrivals": (lambda: hs.task_set(3, arrivals="Poisson"), "one of at_once, poisson"),
+    "batch_sizes=(0,)": (lambda: hs.task_set(3, batch_sizes=(0,)), "column batch_sizes: found 0"),
+    "batch_sizes=8": (lambda: hsx.task_set(3, batch_sizes=8), "a list of inference batch sizes, such as"),
+    "compare batch_sizes=8": (lambda: hsx.compare(3, C, "random", batch_sizes=8), "column batch_sizes: found 8"),
+    "batch_sizes=()": (lambda: hs.task_set(3, batch_sizes=()), "at least one inference batch size"),
+    "batch too large": (lambda: hs.plan(hs.task_set(3, batch_sizes=(4096,)), C), "fits no GPU"),
+    # Seeds
+    **{
+        f"{name} seed={seed!r}": (call, f"column seed: found {seed!r}; expected a whole number of at least 0")
+        for seed in (-1, 1.5, "0", None)
+        for name, call in (
+            ("task_set", lambda seed=seed: hsx.task_set(3, seed=seed)),
+            ("plan", lambda seed=seed: hsx.plan(TASKS, C, seed=seed)),
+            ("optimise", lambda seed=seed: hsx.optimise(TASKS, C, seed=seed)),
+            ("run", lambda seed=seed: hsx.run(TASKS, C, "random", seed=seed)),
+            ("compare", lambda seed=seed: hsx.compare(3, C, "random", seed=seed)),
+        )
+    },
+    "repetition=-1": (lambda: hs.task_set(3, repetition=-1), "column repetition: found -1"),
+    # Workloads and tasks
+    "unknown model, plan": (lambda: hs.plan([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C), "one of resnet18"),
+    "unknown model, run": (
+        lambda: hs.run([hs.Task(0, hs.Workload("resnet-50", 8), 9.0)], C, "random"),
+        "one of resnet",
+    ),
+    "batch_size=7.5": (lambda: hsx.Workload("resnet50", 7.5), "a whole number of at least 1"),
+    "batch_size='8'": (lambda: hsx.Workload("resnet50", "8"), "batch size of '8'"),
+    "batch_size=None": (lambda: hsx.Workload("resnet50", None), "batch size of None"),
+    "workload reversed": (lambda: hsx.Workload(8, "resnet50"), r"Write Workload\('resnet50', 8\)"),
+    "iterations nan": (lambda: hs.Task(0, RESNET, math.nan), "a finite number above zero"),
+    "iterations inf": (lambda: hs.Task(0, RESNET, math.inf), "a finite number above zero"),
+    "iterations '100'": (lambda: hsx.Task(0, RESNET, "100"), "found '100' in task 0; expected numbers for iterations"),
+    "arrival nan": (lambda: hs.Task(0, RESNET, 1.0, math.nan), "a time of at least zero"),
+    "arrival '0'": (lambda: hsx.Task(0, RESNET, 1.0, "0"), "found '0' in task 0"),
+    "deadline": (lambda: hs.Task(0, RESNET, 1.0, 5.0, deadline_s=3.0), "a time after its arrival"),
+    "priority=-1": (lambda: hs.Task(0, RESNET, 1.0, priority=-1), "a class of at least zero"),
+    "gpus=1.5": (lambda: hsx.Task(0, RESNET, 1.0, gpus=1.5), "whole numbers for id, gpus"),
+    "id 'a'": (lambda: hsx.Task("a", RESNET, 1.0), "found 'a' in task 'a'"),
+    "id 0.0": (lambda: hsx.Task(0.0, RESNET, 1.0), "found 0.0 in task 0.0"),
+    "workload text": (lambda: hsx.Task(0, "resnet50:8", 1.0), r"like Workload\('resnet50', 8\)"),
+    # Task sets as arguments
+    **{
+        f"{name}: {what}": (lambda call=call, tasks=tasks: call(tasks), message)
+        for name, call in (
+            ("plan", lambda tasks: hsx.plan(tasks, C)),
+            ("optimise", lambda tasks: hsx.optimise(tasks, C)),
+            ("run", lambda tasks: hsx.run(tasks, C, "random")),
+            ("compare", lambda tasks: hsx.compare(tasks, C, "random", seeds=1)),
+        )
+        for what, tasks, message in (
+            ("no tasks", [], "found an empty list; expected tasks"),
+            ("ids from 1", renumbered(lambda number: number + 1), "ids 1, 2, 3; expected each id of 0 to n-1 once"),
+            ("ids doubled", [TASKS[0], TASKS[0]], "ids 0, 0"),
+            ("True", True, "column tasks: found True"),
+            ("4.0", 4.0, "column tasks: found 4.0"),
+            ("0", 0, "found 0; expected a"),
+            ("None", None, "column tasks: found None"),
+            ("numbers", [1, 2], "found 1 in a list"),
+            ("no file", "none.csv", "'none.csv', which is no file"),
+            ("a number as text", "20", "Write a number without quotes"),
+            ("a cluster", hs.Cluster.parse(C), "Tasks come first, then the cluster"),
+            ("frame without a column", frame().drop(columns="iterations"), "column iterations: found a header without"),
+            (
+                "frame with a bad cell",
+                frame().assign(batch_size=7.5),
+                "DataFrame, row 0, column batch_size: found '7.5'",
+            ),
+            ("empty frame", frame(()), "DataFrame: found no task"),
+        )
+    },
+    "plan reversed": (lambda: hsx.plan(C, TASKS), "tasks come first, then the cluster"),
+    "run reversed": (lambda: hsx.run(C, TASKS), "tasks come first, then the cluster"),
+    "compare reversed": (lambda: hsx.compare(C, 5), "column cluster: found an object of int"),
+    "plan of arrivals": (lambda: hs.plan(hs.task_set(3, arrivals="poisson"), C), "this search ignores arrivals"),
+    "optimise of arrivals": (
+        lambda: hs.optimise(hs.task_set(3, arrivals="poisson"), C),
+        "this search ignores arrivals",
+    ),
+    # Clusters
+    **{
+        f"cluster {cluster!r}": (lambda cluster=cluster: hsx.plan(TASKS, cluster), "column (cluster|gpu): found")
+        for cluster in ("0xT4", "0xT4,1xA100", "", "-1xT4", "2.5xT4", "4 T4", "4*T4;2*V100", "4xRTX9000")
+    },
+    **{
+        f"{name} on {cluster!r}": (lambda call=call, cluster=cluster: call(cluster), "text such as 4xT4, or a Cluster")
+        for cluster in (["4xT4"], {"T4": 4}, None, 4)
+        for name, call in (
+            ("plan", lambda cluster: hsx.plan(TASKS, cluster)),
+            ("run", lambda cluster: hsx.run(TASKS, cluster, "random")),
+            ("compare", lambda cluster: hsx.compare(3, cluster, "random")),
+        )
+    },
+    # Policies
+    **{
+        f"policy {name!r}": (lambda name=name: hs.run(TASKS, C, name), message)
+        for name, message in (
+            ("morack", "one of random, sched-only"),
+            ("HeShare:Trade-off", "one of random, sched-only"),
+            ("morak(kap=0.7)", "one of its parameters"),
+            ("morak(cap=abc)", "expected a number"),
+            ("morak(cap=-1)", "column cap: found -1"),
+            ("morak(cap=nan)", "expected a number"),
+            ("morak(cap=0.7", "a name with parameters such as"),
+        )
+    },
+    "policy None": (lambda: hsx.run(TASKS, C, None), "column policy: found None"),
+    "policy 3": (lambda: hsx.run(TASKS, C, 3), "a policy's name, a Policy, or a Plan"),
+    "policy object": (lambda: hsx.run(TASKS, C, object()), "found an object of object"),
+    "policy class": (lambda: hsx.run(TASKS, C, OneArgument), r"Pass an object of the class: OneArgument\(...\)"),
+    "policy front": (lambda: hsx.run(TASKS, C, plan()), "Choose one of its plans, such as front.trade_off"),
+    "plan, other tasks": (lambda: hs.run(hs.task_set(3, seed=9), C, plan().trade_off), "that is not the plan's"),
+    "plan, fewer tasks": (lambda: hs.run(hs.task_set(2), C, plan().trade_off), "found 2 tasks"),
+    "plan, other cluster": (lambda: hs.run(TASKS, "2xA100", plan().trade_off), "found the cluster 2xA100"),
+    "policies=[]": (lambda: hs.compare(2, C, []), "at least one name of a policy"),
+    "policies=[None]": (lambda: hsx.compare(2, C, [None]), "at least one name of a policy"),
+    "policies=3": (lambda: hsx.compare(2, C, 3), "at least one name of a policy"),
+    "decide with one argument": (lambda: hsx.run(TASKS, C, OneArgument()), "2 arguments: the event and the view"),
+    "function with two arguments": (lambda: run_function(lambda event, view: []), "3 arguments: the event, the view"),
+    "decide returns None": (lambda: run_function(lambda *_: None), "decide returned None. Return a list of actions"),
+    "decide returns an action": (lambda: run_function(lambda *_: Start(0, 0)), "Return a list of actions"),
+    "decide returns tuples": (lambda: run_function(lambda *_: [(0, 0)]), "Return Start, SetClock"),
+    "decide starts nothing": (lambda: run_function(lambda *_: []), "Start every waiting task"),
+    "no such GPU": (lambda: run_function(lambda *_: [Start(0, 7)]), "no GPU 7"),
+    "share of 0.5 %": (lambda: run_function(lambda *_: [Start(0, 0, any_type(0.5))]), "Choose one from 1 to 100"),
+    "notebook policy, two processes": (lambda: compare_notebook_policy("__main__", n_jobs=2), "into a .py file"),
+    "notebook policy, stored": (lambda: compare_notebook_policy("builtins", cells="build/no"), "into a .py file"),
+    # Settings
+    "n_jobs=0": (lambda: hs.compare(3, C, "random", n_jobs=0), "column n_jobs: found 0"),
+    "n_jobs=1.5": (lambda: hsx.compare(3, C, "random", n_jobs=1.5), "column n_jobs: found 1.5"),
+    "seeds=0": (lambda: hs.compare(3, C, "random", seeds=0), "column seeds: found 0"),
+    "settings": (lambda: hsx.plan(TASKS, C, settings={"solutions": 3}), r"expected Settings\(...\). Import Settings"),
+    "effort": (lambda: hsx.optimise(TASKS, C, effort=3), r"expected SearchSettings\(...\)"),
+    "plan predictor": (lambda: hsx.plan(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
+    "run predictor": (lambda: hsx.run(TASKS, C, predictor="forest"), r"hs.load_predictor\(kind='forest'\)"),
+    **{
+        f"budget_s={budget!r}": (
+            lambda budget=budget: hsx.optimise(TASKS, C, budget_s=budget),
+            "finite seconds above zero",
+        )
+        for budget in (math.nan, math.inf, -1, 0, "2", True)
+    },
+    # Estimates
+    **{
+        f"estimate {residents!r}": (lambda residents=residents: hsx.estimate("V100", residents), message)
+        for residents, message in (
+            ("resnet50:8@0", "an MPS percentage from 1 to 100"),
+            ("resnet50:8@150", "an MPS percentage from 1 to 100"),
+            ("resnet50:0", "a whole number of at least 1"),
+            ("resnet50:8@half", "model:batch_size@mps_pct"),
+            ([8], "found 8; expected model:batch_size"),
+            ([None], "found None"),
+            ([], r"expected workloads such as"),
+            (8, r"expected workloads such as"),
+            ("resnet50:100000", "MiB of memory or more; expected at most 32510 MiB"),
+            (["resnet18:1@1"] * 60, "found 60 residents on V100; expected at most 48"),
+        )
+    },
+    "estimate off the clock grid": (lambda: hs.estimate("V100", "resnet50:8", 1000), "nearest are 997 and 1005"),
+    "estimate clock text": (lambda: hsx.estimate("V100", "resnet50:8", "1000"), "a clock in MHz"),
+    "estimate bf16": (lambda: hs.estimate("V100", "resnet50:8", precision="bf16"), "fp32 or tf32 or fp16"),
+    "estimate no GPU": (lambda: hsx.estimate(None, "resnet50:8"), "column gpu: found None; expected one of T4"),
+    "estimate cap": (lambda: hs.estimate("V100", "resnet50:8", power_cap_w=math.nan), "column power_cap_w"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_use_is_refused_with_one_clear_message(name: str) -> None:
+    call, message = REFUSED[name]
+    with pytest.raises(HeShareError, match=message) as raised:
+        call()
+    assert isinstance(raised.value, InputError | PolicyError)
+    assert len(str(raised.value)) < 1200
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda folder: hs.task_set(np.int64(3)),
+        lambda folder: list(TASKS),
+        lambda folder: iter(TASKS),
+        lambda folder: reversed(TASKS),
+        lambda folder: [replace(task, id=np.int64(task.id)) for task in TASKS],
+        lambda folder: frame(),
+        lambda folder: frame().assign(gpus=1, widths="", deadline_s=math.inf, epochs=None, priority=np.nan),
+        lambda folder: str(write_tasks(folder / "tasks.csv", TASKS)),
+        lambda folder: write_tasks(folder / "tasks.csv", TASKS),
+    ],
+    ids=["np.int64", "list", "iterator", "reversed", "np.int64 ids", "frame", "wide frame", "text of a path", "path"],
+)
+def test_a_task_set_in_any_form_is_planned_run_and_compared_alike(same: Callable[[Path], Any], tmp_path: Path) -> None:
+    own = hs.run(TASKS, C, "random").summary()["avg_jct_s"]
+    assert hs.run(same(tmp_path), C, "random").summary()["avg_jct_s"] == own
+    assert hs.compare(same(tmp_path), hs.Cluster.parse(C), "random", seeds=1)["avg_jct_s"].item() == own
+    assert hs.plan(same(tmp_path), C).plans == plan().plans
+
+
+def test_number_of_tasks_is_drawn_by_plan_optimise_and_run() -> None:
+    assert hs.plan(3, C).trade_off.tasks == TASKS
+    assert hs.optimise(np.int64(2), C).trade_off.tasks == hs.task_set(2)
+    assert hs.run(3, C, "random", repetition=2).tasks == hs.task_set(3, repetition=2)
+
+
+def test_run_takes_a_name_a_policy_and_a_plan() -> None:
+    named = hs.run(TASKS, C, "heshare:trade-off").summary()
+    assert hs.run(TASKS, C, registry.make("heshare:trade-off")).summary()["avg_jct_s"] == named["avg_jct_s"]
+    assert hs.run(TASKS, C, plan().trade_off).summary()["energy_active_j"] == named["energy_active_j"]
+    assert hs.run(TASKS, C, Random()).jct_s.tolist() == hs.run(TASKS, C, "random").jct_s.tolist()
+
+
+def test_compare_takes_one_name_and_estimate_one_resident() -> None:
+    pd.testing.assert_frame_equal(
+        hs.compare(3, C, "random", seeds=1).drop(columns="planning_s"),
+        hs.compare(3, C, ["random"], seeds=1).drop(columns="planning_s"),
+    )
+    assert hs.estimate("V100", "resnet50:8") == hs.estimate("V100", ["resnet50:8"])
+
+
+@pytest.fixture
+def own_policies() -> Iterator[None]:
+    yield
+    registry.unregister("cell")
+
+
+@pytest.mark.usefixtures("own_policies")
+def test_register_replaces_a_class_of_a_notebook_whose_cell_is_run_again() -> None:
+    def cell(module: str, qualified: str = "Mine") -> type:
+        made = type(qualified, (Random,), {"__module__": module})
+        return registry.register("cell", title="Mine")(made)
+
+    cell("__main__")
+    again = cell("__main__")
+    assert type(registry.make("cell")) is again
+    with pytest.raises(InputError, match="'cell' twice"):
+        cell("__main__", "Other")
+    with pytest.raises(InputError, match="'cell' twice"):
+        cell("elsewhere")
+    with pytest.raises(InputError, match="'random' twice"):
+        registry.register("random", title="Mine")(again)
