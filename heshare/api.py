@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from heshare import arguments
-from heshare.arguments import TaskSource
+from heshare.experiments import arguments
+from heshare.experiments.arguments import TaskSource
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.random_streams import POLICY
 from heshare.experiments.sweeps.resolve import SHIPPED
@@ -27,7 +27,7 @@ from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.world.cluster import Cluster
-from heshare.world.task import Task, TaskSet
+from heshare.world.task import TaskSet
 
 
 def task_set(
@@ -70,7 +70,7 @@ def plan(
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.experiments.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -100,7 +100,7 @@ def optimise(
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.experiments.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -133,7 +133,7 @@ def run(
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
-        tasks: the task set, see `heshare.arguments.TaskSource`.
+        tasks: the task set, see `heshare.experiments.arguments.TaskSource`.
         cluster: the GPUs, or their notation.
         policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
         seed: of the policy, and of the tasks of a number.

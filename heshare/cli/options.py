@@ -57,7 +57,7 @@ def task_set(
     text: str, streams: Repetition, load: str, arrivals: str, trace: Path | None, *, at_once: bool = False
 ) -> Sequence[Task]:
     """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later."""
-    from heshare import arguments
+    from heshare.experiments import arguments
 
     check_trace(trace, is_count(text))
     source = int(text) if is_count(text) else Path(text)

@@ -180,7 +180,7 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
     Raises:
         InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
     """
-    from heshare import arguments
+    from heshare.experiments import arguments
     from heshare.experiments.plan_file import read_plan
     from heshare.world.cluster import Cluster
 

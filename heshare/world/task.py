@@ -93,7 +93,7 @@ class TaskSet(tuple[Task, ...]):
         return display.html_table(self, self.to_frame())
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a task, with the columns of a task file (`heshare.world.task_file`), from which it is read again.
+        """Return one row a task, with the columns of a task file, which `heshare.world.task_file.read_frame` reads.
 
         Columns beyond arrival_s are left out where all tasks have the default.
         """

@@ -22,7 +22,8 @@ from heshare.plugins import registry
 from heshare.policies.function_policy import policy as function_policy
 from heshare.policies.policy import Start, Traits
 from heshare.policies.random_placement import Random
-from heshare.world.task_file import write_tasks
+from heshare.world.task import TaskSet
+from heshare.world.task_file import read_frame, write_tasks
 
 C = "1xT4,1xA100"
 TASKS = hs.task_set(3, seed=0)
@@ -283,6 +284,14 @@ def test_a_task_set_in_any_form_is_planned_run_and_compared_alike(same: Callable
     assert hs.run(same(tmp_path), C, "random").summary()["avg_jct_s"] == own
     assert hs.compare(same(tmp_path), hs.Cluster.parse(C), "random", seeds=1)["avg_jct_s"].item() == own
     assert hs.plan(same(tmp_path), C).plans == plan().plans
+
+
+def test_frame_of_a_task_set_is_read_back_with_every_field() -> None:
+    gang = hs.Task(0, RESNET, 2.5, 1.5, gpus=2, widths=(1, 4), priority=2, deadline_s=9.0, epochs=3)
+    half = hs.Task(1, replace(RESNET, precision="fp16", engine="tensorrt"), 1 / 3)
+    for tasks in ((gang, half), (half, gang), TASKS):
+        numbered = TaskSet(replace(task, id=index) for index, task in enumerate(tasks))
+        assert read_frame(numbered.to_frame()) == numbered
 
 
 def test_number_of_tasks_is_drawn_by_plan_optimise_and_run() -> None:

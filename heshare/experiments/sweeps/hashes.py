@@ -24,7 +24,7 @@ _FOLDERS = (
     "experiments/sweeps",
 )
 """The parts of the package that a cell's result depends on, beside the modules at its top."""
-_NOT_COMPUTING = ("__init__.py", "__main__.py", "api.py", "arguments.py", "study.py")
+_NOT_COMPUTING = ("__init__.py", "__main__.py", "api.py", "study.py")
 """Modules at the top, and those of the systems, that call a sweep or draw its results."""
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "numba", "pymoo", "moocore")
 

@@ -94,8 +94,9 @@ def test_plan_names_the_three_plans_and_writes_them(tmp_path: Path) -> None:
     rows = document["rows"]
     assert isinstance(rows, list)
     assert {name for row in rows for name in row["choice"].split("/") if name} == {"Trade-off", "En-opt", "JCT-opt"}
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["front.csv", "plan-en-opt.csv", "plan-jct-opt.csv", "plan-trade-off.csv", "tasks.csv"]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    plans = {f"plan-{name}.{end}" for name in ("en-opt", "jct-opt", "trade-off") for end in ("csv", "json")}
+    assert names == {"front.csv", "tasks.csv", *plans}
     again = json_of("plan", "--cluster", "1xT4,1xA100", "--tasks", str(tmp_path / "out/tasks.csv"))
     assert again["rows"] == rows, "the written tasks are the tasks that were planned"
 
@@ -222,7 +223,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "unknown workload": (["estimate", "V100", "resnet51:16"], ["'resnet51'", "resnet50"]),
     "unknown gpu": (["estimate", "V10", "resnet50:16"], ["'V10'", "A100"]),
     "clock off the grid": (["estimate", "A100", "resnet50:16", "--sm-mhz", "1"], ["1 MHz", "nearest"]),
-    "no gpu at all": (["plan", "--cluster", "0xT4"], ["zero GPUs", "at least one"]),
+    "no gpu at all": (["plan", "--cluster", "0xT4"], ["0xT4", "at least 1"]),
     "no cluster": (["plan", "--cluster", "four T4s"], ["four T4s", "4xT4"]),
     "a bound alone": (["plan", "--tasks", "2", "--bound"], ["--bound", "--improved"]),
     "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
