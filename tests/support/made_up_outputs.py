@@ -110,6 +110,6 @@ def _notebook(folder: Path, out: Path) -> nbformat.NotebookNode:
         nbformat.v4.new_code_cell(f'out_dir = "{staging}"', id="two", execution_count=1),
         nbformat.v4.new_code_cell("print(1)  # a comment", id="three", outputs=outputs, execution_count=2),
     ]
-    about = {"parameters": {"out_dir": staging}, "input_path": f"{root}/notebooks/05_comparison.ipynb"}
+    about = {"parameters": {"out_dir": staging}, "output_path": f"{root}/build/05_comparison.ipynb"}
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return nbformat.v4.new_notebook(cells=cells, metadata={"papermill": about, "kernelspec": kernel})

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -53,11 +54,10 @@ def _readable(path: Path, folder: Path) -> str | None:
     out = str(about.get("parameters", {}).get("out_dir", ""))
     if not out or Path(out).parent != folder:
         return None
-    root = str(Path(about["input_path"]).parents[1])
-    text = _TEMPORARY.sub("", text)
-    for long, short in ((str(folder), "figures"), (f"{root}/", ""), (root, "."), (str(Path.home()), "~")):
-        text = text.replace(long, short)
-    return text
+    text = _TEMPORARY.sub("", text).replace(str(folder), "figures")
+    for place in dict.fromkeys(map(str, (files.root(), files.PACKAGE.parent))):
+        text = text.replace(f"{place}/", "").replace(place, ".")
+    return text.replace(sys.prefix, "python").replace(str(Path.home()), "~")
 
 
 def _body(text: str, pictures: Mapping[str, str]) -> tuple[str, str]:

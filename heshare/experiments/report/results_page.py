@@ -142,7 +142,6 @@ def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], 
         "wheres": list(dict.fromkeys(row.where for row in rows)),
         "common": COMMON,
         "overview": claims_figure.NAME if (folder / f"{claims_figure.NAME}.png").is_file() else "",
-        "overview_picture": published_outputs.picture(folder, claims_figure.NAME),
         "objections": objections.objections(folder, table, measured),
         "measured": measured,
         "profile": profile,
@@ -199,6 +198,7 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
     return {
         "commits": _count(str(output.about["git_commit"] or "not in git") for output in outputs),
         "profiles": _count(output.profile or "none" for output in outputs),
+        "packages": _count(_package(output.about) for output in outputs),
         "platforms": _count(str(output.about["platform"]) for output in outputs),
         "versions": _count(
             ", ".join(f"{name} {version}" for name, version in output.about["versions"].items()) for output in outputs
@@ -214,6 +214,14 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
             for name, about in sorted(notebooks.items())
         },
     }
+
+
+def _package(about: Mapping[str, Any]) -> str:
+    """Return whether the package was that of the commit when an output was made."""
+    if "heshare_sha256" not in about:
+        return "not recorded"
+    changed = about["heshare_sha256"]
+    return f"changed, SHA-256 {changed}" if changed else "as in the commit"
 
 
 def _short(value: object) -> str:
