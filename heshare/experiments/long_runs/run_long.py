@@ -168,7 +168,7 @@ def run_long(
         expected = f"{FULL} or {SUMMARY}, or the Path of a folder"
         raise InputError(repr(record), expected, "Choose one of them.", column="record")
     kinds = None if devices is None else [type(device) for device in devices]
-    parts = (policy.name, cluster, ordered, record, max_time_s, start_cost_s, kinds)
+    parts = (policy.name, cluster.gpus, ordered, record, max_time_s, start_cost_s, kinds)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, run_key(parts, rng), every_s=checkpoint_s)
     state = checkpoints.load() if checkpoints else None
     if state is None:
