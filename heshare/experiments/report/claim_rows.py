@@ -229,6 +229,8 @@ def _held(details: str) -> tuple[int, int]:
 def _here(drawn: DrawnClaim, details: str) -> str:
     if drawn.claim.kind == "ordering":
         holds, fails = _held(details)
+        if holds + fails == 1:
+            return "holds" if holds else "does not hold"
         return f"{holds} of {holds + fails} parts hold" if holds + fails else ""
     return _number(drawn.value, drawn.claim.kind)
 
