@@ -1,7 +1,7 @@
 """HeShare: energy-aware sharing of heterogeneous GPUs, from task sets to Pareto fronts."""
 
-from importlib import import_module
-from typing import Any
+from importlib import import_module as _import_module
+from typing import Any as _Any
 
 __version__ = "0.1.0"
 
@@ -9,7 +9,11 @@ __version__ = "0.1.0"
 _MODULES = {
     "Cluster": "heshare.world.cluster",
     "Task": "heshare.world.task",
+    "read_tasks": "heshare.world.task_file",
     "Workload": "heshare.world.workload",
+    "Front": "heshare.scheduling.pareto",
+    "Plan": "heshare.scheduling.plan",
+    "Run": "heshare.running.result",
     "HeShareError": "heshare.errors",
     "InputError": "heshare.errors",
     "task_set": "heshare.api",
@@ -20,6 +24,8 @@ _MODULES = {
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
+    "gpus": "heshare.exploring.listings",
+    "models": "heshare.exploring.listings",
     "read_plan": "heshare.experiments.plan_file",
     "write_plan": "heshare.experiments.plan_file",
 }
@@ -27,11 +33,11 @@ _MODULES = {
 __all__ = ["__version__", *sorted(_MODULES)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'heshare' has no attribute {name!r}; it offers {', '.join(sorted(_MODULES))}")
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(_import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+    return list(__all__)

@@ -1,8 +1,16 @@
 """Errors of the package: one small tree, with messages that name the fault, what is expected, and the remedy."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+CLOSE = 0.6
+"""Least similarity of a suggestion, of difflib: 1 for equal texts, 0 for texts without a common letter."""
+
+LISTED = 25
+"""Known names that a message lists beside a suggestion; without one it lists them all."""
 
 
 class HeShareError(Exception):
@@ -49,6 +57,13 @@ class InputError(HeShareError, ValueError):
         return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
 
+def describe(error: HeShareError) -> dict[str, object]:
+    """Return an error as JSON values: its kind, its message, and the parts of the message that it has."""
+    parts = {name: getattr(error, name, None) for name in ("found", "expected", "action", "file", "row", "column")}
+    known = {name: value for name, value in parts.items() if value is not None}
+    return {"kind": type(error).__name__, "message": str(error), **known}
+
+
 def require(column: str, value: object, good: bool, expected: str, action: str = "Correct the parameter.") -> None:
     """Raise `InputError` unless `good`.
 
@@ -65,6 +80,30 @@ def require(column: str, value: object, good: bool, expected: str, action: str =
 
 class NotProfiledError(InputError):
     """A GPU or workload that the profiles of a predictor do not cover."""
+
+
+def suggestion(name: object, known: Iterable[str], otherwise: str = "Choose one of those.") -> str:
+    """Return a sentence that names the nearest known spelling, upper or lower case, or `otherwise` if none is near."""
+    by_letters = {each.lower(): each for each in known}
+    close = get_close_matches(str(name).lower(), by_letters, n=1, cutoff=CLOSE)
+    return f"Did you mean {by_letters[close[0]]!r}?" if close else otherwise
+
+
+def unknown(
+    name: object,
+    known: Iterable[str],
+    otherwise: str = "Choose one of those.",
+    *,
+    file: str | Path | None = None,
+    column: str | None = None,
+) -> InputError:
+    """Return the error of an unknown name: it names the nearest, and lists the known ones unless they are too many."""
+    known = list(known)
+    action = suggestion(name, known, otherwise)
+    expected = "one of " + (", ".join(known) or "none: there is none")
+    if action != otherwise and len(known) > LISTED:
+        expected = f"one of the {len(known)} known names"
+    return InputError(repr(name), expected, action, file=file, column=column)
 
 
 class PlanError(InputError):

@@ -68,6 +68,20 @@ def data(*parts: str) -> Path:
     return path
 
 
+def require_writable(folder: str | Path, column: str) -> None:
+    """Check before the work that a folder can be written to, or made; nothing is made yet.
+
+    Raises:
+        InputError: a file is in its place, or writing is not permitted; `column` names the option.
+    """
+    folder = Path(folder)
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return
+    found = f"{above}, where this user may not write" if above.is_dir() else f"{above}, which is a file"
+    raise InputError(found, "a folder to write to, or one that can be made", "Name another one.", column=column)
+
+
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, hexadecimal."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from heshare.errors import InputError
+from heshare.errors import InputError, suggestion
 
 _MOST_BYTES = 4 << 20
 _TOP = "the file"
@@ -117,7 +117,7 @@ class YamlNode:
         expected = "one of " + ", ".join(known)
         text = self.text(expected)
         if text not in known:
-            self.refuse(short(text), expected, "Choose one of them.")
+            self.refuse(short(text), expected, suggestion(text, known))
         return text
 
 

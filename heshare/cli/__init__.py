@@ -1,5 +1,6 @@
 """The command line: `heshare --help`."""
 
+import signal
 import warnings
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from heshare import __version__
 from heshare.cli import (
     compare_command,
     doctor_commands,
+    list_command,
     live_command,
     notebook_commands,
     plan_commands,
@@ -17,21 +19,49 @@ from heshare.cli import (
     run_commands,
     verify_command,
 )
-from heshare.errors import HeShareError
+from heshare.cli.options import print_json
+from heshare.errors import HeShareError, describe
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
 # them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.
 
 
+def _fail(error: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print_json({"error": error})
+    else:
+        typer.echo(f"heshare: {error['message']}", err=True)
+
+
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
+
+
 class _Group(TyperGroup):
-    """Commands that print an error of the package as one message on stderr and exit with its code."""
+    """Commands that print an error of the package as one message on stderr and exit with its code.
+
+    With --json, stdout is one JSON document in every case: `{"error": ...}` where the command fails.
+    """
 
     def invoke(self, ctx: Any) -> Any:
+        as_json = "--json" in [*ctx._protected_args, *ctx.args]
         try:
             return super().invoke(ctx)
         except HeShareError as error:
-            typer.echo(f"heshare: {error}", err=True)
+            _fail(describe(error), as_json)
             raise typer.Exit(error.exit_code) from None
+        except _UsageError as error:
+            if not as_json:
+                raise
+            _fail({"kind": "UsageError", "message": error.format_message()}, as_json)
+            raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            _fail({"kind": type(error).__name__, "message": f"{error.filename}: {error.strerror}"}, as_json)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt as interrupt:
+            typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
+            raise typer.Exit(128 + signal.SIGINT) from None
 
 
 app = typer.Typer(
@@ -39,7 +69,6 @@ app = typer.Typer(
     name="heshare",
     help="Energy-aware sharing of heterogeneous GPUs: predict, plan, run, and regenerate the paper's results.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,6 +103,7 @@ app.add_typer(notebook_commands.app, name="notebook")
 app.command("calibrate")(profile_commands.calibrate)
 app.command("trace-kernels")(profile_commands.trace_kernels)
 app.command("regenerate-profiles")(profile_commands.regenerate_profiles)
+app.command("list")(list_command.list_names)
 app.command("doctor")(doctor_commands.doctor)
 app.command("restore")(doctor_commands.restore)
 

@@ -7,7 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare.cli.options import PAPER_CLUSTER, Json, Out, Profiles, Seed, Trace, check_trace, is_count, print_frame
+from heshare.cli.completion import clusters, policy_names
+from heshare.cli.options import (
+    PAPER_CLUSTER,
+    Json,
+    Out,
+    Profiles,
+    Quiet,
+    Seed,
+    Trace,
+    check_trace,
+    is_count,
+    print_frame,
+    shows_bar,
+    told,
+    writable_folder,
+)
 from heshare.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,9 +39,14 @@ Texts = list[str] | None
 def compare(
     policy: Annotated[
         Texts,
-        typer.Option(help="A policy, such as random. Options up to --arrivals may be repeated. All policies if none."),
+        typer.Option(
+            help="A policy, such as random. Options up to --arrivals may be repeated. All policies if none.",
+            autocompletion=policy_names,
+        ),
     ] = None,
-    cluster: Annotated[Texts, typer.Option(help=f"GPUs; {PAPER_CLUSTER} unless given.")] = None,
+    cluster: Annotated[
+        Texts, typer.Option(help=f"GPUs; {PAPER_CLUSTER} unless given.", autocompletion=clusters)
+    ] = None,
     tasks: Annotated[Texts, typer.Option(help="How many tasks to draw (60), or a CSV file of tasks.")] = None,
     load: Annotated[Texts, typer.Option(help="Which models are drawn: low, medium, high or mixed.")] = None,
     arrivals: Annotated[Texts, typer.Option(help="at_once, poisson or front_loaded.")] = None,
@@ -36,17 +56,21 @@ def compare(
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 10,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     engine: Annotated[
         str, typer.Option(help="joblib, dask (a cluster on this machine), or dask://HOST:PORT, a Dask scheduler.")
     ] = "joblib",
     cells: Annotated[
         Path | None,
-        typer.Option(help="Folder in which finished runs are stored and looked up (with --grid: build/cells)."),
+        typer.Option(
+            help="Folder in which finished runs are stored and looked up (with --grid: build/cells).",
+            callback=writable_folder,
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Use the finished runs of the folder, or compute all again.")] = True,
     out: Out = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
@@ -58,7 +82,8 @@ def compare(
         lists["predictors"] = [f"profile:{profiles}"]
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
-    frame = _sweep(chosen, folder, engine, jobs, again=not resume, progress=not json)
+    with told("compare", quiet):
+        frame = _sweep(chosen, folder, engine, jobs, again=not resume, progress=shows_bar(quiet))
     if out is not None:
         _write(frame, out)
     if json:
@@ -102,7 +127,8 @@ def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bo
         if folder is None:
             stored = "nothing was stored (see --cells)"
         else:
-            stored = f"finished runs are in {folder}, and the same command continues from there"
+            command = "the same command without --no-resume" if again else "the same command"
+            stored = f"the runs that had finished are in {folder}, and {command} continues from there"
         typer.echo(f"heshare: stopped; {stored}.", err=True)
         raise typer.Exit(130) from None
 

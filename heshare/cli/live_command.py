@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json
+from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, writable_folder
 
 if TYPE_CHECKING:
     from heshare.gpu.live.live_comparison import LiveComparison
@@ -28,10 +28,13 @@ def live(
     allow_clocks: Annotated[
         bool, typer.Option("--allow-clocks", help="Let the recorder and the policies lock clocks.")
     ] = False,
-    work: Annotated[Path, typer.Option(help="Folder of recordings and runs; finished ones are not repeated.")] = Path(
-        "build/live"
+    work: Annotated[
+        Path,
+        typer.Option(help="Folder of recordings and runs; finished ones are not repeated.", callback=writable_folder),
+    ] = Path("build/live"),
+    out: Annotated[Path, typer.Option(help="Folder of results, to be committed.", callback=writable_folder)] = Path(
+        "data/live"
     ),
-    out: Annotated[Path, typer.Option(help="Folder of results, to be committed.")] = Path("data/live"),
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

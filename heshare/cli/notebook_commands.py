@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from heshare import files
-from heshare.cli.options import Json, Out, print_frame, print_json
-from heshare.errors import InputError
+from heshare.cli.completion import notebook_names
+from heshare.cli.options import Json, Out, Quiet, print_frame, print_json
+from heshare.errors import InputError, require
 from heshare.extras import require_extra
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
@@ -14,12 +15,15 @@ app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_h
 
 @app.command("run")
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Notebooks, by name or number (01).")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Notebooks, by name or number (01).", autocompletion=notebook_names)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All notebooks.")] = False,
     profile: Annotated[str, typer.Option(help="smoke (tiny), paper, or live (a GPU).")] = "paper",
     parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 2,
     out: Out = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
@@ -37,7 +41,7 @@ def run(
     paths = notebook_parameters.find(names or ())
     given = _parse_parameters(parameter or [])
     folder = None if out is None else out.resolve()
-    executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=json)
+    executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json)
     if json:
         rows = [
             {
@@ -95,6 +99,9 @@ def claims(out: Out = None, json: Json = False) -> None:
     from heshare.experiments.notebooks.output_folders import folder_for, in_words
 
     folder = (out or folder_for("paper")).resolve()
+    rows = (folder / "claims").glob("*.json")
+    expected, action = "a folder with the claims of notebooks", "Run them first: heshare notebook run --all"
+    require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
     if json:

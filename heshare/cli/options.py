@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heshare import files
+from heshare.cli.completion import clusters
 from heshare.errors import require
 
 if TYPE_CHECKING:
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ClusterText = Annotated[str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.")]
+ClusterText = Annotated[
+    str, typer.Option("--cluster", help="GPUs, such as 4xT4,2xV100,2xA100.", autocompletion=clusters)
+]
 TasksText = Annotated[
     str,
     typer.Option(
@@ -39,7 +45,26 @@ Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, 
 Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def writable_folder(context: typer.Context, parameter: typer.CallbackParam, folder: Path | None) -> Path | None:
+    """Refuse a folder that cannot be written to, before the work; the callback of every option of outputs."""
+    if folder is not None and not context.resilient_parsing:
+        files.require_writable(folder, parameter.opts[0])
+    return folder
+
+
+def writable_file(context: typer.Context, parameter: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written, before the work."""
+    if path is not None and not context.resilient_parsing:
+        is_folder = "a folder, where a file is to be written"
+        require(parameter.opts[0], is_folder, not path.is_dir(), "the path of a file", "Name the file.")
+        files.require_writable(path.absolute().parent, parameter.opts[0])
+    return path
+
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", callback=writable_folder)]
 
 
 def is_count(text: str) -> bool:
@@ -71,6 +96,18 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     from heshare.profiles import store
 
     return load_predictor if profiles is None else forest_factory(store.read(profiles))
+
+
+def shows_bar(quiet: bool) -> bool:
+    """Return whether progress is shown as a bar: on a terminal, unless it is not wanted."""
+    return not quiet and sys.stderr.isatty()
+
+
+def told(name: str, quiet: bool) -> AbstractContextManager[None]:
+    """Return what prints a line about a command that takes longer than a second, where no bar is shown."""
+    from heshare.experiments.progress import FIRST, line_after_a_second
+
+    return line_after_a_second(f"heshare {name}: working ({FIRST})", not quiet and not sys.stderr.isatty())
 
 
 def parse_duration_s(text: str) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heshare.cli.completion import gpu_names, model_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
@@ -14,14 +15,18 @@ from heshare.cli.options import (
     Load,
     Out,
     Profiles,
+    Quiet,
     RepetitionNumber,
     Seed,
     TasksText,
     Trace,
+    parse_duration_s,
     predictor_factory,
     print_frame,
     print_json,
+    shows_bar,
     task_set,
+    told,
 )
 from heshare.errors import require
 
@@ -41,8 +46,11 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    gpu: Annotated[str, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.")],
-    residents: Annotated[list[str], typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.")],
+    gpu: Annotated[str, typer.Argument(help="A GPU, such as T4, V100, V100-SXM2, A100.", autocompletion=gpu_names)],
+    residents: Annotated[
+        list[str],
+        typer.Argument(help="What runs on it, such as resnet50:16@50 vgg19:8@50.", autocompletion=model_names),
+    ],
     sm_mhz: Annotated[int | None, typer.Option(help="SM clock, MHz; the GPU's default unless given.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (framework default), tf32 or fp16.")] = "fp32",
     engine: Annotated[str, typer.Option(help="eager, or tensorrt (no host floor).")] = "eager",
@@ -100,13 +108,14 @@ def plan(
     seed: Seed = 0,
     repetition: RepetitionNumber = 0,
     improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
-    budget_s: Annotated[
-        float | None, typer.Option("--budget", min=0, help="With --improved: seconds to search.")
+    budget: Annotated[
+        str | None, typer.Option(help="With --improved: time of the search, such as 30s or 2m (a number: seconds).")
     ] = None,
     bound: Annotated[
         bool, typer.Option("--bound", help="With --improved: prove a lower bound, and print each plan's gap to it.")
     ] = False,
     out: Out = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
@@ -117,13 +126,15 @@ def plan(
     from heshare.experiments.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
+    _check_improved_options(improved, budget, bound)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
-    predictor = predictor_factory(profiles)()
-    front = _front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), improved, budget_s)
-    frame = front.to_frame()
-    if bound:
-        frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor, improved)
+    with told("plan", quiet):
+        predictor = predictor_factory(profiles)()
+        front = _front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), improved, budget, shows_bar(quiet))
+        frame = front.to_frame()
+        if bound:
+            frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor)
     if out is not None:
         _write(out, frame, front, tasks_to_plan)
     if json:
@@ -154,25 +165,44 @@ def _front(
     predictor: Predictor,
     rng: np.random.Generator,
     improved: bool,
-    budget_s: float | None,
+    budget: str | None,
+    shows: bool,
 ) -> Front:
+    from heshare.experiments.progress import bar
     from heshare.plus.heshare_plus import optimise
+    from heshare.plus.search_settings import DEFAULT_SETTINGS
     from heshare.scheduling.planner import plan as plan_tasks
 
-    if improved:
-        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s)
+    if not improved:
+        with bar("plan", "generation", shows) as update:
+            return plan_tasks(tasks, gpus, predictor, rng=rng, progress=update)
+    budget_s = None if budget is None else parse_duration_s(budget)
+    rounds = DEFAULT_SETTINGS.rounds if budget_s is None else None
+    with bar("plan", "round", shows) as update:
+        return optimise(
+            tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=lambda done, front: update(done, rounds)
+        )
+
+
+def _check_improved_options(improved: bool, budget: str | None, bound: bool) -> None:
+    """Refuse what only an improved search has.
+
+    Raises:
+        InputError: such an option without --improved, or a bad budget.
+    """
     action = "Add --improved: HeShare as published searches a fixed number of generations."
-    require("--budget", "a budget without --improved", budget_s is None, "both", action)
-    return plan_tasks(tasks, gpus, predictor, rng=rng)
+    require("--budget", "a budget without --improved", improved or budget is None, "both", action)
+    if budget is not None:
+        parse_duration_s(budget)
+    action = "Add --improved: the bound holds for the batches and clocks that it may choose."
+    require("--bound", "--bound without --improved", improved or not bound, "both", action)
 
 
-def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, improved: bool) -> FloatArray:
+def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Predictor) -> FloatArray:
     """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
     from heshare.plus.costs import BatchCosts
     from heshare.plus.optimum.lower_bound import lower_bound, weights_along
     from heshare.scheduling.objectives import make_instance
 
-    action = "Add --improved: the bound holds for the batches and clocks that it may choose."
-    require("--bound", "--bound without --improved", improved, "both", action)
     costs = BatchCosts(make_instance(tasks, gpus, predictor), predictor)
     return lower_bound(costs, weights_along(front.objectives)).gap_pct(front.objectives)

@@ -7,13 +7,23 @@ from typing import Annotated
 
 import typer
 
-from heshare.cli.options import Json, Seed, parse_duration_s, print_json, to_records
+from heshare.cli.options import (
+    Json,
+    Quiet,
+    Seed,
+    parse_duration_s,
+    print_json,
+    to_records,
+    told,
+    writable_folder,
+)
 
 
 def profile(
     device: Annotated[str | None, typer.Option(help="The device to record, such as emulated:T4 or nvml:0.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.")
+        Path | None,
+        typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.", callback=writable_folder),
     ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Samples in addition to each workload alone.")] = 334,
     budget: Annotated[
@@ -35,6 +45,7 @@ def profile(
     ] = None,
     accept: Annotated[Path | None, typer.Option(help="Accept a table that was changed after it was recorded.")] = None,
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Record a GPU's profile; the same command continues an interrupted recording."""
@@ -67,7 +78,7 @@ def profile(
         *([] if kernels else ["--no-kernels"]),
         *(f"--workload {name}" for name in workload or ()),
     ]
-    with opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
+    with told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
         trace = tracer(gpu) if kernels else None
         if trace is not None:
             ends.callback(trace.close)
@@ -82,7 +93,7 @@ def profile(
             command=" ".join(["heshare profile", *options]),
             trace=trace,
             more_models=workload or (),
-            progress=not json,
+            progress=not quiet,
         )
     _print_path("profile", path, json)
 
@@ -167,7 +178,10 @@ def calibrate(json: Json = False) -> None:
 
 
 def trace_kernels(
-    out: Annotated[Path, typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.", callback=writable_folder),
+    ],
     device: Annotated[str, typer.Option(help="A GPU of this machine, such as nvml:0.")] = "nvml:0",
     repeats: Annotated[int, typer.Option(min=1, help="Iterations to trace.")] = 5,
     batch_size: Annotated[
@@ -186,16 +200,20 @@ def trace_kernels(
 
 
 def regenerate_profiles(
-    out: Annotated[Path | None, typer.Option(help="Folder of profiles; data/profiles/emulated unless given.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of profiles; data/profiles/emulated unless given.", callback=writable_folder),
+    ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Training samples over T4, V100 and A100 together.")] = 1000,
     noise_of: Annotated[str, typer.Option(help="A recorded GPU, such as H100, whose repeat noise to use.")] = "",
     seed: Seed = 0,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Record the profiles of the emulated T4, V100 and A100 again: needed when the device model's constants change."""
     from heshare.gpu.recording.regenerate_profiles import regenerate
 
-    paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not json)
+    paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not quiet)
     if json:
         print_json({"profiles": [str(path) for path in paths]})
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heshare.cli.completion import policy_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
@@ -17,6 +18,7 @@ from heshare.cli.options import (
     Load,
     Out,
     Profiles,
+    Quiet,
     RepetitionNumber,
     Seed,
     TasksText,
@@ -25,8 +27,11 @@ from heshare.cli.options import (
     print_frame,
     print_json,
     print_values,
+    shows_bar,
     task_set,
     to_records,
+    told,
+    writable_file,
 )
 from heshare.errors import InputError, require
 
@@ -56,7 +61,10 @@ def run(
         Path | None,
         typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
     ] = None,
-    policy: Annotated[str, typer.Option(help="The policy, such as heshare:trade-off or random.")] = "heshare:trade-off",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names),
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option(help="Run a plan, a plan-*.json of plan --out, with its tasks.", show_default=False),
@@ -82,18 +90,26 @@ def run(
     repetition: RepetitionNumber = 0,
     out: Out = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write an emulated run as Chrome trace events (JSON); ui.perfetto.dev opens it.")
+        Path | None,
+        typer.Option(
+            help="Write an emulated run as Chrome trace events (JSON); ui.perfetto.dev opens it.",
+            callback=writable_file,
+        ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="File from which an interrupted emulated run continues, with the same result."),
+        typer.Option(
+            help="File from which an interrupted emulated run continues, with the same result.",
+            callback=writable_file,
+        ),
     ] = None,
     progress: Annotated[
-        bool, typer.Option("--progress", help="Show how many tasks of an emulated run have completed.")
+        bool, typer.Option("--progress", help="Show the bar of an emulated run where stderr is no terminal, too.")
     ] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
     ] = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run jobs on real GPUs (--devices nvml), or a task set or jobs on emulated ones, under a policy.
@@ -108,7 +124,7 @@ def run(
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks, and runs on emulated GPUs."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     if _needs_real_gpus(jobs, resume, devices, hosts):
-        settings = {"policy": policy, "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
+        settings = {"policy": _one_policy(policy), "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
         _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json)
         return
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
@@ -121,14 +137,14 @@ def run(
     if plan is not None:
         made, to_run, gpus = _read_plan(plan, tasks * ("tasks" in given), cluster * ("cluster" in given), streams)
     else:
-        made, gpus = make(policy), Cluster.parse(cluster)
+        made, gpus = make(_one_policy(policy)), Cluster.parse(cluster)
         if jobs is not None:
             to_run, job_names = _read_job_tasks(jobs)
         elif from_venus:
             to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace, skip_bad)
         else:
             to_run = task_set(tasks, streams, load, arrivals, trace)
-    try:
+    with told("run", quiet or progress):
         result = run_long(
             to_run,
             gpus,
@@ -138,11 +154,8 @@ def run(
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
             record=FULL if not from_venus or timeline else out or SUMMARY,
             checkpoint=checkpoint,
-            progress=progress,
+            progress=progress or shows_bar(quiet),
         )
-    except KeyboardInterrupt as interrupt:
-        typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
-        raise typer.Exit(130) from None
     frame = result.to_frame()
     if job_names is not None:
         frame.insert(1, "job", job_names)
@@ -151,6 +164,18 @@ def run(
         print_frame(frame, True, **result.summary())
     else:
         print_values(result.summary())
+
+
+def _one_policy(policies: list[str] | None) -> str:
+    """Return the only policy of `--policy`.
+
+    Raises:
+        InputError: more than one.
+    """
+    named = policies or ["heshare:trade-off"]
+    action = "Compare several with `heshare compare`, where --policy may be repeated."
+    require("--policy", " and ".join(named), len(named) == 1, "one policy", action)
+    return named[0]
 
 
 def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None) -> bool:

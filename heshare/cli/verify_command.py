@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heshare import files
-from heshare.cli.options import Json, Out, print_json
+from heshare.cli.options import Json, print_json
 
 if TYPE_CHECKING:
     from heshare.experiments.artefact.reference_results import ComparisonOfRuns
@@ -16,7 +17,7 @@ MOST = 10
 
 
 def verify(
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; figures/ unless given.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Make this run the reference; write ARTIFACT.md.")] = False,
     most: Annotated[int, typer.Option(min=1, help="Differences printed for each file, the largest first.")] = MOST,
     json: Json = False,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pandas as pd
 
-from heshare.errors import InputError, require
+from heshare.errors import InputError, require, suggestion, unknown
 from heshare.policies.policy import Policy, Traits
 
 Value = bool | int | float | str | tuple[int, ...]
@@ -173,8 +173,9 @@ def table_1() -> pd.DataFrame:
 def _parse(text: str) -> tuple[RegisteredPolicy, dict[str, Value]]:
     name, texts = split_description(text)
     entries = policies(variants=True)
-    action = "Choose one, or register yours with heshare.policies.registry.register."
-    require("policy", repr(text), name in entries, "one of " + ", ".join(entries), action)
+    if name not in entries:
+        action = "Choose one (`heshare list policies`), or register yours (docs/policies.md)."
+        raise unknown(name, entries, action, column="policy")
     return entries[name], parse_parameters(name, texts, entries[name].parameters)
 
 
@@ -210,10 +211,11 @@ def parse_parameters(name: str, texts: Mapping[str, str], defaults: Mapping[str,
     Raises:
         InputError: an unknown parameter, or a value of another type; the policy itself checks ranges.
     """
-    unknown = sorted(set(texts) - set(defaults))
-    if unknown:
+    wrong = sorted(set(texts) - set(defaults))
+    if wrong:
         expected = "one of its parameters: " + (", ".join(sorted(defaults)) or "none at all")
-        raise InputError(f"parameter {unknown[0]!r} of {name}", expected, "Correct the name.", column="policy")
+        action = suggestion(wrong[0], defaults, "Correct the name.")
+        raise InputError(f"parameter {wrong[0]!r} of {name}", expected, action, column="policy")
     values = {key: _parse_value(name, key, texts[key], defaults[key]) for key in sorted(texts)}
     return {key: value for key, value in values.items() if value != defaults[key]}
 

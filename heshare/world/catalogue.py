@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare import files
-from heshare.errors import InputError
+from heshare.errors import InputError, unknown
 from heshare.world.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
@@ -143,9 +143,7 @@ def gpu(name: str) -> Gpu:
     for gpu_name, card in gpus().items():
         if isinstance(name, str) and _letters(gpu_name) == _letters(name):
             return card
-    raise InputError(
-        repr(name), "one of " + ", ".join(gpus()), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu"
-    )
+    raise unknown(name, gpus(), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu")
 
 
 def _letters(name: str) -> str:
@@ -161,12 +159,8 @@ def model(name: str) -> Model:
     try:
         return models()[name]
     except KeyError:
-        raise InputError(
-            repr(name),
-            "one of " + ", ".join(models()),
-            "Choose one, or describe the workload in data/workloads.csv.",
-            column="workload",
-        ) from None
+        action = "Choose one, or describe the workload in data/workloads.csv."
+        raise unknown(name, models(), action, column="workload") from None
 
 
 @cache

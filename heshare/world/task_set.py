@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from heshare import files
 from heshare.arrays import FloatArray
-from heshare.errors import InputError, require
+from heshare.errors import InputError, require, unknown
 from heshare.world.catalogue import paper_models
 from heshare.world.csv_table import read_table
 from heshare.world.helios_trace import TraceJob, stream_jobs
@@ -75,7 +75,8 @@ def arrivals_s(n: int, *, rng: np.random.Generator, arrivals: str = "at_once", i
     Raises:
         InputError: an unknown kind of arrivals or an interval that is not a finite number above zero.
     """
-    require("arrivals", repr(arrivals), arrivals in ARRIVALS, "one of " + ", ".join(ARRIVALS), _ACTION)
+    if arrivals not in ARRIVALS:
+        raise unknown(arrivals, ARRIVALS, column="arrivals")
     _require_positive("interval_s", interval_s)
     if arrivals == "at_once":
         return np.zeros(n)
@@ -91,7 +92,8 @@ def models_of(load: str) -> tuple[str, ...]:
     Raises:
         InputError: no such load class.
     """
-    require("load", repr(load), load in LOADS, "one of " + ", ".join(LOADS), _ACTION)
+    if load not in LOADS:
+        raise unknown(load, LOADS, column="load")
     return tuple(name for name, model in paper_models().items() if load in ("mixed", model.load))
 
 

@@ -15,6 +15,8 @@ def test_every_name_of_all_can_be_imported() -> None:
     for name in hs.__all__:
         assert getattr(hs, name) is not None
     assert set(hs.__all__) <= set(dir(hs))
+    assert {"Plan", "Front", "Run", "read_tasks", "gpus", "models"} <= set(dir(hs))
+    assert not {"Any", "import_module", "compiling", "api"} & set(dir(hs)), "only what a user would call"
     with pytest.raises(AttributeError, match="nonsense"):
         _ = hs.nonsense
 

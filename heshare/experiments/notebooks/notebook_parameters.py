@@ -5,14 +5,13 @@ notebook's tagged cell and have the type that it has there.
 """
 
 import ast
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heshare import files
-from heshare.errors import InputError
+from heshare.errors import InputError, unknown
 from heshare.experiments import commit
 from heshare.experiments.provenance import declared_inputs
 
@@ -67,12 +66,7 @@ def find(names: Sequence[str] = ()) -> list[Path]:
         stem = Path(name).stem if name.endswith(".ipynb") else name
         match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, others)
         if not match:
-            raise InputError(
-                repr(name),
-                "one of " + (", ".join(own) or "none: notebooks/ is empty"),
-                suggestion(stem, known),
-                column="notebook",
-            )
+            raise unknown(name, known, column="notebook")
         chosen += match
     return sorted(set(chosen))
 
@@ -91,12 +85,6 @@ def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
 
 def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
     return [path for name, path in books.items() if name.split("_")[0] == number]
-
-
-def suggestion(name: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Return a sentence that names the nearest known spelling, if there is one."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"Did you mean {close[0]!r}?" if close else "Choose one of those."
 
 
 def read(path: str | Path) -> Notebook:
@@ -190,8 +178,7 @@ def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
     file = f"notebooks/{notebook.path.name}"
     if name not in notebook.defaults:
         known = [default for default in notebook.defaults if default not in RESERVED]
-        expected = "one of " + ", ".join(known)
-        raise InputError(repr(name), expected, suggestion(name, known), file=file, column="parameter")
+        raise unknown(name, known, file=file, column="parameter")
     default = notebook.defaults[name]
     try:
         return coerce(value, default)

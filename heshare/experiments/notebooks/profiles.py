@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from heshare.errors import InputError
+from heshare.errors import unknown
 from heshare.experiments.notebooks import notebook_parameters as params
 from heshare.experiments.notebooks.notebook_parameters import Notebook
 from heshare.yaml_nodes import read_values
@@ -19,7 +19,7 @@ def check_profile(profile: str) -> None:
     """Raise `InputError` unless there is such a profile."""
     known = params.PROFILES
     if profile not in known:
-        raise InputError(repr(profile), ", ".join(known), params.suggestion(profile, known), column="profile")
+        raise unknown(profile, known, column="profile")
 
 
 def profile_parameters(notebook: Notebook, profile: str) -> dict[str, Any]:

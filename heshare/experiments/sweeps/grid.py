@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from heshare.errors import InputError, require
+from heshare.errors import InputError, require, unknown
 from heshare.experiments.sweeps import resolve
 from heshare.plugins import registry
 from heshare.world.cluster import Cluster
@@ -138,9 +137,7 @@ def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> 
     known = [field.name for field in fields(Grid)]
     for name in values:
         if name not in known:
-            close = get_close_matches(str(name), sorted(known), n=1)
-            action = f"Did you mean {close[0]!r}?" if close else "Remove it."
-            raise InputError(repr(name), "one of " + ", ".join(known), action, file=file, column="grid")
+            raise unknown(name, known, "Remove it.", file=file, column="grid")
     try:
         return Grid(**{"policies": (), **{name: _listed(name, value) for name, value in values.items()}})
     except InputError as error:

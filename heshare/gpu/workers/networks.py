@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from heshare.errors import DeviceError, InputError
+from heshare.errors import DeviceError, unknown
 from heshare.extras import install_command
 
 TOKENS = 128
@@ -86,12 +86,8 @@ def build(name: str, batch_size: int, *, precision: str = "fp32", device: str = 
         DeviceError: PyTorch or a model library is missing.
     """
     if name not in RECIPES:
-        raise InputError(
-            repr(name),
-            "one of " + ", ".join(RECIPES),
-            "Choose one, or add its constructor to heshare/gpu/workers/networks.py.",
-            column="workload",
-        )
+        action = "Choose one, or add its constructor to heshare/gpu/workers/networks.py."
+        raise unknown(name, RECIPES, action, column="workload")
     recipe = RECIPES[name]
     torch = library("torch")
     torch.manual_seed(seed)

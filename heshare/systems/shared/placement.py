@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from heshare.errors import InputError
+from heshare.errors import unknown
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.policy import ReusedPlanning
 from heshare.policies.predictions import TaskPredictions
@@ -174,5 +174,5 @@ def make_placement(name: str) -> Placement:
         InputError: no such placement; the message lists them.
     """
     if name not in PLACEMENTS:
-        raise InputError(repr(name), "one of " + ", ".join(PLACEMENTS), "Choose one.", column="placement")
+        raise unknown(name, PLACEMENTS, column="placement")
     return PLACEMENTS[name]()

@@ -229,7 +229,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "a budget alone": (["plan", "--tasks", "2", "--budget", "1"], ["--budget", "--improved"]),
     "no tasks": (["plan", "--tasks", "0"], ["0", "at least 1"]),
     "unknown load": (["plan", "--load", "heavy"], ["'heavy'", "high"]),
-    "unknown policy": (["run", "--policy", "heshare"], ["'heshare'", "heshare:trade-off"]),
+    "unknown policy": (["run", "--policy", "zzz"], ["'zzz'", "heshare:trade-off"]),
     "unknown device": (["profile", "--device", "T4", "--out", "OUT"], ["'T4'", "emulated:"]),
     "wrong notebook parameter": (["notebook", "run", "05", "-p", "sed=1", "--out", "OUT"], ["'sed'", "'seed'"]),
     "mistyped notebook parameter": (["notebook", "run", "05", "-p", "seeds=x", "--out", "OUT"], ["'x'", "whole"]),

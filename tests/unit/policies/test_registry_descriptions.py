@@ -51,7 +51,7 @@ def test_title_lists_changed_parameters():
         ("morak(k=2,k=3)", "k twice"),
         ("morak(k)", "parameters such as cap=0.7"),
         ("morak(k=2", "a name, or a name with parameters"),
-        ("morrak(k=2)", "one of random, sched-only"),
+        ("morrak(k=2)", "Did you mean .morak."),
     ],
 )
 def test_make_raises_one_line_for_a_bad_description(text, message):

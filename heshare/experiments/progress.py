@@ -1,0 +1,40 @@
+"""Progress on stderr: a bar on a terminal, and elsewhere one line once a second has passed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+from tqdm import tqdm
+
+LINE_AFTER_S = 1.0
+Update = Callable[[int, int | None], None]
+"""Is called with the steps done, and the steps in all or None where nobody knows."""
+FIRST = "the first run on a machine also compiles, which takes up to a minute"
+
+
+@contextmanager
+def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
+    """Print `text` as a line to stderr if the block takes longer than `LINE_AFTER_S`."""
+    timer = Timer(LINE_AFTER_S, lambda: print(text, file=sys.stderr, flush=True))  # noqa: T201
+    timer.daemon = True
+    if shown:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def bar(name: str, unit: str, shown: bool) -> Iterator[Update]:
+    """Show a bar on stderr while the block runs, and yield what moves it; nothing is shown unless `shown`."""
+    with tqdm(desc=f"{name} ({FIRST})", unit=unit, bar_format="{desc}", disable=not shown) as drawn:
+
+        def update(done: int, total: int | None) -> None:
+            drawn.desc = name
+            drawn.bar_format = None
+            drawn.total = total
+            drawn.update(done - drawn.n)
+
+        yield update

@@ -1,0 +1,203 @@
+"""Options that mean the same in every command; outputs checked before the work; errors as JSON; progress."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import heshare as hs
+from heshare.cli import app
+from heshare.experiments.progress import bar, line_after_a_second
+
+RUN = CliRunner()
+SMALL = ("--cluster", "1xT4", "--tasks", "2")
+
+
+def refused(*words: str) -> str:
+    """Return the one message of a command that exits with 2."""
+    done = RUN.invoke(app, list(words))
+    assert done.exit_code == 2, done.output
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("plan", *SMALL, "--out", "FILE/x"), "--out"),
+        (("run", *SMALL, "--out", "FILE"), "--out"),
+        (("run", *SMALL, "--timeline", "FILE/run.json"), "--timeline"),
+        (("run", *SMALL, "--checkpoint", "FILE/run"), "--checkpoint"),
+        (("compare", *SMALL, "--out", "FILE"), "--out"),
+        (("compare", *SMALL, "--cells", "FILE"), "--cells"),
+        (("profile", "--device", "emulated:T4", "--out", "FILE"), "--out"),
+        (("notebook", "run", "01", "--out", "FILE/x"), "--out"),
+        (("live", "--work", "FILE"), "--work"),
+    ],
+)
+def test_outputs_that_cannot_be_written_are_refused_before_the_work(
+    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heshare.plugins.registry.make", lambda text: pytest.fail("the work has begun"))
+    file = tmp_path / "file"
+    file.touch()
+    message = refused(*(word.replace("FILE", str(file)) for word in words))
+    assert f"column {option}: found {file}, which is a file" in message
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_output_file_is_not_a_folder(tmp_path: Path) -> None:
+    assert "a folder, where a file is to be written" in refused("run", *SMALL, "--timeline", str(tmp_path))
+
+
+def test_an_error_of_the_file_system_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("heshare.files.write_text", full)
+    done = RUN.invoke(app, ["run", *SMALL, "--policy", "random", "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert done.stderr.endswith(f"heshare: {tmp_path / 'tasks.csv'}: No space left on device\n")
+
+
+def test_claims_refuses_a_folder_without_claims(tmp_path: Path) -> None:
+    message = refused("claims", "--out", str(tmp_path / "typo"))
+    assert "no claims/*.json" in message
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "front_loaded"])
+def test_plan_refuses_arrivals_and_names_what_takes_them(arrivals: str) -> None:
+    message = refused("plan", *SMALL, "--arrivals", arrivals)
+    assert "Run the policy, heshare:trade-off" in message
+
+
+def test_run_refuses_two_policies() -> None:
+    assert "random and morak; expected one policy" in refused("run", *SMALL, "--policy", "random", "--policy", "morak")
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "soon", "nan", "1e999"])
+def test_plan_takes_budgets_that_are_durations(budget: str) -> None:
+    assert "a time such as 90s, 15m or 2h" in refused("plan", *SMALL, "--improved", f"--budget={budget}")
+
+
+def test_a_budget_without_a_unit_is_seconds() -> None:
+    from heshare.cli.options import parse_duration_s
+
+    assert [parse_duration_s(text) for text in ("30", "30s", "0.5m", "1h")] == [30.0, 30.0, 30.0, 3600.0]
+    done = RUN.invoke(app, ["plan", *SMALL, "--improved", "--budget", "0.1s", "--json"])
+    assert done.exit_code == 0, done.output
+
+
+def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
+    from heshare.cli.compare_command import compare
+    from heshare.experiments.sweeps.grid import Grid
+
+    default = inspect.signature(compare).parameters["seeds"].default
+    assert default == inspect.signature(hs.compare).parameters["seeds"].default
+    assert default == Grid(policies=("random",), clusters=("1xT4",), tasks=(2,)).seeds
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "part"),
+    [
+        (("estimate", "V10", "resnet50:8"), "InputError", ("action", "Did you mean 'V100'?")),
+        (("plan", *SMALL, "--arrivals", "poisson"), "InputError", ("column", "arrival_s")),
+        (("plan", "--tasks", "nowhere.csv"), "InputError", ("file", "nowhere.csv")),
+        (("plan", "--seed", "x"), "UsageError", None),
+        (("nonsense",), "UsageError", None),
+        (("notebook", "run", "77"), "InputError", ("column", "notebook")),
+    ],
+)
+def test_errors_are_json_with_json(words: tuple[str, ...], kind: str, part: tuple[str, str] | None) -> None:
+    done = RUN.invoke(app, [*words, "--json"])
+    assert done.exit_code == 2
+    error = json.loads(done.stdout)["error"]
+    assert error["kind"] == kind
+    assert error["message"]
+    if part is not None:
+        assert error[part[0]] == part[1]
+
+
+def test_an_interrupt_is_told_without_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heshare.scheduling.planner.plan", interrupt)
+    done = RUN.invoke(app, ["plan", *SMALL, "-q"])
+    assert done.exit_code == 130
+    assert done.stderr == "heshare: interrupted\n"
+
+
+def test_an_interrupted_comparison_names_what_continues_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heshare.experiments.sweeps.sweep.sweep", interrupt)
+    words = ["compare", *SMALL, "--policy", "random", "-q"]
+    assert "nothing was stored" in RUN.invoke(app, words).stderr
+    words += ["--cells", str(tmp_path)]
+    assert "the same command continues" in RUN.invoke(app, words).stderr
+    assert "without --no-resume" in RUN.invoke(app, [*words, "--no-resume"]).stderr
+
+
+def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heshare.gpu.nvml import probe
+    from heshare.gpu.nvml.binding import NvmlError
+
+    def no_driver() -> None:
+        raise NvmlError("nvmlInit", 12, "no driver")
+
+    monkeypatch.setattr(probe, "Nvml", no_driver)
+    monkeypatch.setattr(probe, "has_sys_admin", lambda: True)
+    assert probe.probe()["clock_control"] is False
+
+
+def test_a_line_is_printed_once_a_second_has_passed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heshare.experiments.progress.LINE_AFTER_S", 0.05)
+    for wait_s, shown in ((0.0, True), (0.3, False)):
+        with line_after_a_second("working", shown):
+            time.sleep(wait_s)
+        assert capsys.readouterr().err == ""
+    with line_after_a_second("working", True):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "working\n"
+
+
+def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("plan", "generation", True) as update:
+        assert "compiles" in capsys.readouterr().err
+        for done in (1, 2, 3):
+            update(done, 3)
+    assert "3/3" in capsys.readouterr().err
+    with bar("plan", "generation", False) as update:
+        update(1, 3)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("more", "shown"), [((), True), (("-q",), False)])
+def test_plan_shows_a_bar_on_a_terminal_unless_quiet(more: tuple[str, ...], shown: bool) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (30, 100))
+    command = [sys.executable, "-c", "from heshare.cli import main; main()", "plan", *SMALL, *more]
+    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, check=True)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    try:
+        text = os.read(ours, 100_000).decode()
+    except (BlockingIOError, OSError):
+        text = ""
+    os.close(ours)
+    assert (b"Trade-off" in done.stdout, "plan" in text) == (True, shown)
