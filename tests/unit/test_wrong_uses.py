@@ -186,8 +186,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     **{
         f"policy {name!r}": (lambda name=name: hs.run(TASKS, C, name), message)
         for name, message in (
-            ("morack", "one of random, sched-only"),
-            ("HeShare:Trade-off", "one of random, sched-only"),
+            ("morack", "Did you mean 'morak'"),
+            ("HeShare:Trade-off", "Did you mean 'heshare:trade-off'"),
             ("morak(kap=0.7)", "one of its parameters"),
             ("morak(cap=abc)", "expected a number"),
             ("morak(cap=-1)", "column cap: found -1"),

@@ -113,7 +113,7 @@ def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
     [
         (("estimate", "V10", "resnet50:8"), "InputError", ("action", "Did you mean 'V100'?")),
         (("plan", *SMALL, "--arrivals", "poisson"), "InputError", ("column", "arrival_s")),
-        (("plan", "--tasks", "nowhere.csv"), "InputError", ("file", "nowhere.csv")),
+        (("plan", "--tasks", "nowhere.csv"), "InputError", ("column", "tasks")),
         (("plan", "--seed", "x"), "UsageError", None),
         (("nonsense",), "UsageError", None),
         (("notebook", "run", "77"), "InputError", ("column", "notebook")),
