@@ -53,6 +53,14 @@ def task_set(
 
     Raises:
         InputError: an argument is out of its range, or the trace is bad.
+
+    Example:
+        >>> import heshare as hs
+        >>> tasks = hs.task_set(4, seed=0)
+        >>> tasks
+        TaskSet(4 tasks of 3 models, at once)
+        >>> str(tasks[0].workload)
+        'mobilenetv2:8'
     """
     streams = arguments.as_repetition(seed, repetition)
     return TaskSet(streams.task_set(n, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
@@ -79,6 +87,14 @@ def plan(
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
+
+    Example:
+        >>> import heshare as hs
+        >>> front = hs.plan(4, "1xT4,1xA100")
+        >>> front
+        Front(22 plans, 478 to 674 kJ, average JCT 1,457 to 4,061 s)
+        >>> front.trade_off
+        Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
@@ -111,6 +127,11 @@ def optimise(
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
+
+    Example:
+        >>> import heshare as hs
+        >>> hs.optimise(4, "1xT4,1xA100")
+        Front(18 plans, 471 to 652 kJ, average JCT 1,358 to 1,742 s)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
@@ -142,6 +163,13 @@ def run(
 
     Raises:
         InputError: an unknown policy, no tasks, or a task that fits no GPU.
+
+    Example:
+        >>> import heshare as hs
+        >>> hs.run(4, "1xT4,1xA100", "sjf")
+        Run(sjf, 4 tasks on 1xT4,1xA100, 884 kJ, average JCT 2,246 s, emulated)
+        >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
+        Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
@@ -187,6 +215,16 @@ def compare(
 
     Raises:
         InputError: an unknown policy, or an argument out of its range.
+
+    Example:
+        >>> import heshare as hs
+        >>> table = hs.compare(4, "1xT4,1xA100", ["random", "sjf"], seeds=2)
+        >>> table[["repetition", "title", "avg_jct_s"]].round()
+           repetition   title  avg_jct_s
+        0           0  Random     1684.0
+        1           0     SJF     2246.0
+        2           1  Random    12201.0
+        3           1     SJF     8542.0
     """
     table = sweep(
         Grid(
@@ -209,5 +247,11 @@ def compare(
 
 
 def policy_names() -> list[str]:
-    """Return the names of all policies, in the paper's order."""
+    """Return the names of all policies, in the paper's order.
+
+    Example:
+        >>> import heshare as hs
+        >>> hs.policy_names()[:3]
+        ['random', 'sched-only', 'heshare:trade-off']
+    """
     return list(registry.policies())

@@ -20,7 +20,16 @@ FORMAT = "heshare plan 1"
 
 
 def write_plan(path: str | Path, plan: Plan) -> Path:
-    """Write a plan, from which `read_plan` reads an equal one."""
+    """Write a plan, from which `read_plan` reads an equal one.
+
+    Example:
+        >>> import tempfile
+        >>> import heshare as hs
+        >>> plan = hs.plan(4, "1xT4,1xA100").trade_off
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hs.read_plan(hs.write_plan(f"{folder}/plan.json", plan)) == plan
+        True
+    """
     values = {
         "format": FORMAT,
         "cluster": resolve.cluster_to_json(plan.cluster),
@@ -37,6 +46,14 @@ def read_plan(path: str | Path) -> Plan:
 
     Raises:
         InputError: no such file, no plan file of this format, or a plan that no GPU could run.
+
+    Example:
+        >>> import tempfile
+        >>> import heshare as hs
+        >>> plan = hs.plan(4, "1xT4,1xA100").jct_opt
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     hs.read_plan(hs.write_plan(f"{folder}/plan.json", plan)).jct_s == plan.jct_s
+        True
     """
     action = "Write it with `heshare plan --out DIR` or hs.write_plan."
     try:

@@ -168,13 +168,24 @@ def knee(objectives: FloatArray) -> int:
     """Return the index of the knee, the point nearest to the ideal point; of equally near ones the least energy.
 
     The distance is Euclidean between normalised objectives. The paper does not define how Trade-off is chosen.
+
+    Example:
+        >>> import numpy as np
+        >>> knee(np.array([[1.0, 9.0], [2.0, 3.0], [8.0, 1.0]]))
+        1
     """
     distance = round_significant(np.linalg.norm(normalised(objectives), axis=1))
     return int(np.lexsort((objectives[:, 0], distance))[0])
 
 
 def hypervolume(objectives: FloatArray, reference: FloatArray) -> float:
-    """Return the area dominated by m points and bounded by a reference point, J s; more is better."""
+    """Return the area dominated by m points and bounded by a reference point, J s; more is better.
+
+    Example:
+        >>> import numpy as np
+        >>> hypervolume(np.array([[1.0, 3.0], [2.0, 1.0]]), np.array([4.0, 4.0]))
+        7.0
+    """
     return float(moocore.hypervolume(objectives, ref=reference))
 
 
@@ -191,6 +202,14 @@ class Front:
 
     Raises:
         InputError: there is no plan.
+
+    Example:
+        >>> import heshare as hs
+        >>> front = hs.plan(4, "1xT4,1xA100")
+        >>> front[0] == front.en_opt, front[-1] == front.jct_opt
+        (True, True)
+        >>> front.to_frame().columns.tolist()
+        ['energy_j', 'jct_s', 'choice']
     """
 
     plans: tuple[Plan, ...]

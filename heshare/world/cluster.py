@@ -24,6 +24,12 @@ class Cluster:
 
     Attributes:
         gpus: the GPUs in order; a GPU's index is its id everywhere.
+
+    Example:
+        >>> from heshare import Cluster
+        >>> cluster = Cluster.parse("2xT4,A100")
+        >>> cluster, len(cluster), cluster.labels
+        (Cluster(2xT4,1xA100), 3, ('T4-0', 'T4-1', 'A100-0'))
     """
 
     gpus: tuple[Gpu, ...]

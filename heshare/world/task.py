@@ -30,6 +30,12 @@ class Task:
         deadline_s: its deadline, seconds after the start; `inf` for none.
         epochs: number of equal parts of its work at whose ends it is saved; work since then is lost when it is taken
             off a GPU. None for a task that loses nothing.
+
+    Example:
+        >>> from heshare import Task, Workload
+        >>> task = Task(0, Workload("resnet50", 16), iterations=1000, arrival_s=60)
+        >>> task.gpus, task.deadline_s
+        (1, inf)
     """
 
     id: int

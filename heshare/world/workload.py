@@ -66,6 +66,11 @@ class Workload:
         precision: `fp32` (PyTorch's default then: TF32 on Ampere and later), `tf32` or `fp16`.
         engine: `eager` (PyTorch, host-bound when layers are small) or `tensorrt` (no host floor).
         phase: `inference` or `training`.
+
+    Example:
+        >>> from heshare import Workload
+        >>> str(Workload("resnet50", 16))
+        'resnet50:16'
     """
 
     model: str

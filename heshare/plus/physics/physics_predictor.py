@@ -292,6 +292,13 @@ def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = 
 
     Raises:
         InputError: an unknown kind, or a profile is missing or damaged.
+
+    Example:
+        >>> from heshare import Workload, load_predictor
+        >>> from heshare.world.catalogue import gpu
+        >>> alone = load_predictor().solo([Workload("resnet50", 16)], gpu("V100"))
+        >>> float(alone.time_s[0, 0].round(4)), float(alone.power_w[0].round())
+        (0.0154, 200.0)
     """
     require("kind", repr(kind), kind in PREDICTOR_KINDS, " or ".join(PREDICTOR_KINDS), "Choose one predictor.")
     fallback = UnprofiledPredictor(_shipped_references, partial(_unprofiled, seed))

@@ -1,0 +1,26 @@
+"""The examples in docstrings of the public names and of fronts print what they say."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+import heshare
+
+ERRORS = {"HeShareError", "InputError"}
+NAMES = sorted(set(heshare.__all__) - ERRORS - {"__version__"})
+MODULES = sorted({getattr(heshare, name).__module__ for name in NAMES} | {"heshare.scheduling.pareto"})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_of_docstrings_print_their_results(module: str) -> None:
+    results = doctest.testmod(import_module(module))
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(heshare, name).__doc__ or "")
