@@ -12,6 +12,7 @@ import pandas as pd
 
 from heshare.experiments import arguments
 from heshare.experiments.arguments import TaskSource
+from heshare.experiments.progress import bar, rounds_of
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.random_streams import POLICY
 from heshare.experiments.sweeps.resolve import SHIPPED
@@ -74,6 +75,7 @@ def plan(
     repetition: int = 0,
     predictor: Predictor | None = None,
     settings: Settings | None = None,
+    progress: bool = False,
 ) -> ExplorableFront:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
@@ -84,6 +86,7 @@ def plan(
         repetition: which one of `compare` with the same seed.
         predictor: of the scheduler; by default the trained forest.
         settings: the choices that the paper leaves open.
+        progress: show a progress bar over the generations.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -99,7 +102,8 @@ def plan(
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
-    front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings)
+    with bar("plan", "generation", progress) as update:
+        front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
     return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
 
 
@@ -112,6 +116,7 @@ def optimise(
     budget_s: float | None = None,
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
+    progress: bool = False,
 ) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
@@ -124,6 +129,7 @@ def optimise(
             front.
         predictor: of the scheduler; by default the trained forest.
         effort: extent of the search, and the choices of a batch.
+        progress: show a progress bar over the rounds.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -138,7 +144,10 @@ def optimise(
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
     predictor = arguments.as_predictor(predictor)
-    front = optimise_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), effort=effort, budget_s=budget_s)
+    rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
+    with bar("optimise", "round", progress) as update:
+        shown = rounds_of(update, rounds)
+        front = optimise_tasks(to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=budget_s, progress=shown)
     return ExplorableFront.of(front, predictor, series="HeShare+")
 
 

@@ -168,7 +168,7 @@ def _front(
     budget: str | None,
     shows: bool,
 ) -> Front:
-    from heshare.experiments.progress import bar
+    from heshare.experiments.progress import bar, rounds_of
     from heshare.plus.heshare_plus import optimise
     from heshare.plus.search_settings import DEFAULT_SETTINGS
     from heshare.scheduling.planner import plan as plan_tasks
@@ -179,9 +179,7 @@ def _front(
     budget_s = None if budget is None else parse_duration_s(budget)
     rounds = DEFAULT_SETTINGS.rounds if budget_s is None else None
     with bar("plan", "round", shows) as update:
-        return optimise(
-            tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=lambda done, front: update(done, rounds)
-        )
+        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=rounds_of(update, rounds))
 
 
 def _check_improved_options(improved: bool, budget: str | None, bound: bool) -> None:

@@ -38,3 +38,12 @@ def bar(name: str, unit: str, shown: bool) -> Iterator[Update]:
             drawn.update(done - drawn.n)
 
         yield update
+
+
+def rounds_of(update: Update, total: int | None) -> Callable[[int, object], None]:
+    """Return what moves a bar after each round of an improved search; `total` is None where a time ends the search."""
+
+    def after_round(done: int, front: object) -> None:
+        update(done, total)
+
+    return after_round

@@ -187,6 +187,17 @@ def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
+def test_plan_and_optimise_of_the_library_show_a_bar_if_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+    front = hs.plan(2, "1xT4", progress=True)
+    assert "plan: 100%" in capsys.readouterr().err
+    hs.optimise(2, "1xT4", progress=True)
+    assert "optimise: " in capsys.readouterr().err
+    hs.optimise(2, "1xT4", budget_s=0.01, progress=True)
+    assert "optimise: 1round" in capsys.readouterr().err
+    assert (hs.plan(2, "1xT4").objectives == front.objectives).all(), "a bar changes no result"
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("more", "shown"), [((), True), (("-q",), False)])
 def test_plan_shows_a_bar_on_a_terminal_unless_quiet(more: tuple[str, ...], shown: bool) -> None:
     ours, theirs = pty.openpty()
