@@ -101,6 +101,10 @@ async function begin() {
     button.addEventListener("click", () => { keep(true); choose(data.choices[button.dataset.choice]); });
   choose(data.choices["Trade-off"]);
   document.body.dataset.ready = "yes";
+  // In a notebook the page is in a frame, which becomes as high as the page.
+  const frame = window.frameElement;
+  const fit = () => { frame.style.height = document.documentElement.scrollHeight + 40 + "px"; };
+  if (frame) { fit(); setTimeout(fit, 500); }
 }
 
 begin();
