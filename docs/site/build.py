@@ -43,6 +43,8 @@ def main(out: Path) -> int:
         _write(source / page.relative_to(ROOT), page.read_text("utf-8"))
         _copy_linked(page, pages, source)
     index = (ROOT / "docs/site/index.md").read_text("utf-8")
+    guides = [page.stem for page in sorted((ROOT / "docs").glob("*.md")) if f"docs/{page.stem}\n" not in index]
+    index = index.replace("% guides", "\n".join(f"docs/{guide}" for guide in guides))
     _write(source / "index.md", index.replace("% results", _results(ROOT / "figures", out)))
     for name, text in _api():
         _write(source / "api" / f"{name}.rst", text)
