@@ -22,7 +22,8 @@ PAGES = sorted(
         for folder in ("data", "figures", "reference", "data/profiles", "data/profiles/measured")
     ]
 )
-_BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+_BLOCK = re.compile(r"```(\w*)( [\w./]+)?\n(.*?)```", re.DOTALL)
+"""Language, a file that the block is added to (the recipes of CONTRIBUTING), and the code."""
 _ENTRY = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`|\b([\w/]+\.py):(\w+(?:\.\w+)?)")
 
 
@@ -31,7 +32,8 @@ def _name(page: Path) -> str:
 
 
 def _blocks(page: Path, language: str) -> list[str]:
-    return [code for tag, code in _BLOCK.findall(page.read_text("utf-8")) if tag == language]
+    found = _BLOCK.findall(page.read_text("utf-8"))
+    return [code for tag, file, code in found if tag == language and not file]
 
 
 NOT_INSTALLED = ("dask_jobqueue", "dask_kubernetes")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,8 +17,7 @@ from heshare.profiles import store
 
 @pytest.fixture(scope="module")
 def profiles() -> pd.DataFrame:
-    root = Path(__file__).resolve().parents[3]
-    return store.read(root / "data" / "profiles" / "emulated")
+    return store.read_shipped()
 
 
 @pytest.fixture(scope="module")

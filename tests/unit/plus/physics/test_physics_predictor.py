@@ -42,7 +42,7 @@ TASK = dict(zip(PARTS, (0.0100002, 0.005, 0.002, 0.008, 1.0, 0.3, 0.2, 100.0, 0.
 
 @pytest.fixture(scope="module")
 def profiles(checkout: Path) -> pd.DataFrame:
-    return store.read(checkout / "data" / "profiles" / "emulated")
+    return store.read_shipped()
 
 
 def _set(shares: list[float], mhz: float = 1410.0, **changed: float) -> ResidentSets:

@@ -1,0 +1,95 @@
+"""CONTRIBUTING's recipes and `docs/your_gpu.md`, run to their end in a copy of the repository, and what they move."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from support import recipes
+
+PAGE = "CONTRIBUTING.md"
+GPU, WORKLOAD, POLICY, NOTEBOOK = (
+    "Add a GPU in five steps",
+    "Add a workload in five steps",
+    "Add a policy in five steps",
+    "Add a notebook",
+)
+STYLES = (
+    "tests/unit/experiments/figures/test_series_styles.py::test_every_registered_policy_and_catalogued_gpu_has_a_style"
+)
+TESTS = {
+    GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
+    f"{STYLES} -k 'N4 or catalogue or store or has_a_style'",
+    WORKLOAD: "tests/unit/world/test_catalogue.py tests/unit/profiles/test_design.py "
+    "tests/unit/gpu/workers/test_networks.py tests/unit/gpu/recording/test_budget_plan.py",
+    POLICY: "tests/unit/systems/in_turn tests/unit/test_structure.py tests/unit/test_docs.py "
+    f"tests/property/test_gangs.py tests/contract/test_policies.py {STYLES} "
+    "-k 'in_turn or in-turn or structure or systems or has_a_style or gang'",
+    NOTEBOOK: "tests/notebooks/test_notebooks.py -k 'declares or there_are or source_has'",
+}
+"""The tests that `make test` runs here: those that a recipe can break, since all of them take minutes."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return recipes.copy_checkout(tmp_path)
+
+
+def test_pages_have_the_blocks_that_the_tests_run() -> None:
+    for heading in (GPU, WORKLOAD, POLICY, NOTEBOOK):
+        found = recipes.blocks(PAGE, heading)
+        assert any(block.file for block in found), heading
+        assert "make test" in "".join(block.text for block in found if block.language == "sh")
+    assert len([block for block in recipes.blocks("docs/your_gpu.md") if block.language == "sh"]) >= 4
+
+
+@pytest.mark.slow
+def test_recipe_of_a_gpu_without_any_measurement(root: Path) -> None:
+    before = _hashes(root / "data" / "calibration")
+    done = recipes.follow(root, PAGE, GPU, tests=TESTS[GPU])
+    said = {command: ran.stderr for command, ran in done.items()}
+    assert "no profile of N4" in said["heshare plan --tasks 8 --cluster 1xN4,2xT4"]
+    assert not [command for command, text in said.items() if "--profiles" in command and "no profile" in text]
+    assert "424 rows of N4 (emulated)" in done["heshare profile --check data/profiles/emulated/N4"].stdout
+    assert _hashes(root / "data" / "calibration") == before, "without a record the fit moves nothing"
+
+
+@pytest.mark.slow
+def test_recipe_of_a_workload_without_any_measurement(root: Path) -> None:
+    done = recipes.follow(root, PAGE, WORKLOAD, tests=TESTS[WORKLOAD])
+    plans = [ran for command, ran in done.items() if command.startswith("heshare plan")]
+    assert ["no profile of vit_b16 on" in ran.stderr for ran in plans] == [True, False]
+    assert all("JCT-opt" in ran.stdout for ran in plans)
+
+
+@pytest.mark.slow
+def test_recipe_of_a_policy(root: Path) -> None:
+    done = recipes.follow(root, PAGE, POLICY, tests=TESTS[POLICY])
+    assert "In turn" in next(ran.stdout for command, ran in done.items() if command.startswith("heshare compare"))
+
+
+@pytest.mark.slow
+def test_recipe_of_a_notebook(root: Path) -> None:
+    recipes.follow(root, PAGE, NOTEBOOK, tests=TESTS[NOTEBOOK])
+    assert (root / "build" / "mine" / "x22a_plans.csv").is_file()
+    assert [path.name for path in (root / "figures").iterdir()] == ["README.md"]
+
+
+@pytest.mark.slow
+def test_page_on_your_own_gpu_is_run_on_an_emulated_one(root: Path) -> None:
+    """The page's commands, with an emulated card for the machine's own and the options that only a real one takes."""
+    for block in recipes.blocks("docs/your_gpu.md"):
+        if block.file:
+            recipes.add(root, block)
+        for command in block.text.splitlines() if block.language == "sh" else ():
+            emulated = command.replace("nvml:0", "emulated:H100").replace("data/profiles/measured", "build/profiles")
+            recipes.run(root, emulated)
+    assert (root / "build" / "profiles" / "H100" / "profile.csv").is_file()
+    shown = recipes.run(root, "heshare profile --check build/profiles/H100").stdout.splitlines()[-1]
+    assert re.search(r"0 errors, \d+ notes; \d+ rows of H100 \(emulated\)$", shown)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
