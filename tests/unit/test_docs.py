@@ -108,7 +108,8 @@ def test_commands_of_the_documentation_and_their_options_exist(page: Path) -> No
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_make_targets_links_and_modules_exist(page: Path) -> None:
-    text = page.read_text("utf-8")
+    # The files that recipes add are not there yet.
+    text = _BLOCK.sub(lambda block: "" if block[2] else block[0], page.read_text("utf-8"))
     makefile = (CHECKOUT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"(?m)(?:^\s*|`)make ([a-z-]+)", text))
     assert not {name for name in targets if not re.search(rf"(?m)^{name}:", makefile)}
