@@ -214,7 +214,7 @@ def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
         notebook.setup("02_system", values, outputs=[])
 
 
-@pytest.mark.parametrize(("wide", "width"), [(False, 499), (True, 1050)])
+@pytest.mark.parametrize(("wide", "width"), [(False, 500), (True, 1050)])
 def test_a_preview_is_shown_in_the_width_of_its_figure_in_print(tmp_path: Path, wide: bool, width: int) -> None:
     with style.using():
         ctx = context(tmp_path)
