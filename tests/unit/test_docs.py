@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import typer
 
@@ -179,3 +180,16 @@ def test_table_of_systems_has_every_policy_and_only_notebooks_that_exist() -> No
     notebooks = {name for name in named if re.fullmatch(r"\d\d_\w+", name)}
     assert notebooks
     assert notebooks <= {path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb")}
+
+
+def test_counts_of_verdicts_in_the_readme_are_those_of_the_reference() -> None:
+    text = " ".join((CHECKOUT / "README.md").read_text("utf-8").split())
+    table = pd.read_csv(CHECKOUT / "reference/claims.csv.gz")
+    n = table["verdict"].value_counts()
+    sentence = (
+        f"Of {len(table)} claims of the paper and of the other systems, {n['reproduced']} are reproduced, "
+        f"{n['exceeds']} are exceeded, {n['direction']} have the right direction only, {n['not reproduced']} are not "
+        f"reproduced, of {n['smaller error'] + n['larger error']} prediction errors {n['smaller error']} are smaller "
+        f"and {n['larger error']} larger than published, and {n['not testable']} cannot be tested here."
+    )
+    assert sentence in text
