@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,34 @@ TESTS = {
     NOTEBOOK: "tests/notebooks/test_notebooks.py -k 'declares or there_are or source_has'",
 }
 """The tests that `make test` runs here: those that a recipe can break, since all of them take minutes."""
+GOLDEN = """
+import numpy as np, hashlib, warnings
+import heshare as hs
+from heshare.devices.device_model import co_run
+from heshare.experiments.sweeps.hashes import data_files
+from heshare.profiles import design, store
+from heshare.world.catalogue import PAPER_GPUS, gpu, paper_models, resident
+from heshare.world.task_file import write_tasks
+
+warnings.simplefilter("error")
+for load in ("low", "medium", "high", "mixed"):
+    for seed in range(3):
+        print("tasks", load, seed, hs.task_set(30, seed=seed, load=load))
+tasks = hs.task_set(8)
+front = hs.plan(tasks, "2xT4,1xV100,1xA100")
+print("front", front.objectives.tolist(), front.predictor_rows)
+predictor = hs.load_predictor()
+for name in PAPER_GPUS:
+    card = gpu(name)
+    for point in design.samples(card, 40, rng=np.random.default_rng(7)):
+        members = (point.target, *point.co_runners)
+        print(point, co_run(card, members, point.sm_mhz), predictor.co_run([members], card, [point.sm_mhz]))
+print("run", hs.run(tasks, "2xT4,1xA100", "morak").to_frame().to_csv())
+print("profiles", hashlib.sha256(store.as_csv(store.read_shipped()).encode()).hexdigest())
+print("models", list(paper_models()))
+"""
+QUICK = ("01", "02", "03", "21")
+"""Notebooks of seconds: tables and figures of the paper's GPUs and workloads, the calibration's, and a comparison."""
 
 
 @pytest.fixture
@@ -91,5 +120,36 @@ def test_page_on_your_own_gpu_is_run_on_an_emulated_one(root: Path) -> None:
     assert re.search(r"0 errors, \d+ notes; \d+ rows of H100 \(emulated\)$", shown)
 
 
+@pytest.mark.slow
+def test_a_card_and_a_workload_move_no_result(tmp_path: Path) -> None:
+    plain, extended = (recipes.copy_checkout(tmp_path / name) for name in ("plain", "extended"))
+    for heading in (GPU, WORKLOAD):
+        for block in recipes.blocks(PAGE, heading):
+            if block.file.startswith("data/"):
+                recipes.add(extended, block)
+    recipes.run(extended, "heshare profile --device emulated:N4 --samples 40 --out data/profiles/emulated")
+    golden, outputs = [], []
+    for root in (plain, extended):
+        (root / "golden.py").write_text(GOLDEN, "utf-8")
+        golden.append(recipes.run(root, "python golden.py").stdout)
+        recipes.run(root, f"heshare notebook run {' '.join(QUICK)} --profile smoke --out {root / 'build' / 'smoke'}")
+        outputs.append(_outputs(root / "build" / "smoke"))
+    assert len(golden[0]) > 10_000
+    assert golden[0] == golden[1]
+    assert {"fig01_energy.png", "table3_gpus.csv", "x03a_errors.csv", "x21a_own_policy.pdf"} <= set(outputs[0])
+    assert outputs[0] == outputs[1]
+
+
 def _hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def _outputs(folder: Path) -> dict[str, object]:
+    """Every output by name: its hash, or a provenance without the hashes of the files that grew."""
+    found: dict[str, object] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        said = json.loads(path.read_text("utf-8")) if path.suffix == ".json" else None
+        if isinstance(said, dict):
+            said.pop("input_files", None)
+        found[path.name] = said or hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
