@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -193,7 +194,7 @@ def test_plan_and_optimise_of_the_library_show_a_bar_if_asked_to(capsys: pytest.
     hs.optimise(2, "1xT4", progress=True)
     assert "optimise: " in capsys.readouterr().err
     hs.optimise(2, "1xT4", budget_s=0.01, progress=True)
-    assert "optimise: 1round" in capsys.readouterr().err
+    assert re.search(r"optimise: \d+round", capsys.readouterr().err)
     assert (hs.plan(2, "1xT4").objectives == front.objectives).all(), "a bar changes no result"
     assert capsys.readouterr().err == ""
 
