@@ -77,10 +77,10 @@ smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare page --out build/smoke
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
-	$(PY) -m pytest -n $(JOBS) -m "not gpu and not slow"
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
 
 test-all: $(ENV) ## every test that needs no GPU
-	$(PY) -m pytest -n $(JOBS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(ENV) ## style, format and types
 	$(PY) -m ruff check .

@@ -28,6 +28,11 @@ def gpus() -> pd.DataFrame:
     """Return every GPU of `data/gpus.csv`: name, title, size, power, clocks, and whether its profiles are shipped.
 
     `heshare estimate` answers for all of them, and policies that predict nothing run on all of them.
+
+    Example:
+        >>> import heshare as hs
+        >>> list(hs.gpus().query("profiles")["name"])
+        ['T4', 'V100', 'A100']
     """
     profiles = files.data("profiles", "emulated")
     return pd.DataFrame(
@@ -52,6 +57,11 @@ def models() -> pd.DataFrame:
 
     `load` is the class from which task sets are drawn, `none` for what no drawn task set holds. `batch_sizes` are those
     of a recorded training; a model runs with any inference batch size.
+
+    Example:
+        >>> import heshare as hs
+        >>> list(hs.models().query("load == 'high'")["name"])
+        ['bert_large', 'transformer', 'gpt2']
     """
     rows = [
         {"name": model.name, "title": model.title, "kind": model.kind, "load": model.load, "batch_sizes": "any"}

@@ -31,6 +31,12 @@ class Run:
         events: events that the policy received.
         provenance: `emulated`, `measured`, or both.
         totals: sums that were added up in place of a timeline, or None.
+
+    Example:
+        >>> import heshare as hs
+        >>> run = hs.run(4, "1xT4,1xA100", "sjf")
+        >>> len(run.to_frame()), bool(run.makespan_s >= run.avg_jct_s)
+        (4, True)
     """
 
     policy: str

@@ -41,6 +41,11 @@ class Plan:
     Raises:
         PlanError: a task is missing or planned twice; a batch does not fit the GPU's memory, has more clients than
             MPS allows, or has a clock that the GPU does not offer.
+
+    Example:
+        >>> import heshare as hs
+        >>> hs.plan(4, "1xT4").trade_off
+        Plan(4 tasks in 2 batches on 1xT4, 488 kJ, average JCT 3,924 s)
     """
 
     cluster: Cluster

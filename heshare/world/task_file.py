@@ -49,7 +49,7 @@ def write_tasks(path: str | Path, tasks: Sequence[Task]) -> Path:
 
 
 def read_tasks(path: str | Path) -> tuple[Task, ...]:
-    """Return the task set of a file.
+    r"""Return the task set of a file.
 
     Args:
         path: a CSV file with the columns `id` (0, 1, 2, ... in order), `workload` (a model of Table IV),
@@ -57,6 +57,15 @@ def read_tasks(path: str | Path) -> tuple[Task, ...]:
 
     Raises:
         InputError: no such file, a missing or unknown column, a bad cell, an unknown workload, or no task at all.
+
+    Example:
+        >>> import tempfile
+        >>> import heshare as hs
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write("id,workload,batch_size,iterations,arrival_s\n0,resnet50,8,1000,0\n")
+        ...     file.flush()
+        ...     [str(task.workload) for task in hs.read_tasks(file.name)]
+        ['resnet50:8']
     """
     tasks = tuple([_task(row, index) for index, row in enumerate(read_table(path, COLUMNS, OPTIONAL))])
     if not tasks:

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from heshare.device_query import estimate
+from heshare.devices.device_model import co_run
 from heshare.devices.uncertainty import Spreads, Uncertainty, outside
 from heshare.world import catalogue
 
@@ -41,7 +42,7 @@ def test_every_workload_has_an_interval_for_time_and_for_power(gpu: str):
 
 
 def test_an_idle_gpu_has_an_interval_for_power():
-    assert estimate("T4", []).power_uncertainty > 0
+    assert co_run(catalogue.gpu("T4"), []).power_uncertainty > 0
 
 
 def test_uncertainty_grows_outside_the_measured_batch_sizes():

@@ -106,6 +106,7 @@ def test_figures_are_shown_without_the_caption_of_the_preview(folder: Path) -> N
 
 def test_what_was_not_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/05_comparison.json").write_text("[]\n")
     result = CliRunner().invoke(app, ["claims", "--out", str(tmp_path)])
     assert result.exit_code == 0
     result = CliRunner().invoke(app, ["page", "--out", str(tmp_path)])

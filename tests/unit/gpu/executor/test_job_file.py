@@ -132,7 +132,7 @@ def test_read_jobs_refuses_a_bad_file_with_row_and_field(tmp_path, text, row, pa
     assert error.file == str(path)
     assert row is None or error.row == row
     assert "\n" not in str(error)
-    assert error.action.endswith(".")
+    assert error.action.endswith((".", "?"))
     assert error.expected
 
 
