@@ -50,8 +50,8 @@ Nothing here changes the settings of a GPU. **`make live` does, with `--allow-cl
 ## Functional: the first minutes
 
 ```sh
-make smoke     # builds .venv; every notebook with tiny parameters, into build/smoke: about a minute
-make test      # the tests that need no GPU: about 3 minutes
+make smoke     # builds .venv; every notebook with tiny parameters, into build/smoke: about 100 seconds
+make test      # the tests that need no GPU: about 6 minutes
 ```
 
 ## Reproduced
