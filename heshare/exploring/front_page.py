@@ -22,6 +22,7 @@ from heshare.exploring.front_charts import BOUND, CHOICES, CLOCK_FROM, TASKS_UNT
 from heshare.exploring.predicted_timeline import differing_tasks, predicted_timelines
 from heshare.plus.costs import BatchCosts
 from heshare.plus.optimum.lower_bound import Bound, lower_bound, weights_along
+from heshare.plus.search_settings import DEFAULT_CHOICES
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, thin
@@ -112,7 +113,7 @@ def _shown(front: Front) -> IntArray:
 
 
 def _bound(front: Front, predictor: Predictor) -> Bound:
-    costs = BatchCosts(make_instance(front[0].tasks, front[0].cluster, predictor), predictor)
+    costs = BatchCosts(make_instance(front[0].tasks, front[0].cluster, predictor), predictor, DEFAULT_CHOICES)
     return lower_bound(costs, weights_along(front.objectives), tolerance=BOUND_TOLERANCE)
 
 
@@ -189,9 +190,10 @@ def _vega() -> str:
 def _html(title: str, data: dict[str, Any], shown: int, plans: int, bounded: bool) -> str:
     folder = Path(__file__).parent
     part = "" if shown == plans else f" {shown} of the {plans} plans are shown."
+    most = DEFAULT_CHOICES
     proof = (
-        f" The dashed line is the {BOUND}: no plan in batches of up to three tasks, at twelve clocks of each GPU, lies "
-        "below it."
+        f" The dashed line is the {BOUND}: below it lies no plan in batches of up to {most.width} tasks, at "
+        f"{most.clocks} clocks of each GPU, with at most {most.mps_variants} choices of MPS percentages for a batch."
     )
     text = json.dumps(data, default=_plain, separators=(",", ":"), ensure_ascii=False)
     return Template((folder / "front_page.html").read_text("utf-8")).substitute(

@@ -5,6 +5,7 @@ Figures have a column's or a page's width; no text is below `SMALLEST_PT` in pri
 has none. Otherwise both have the same layout, and their bytes are reproducible.
 """
 
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -132,6 +133,12 @@ def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     preview = files.write_atomic(out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
     plt.close(fig)
     return preview
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """Return width and height of a PNG, px, from its header."""
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
 
 
 def _write_caption(fig: Figure, text: str) -> None:

@@ -37,8 +37,7 @@ class Preview:
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         image = self.path.read_bytes()
-        # Bytes 16 to 19 of a PNG are its width in pixels.
-        return image, {"width": round(_SCREEN_DPI * int.from_bytes(image[16:20], "big") / style.DPI)}
+        return image, {"width": round(_SCREEN_DPI * style.png_size(image)[0] / style.DPI)}
 
 
 @dataclass(frozen=True, slots=True)

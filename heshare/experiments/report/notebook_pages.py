@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare import files
-from heshare.experiments.report.published_outputs import png_size
+from heshare.experiments.figures.style import png_size
 
 FOLDER = "notebooks"
 """The folder of the pages, in the folder of the outputs."""

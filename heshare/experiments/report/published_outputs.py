@@ -2,13 +2,13 @@
 
 import json
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heshare import files
+from heshare.experiments.figures.style import png_size
 
 _NAME = re.compile(r"(fig|table|x)(\d+)([a-z]*)_\w+")
 _MEDIA_BOX = re.compile(rb"/MediaBox \[\s*([-\d.]+) ([-\d.]+) ([-\d.]+) ([-\d.]+)\s*\]")
@@ -122,12 +122,6 @@ def picture(folder: Path, name: str) -> Picture | None:
         left, bottom, right, top = map(float, boxes[-1])
         height = min(height, round(width * (top - bottom) / (right - left)))
     return Picture(f"{name}.png", width, height)
-
-
-def png_size(content: bytes) -> tuple[int, int]:
-    """Return width and height of a PNG, px, from its header."""
-    width, height = struct.unpack(">II", content[16:24])
-    return width, height
 
 
 @dataclass(frozen=True, slots=True)
