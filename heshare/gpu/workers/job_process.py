@@ -13,6 +13,7 @@ from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.workers.launcher import Launcher, Worker
+from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import MARK, exit_text, signal_group
 from heshare.world.workload import Workload
 
@@ -39,7 +40,8 @@ class AssignedJob:
 class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
-    It leads a session of its own; whatever it started and left behind in it ends with it.
+    It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started and left behind in
+    it ends with it.
 
     Attributes:
         exit_code: None as long as it runs; negative is a signal.
@@ -66,8 +68,8 @@ class CommandWorker:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("ab") as output:
-                self._process = subprocess.Popen(
-                    list(arguments),
+                self._process = start_unprivileged(
+                    arguments,
                     cwd=directory,
                     env=dict(environment),
                     stdin=subprocess.DEVNULL,

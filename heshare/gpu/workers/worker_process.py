@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from heshare.gpu.worker_program.worker_messages import GO, LONGEST, STOP, Message, parse
+from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import exit_text, signal_group
 
 
@@ -59,16 +60,17 @@ class SpawnedWorker:
 
 
 def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> SpawnedWorker:
-    """Start a worker with a report pipe; `--report-fd N` is appended to its arguments.
+    """Start a worker without privileges and with a report pipe; `--report-fd N` is appended to its arguments.
 
     Raises:
+        DeviceError: it would have privileges.
         OSError: the process or its log cannot be made; nothing is left behind.
     """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
         with log.open("ab") as output:
-            process = subprocess.Popen(
+            process = start_unprivileged(
                 [*arguments, "--report-fd", str(writing)],
                 bufsize=0,
                 env=environment,
@@ -78,7 +80,7 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-    except OSError:
+    except Exception:
         os.close(reading)
         raise
     finally:
