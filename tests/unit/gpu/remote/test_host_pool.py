@@ -69,7 +69,11 @@ def entry(name, script, count=1, **more):
 
 def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatch):
     monkeypatch.setattr(execute, "make", lambda name: kill_drill.Drilled())
-    text = entry("say", "echo $HESHARE_JOB on $FAKENVML_UUID; sleep 0.1", count=9)
+    text = entry(
+        "say",
+        "echo $HESHARE_JOB on $FAKENVML_UUID; grep -e ^CapPrm -e NoNewPrivs /proc/self/status; sleep 0.1",
+        count=9,
+    )
     bad = entry("bad", "exit 3", retries=2)
     result = cluster.run("jobs:\n" + text + bad, "first", clocks=True)
     jobs = result.jobs.set_index("job")
@@ -77,10 +81,11 @@ def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatc
     assert (jobs.loc["bad", "attempts"], jobs.loc["bad", "exit_code"]) == (3, 3)
     assert list(result.gpus["uuid"]) == [*ALPHA, BETA]
     assert list(result.gpus["host"]) == ["alpha", "alpha", "beta"]
+    no_privileges = f"CapPrm:\t{0:016x}\nNoNewPrivs:\t1\n"
     for job, row in jobs.iloc[:9].iterrows():
         host, _, path = row["log"].partition(":")
         assert Path(path).is_relative_to(cluster.hosts[host].folder / "state" / "heshare" / "runs")
-        assert Path(path).read_text() == f"{job} on {(ALPHA[0] if host == 'alpha' else BETA)}\n"
+        assert Path(path).read_text() == f"{job} on {(ALPHA[0] if host == 'alpha' else BETA)}\n" + no_privileges
     locked = [host.fake.called("nvmlDeviceSetGpuLockedClocks") for host in cluster.hosts.values()]
     assert locked == [0, 0]  # not by this process
     assert min(result.gpus["sm_mhz"]) < 1980
