@@ -7,7 +7,6 @@ and the other threads keep what they have.
 
 import ctypes
 import errno
-import os
 import subprocess
 import sys
 import threading
