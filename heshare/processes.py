@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterable
@@ -61,10 +62,7 @@ def processes_with(variable: str) -> set[int]:
 
 def marked(token: str) -> list[int]:
     """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
-    stats = {int(folder.name): _stat(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")}
-    running = {pid: fields for pid, fields in stats.items() if fields and fields[0] != "Z" and pid != os.getpid()}
-    pids = processes_with(f"{MARK}={token}") & running.keys()
-    return [pid for pid, fields in sorted(running.items()) if pid in pids or int(fields[3]) in pids]
+    return sorted(_marked(token))
 
 
 def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:
@@ -83,11 +81,12 @@ def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None 
     until = time.monotonic() + grace_s
     quiet = 0
     while quiet < 2:
-        running = set(marked(token)) | {pid for pid, started in further.items() if started and alive(pid, started)}
+        running = {pid: started for pid, started in further.items() if started and alive(pid, started)}
+        running |= _marked(token)
         late = time.monotonic() >= until
-        for pid in running if late else running - seen:
-            signal_process(pid, signal.SIGKILL if late else signal.SIGTERM)
-        seen |= running
+        for pid in running if late else running.keys() - seen:
+            signal_process(pid, signal.SIGKILL if late else signal.SIGTERM, started=running[pid])
+        seen |= running.keys()
         quiet = 0 if running else quiet + 1
         if time.monotonic() > until + 10.0:
             break  # a process that SIGKILL does not end hangs in a system call
@@ -95,10 +94,54 @@ def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None 
     return len(seen)
 
 
-def signal_process(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process, if it is there and may be signalled."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+def _marked(token: str) -> dict[int, int]:
+    """Return the processes of a run (`marked`), each with its start (`started_at`)."""
+    stats = {int(folder.name): _stat(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")}
+    running = {pid: fields for pid, fields in stats.items() if fields and fields[0] != "Z" and pid != os.getpid()}
+    pids = processes_with(f"{MARK}={token}") & running.keys()
+    return {pid: int(fields[19]) for pid, fields in running.items() if pid in pids or int(fields[3]) in pids}
+
+
+def signal_process(pid: int, number: signal.Signals, *, started: int, name: str = "", variable: str = "") -> bool:
+    """Send a signal to a process that was noted or found before, if it still is that process and of this user.
+
+    This is the one place that signals a process by a number that was read from somewhere. A process with another start
+    has only inherited the number.
+
+    Args:
+        pid: the process.
+        number: the signal.
+        started: when it was started (`started_at`).
+        name: what its name (`comm`) begins with.
+        variable: a `NAME=value` of its environment.
+
+    Returns:
+        Whether the signal was sent.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.pidfd_open(pid)  # from here on the number cannot come to mean another process unnoticed
+        try:
+            if _is_own(pid, started, name, variable):
+                signal.pidfd_send_signal(descriptor, number)
+                return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def _is_own(pid: int, started: int, name: str, variable: str) -> bool:
+    folder = Path(f"/proc/{pid}")
+    owners = re.search(
+        r"^Uid:\s+(\d+)\s+(\d+)", (folder / "status").read_text(encoding="utf-8", errors="replace"), re.M
+    )
+    return (
+        pid > 1
+        and alive(pid, started)
+        and owners is not None
+        and {int(owner) for owner in owners.groups()} == {os.geteuid()}
+        and (not name or (folder / "comm").read_text(encoding="utf-8", errors="replace").startswith(name))
+        and (not variable or variable.encode() in (folder / "environ").read_bytes().split(b"\0"))
+    )
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -13,13 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heshare.errors import DeviceError
-from heshare.processes import exit_text, is_running, processes_with, signal_process
+from heshare.gpu.workers.unprivileged_process import start_unprivileged
+from heshare.processes import alive, exit_text, is_running, processes_with, signal_process, started_at
 from heshare.signals import at_end
 
 CONTROL = "nvidia-cuda-mps-control"
 MPS, TIME_SLICE = "mps", "time-slice"
-_POLL_S = 0.02
-_PREFIX, _OWNER = "hs-mps-", "owner"
+_POLL_S, _LOCK_S = 0.02, 0.5
+_PREFIX, _OWNER, _DAEMON = "hs-mps-", "owner", "daemon"
+_COMM = "nvidia-cuda-mps"
+"""The names of NVIDIA's daemon and server, as the kernel cuts them."""
 
 
 class MpsSession:
@@ -44,6 +49,8 @@ class MpsSession:
         self.reason = "no MPS session was requested"
         self._required, self._timeout_s = required, timeout_s
         self._folder: Path | None = None
+        self._lock = -1
+        self._daemon: tuple[int, int] | None = None
         self._off: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -58,7 +65,7 @@ class MpsSession:
             return
         sweep(timeout_s=self._timeout_s)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
-        (self._folder / _OWNER).write_text(str(os.getpid()))
+        self._lock = _hold(self._folder / _OWNER)
         self._off = at_end(self.stop)
         found = self._launch(program)
         if found:
@@ -78,33 +85,47 @@ class MpsSession:
             return f"did not start ({error})"
         if done.returncode != 0:
             return f"ended, {exit_text(done.returncode)}"
-        if not self._wait(lambda: self._pid() is not None):
+        if not self._wait(self._find_daemon):
             return f"wrote no process id within {self._timeout_s:g} s"
         return ""
+
+    def _find_daemon(self) -> bool:
+        """Find the daemon by its own file, and note it with its start; return whether it is there."""
+        try:
+            pid = int((self._root / "pipe" / f"{CONTROL}.pid").read_text())
+        except (OSError, ValueError):
+            return False
+        started = started_at(pid)
+        if not started or not is_running(pid):
+            return False
+        (self._root / _DAEMON).write_text(f"{pid} {started}")
+        self._daemon = pid, started
+        return True
 
     def stop(self) -> None:
         """End the daemon, by a kill if it does not end by itself, and remove its directory. May be repeated."""
         self._off()
         if self._folder is None:
             return
-        pid = self._pid()
-        if pid is not None:
+        daemon, pipe = self._daemon, self._root / "pipe"
+        if daemon is not None and alive(*daemon):
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 self._run([CONTROL], b"quit\n", timeout_s=self._timeout_s / 2)
             for number in (signal.SIGTERM, signal.SIGKILL):
-                if self._wait(lambda: not is_running(pid), self._timeout_s / 4):
+                if self._wait(lambda: not alive(*daemon), self._timeout_s / 4):
                     break
-                signal_process(pid, number)
-        for orphan in _of_session(self._root / "pipe"):
-            signal_process(orphan, signal.SIGKILL)
+                _signal_mps(daemon[0], daemon[1], number, pipe)
+        for pid in processes_with(_pipe_variable(pipe)):  # a server outlives a daemon that was killed
+            _signal_mps(pid, started_at(pid), signal.SIGKILL, pipe)
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
+        os.close(self._lock)
+        self._folder, self._daemon, self._lock = None, None, -1
         if self.sharing == MPS:
             self.sharing, self.reason = TIME_SLICE, "the session has ended"
 
     def alive(self) -> bool:
         """Return whether clients can start: the daemon runs, or they share by time-slicing and need none."""
-        return self.sharing != MPS or self._pid() is not None
+        return self.sharing != MPS or (self._daemon is not None and alive(*self._daemon))
 
     def environment(self, mps_pct: int = 100) -> dict[str, str]:
         """Return the variables that a client needs in its environment before it has a CUDA context.
@@ -137,16 +158,22 @@ class MpsSession:
         self.sharing, self.reason = TIME_SLICE, reason
 
     def _run(self, command: list[str], text: bytes = b"", *, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
+        # A daemon of root starts servers as other users, which takes capabilities; one of a plain user needs none.
+        begin = subprocess.Popen if os.geteuid() == 0 else start_unprivileged
+        with begin(
             command,
-            input=text,
             env={**os.environ, **self._pipes(), "CUDA_VISIBLE_DEVICES": self.gpu_uuid},
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=False,
             start_new_session=True,
-        )
+        ) as process:
+            try:
+                process.communicate(text, timeout=timeout_s)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode)
 
     @property
     def _root(self) -> Path:
@@ -156,14 +183,6 @@ class MpsSession:
     def _pipes(self) -> dict[str, str]:
         names = {"CUDA_MPS_PIPE_DIRECTORY": "pipe", "CUDA_MPS_LOG_DIRECTORY": "log"}
         return {} if self._folder is None else {key: str(self._folder / name) for key, name in names.items()}
-
-    def _pid(self) -> int | None:
-        """Return the daemon's process, from its file; None before the file is written and after its end."""
-        try:
-            pid = int((self._root / "pipe" / f"{CONTROL}.pid").read_text())
-        except (OSError, ValueError):
-            return None
-        return pid if pid > 1 and is_running(pid) else None
 
     def _last_log_line(self) -> str:
         try:
@@ -189,29 +208,70 @@ class MpsSession:
 
 
 def sweep(*, timeout_s: float = 10.0) -> None:
-    """End the daemons of sessions whose process was killed, and remove their directories."""
+    """End the daemons of this user's sessions whose process has ended, and remove their directories.
+
+    Whether a process lives is told by its lock on the owner's file, which also holds between containers that share the
+    folder. Directories of others, links and directories that others may enter are left alone.
+    """
+    until = time.monotonic() + _LOCK_S
     for folder in sorted(_base().glob(f"{_PREFIX}*")):
-        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            owner = (folder / _OWNER).read_text().strip() or owner
-        # A directory without an owner's file belongs to the process in its name, which may be about to write it.
-        if owner.isdecimal() and not is_running(int(owner)):
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
+                continue
+            creator = folder.name.removeprefix(_PREFIX).partition("-")[0]
+            runs = creator.isdecimal() and is_running(int(creator))
+            if runs and not (folder / _OWNER).exists():
+                continue  # it may be about to lock it
             left = MpsSession("", timeout_s=timeout_s)
+            left._lock = _hold(folder / _OWNER, 0.0 if runs else until)
             left._folder = folder
+            left._daemon = _noted_daemon(folder)
             left.stop()
+
+
+def _hold(path: Path, until: float = 0.0) -> int:
+    """Lock the owner's file of a session for as long as this process lives; return the descriptor.
+
+    Args:
+        path: the file.
+        until: how long to wait for it, on the monotonic clock: threads of a killed process may end after it.
+
+    Raises:
+        OSError: another process holds it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= until:
+                os.close(descriptor)
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return descriptor
+
+
+def _noted_daemon(folder: Path) -> tuple[int, int] | None:
+    """Return the process of a session's daemon and its start; None where it was not noted."""
+    try:
+        pid, started = (folder / _DAEMON).read_text(encoding="utf-8").split()
+        return int(pid), int(started)
+    except (OSError, ValueError):
+        return None
+
+
+def _signal_mps(pid: int, started: int, number: signal.Signals, pipe: Path) -> None:
+    """Send a signal to a process if it is this user's, MPS's, and of the session with these pipes."""
+    signal_process(pid, number, started=started, name=_COMM, variable=_pipe_variable(pipe))
+
+
+def _pipe_variable(pipe: Path) -> str:
+    return f"CUDA_MPS_PIPE_DIRECTORY={pipe}"
 
 
 def _base() -> Path:
     """Return the folder of the sessions: a short path, since a socket path has at most 107 characters."""
     usual = tempfile.gettempdir()
     return Path(usual if len(usual) < 60 else "/tmp")
-
-
-def _of_session(pipe: Path) -> list[int]:
-    """Return the MPS processes that use these pipes: a server outlives a daemon that was killed."""
-    pids = []
-    for pid in processes_with(f"CUDA_MPS_PIPE_DIRECTORY={pipe}"):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().startswith("nvidia-cuda-mps"):
-                pids.append(pid)
-    return pids

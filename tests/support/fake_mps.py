@@ -18,7 +18,8 @@ if sys.argv[1:] == ["-d"]:
     if mode == "hangs":
         time.sleep(3600)
     if mode != "mute":
-        code = "import signal, time;" + ignore + "time.sleep(3600)"
+        name = "open('/proc/self/comm', 'w').write('nvidia-cuda-mps-control'[:15]);"
+        code = "import signal, time;" + name + ignore + "time.sleep(3600)"
         daemon = subprocess.Popen([sys.executable, "-SEc", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         if ignore:
             daemon.stdout.readline()

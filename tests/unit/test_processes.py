@@ -10,7 +10,7 @@ import time
 import pytest
 
 from heshare.files import PACKAGE
-from heshare.processes import MARK, alive, child_environment, end_marked, exit_text, marked, started_at
+from heshare.processes import MARK, alive, child_environment, end_marked, exit_text, marked, signal_process, started_at
 
 
 def test_child_environment_has_this_package_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +62,27 @@ def test_end_marked_ends_a_run_with_all_its_children_even_if_they_ignore_sigterm
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sent"),
+    [({}, True), ({"started": 1}, False), ({"name": "nvidia"}, False), ({"variable": "HESHARE_TEST=2"}, False)],
+)
+def test_signal_process_signals_only_the_process_that_was_noted(wrong, sent) -> None:
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_TEST": "1"})
+    noted = {"started": started_at(process.pid), "name": "sleep", "variable": "HESHARE_TEST=1"}
+    assert signal_process(process.pid, signal.SIGTERM, **{**noted, **wrong}) is sent
+    if not sent:
+        assert process.poll() is None
+        process.kill()
+    assert process.wait() == -(signal.SIGTERM if sent else signal.SIGKILL)
+
+
+def test_signal_process_signals_no_process_of_another_user() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to start a process of another user")
+    process = subprocess.Popen(["sleep", "60"], user=65534)
+    assert not signal_process(process.pid, signal.SIGKILL, started=started_at(process.pid))
+    assert process.poll() is None
+    process.kill()
+    process.wait()

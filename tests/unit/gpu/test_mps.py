@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from heshare.errors import DeviceError
-from heshare.gpu.mps import MpsSession
+from heshare.gpu.mps import MpsSession, sweep
+from heshare.processes import started_at
 
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
@@ -120,7 +122,8 @@ def test_stop_may_be_repeated(mps_mode) -> None:
 
 _PROGRAM = """
 import sys, time
-from heshare.gpu.mps import MpsSession
+from heshare.gpu.mps import MpsSession, sweep
+from heshare.processes import started_at
 session = MpsSession("GPU-1", required=True)
 session.start()
 pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
@@ -176,3 +179,83 @@ def check_daemon_of_killed_session() -> None:
     assert not has_ended(pid, within_s=0.1)
     with MpsSession(GPU, required=True):
         assert has_ended(pid)
+
+
+@pytest.fixture
+def innocent(monkeypatch: pytest.MonkeyPatch):
+    """A process that no session started, and an empty folder for sessions."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
+        monkeypatch.setattr(tempfile, "tempdir", alone)
+        process = subprocess.Popen(["sleep", "60"])
+        yield process
+        process.kill()
+        process.wait()
+
+
+def left_session(pid: int, started: int) -> Path:
+    """The folder of a session whose process has ended, with a daemon that has this number and start."""
+    folder = Path(tempfile.gettempdir()) / "hs-mps-4194303-left"
+    (folder / "pipe").mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / "owner").touch()
+    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text(f"{pid}\n")
+    (folder / "daemon").write_text(f"{pid} {started}")
+    return folder
+
+
+def test_sweep_leaves_folders_of_other_users_alone(innocent) -> None:
+    folder = left_session(innocent.pid, started_at(innocent.pid))
+    if os.geteuid() != 0:
+        pytest.skip("needs root to make a folder of another user")
+    os.chown(folder, 65534, 65534)
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert folder.exists()
+
+
+@pytest.mark.parametrize("how", ["mode", "link"])
+def test_sweep_leaves_links_and_open_folders_alone(innocent, how: str) -> None:
+    folder = left_session(innocent.pid, started_at(innocent.pid))
+    if how == "mode":
+        folder.chmod(0o770)
+    else:
+        target = folder.rename(folder.with_name("target"))
+        folder.symlink_to(target)
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert (folder / "daemon").exists()
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["not of MPS", "another start"])
+def test_sweep_ends_no_process_that_is_not_the_sessions_daemon(mps_mode, innocent, later: int) -> None:
+    mps_mode("obeys")
+    folder = left_session(innocent.pid, started_at(innocent.pid) - later)
+    # The stand-in obeys `quit` by its own file, which is not this package's doing.
+    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text("none")
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert not folder.exists()
+
+
+def test_sweep_leaves_a_session_whose_lock_is_held_in_another_container(innocent) -> None:
+    folder = left_session(innocent.pid, 0)
+    with (folder / "owner").open("w") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        sweep(timeout_s=0.4)
+        assert folder.exists()
+    sweep(timeout_s=0.4)
+    assert not folder.exists()
+
+
+def test_stop_ends_no_process_with_the_number_of_a_daemon_that_has_ended(mps_mode, innocent) -> None:
+    mps_mode("obeys")
+    session = MpsSession(GPU, timeout_s=1.0)
+    session.start()
+    pid = pid_of(session)
+    os.kill(pid, signal.SIGKILL)
+    assert has_ended(pid)
+    note = Path(session.environment()["CUDA_MPS_PIPE_DIRECTORY"]) / "nvidia-cuda-mps-control.pid"
+    note.write_text(f"{innocent.pid}\n")  # as if the number had been given away
+    assert not session.alive()
+    session.stop()
+    assert innocent.poll() is None
