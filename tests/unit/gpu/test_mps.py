@@ -227,11 +227,8 @@ def test_sweep_leaves_links_and_open_folders_alone(innocent, how: str) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1], ids=["not of MPS", "another start"])
-def test_sweep_ends_no_process_that_is_not_the_sessions_daemon(mps_mode, innocent, later: int) -> None:
-    mps_mode("obeys")
+def test_sweep_ends_no_process_that_is_not_the_sessions_daemon(innocent, later: int) -> None:
     folder = left_session(innocent.pid, started_at(innocent.pid) - later)
-    # The stand-in obeys `quit` by its own file, which is not this package's doing.
-    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text("none")
     sweep(timeout_s=0.4)
     assert innocent.poll() is None
     assert not folder.exists()
