@@ -1,0 +1,65 @@
+"""All drills, several side by side: `python -m support.drills --kills 200 --seed 1` prints a table of counts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from support.drills.tally import Tally, added, table
+
+SHARES = {"executor": 8, "worker": 2, "host": 2, "both": 1}
+"""Eighths of `--kills` for each kind."""
+_CHUNK = 25
+
+
+def one(kind: str, kills: int, seed: int) -> Tally:
+    """Run one drill in this process, in folders of its own."""
+    from support.drills import executor_drill, host_drill
+
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        if kind == "host":
+            return host_drill.drill(kills, seed, Path(name))
+        return executor_drill.drill(kind, kills, seed, Path(name))
+
+
+def apart(kind: str, kills: int, seed: int) -> Tally:
+    """Run one drill in a process of its own."""
+    words = ["--one", kind, "--kills", str(kills), "--seed", str(seed)]
+    done = subprocess.run([sys.executable, "-m", "support.drills", *words], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        return Tally(kind, faults=[f"{kind}, seed {seed}: the drill ended with {done.returncode}"])
+    return Tally(**json.loads(done.stdout))
+
+
+def main() -> int:
+    """Run the drills of the command line; the exit code is 0 if nothing was wrong."""
+    parser = argparse.ArgumentParser(prog="support.drills", description="Kill parts of runs at random moments.")
+    parser.add_argument("--kills", type=int, default=200, help="of the executor; fewer of the other parts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--side-by-side", type=int, default=2, help="drills at once")
+    parser.add_argument("--kinds", nargs="*", choices=tuple(SHARES), default=list(SHARES))
+    parser.add_argument("--one", choices=tuple(SHARES), help="this kind alone, with --kills of it; prints JSON")
+    given = parser.parse_args()
+    if given.one:
+        sys.stdout.write(json.dumps(one(given.one, given.kills, given.seed).as_dict()) + "\n")
+        return 0
+    parts = []
+    for kind in given.kinds:
+        kills = max(given.kills * SHARES[kind] // 8, 1)
+        parts += [(kind, min(_CHUNK, kills - from_), given.seed + len(parts)) for from_ in range(0, kills, _CHUNK)]
+    with ThreadPoolExecutor(given.side_by_side) as pool:
+        tallies = list(pool.map(lambda part: apart(*part), parts))
+    kinds = [part[0] for part in parts]
+    totals = [added(tally for tally, of in zip(tallies, kinds, strict=True) if of == kind) for kind in given.kinds]
+    faults = [fault for total in totals for fault in total.faults]
+    sys.stdout.write("\n".join([table(totals), *(faults or ["No faults."])]) + "\n")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
