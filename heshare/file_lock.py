@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +14,7 @@ class FileLock:
         path: the file, which is created if it does not exist.
         mode: its permissions when it is created.
         flags: further flags of `os.open`.
+        opener: opens the file instead of `os.open`, given its path and flags.
 
     Attributes:
         descriptor: of the open file; -1 once it is closed.
@@ -22,9 +23,12 @@ class FileLock:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, *, mode: int = 0o644, flags: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, mode: int = 0o644, flags: int = 0, opener: Callable[[Path, int], int] | None = None
+    ) -> None:
         self.path = path
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, mode)
+        flags |= os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self.descriptor = os.open(path, flags, mode) if opener is None else opener(path, flags)
 
     def acquire(self) -> bool:
         """Take the lock without waiting; return whether it was free."""

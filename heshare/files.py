@@ -2,6 +2,9 @@
 
 import hashlib
 import os
+import shutil
+import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from importlib import resources
@@ -87,25 +90,73 @@ def sha256(path: str | Path) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def write_atomic(target: str | Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` with a temporary path beside `target`, rename that file to `target`, and return it.
+def write_atomic(target: str | Path, write: Callable[[Path], object], *, private: bool = False) -> Path:
+    """Call `write` with a temporary path beside `target`, rename that file to `target`, and return `target`.
 
-    If `write` raises, `target` stays as it was.
+    If `write` raises, `target` stays as it was. Where `target` is a link, the link stays, and the file that it leads to
+    is replaced, as if an editor had written it. What no file can replace gets the bytes once they are complete: a pipe,
+    a terminal, `/dev/null`, `/dev/stdout`.
+
+    Args:
+        target: the file.
+        write: writes the file of the path that it is given.
+        private: only the user may read it (mode 0600, else 0644), and a link is replaced, never followed.
+
+    Raises:
+        InputError: `target` is a disk.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
+    if not private and is_stream(target):
+        with tempfile.TemporaryDirectory() as folder:
+            write(complete := Path(folder) / (target.name or "text"))
+            with complete.open("rb") as source, os.fdopen(_open_stream(target), "wb") as stream:
+                shutil.copyfileobj(source, stream)
+        return target
+    place = target if private else Path(os.path.realpath(target))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{place.stem}-", suffix=place.suffix, dir=place.parent)
     os.close(handle)
     temporary = Path(name)
     try:
         write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(target)
+        temporary.chmod(0o600 if private else 0o644)
+        temporary.replace(place)
     finally:
         temporary.unlink(missing_ok=True)
     return target
 
 
-def write_text(target: str | Path, text: str) -> Path:
-    """Write `text` to `target` in UTF-8 with Unix line ends, atomically."""
-    return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+def write_text(target: str | Path, text: str, *, private: bool = False) -> Path:
+    """Write `text` to `target` in UTF-8 with Unix line ends, as `write_atomic`."""
+    return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"), private=private)
+
+
+def is_stream(target: Path) -> bool:
+    """Return whether a path leads to what no file can replace: a device, a pipe, a socket, an open descriptor."""
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or _descriptor(target) is not None
+
+
+def _open_stream(target: Path) -> int:
+    """Open a stream for writing. An open descriptor is used as it is, so that its position is kept."""
+    descriptor = _descriptor(target)
+    if descriptor is not None:
+        sys.stdout.flush()
+        return os.dup(descriptor)
+    if target.is_block_device():
+        raise InputError("a disk", "a file, or a stream such as /dev/stdout", "Name another file.", file=target)
+    return os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _descriptor(path: Path) -> int | None:
+    """Return the number of this process's descriptor that a path such as `/dev/stdout` leads to; None for others."""
+    for _ in range(40):  # links that the system follows
+        if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None

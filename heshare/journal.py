@@ -3,7 +3,7 @@
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Journal:
     Args:
         path: the file; made with its folder if it is not there.
         subject: the key of its first entry, such as `run`; a file that begins with anything else is refused.
+        opener: opens the file instead of `os.open`, given its path and flags.
 
     Attributes:
         entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next
@@ -43,11 +44,11 @@ class Journal:
             the last is damaged. The file is left as it is.
     """
 
-    def __init__(self, path: Path, subject: str) -> None:
+    def __init__(self, path: Path, subject: str, *, opener: Callable[[Path, int], int] | None = None) -> None:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(path)
+            self._lock = FileLock(path, flags=os.O_NOFOLLOW, opener=opener)
         except OSError as error:
             found = f"what cannot be opened ({error.strerror})"
             raise InputError(found, "a file that can be written", "Choose another folder.", file=path) from None

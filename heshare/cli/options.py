@@ -60,7 +60,8 @@ def writable_file(context: typer.Context, parameter: typer.CallbackParam, path: 
     if path is not None and not context.resilient_parsing:
         is_folder = "a folder, where a file is to be written"
         require(parameter.opts[0], is_folder, not path.is_dir(), "the path of a file", "Name the file.")
-        files.require_writable(path.absolute().parent, parameter.opts[0])
+        if not files.is_stream(path):
+            files.require_writable(path.absolute().parent, parameter.opts[0])
     return path
 
 

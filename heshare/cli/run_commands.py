@@ -295,5 +295,7 @@ def _run_jobs(
         print_json({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
     else:
         typer.echo(result.report(), nl=False)
+    if result.unwritten:
+        typer.echo(f"heshare: {result.unwritten}", err=True)
     if not result.complete:
         raise typer.Exit(1)

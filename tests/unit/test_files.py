@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -67,3 +70,48 @@ def test_extras_install_the_libraries_that_are_asked_for(checkout: Path) -> None
     for extra, libraries in extras.LIBRARIES.items():
         installs = {Requirement(line).name for line in project["optional-dependencies"][extra]}
         assert set(libraries) <= installs
+
+
+def test_write_atomic_replaces_the_file_of_a_link_and_keeps_the_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/file")
+    for text in ("first", "second"):
+        assert files.write_text(tmp_path / "link", text) == tmp_path / "link"
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "disk" / "file").read_text() == text
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file"]
+
+
+def test_write_atomic_replaces_a_link_by_a_private_file_and_leaves_its_target(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("before")
+    (tmp_path / "link").symlink_to("target")
+    files.write_text(tmp_path / "link", "after", private=True)
+    assert (tmp_path / "target").read_text() == "before"
+    assert (tmp_path / "link").read_text() == "after"
+    assert (tmp_path / "link").lstat().st_mode & 0o777 == 0o600
+
+
+def test_write_atomic_writes_to_devices_and_leaves_them(tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    for path in (Path("/dev/null"), tmp_path / "null"):
+        files.write_text(path, "text")
+        assert path.is_char_device()
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text("/dev/full", "text")
+    assert Path("/dev/full").is_char_device()
+
+
+def test_write_atomic_writes_to_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        files.write_text(tmp_path / "pipe", "text")
+        assert reader.communicate()[0] == "text"
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_write_atomic_writes_to_standard_output_between_what_is_printed(tmp_path: Path, path: str) -> None:
+    program = "import sys; from heshare import files; print(1); files.write_text(sys.argv[1], '2\\n'); print(3)"
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", program, path], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "1\n2\n3\n"

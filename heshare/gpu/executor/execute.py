@@ -156,9 +156,7 @@ def _continue(
                 raise
             finally:
                 observer.finish()
-    outcome = run_outcome(run_journal.read(folder))
-    outcome.write(folder)
-    return outcome
+    return run_outcome(run_journal.read(folder)).write(folder)
 
 
 def _gpu_set(

@@ -14,6 +14,7 @@ from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs, note_o
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NoSuchGpuError, Nvml
 from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.workers.job_process import JobLauncher
 from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.worker_pool import ProcessLauncher
@@ -64,6 +65,8 @@ class LocalGpus(GpuSet):
     launcher: LauncherFactory | None = None
 
     def _open(self, exits: ExitStack) -> None:
+        make_private_folder(self.folder)
+        make_private_folder(self.folder / "outputs")
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
         # anything is changed; and released in the opposite order, the locks last.
         locks = []

@@ -3,10 +3,10 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -38,6 +38,7 @@ class RunOutcome:
         totals: the numbers of the whole run.
         notes: notes for the operator.
         history: the history of each job in the journal.
+        unwritten: why the report could not be written, and what to do; empty if it was.
     """
 
     jobs: pd.DataFrame
@@ -45,6 +46,7 @@ class RunOutcome:
     totals: dict[str, float | int | str]
     notes: list[str]
     history: JobHistory
+    unwritten: str = ""
 
     @property
     def complete(self) -> bool:
@@ -64,11 +66,27 @@ class RunOutcome:
         lines += ["", _OWN_CLOCK] if own_clock else []
         return "\n".join([*lines, "", _SHARES]) + "\n"
 
-    def write(self, folder: Path) -> None:
-        """Write the report beside the journal, from which it can be made again at any time."""
-        self.jobs.to_csv(folder / "jobs.csv", index=False, lineterminator="\n")
-        self.gpus.to_csv(folder / "gpus.csv", index=False, lineterminator="\n")
-        files.write_text(folder / "report.txt", self.report())
+    def write(self, folder: Path) -> Self:
+        """Write the report beside the journal, from which it can be made again at any time; return the outcome.
+
+        Each file is written whole or stays as it was. A disk that is full changes nothing about the run: the outcome
+        that is returned says so in `unwritten`.
+        """
+        texts = {
+            "jobs.csv": self.jobs.to_csv(index=False, lineterminator="\n"),
+            "gpus.csv": self.gpus.to_csv(index=False, lineterminator="\n"),
+            "report.txt": self.report(),
+        }
+        try:
+            for name, text in texts.items():
+                files.write_text(folder / name, text, private=True)
+        except OSError as error:
+            unwritten = (
+                f"{folder}: the report could not be written ({error.strerror}). The journal has every result: make "
+                f"room, then write it with heshare run --resume {folder}."
+            )
+            return replace(self, unwritten=unwritten)
+        return self
 
 
 def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heshare.errors import DeviceError, InputError
+from heshare.gpu.private_files import make_private_folder, open_private
 from heshare.journal import Journal, read_journal
 
 NAME = "journal.jsonl"
@@ -18,7 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunJournal(Journal):
-    """The journal of a run, in the run's folder.
+    """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
 
     Args:
         folder: the run's folder.
@@ -29,7 +30,7 @@ class RunJournal(Journal):
         entries: the entries that it had when it was opened, the description of the run first.
 
     Raises:
-        InputError: a new run where there is one already, none to continue, or as `Journal`.
+        InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
         DeviceError: as `append`.
     """
 
@@ -40,7 +41,8 @@ class RunJournal(Journal):
         if run is None and not (path.exists() and path.stat().st_size > 0):
             raise no_run
         self._full_disk_s = full_disk_s
-        super().__init__(path, "run")
+        make_private_folder(folder)
+        super().__init__(path, "run", opener=open_private)
         try:
             if run is not None:
                 self._begin(run)

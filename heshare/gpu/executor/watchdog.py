@@ -65,7 +65,7 @@ class RunNote:
                 os.fsync(stream.fileno())
 
         try:
-            files.write_atomic(self.path, write_synced)
+            files.write_atomic(self.path, write_synced, private=True)
         except OSError as error:
             raise DeviceError(
                 f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "

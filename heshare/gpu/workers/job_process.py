@@ -12,6 +12,7 @@ from pathlib import Path
 from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.mps import MPS, MpsSession
+from heshare.gpu.private_files import open_private
 from heshare.gpu.workers.launcher import Launcher, Worker
 from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import MARK, exit_text, signal_group
@@ -66,8 +67,7 @@ class CommandWorker:
         self.failure: str | None = None
         self._name, self._iterations, self._grace_s = name, iterations, grace_s
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as output:
+            with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
                 self._process = start_unprivileged(
                     arguments,
                     cwd=directory,

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from heshare.errors import DeviceError
+from heshare.errors import DeviceError, InputError
 from heshare.gpu.mps import MpsSession
+from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.worker_program.worker_main import STANDBY
 from heshare.gpu.worker_program.worker_messages import Order
 from heshare.gpu.workers.launcher import Launcher
@@ -180,8 +181,9 @@ class ProcessLauncher(Launcher):
             folder = self._own_dir = Path(tempfile.mkdtemp(prefix="heshare-workers-"))
         log = folder / f"worker-{os.getpid()}-{self._started}.log"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
             # Nothing is downloaded, whatever a model library would do by itself.
             return spawn([*self._command, *options], child_environment(HF_HUB_OFFLINE="1"), log)
-        except OSError as error:
-            raise DeviceError(f"{self._command[0]} does not start: {error.strerror}. Check the command.") from error
+        except (OSError, InputError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise DeviceError(f"{self._command[0]} does not start: {why}. Check the command.") from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from heshare.gpu.private_files import open_private
 from heshare.gpu.worker_program.worker_messages import GO, LONGEST, STOP, Message, parse
 from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import exit_text, signal_group
@@ -69,7 +70,7 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
-        with log.open("ab") as output:
+        with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
             process = start_unprivileged(
                 [*arguments, "--report-fd", str(writing)],
                 bufsize=0,
