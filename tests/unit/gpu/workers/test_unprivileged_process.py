@@ -32,9 +32,10 @@ SETUPS = {
 _PROGRAM = """
 import json, os, sys
 from pathlib import Path
+from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.workers.job_process import CommandWorker
 from heshare.gpu.workers.worker_process import spawn
-folder = Path(sys.argv[1])
+folder = make_private_folder(Path(sys.argv[1]) / "run")
 def finish(process, log):
     process.wait()
     return log.read_text()
