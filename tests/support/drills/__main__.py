@@ -48,13 +48,13 @@ def main() -> int:
     if given.one:
         sys.stdout.write(json.dumps(one(given.one, given.kills, given.seed).as_dict()) + "\n")
         return 0
-    parts = []
+    parts: list[tuple[str, int]] = []
     for kind in given.kinds:
         kills = max(given.kills * SHARES[kind] // 8, 1)
-        parts += [(kind, min(_CHUNK, kills - from_), given.seed + len(parts)) for from_ in range(0, kills, _CHUNK)]
+        parts += [(kind, min(_CHUNK, kills - from_)) for from_ in range(0, kills, _CHUNK)]
+    kinds, counts = zip(*parts, strict=True)
     with ThreadPoolExecutor(given.side_by_side) as pool:
-        tallies = list(pool.map(lambda part: apart(*part), parts))
-    kinds = [part[0] for part in parts]
+        tallies = list(pool.map(apart, kinds, counts, range(given.seed, given.seed + len(parts))))
     totals = [added(tally for tally, of in zip(tallies, kinds, strict=True) if of == kind) for kind in given.kinds]
     faults = [fault for total in totals for fault in total.faults]
     sys.stdout.write("\n".join([table(totals), *(faults or ["No faults."])]) + "\n")
