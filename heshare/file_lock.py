@@ -2,9 +2,13 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_PROBE_S = 0.02
+"""How long `is_locked` may hold a lock while it looks, at most, s."""
 
 
 class FileLock:
@@ -32,17 +36,35 @@ class FileLock:
 
     def acquire(self) -> bool:
         """Take the lock without waiting; return whether it was free."""
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        for wait_s in (_PROBE_S, 0.0):
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(wait_s)
+            else:
+                return True
+        return False
 
     def close(self) -> None:
         """Close the file, and with it release the lock. May be repeated."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file; a file that cannot be read has none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The command line: `heshare --help`."""
 
 import signal
+import sys
 import warnings
 from typing import Annotated, Any
 
@@ -17,10 +18,12 @@ from heshare.cli import (
     plan_commands,
     profile_commands,
     run_commands,
+    steering_commands,
     verify_command,
 )
 from heshare.cli.options import print_json
 from heshare.errors import HeShareError, describe
+from heshare.standard_streams import dropping
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
 # them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.
@@ -104,6 +107,9 @@ app.command("calibrate")(profile_commands.calibrate)
 app.command("trace-kernels")(profile_commands.trace_kernels)
 app.command("regenerate-profiles")(profile_commands.regenerate_profiles)
 app.command("list")(list_command.list_names)
+app.command("status")(steering_commands.status)
+app.command("drain")(steering_commands.drain)
+app.command("stop")(steering_commands.stop)
 app.command("doctor")(doctor_commands.doctor)
 app.command("restore")(doctor_commands.restore)
 
@@ -123,4 +129,5 @@ _PYTHONS_FORMAT = warnings.formatwarning
 def main() -> None:
     """Run the command line (the entry point `heshare`)."""
     warnings.formatwarning = _warning_line
+    sys.stderr = dropping(sys.stderr)  # no terminal, pipe or disk that is gone ends a command
     app(prog_name="heshare")

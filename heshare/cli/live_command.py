@@ -45,6 +45,7 @@ def live(
     """
     from heshare.gpu.executor import execute
     from heshare.gpu.live import live_comparison
+    from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.signals import Interrupted
 
     config = live_comparison.LiveComparisonConfig(
@@ -57,7 +58,7 @@ def live(
         allow_clocks=allow_clocks,
     )
     options = live_comparison.LiveOptions(
-        execute=execute.ExecutorOptions(progress=sys.stderr),
+        execute=execute.ExecutorOptions(log=OperatorLog(sys.stderr)),
         report=lambda text: typer.echo(f"{text} ...", err=True),
         progress=not json,
     )

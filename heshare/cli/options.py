@@ -141,9 +141,14 @@ def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
 
 
+def json_text(value: Any) -> str:
+    """Return one JSON document as text, with a line end."""
+    return json.dumps(to_plain(value), indent=2, ensure_ascii=False) + "\n"
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document."""
-    typer.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
+    typer.echo(json_text(value), nl=False)
 
 
 def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:

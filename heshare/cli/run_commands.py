@@ -23,9 +23,9 @@ from heshare.cli.options import (
     Seed,
     TasksText,
     Trace,
+    json_text,
     predictor_factory,
     print_frame,
-    print_json,
     print_values,
     shows_bar,
     task_set,
@@ -33,7 +33,7 @@ from heshare.cli.options import (
     told,
     writable_file,
 )
-from heshare.errors import InputError, require
+from heshare.errors import HeShareError, InputError, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from heshare.world.task import Task
 
 VENUS = "venus:"
+LOGS = ("text", "json")
 _NOT_WITH_A_PLAN = {
     *("jobs", "policy", "devices", "hosts", "allow_clocks", "resume"),
-    *("load", "arrivals", "trace", "profiles", "checkpoint"),
+    *("load", "arrivals", "trace", "profiles", "checkpoint", "log"),
 }
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
 
@@ -109,6 +110,9 @@ def run(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
     ] = False,
+    log: Annotated[
+        str, typer.Option(help="Events of a run on real GPUs on stderr: text, or json (one object a line).")
+    ] = "text",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -125,8 +129,10 @@ def run(
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     if _needs_real_gpus(jobs, resume, devices, hosts):
         settings = {"policy": _one_policy(policy), "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
-        _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json)
+        require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
+        _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json, log_json=log == "json")
         return
+    require("--log", "--log with emulated GPUs", "log" not in given, "real GPUs", "Leave it out: there are no events.")
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.plugins import make
@@ -270,13 +276,17 @@ def _run_jobs(
     profiles: Path | None,
     out: Path | None,
     json: bool,
+    log_json: bool,
 ) -> None:
     """Run jobs on real GPUs, or continue a run; the exit code is 0 only if every job has completed."""
     from heshare.gpu.executor import execute
+    from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.prediction.predictor import LazyPredictor
     from heshare.signals import Interrupted
+    from heshare.standard_streams import print_or_drop
 
-    options = execute.ExecutorOptions(progress=sys.stderr)
+    log = OperatorLog(sys.stderr, as_json=log_json)
+    options = execute.ExecutorOptions(log=log)
     predictor = LazyPredictor(predictor_factory(profiles))
     folder = resume
     try:
@@ -288,14 +298,26 @@ def _run_jobs(
             result = execute.execute(jobs, folder, predictor=predictor, hosts=hosts, options=options, **settings)
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
-        typer.echo(f"heshare: ended by {name}; continue with: heshare run --resume {folder}", err=True)
+        text = f"ended by {name}; continue with: heshare run --resume {folder}"
+        if log_json:
+            log.tell("end", text)
+        else:
+            typer.echo(f"heshare: {text}", err=True)
         raise typer.Exit(128 + interrupt.number) from None
+    except HeShareError as error:
+        if log_json:
+            log.tell("error", str(error))
+        if json or not log_json:
+            raise
+        raise typer.Exit(error.exit_code) from None
     if json:
         rows, gpus = to_records(result.jobs), to_records(result.gpus)
-        print_json({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+        text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
     else:
-        typer.echo(result.report(), nl=False)
+        text = result.report()
+    if unwritten := print_or_drop(text):
+        log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
     if result.unwritten:
-        typer.echo(f"heshare: {result.unwritten}", err=True)
+        log.tell("output", result.unwritten)
     if not result.complete:
         raise typer.Exit(1)

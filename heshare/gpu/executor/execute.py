@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -15,7 +15,6 @@ from heshare import __version__
 from heshare.errors import InputError, PolicyError
 from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.executor_device import Timeouts
-from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.job_file import read_jobs
 from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_gpus
@@ -24,6 +23,10 @@ from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.executor.run_observer import JournalingObserver
 from heshare.gpu.remote.host_offers import select_checked_gpus
 from heshare.gpu.remote.host_pool import HostPool
+from heshare.gpu.steering.operator_log import OperatorLog
+from heshare.gpu.steering.run_control import RunControl, RunDrained, SteeredPolicy
+from heshare.gpu.steering.run_steering import RunSteering
+from heshare.gpu.steering.service_notifier import ServiceNotifier
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.plugins import make
 from heshare.prediction.predictor import Predictor
@@ -33,6 +36,8 @@ from heshare.scheduling.objectives import fit_mask
 from heshare.signals import Interrupted
 from heshare.world.cluster import Cluster
 
+_DRAINED = "drained: nothing more was started, and what ran has ended; `heshare run --resume` continues"
+
 
 @dataclass(frozen=True)
 class ExecutorOptions:
@@ -41,13 +46,13 @@ class ExecutorOptions:
     Attributes:
         timeouts: how long to wait.
         launcher: makes the launcher of workloads of Table IV; None is PyTorch workers.
-        progress: where progress goes, or None.
+        log: tells the operator of events and progress; by default nobody.
         full_disk_s: how long to wait for room on a full disk, s.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     launcher: LauncherFactory | None = None
-    progress: TextIO | None = None
+    log: OperatorLog = field(default_factory=OperatorLog)
     full_disk_s: float = run_journal.FULL_DISK_S
 
 
@@ -135,27 +140,35 @@ def _continue(
     jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
     todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if todo:
-        clock = WallClock()
+        clock, steering = WallClock(), RunSteering(options.log, RunControl(folder), ServiceNotifier())
+        journal.on_full_disk = steering.wait_for_disk
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
         with _gpu_set(description, sessions, assigned, folder, clock, options, hosts) as gpus:
-            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, options.progress)
+            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
             _begin_session(gpus, journal, clock)
+            _tell_begin(steering, description, gpus, len(todo), folder)
+            observer.take_notes()
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             fit_mask(todo, cluster)
-            policy, devices = FaultTolerantPolicy(make(description["policy"])), gpus.devices
+            policy, devices = SteeredPolicy(make(description["policy"]), steering.control), gpus.devices
             try:
                 run(
                     todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
                 )
-            except PolicyError as error:
+            except (RunDrained, PolicyError) as error:
                 # The run ends with a note, since many jobs may have completed.
-                journal.append({"note": {"gpu": None, "text": str(error)}})
+                text = _DRAINED if steering.control.draining else str(error)
+                journal.append({"note": {"gpu": None, "text": text}})
+                steering.log.tell("end", text)
             except Interrupted as signal:
+                steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
                 journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
                 raise
             finally:
+                steering.service.stopping()
                 observer.finish()
+                steering.control.clear()
     return run_outcome(run_journal.read(folder)).write(folder)
 
 
@@ -188,6 +201,17 @@ def _gpu_set(
         found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
         raise InputError(found, "no --hosts", action, column="--hosts")
     return LocalGpus(folder=folder, launcher=options.launcher, **given)
+
+
+def _tell_begin(steering: RunSteering, description: Mapping[str, Any], gpus: GpuSet, jobs: int, folder: Path) -> None:
+    """Tell the operator and the service manager that the run has its GPUs, and which right it lacks for all of them."""
+    uuids = ", ".join(device.uuid for device in gpus.devices)
+    text = f"{jobs} jobs to run on {uuids} under {description['policy']}, in {folder}"
+    steering.log.tell("begin", text)
+    steering.service.ready(text)
+    if description["allow_clocks"] and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
+        refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
+        steering.log.tell("clocks-refused", refused)
 
 
 def _begin_session(gpus: GpuSet, journal: RunJournal, clock: WallClock) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.errors import DeviceError
+from heshare.gpu.steering.operator_log import Note
 from heshare.world.gpu import Gpu
 
 
@@ -90,9 +91,9 @@ class ExecutorDevice:
         """Number of jobs on the GPU."""
         return len(self._residents)
 
-    def note(self, text: str) -> None:
-        """Add a note for the operator to the run's report."""
-        self.notes.append(f"{self._now_s():.1f} s: {text}")
+    def note(self, text: str, event: str = "note") -> None:
+        """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""
+        self.notes.append(Note.at(self._now_s(), text, event))
 
     def take_failures(self) -> list[TaskFailure]:
         """Return the attempts that failed since the last call."""

@@ -185,7 +185,7 @@ class LocalExecutorDevice(ExecutorDevice):
             try:
                 self._card.set_clock(sm_mhz)
             except DeviceError as error:
-                self.note(f"clock {sm_mhz} MHz not set: {error}")
+                self.note(f"clock {sm_mhz} MHz not set: {error}", "clock-refused")
                 return
             self._next_read_s = -math.inf
         self._requested_mhz = sm_mhz
@@ -276,10 +276,10 @@ class LocalExecutorDevice(ExecutorDevice):
         """Wait for NVML for a while, unless it reports that the GPU is lost."""
         if math.isnan(self._failing_since_s):
             self._failing_since_s = self._now_s()
-            self.note(f"no reply: {error}")
+            self.note(f"no reply: {error}", "gpu-silent")
         if isinstance(error, GpuLostError) or self._now_s() - self._failing_since_s > self._timeouts.nvml_s:
             self.lost = str(error)
-            self.note(f"lost: {error}")
+            self.note(f"lost: {error}", "gpu-lost")
 
     def _try_start(self, resident: JobOnGpu) -> None:
         """Start its process if its memory is free; else wait for that."""
@@ -350,7 +350,7 @@ class LocalExecutorDevice(ExecutorDevice):
             resident.begin_stop("shared", f"the MPS server of {self.uuid} went down", alone=alone)
         self._join_stopping()
         self._collect_failures()
-        self.note(f"the MPS server of {self.uuid} went down and was started again")
+        self.note(f"the MPS server of {self.uuid} went down and was started again", "mps-restarted")
         self._mps.stop()
         self._mps.start()
 

@@ -117,9 +117,9 @@ class LocalGpus(GpuSet):
             card, launcher, self.jobs, self.now_s, mps=mps, clocks=refusal == "", timeouts=self.timeouts
         )
         if self.allow_clocks and refusal:
-            device.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}")
+            device.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}", "clocks-refused")
         if mps.sharing != MPS:
-            device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced")
+            device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced", "no-mps")
         exits.callback(device.stop_all)
         return device
 

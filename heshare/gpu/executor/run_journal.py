@@ -3,7 +3,7 @@
 import errno
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class RunJournal(Journal):
 
     Attributes:
         entries: the entries that it had when it was opened, the description of the run first.
+        on_full_disk: is called while it waits, with how long it will wait, s; with 0 once there is room again.
 
     Raises:
         InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
@@ -41,6 +42,7 @@ class RunJournal(Journal):
         if run is None and not (path.exists() and path.stat().st_size > 0):
             raise no_run
         self._full_disk_s = full_disk_s
+        self.on_full_disk: Callable[[float], None] = lambda left_s: None
         make_private_folder(folder)
         super().__init__(path, "run", opener=open_private)
         try:
@@ -60,17 +62,23 @@ class RunJournal(Journal):
         Raises:
             DeviceError: the disk stays full, or fails; the run can be resumed later.
         """
-        until = time.monotonic() + self._full_disk_s
+        until, waited = time.monotonic() + self._full_disk_s, False
         while True:
             try:
                 super().append(entry, sync=sync)
+                if waited:
+                    self.on_full_disk(0.0)
                 return
             except OSError as error:
-                if error.errno not in _FULL or time.monotonic() >= until:
+                left_s = until - time.monotonic()
+                if error.errno not in _FULL or left_s <= 0:
+                    self._full_disk_s = 0.0  # the run ends now: its last accounts do not wait as long again
                     raise DeviceError(
                         f"{self.path}: cannot be written ({error.strerror}). Make room, then continue with "
                         f"heshare run --resume {self.path.parent}."
                     ) from error
+            waited = True
+            self.on_full_disk(left_s)
             time.sleep(min(0.5, self._full_disk_s / 4))
 
     def _begin(self, run: Mapping[str, Any]) -> None:

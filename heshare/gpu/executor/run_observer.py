@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection
-from typing import Any, TextIO
+from typing import Any
 
 from heshare.devices.device import TaskFailure
 from heshare.gpu.executor.gpu_set import RunDevice
 from heshare.gpu.executor.job_tasks import FREE_ATTEMPTS, JobHistory
 from heshare.gpu.executor.run_journal import RunJournal
+from heshare.gpu.steering.run_steering import RunSteering
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.actions import Observer
@@ -16,6 +17,8 @@ from heshare.running.timeline import Interval
 
 SAMPLE_S = 10.0
 """How often the energy accounts are journalled, s."""
+HEAR_S = 1.0
+"""How often the operator's requests are looked for, s."""
 
 
 class JournalingObserver(Observer):
@@ -24,7 +27,7 @@ class JournalingObserver(Observer):
     Args:
         now_s: the time that the devices share, s.
         history: of the run's earlier sessions; the results of this one are added to it.
-        stream: where progress goes, or None.
+        steering: tells the operator what happens, and hears the operator's requests.
     """
 
     def __init__(
@@ -34,11 +37,11 @@ class JournalingObserver(Observer):
         devices: Sequence[RunDevice],
         now_s: Callable[[], float],
         history: JobHistory,
-        stream: TextIO | None = None,
+        steering: RunSteering,
     ) -> None:
         self._journal, self._jobs, self._devices, self._now_s = journal, jobs, devices, now_s
         self._history, self._count, self._failed = history, len(history.over) + len(jobs), 0
-        self._stream, self._next_line_s = stream, 0.0
+        self._steering, self._next_line_s = steering, 0.0
         self._next_sample_s = SAMPLE_S
         self._acted = False
 
@@ -91,16 +94,28 @@ class JournalingObserver(Observer):
         self._journal.append(entry, sync=False)
         self._history.add(entry)
         self._failed += failed is not None and not again
+        if failed is not None:
+            then = "it is tried again" if again else "it is not tried again"
+            text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
+            event = "job-retry" if again else "job-failed"
+            self._steering.log.tell(event, text, gpu=self._devices[interval.gpu].uuid, job=job.key)
 
     def should_retry(self, failed: TaskFailure) -> bool:
         """Return whether the job, whose failure `on_interval_end` has counted, had retries left."""
         return self._jobs[failed.task_id].key not in self._history.over
 
     def wait(self, until_s: float) -> Iterable[int]:
-        """Wait for the time or for news of a device; meanwhile journal the accounts and show progress."""
+        """Wait for the time or for news of a device; meanwhile journal the accounts, show progress, hear requests.
+
+        Raises:
+            Interrupted: the run is to end now.
+            RunDrained: it is to start nothing more, and nothing runs.
+        """
+        self._hear()
         owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
         while (left_s := until_s - self._now_s()) > 0:
-            ready = set(connection.wait(owners, min(left_s, SAMPLE_S)))
+            ready = set(connection.wait(owners, min(left_s, HEAR_S, self._steering.service.interval_s)))
+            self._hear()
             if self._now_s() >= self._next_sample_s:
                 self._next_sample_s = self._now_s() + SAMPLE_S
                 self.sample()
@@ -125,15 +140,30 @@ class JournalingObserver(Observer):
             for device in self._devices
         ]
         self._journal.append({"sample": {"t": self._now_s(), "gpus": gpus}}, sync=sync)
+        self.take_notes(sync=sync)
+
+    def take_notes(self, *, sync: bool = False) -> None:
+        """Tell the operator the devices' new notes, and journal them."""
         for index, device in enumerate(self._devices):
-            for note in device.notes:
-                self._journal.append({"note": {"gpu": index, "text": note}}, sync=sync)
+            notes = list(device.notes)
             device.notes.clear()
+            for note in notes:
+                event, said = getattr(note, "event", "note"), getattr(note, "said", note)
+                self._steering.log.tell(event, said, gpu=device.uuid)
+                self._journal.append({"note": {"gpu": index, "text": note, "event": event}}, sync=sync)
 
     def finish(self) -> None:
         """Journal the last accounts and end the progress line."""
-        self.sample(sync=True)
-        self._show_progress(last=True)
+        try:
+            self.sample(sync=True)
+        finally:
+            self._show_progress(last=True)
+
+    def _hear(self) -> None:
+        """Tell the operator and the service manager what is new, and do what was requested; errors as in `wait`."""
+        self.take_notes()
+        idle = not any(device.running or device.ended for device in self._devices)
+        self._steering.hear(idle=idle)
 
     def _may_be_retried(self, job: AssignedJob, charged: bool) -> bool:
         """Return whether a job that fails now has retries left; failures by no fault of its own have their limit."""
@@ -143,11 +173,11 @@ class JournalingObserver(Observer):
 
     def _show_progress(self, *, last: bool = False) -> None:
         """Show a line about the run: rewritten every second on a terminal, written every half minute elsewhere."""
-        stream, now_s = self._stream, self._now_s()
-        if stream is None or (now_s < self._next_line_s and not last):
+        log, now_s = self._steering.log, self._now_s()
+        if now_s < self._next_line_s and not last:
             return
-        terminal, over = stream.isatty(), len(self._history.over)
-        self._next_line_s = now_s + (1.0 if terminal else 30.0)
+        over = len(self._history.over)
+        self._next_line_s = now_s + (1.0 if log.interactive else 30.0)
         running = sum(device.running for device in self._devices)
         power_w = sum(device.latest.power_w for device in self._devices if not device.lost)
         energy_j = sum(device.latest.energy_j for device in self._devices)
@@ -155,8 +185,8 @@ class JournalingObserver(Observer):
             f"{now_s:.0f} s: {self._count - over - running} waiting, {running} running, {over - self._failed} done, "
             f"{self._failed} failed; {power_w:.0f} W now, {energy_j / 1e3:.1f} kJ so far"
         )
-        stream.write((f"\r\033[K{text}" if terminal else text) + ("\n" if last or not terminal else ""))
-        stream.flush()
+        log.show(text, last=last)
+        self._steering.service.status(text)
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"

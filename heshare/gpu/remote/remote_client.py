@@ -89,7 +89,7 @@ class RemoteHost:
             self.lost = str(error)
             for device in self.devices:
                 device.lost = self.lost
-                device.note(self.lost)
+                device.note(self.lost, "host-lost")
                 device.wake()
             return None
         self._polled_s = self.now_s()

@@ -1,0 +1,37 @@
+"""`heshare status`, `heshare drain` and `heshare stop`: see and end a run on real GPUs from another terminal."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heshare.cli.options import Json, print_json
+
+RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metavar="RUN", show_default=False)]
+
+
+def status(run: RunFolder, json: Json = False) -> None:
+    """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
+    from heshare.gpu.steering.run_status import run_status
+
+    found = run_status(run)
+    if json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(found.text())
+
+
+def drain(run: RunFolder) -> None:
+    """Have a run start nothing more, and end when what runs has ended; `heshare run --resume` continues it."""
+    from heshare.gpu.steering.run_control import DRAIN, ask
+
+    ask(run, DRAIN)
+    typer.echo(f"Requested: {run} starts nothing more, and ends when what runs has ended.")
+
+
+def stop(run: RunFolder) -> None:
+    """Have a run end now, in order, as SIGTERM does; `heshare run --resume` continues it."""
+    from heshare.gpu.steering.run_control import STOP, ask
+
+    ask(run, STOP)
+    typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")

@@ -1,0 +1,86 @@
+"""Standard streams whose writes never fail: what a terminal, pipe or disk does not take is dropped.
+
+Whoever watches a run may go away (a terminal that closes, a pipe whose reader ends or stops reading) and a disk may
+fill. None of that may end the run.
+"""
+
+import io
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+PATIENCE_S = 1.0
+"""How long to wait for a reader that takes nothing, s; after that its text is dropped until it takes some again."""
+
+
+class DroppingWriter(io.RawIOBase):
+    """Writes to a descriptor; what cannot be written is dropped. The descriptor stays open."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._patience_s = PATIENCE_S
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def write(self, data: object) -> int:
+        """Write or drop all of it; return its length."""
+        content = bytes(data)  # type: ignore[call-overload]
+        rest = content
+        while rest and self._takes_more():
+            try:
+                # A pipe that takes anything takes so much at once, without blocking.
+                rest = rest[os.write(self._descriptor, rest[: select.PIPE_BUF]) :]
+            except OSError:
+                break
+        return len(content)
+
+    def _takes_more(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._descriptor, select.POLLOUT)
+            ready = bool(poll.poll(1e3 * self._patience_s))
+        except OSError:
+            return False
+        self._patience_s = PATIENCE_S if ready else 0.0
+        return ready
+
+
+def dropping(stream: TextIO | None) -> TextIO | None:
+    """Return a stream to the same place whose writes never fail; the stream itself where it has no descriptor."""
+    if stream is None:
+        return None
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return stream
+    with suppress(OSError, ValueError):
+        stream.flush()
+    buffer = io.BufferedWriter(DroppingWriter(descriptor))
+    return io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", write_through=True, line_buffering=True)
+
+
+def print_or_drop(text: str) -> str:
+    """Print a text to standard output; return why it cannot be written, empty if it was."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        # What is left in the buffer must not fail again at the end of the process.
+        with suppress(OSError, ValueError):
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, sys.stdout.fileno())
+            os.close(nothing)
+        return getattr(error, "strerror", None) or str(error)
+    return ""
