@@ -23,7 +23,7 @@ from heshare.cli import (
 )
 from heshare.cli.options import print_json
 from heshare.errors import HeShareError, describe
-from heshare.standard_streams import dropping
+from heshare.streams.standard_streams import dropping
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
 # them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.

@@ -283,7 +283,7 @@ def _run_jobs(
     from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.prediction.predictor import LazyPredictor
     from heshare.signals import Interrupted
-    from heshare.standard_streams import print_or_drop
+    from heshare.streams.standard_streams import print_or_drop
 
     log = OperatorLog(sys.stderr, as_json=log_json)
     options = execute.ExecutorOptions(log=log)

@@ -7,7 +7,7 @@ from threading import Timer
 
 from tqdm import tqdm
 
-from heshare.standard_streams import dropping
+from heshare.streams.standard_streams import dropping
 
 LINE_AFTER_S = 1.0
 Update = Callable[[int, int | None], None]

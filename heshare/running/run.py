@@ -22,7 +22,7 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.running.timeline import RunRecorder
-from heshare.standard_streams import dropping
+from heshare.streams.standard_streams import dropping
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TextIO
 
-from heshare.standard_streams import dropping
+from heshare.streams.standard_streams import dropping
 
 
 class Note(str):

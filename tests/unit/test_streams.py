@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from heshare import standard_streams
-from heshare.standard_streams import dropping
+from heshare.streams import standard_streams
+from heshare.streams.standard_streams import dropping
 
 
 def writer(descriptor: int) -> io.TextIOWrapper:

@@ -1,0 +1,1 @@
+"""Streams to whoever watches: writes that never fail."""
