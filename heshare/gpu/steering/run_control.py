@@ -6,11 +6,11 @@ A file needs no signal: nothing can be sent to the wrong process, and whoever ma
 import os
 import signal
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from heshare import files
 from heshare.errors import InputError
 from heshare.file_lock import is_locked
 from heshare.gpu.executor import run_journal
@@ -88,7 +88,12 @@ def ask(folder: Path, request: str) -> None:
         action = "There is nothing to end. `heshare run --resume` continues it, `heshare status` shows it."
         raise InputError("a run without an executor", "a run that goes on", action, file=folder)
     try:
-        files.write_text(folder / NAME, request + "\n")
+        handle, name = tempfile.mkstemp(dir=folder)
+        with os.fdopen(handle, "w") as stream:
+            stream.write(request + "\n")
+        # The executor reads it also where root has written it. The rename replaces a link, and never follows one.
+        Path(name).chmod(0o644)
+        Path(name).replace(folder / NAME)
     except OSError as error:
         found, action = f"cannot be written ({error.strerror})", "Do it as the user of the run."
         raise InputError(found, "a folder that may be written", action, file=folder / NAME) from None
