@@ -225,7 +225,7 @@ class TaskFailure:
     Attributes:
         task_id: the task.
         kind: `crash` (a bad exit), `timeout`, `memory` (too little), `start` (no start); or, not caused by the task,
-            `shared` (all tasks that share its GPU failed) or `lost` (the GPU is lost).
+            `shared` (all tasks that share its GPU failed), `mps` (its MPS daemon ended) or `lost` (the GPU is lost).
         reason: one line for the operator.
         charged: whether it counts against the task's own retries.
         alone: whether the next attempt should have a GPU to itself, since the task may have made its co-runners fail,

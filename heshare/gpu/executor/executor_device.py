@@ -20,6 +20,8 @@ class Timeouts:
         nvml_s: for NVML calls that fail again and again, or a host that does not reply; then the GPU counts as lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
+        mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
+            last one the GPU goes on by time-slicing.
     """
 
     poll_s: float = 1.0
@@ -27,6 +29,7 @@ class Timeouts:
     nvml_s: float = 30.0
     shared_s: float = 2.0
     grace_s: float = 5.0
+    mps_pauses_s: tuple[float, ...] = (1.0, 4.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)

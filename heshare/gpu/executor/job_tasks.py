@@ -17,6 +17,8 @@ from heshare.world.workload import Workload
 
 FREE_ATTEMPTS = 10
 """How often a job is retried after failures that were not its own fault."""
+MPS_ENDED = "mps"
+"""The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class JobHistory:
         over: how each job that is over ended, `completed` or `failed`.
         attempts: the number of attempts, those that never ended included.
         charged: how many of them failed by the job's own fault.
-        free: how many failed by no fault of its own.
+        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
         did: iterations that paused attempts completed.
     """
 
@@ -51,6 +53,8 @@ class JobHistory:
             return
         self.did[key] += end["iterations"]
         if end["outcome"].startswith("failed"):
+            if end["outcome"] == f"failed: {MPS_ENDED}":
+                return
             (self.charged if end["charged"] else self.free)[key] += 1
             if not end["again"]:
                 self.over[key] = "failed"

@@ -12,9 +12,11 @@ from pathlib import Path
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.errors import DeviceError
 from heshare.gpu.executor.executor_device import Attempt, ExecutorDevice, Timeouts
+from heshare.gpu.executor.job_tasks import MPS_ENDED
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NvmlError
 from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.steering.daemon_restarts import DaemonRestarts
 from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
 from heshare.gpu.workers.launcher import Worker
 from heshare.world.workload import Resident, Workload
@@ -23,6 +25,7 @@ _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|Mem
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
 _SOON_S, _FRESH_S = 0.05, 0.05
+_TURNS = "jobs take turns (time-slicing) from now on; shares are not enforced"
 
 
 @dataclass(slots=True)
@@ -156,6 +159,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self._requested_mhz: int | None = None
         self._first_failure: tuple[float, int] = (-math.inf, -1)
         self._idle_since_s = -math.inf
+        self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
 
     @property
     def sharing(self) -> str:
@@ -282,7 +286,9 @@ class LocalExecutorDevice(ExecutorDevice):
             self.note(f"lost: {error}", "gpu-lost")
 
     def _try_start(self, resident: JobOnGpu) -> None:
-        """Start its process if its memory is free; else wait for that."""
+        """Start its process if its memory is free and MPS is there; else wait for that."""
+        if math.isfinite(self._mps_due_s):
+            return
         waited_s = self._now_s() - resident.requested_s
         needed_mib, free_mib = resident.job.spec.memory_mib, self._free_for_mib(resident)
         if free_mib < needed_mib:
@@ -341,18 +347,27 @@ class LocalExecutorDevice(ExecutorDevice):
         return replace(failure, alone=True) if self._residents else failure
 
     def _check_mps(self) -> None:
-        """End all clients of an MPS daemon that has ended, as failed together, and start a new daemon."""
+        """End all clients of an MPS daemon that has ended, as failed together; start a new one after a pause."""
+        now_s = self._now_s()
+        if now_s >= self._mps_due_s and not self.lost:
+            self._mps_due_s = math.inf
+            self._mps.start()
+            failed = self._mps.sharing != MPS
+            text = f"MPS does not start again ({self._mps.reason}): {_TURNS}" if failed else "MPS was started again"
+            self.note(text, "no-mps" if failed else "mps-restarted")
         if self._mps.alive() or self.lost:
             return
-        recent = self._now_s() - self._first_failure[0] <= self._timeouts.shared_s
+        recent = now_s - self._first_failure[0] <= self._timeouts.shared_s
         alone = not recent and self.running == 1
         for resident in self._residents.values():
-            resident.begin_stop("shared", f"the MPS server of {self.uuid} went down", alone=alone)
+            resident.begin_stop(MPS_ENDED, f"the MPS server of {self.uuid} went down", alone=alone)
         self._join_stopping()
         self._collect_failures()
-        self.note(f"the MPS server of {self.uuid} went down and was started again", "mps-restarted")
         self._mps.stop()
-        self._mps.start()
+        pause_s = self._restarts.pause_s(now_s)
+        self._mps_due_s = now_s + pause_s
+        then = f"it is started again in {pause_s:g} s" if math.isfinite(pause_s) else f"it is left so: {_TURNS}"
+        self.note(f"the MPS server of {self.uuid} went down; {then}", "mps-down")
 
     def _join_stopping(self) -> None:
         for resident in self._residents.values():

@@ -7,7 +7,7 @@ from typing import Any
 
 from heshare.devices.device import TaskFailure
 from heshare.gpu.executor.gpu_set import RunDevice
-from heshare.gpu.executor.job_tasks import FREE_ATTEMPTS, JobHistory
+from heshare.gpu.executor.job_tasks import FREE_ATTEMPTS, MPS_ENDED, JobHistory
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.steering.run_steering import RunSteering
 from heshare.gpu.workers.job_process import AssignedJob
@@ -67,7 +67,7 @@ class JournalingObserver(Observer):
         job = self._jobs[interval.task]
         attempt = self._devices[interval.gpu].ended.pop(interval.task)
         charged = failed is not None and failed.charged
-        again = failed is not None and self._may_be_retried(job, charged)
+        again = failed is not None and self._may_be_retried(job, failed)
         entry = {
             "end": {
                 "job": job.key,
@@ -165,9 +165,11 @@ class JournalingObserver(Observer):
         idle = not any(device.running or device.ended for device in self._devices)
         self._steering.hear(idle=idle)
 
-    def _may_be_retried(self, job: AssignedJob, charged: bool) -> bool:
+    def _may_be_retried(self, job: AssignedJob, failed: TaskFailure) -> bool:
         """Return whether a job that fails now has retries left; failures by no fault of its own have their limit."""
-        if charged:
+        if failed.kind == MPS_ENDED:
+            return True
+        if failed.charged:
             return self._history.charged[job.key] < job.spec.retries
         return self._history.free[job.key] < FREE_ATTEMPTS
 
