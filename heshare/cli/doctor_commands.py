@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from heshare.cli.options import Json, print_json
+from heshare.errors import DeviceError
 
 
 def doctor(
@@ -15,7 +16,10 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it."""
+    """Report what this machine can do (GPUs, NVML, clocks, MPS, models) and what follows from it.
+
+    Exit code 0 if nothing is left to do, 1 if a run that ended left something that `heshare restore` mends.
+    """
     from heshare.gpu.nvml.probe import probe
 
     if hosts is not None:
@@ -26,6 +30,8 @@ def doctor(
         print_json(machine)
     else:
         _print_machine(machine)
+    if machine["to_restore"]:
+        raise typer.Exit(1)
 
 
 def _print_hosts(address: str, json: bool) -> None:
@@ -79,20 +85,29 @@ def _yes(value: bool | None) -> str:
 
 
 def restore(json: Json = False) -> None:
-    """Clean up after a killed run: end its processes and MPS daemons, unlock the clocks that it locked."""
+    """Clean up after a killed run: end its processes and MPS daemons, unlock the clocks that it locked.
+
+    Exit code 0, or 2 if a clock could not be unlocked. Notes of other hosts and containers are listed and left alone.
+    """
     from heshare.gpu.executor.watchdog import clean_up_killed_runs
     from heshare.gpu.nvml import clock_lock
+    from heshare.gpu.state.run_note import noted_runs
 
     runs = clean_up_killed_runs()
-    restored = sorted({uuid for run in runs for uuid in run.restored} | set(clock_lock.restore()))
+    clocks = clock_lock.restore()
+    restored = sorted({uuid for run in runs for uuid in run.restored} | set(clocks.unlocked))
+    left = [*[run.text for run in noted_runs()], *clocks.left]
     if json:
-        print_json(
-            {"restored": restored, "runs": [{"folder": run.folder, "processes_ended": run.ended} for run in runs]}
-        )
-        return
-    for run in runs:
-        typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
-    if restored:
-        typer.echo(f"Clocks unlocked: {', '.join(restored)}")
-    elif not runs:
-        typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
+        rows = [{"folder": run.folder, "processes_ended": run.ended} for run in runs]
+        print_json({"restored": restored, "runs": rows, "left": left, "refused": clocks.refused})
+    else:
+        for run in runs:
+            typer.echo(f"The run in {run.folder} was killed: {run.ended} processes ended, its GPUs are free again.")
+        if restored:
+            typer.echo(f"Clocks unlocked: {', '.join(restored)}")
+        for text in left:
+            typer.echo(f"Left alone: {text}")
+        if not (runs or restored or left or clocks.refused):
+            typer.echo("HeShare has changed no GPU settings, so there is nothing to restore.")
+    if clocks.refused:
+        raise DeviceError(" ".join(clocks.refused))

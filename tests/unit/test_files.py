@@ -54,7 +54,7 @@ def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_doctor_promises_make_only_in_a_checkout(installed: Path) -> None:
     from heshare.gpu.nvml.probe import follows
 
-    found = {"locked": [], "gpus": [], "nvml": "present"}
+    found = {"in_use": [], "to_restore": [], "elsewhere": [], "gpus": [], "nvml": "present"}
     assert "make" not in follows(found)[0]
 
 

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,8 @@ def _continue(
         journal.on_full_disk = steering.wait_for_disk
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
-        with _gpu_set(description, sessions, assigned, folder, clock, options, hosts) as gpus:
+        gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts)
+        with _told_release(journal, steering.log, gpus), gpus:
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
             _begin_session(gpus, journal, clock)
             _tell_begin(steering, description, gpus, len(todo), folder)
@@ -169,7 +170,20 @@ def _continue(
                 steering.service.stopping()
                 observer.finish()
                 steering.control.clear()
+            # Before the GPUs are given back: that may fail, or hang.
+            run_outcome(run_journal.read(folder)).write(folder)
     return run_outcome(run_journal.read(folder)).write(folder)
+
+
+@contextmanager
+def _told_release(journal: RunJournal, log: OperatorLog, gpus: GpuSet) -> Iterator[None]:
+    """Tell the operator what could not be given back at the end of the `with`, at once and in the report."""
+    try:
+        yield
+    finally:
+        for text in gpus.unreleased:
+            journal.append({"note": {"gpu": None, "text": text}})
+            log.tell("release-failed", text)
 
 
 def _gpu_set(

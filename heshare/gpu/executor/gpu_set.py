@@ -35,6 +35,7 @@ class GpuSet:
         counters_j: each GPU's energy since its driver was loaded, when it was taken, J; None where that is unknown.
         token: the mark of the run's processes.
         attempts: the number of attempts at each job so far, on all of the GPUs.
+        unreleased: what could not be given back at the end of the `with`, and what to do.
     """
 
     uuids: Sequence[str]
@@ -49,6 +50,7 @@ class GpuSet:
         self.counters_j: list[float | None] = []
         self.token = uuid4().hex
         self.attempts = {task: job.attempts for task, job in self.jobs.items()}
+        self.unreleased: list[str] = []
         self._interrupts = InterruptHandler()
         self._exits = ExitStack()
 

@@ -3,18 +3,21 @@
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heshare.errors import DeviceError, InputError
-from heshare.gpu.executor.gpu_lock import GpuLock
+from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.local_device import LocalExecutorDevice
-from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs, note_of_this_process
+from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NoSuchGpuError, Nvml
+from heshare.gpu.nvml.clock_lock import locked_clocks, notes, restore
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.private_files import make_private_folder
+from heshare.gpu.state.held_note import Life
+from heshare.gpu.state.run_note import note_of_this_process, noted_runs
 from heshare.gpu.workers.job_process import JobLauncher
 from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.worker_pool import ProcessLauncher
@@ -74,11 +77,15 @@ class LocalGpus(GpuSet):
             locks.append(GpuLock(uuid))
             exits.callback(locks[-1].close)
         clean_up_killed_runs()
-        note = note_of_this_process(self.folder, self.token)
-        watchdog = Watchdog(note, [lock.descriptor for lock in locks])
-        exits.callback(watchdog.dismiss)
-        note.write()
-        exits.callback(note.path.unlink, missing_ok=True)
+        restore()
+        note = note_of_this_process(self.folder, self.token, self.uuids)
+        held = note.hold()
+        exits.callback(held.remove)
+        watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
+        exits.callback(lambda: watchdog.dismiss(clocks_left=bool(notes(of=(note.pid, note.started)))))
+        held.publish()
+        exits.callback(held.remove)  # before the watchdog is dismissed
+        self._refuse_gpus_of_other_containers()
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
         # A signal that came while a process was being started leaves one that is on no device.
@@ -99,6 +106,31 @@ class LocalGpus(GpuSet):
                 except DeviceError:
                     self.counters_j.append(None)
 
+    def _refuse_gpus_of_other_containers(self) -> None:
+        """Refuse a GPU of a run that does not share this machine's locks, as its note tells.
+
+        Raises:
+            GpuInUseError: there is one.
+        """
+        for run in noted_runs():
+            if run.life is Life.RUNS and run.token != self.token and set(run.gpus) & set(self.uuids):
+                raise GpuInUseError(
+                    f"{run.text} Wait for it to end, end it, or use other GPUs. Containers on one machine must share "
+                    "the folder of the locks, /run/lock or $HESHARE_LOCKS."
+                )
+
+    def _tell(self, text: str) -> None:
+        """Add a note about the run to its report."""
+        if self.devices:
+            self.devices[0].note(text, "watchdog")
+
+    def _close(self, card: NvmlDevice) -> None:
+        """Give a GPU back; an error is kept for the report, since the jobs have ended."""
+        try:
+            card.close()
+        except DeviceError as error:
+            self.unreleased.append(str(error))
+
     def _device(self, uuid: str, exits: ExitStack) -> LocalExecutorDevice:
         mps = MpsSession(uuid)
         outputs = self.folder / "outputs"
@@ -111,13 +143,20 @@ class LocalGpus(GpuSet):
             token=self.token,
             grace_s=self.timeouts.grace_s,
         )
-        card = exits.enter_context(NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks))
+        card = NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks)
+        exits.callback(self._close, card)
         refusal = clock_refusal(card) if self.allow_clocks else "not allowed"
         device = LocalExecutorDevice(
             card, launcher, self.jobs, self.now_s, mps=mps, clocks=refusal == "", timeouts=self.timeouts
         )
         if self.allow_clocks and refusal:
             device.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}", "clocks-refused")
+        for clock in locked_clocks():
+            if clock.uuid == uuid:
+                device.note(clock.text, "clock-locked")
+                if clock.life is not Life.UNKNOWN and clock.sm_mhz in card.gpu.clocks_mhz:
+                    # The plan must be for the clock at which jobs will run.
+                    device.gpu = replace(device.gpu, clocks_mhz=(clock.sm_mhz,))
         if mps.sharing != MPS:
             device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced", "no-mps")
         exits.callback(device.stop_all)

@@ -1,144 +1,131 @@
 """Cleanup after runs that were killed: a note on disk, and a watchdog, `python -m heshare.gpu.executor.watchdog`.
 
 The watchdog waits for the end of its standard input, whose other end only the run holds: that end comes however the
-run ends. It has inherited the locks of the run's GPUs, so that no other run gets them before it is done.
+run ends. It has inherited the locks of the run's GPUs and of its note, so that no other run gets the GPUs before it is
+done, and none takes the note for that of a killed run. A clock that cannot be given back keeps it on duty, without the
+locks, until the clock's note is gone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from heshare import files, signals
+from heshare import signals
 from heshare.errors import DeviceError, HeShareError
-from heshare.processes import MARK, alive, child_environment, end_marked, started_at
+from heshare.gpu.state.held_note import discard_parts, found_note
+from heshare.gpu.state.run_note import RunNote, run_notes
+from heshare.gpu.state.state_folder import state_folder
+from heshare.processes import MARK, alive, child_environment, end_marked, exit_text
 
 # What a cleanup needs of NVML and MPS is imported in the functions: a run waits until its watchdog has started.
 
-_DONE = b"done\n"
-_WAITS_S = (0.01, 0.05, 0.2, 1.0, 5.0)
-
-
-@dataclass(frozen=True, slots=True)
-class RunNote:
-    """The note that a cleanup after a run needs; on disk before the run changes anything.
-
-    Attributes:
-        token: the mark of the run's processes.
-        pid: the run's process.
-        started: when that was started (`processes.started_at`).
-        folder: the run's folder.
-    """
-
-    token: str
-    pid: int
-    started: int
-    folder: str
-
-    @property
-    def path(self) -> Path:
-        """File of the note of a run."""
-        return _notes_folder() / f"run-{self.token}.json"
-
-    def as_json(self) -> str:
-        """Return the text of the note's file."""
-        return json.dumps(asdict(self))
-
-    def write(self) -> None:
-        """Put the note on disk, whole and synced.
-
-        Raises:
-            DeviceError: the folder cannot be written.
-        """
-
-        def write_synced(path: Path) -> None:
-            with path.open("w", encoding="utf-8") as stream:
-                stream.write(self.as_json())
-                stream.flush()
-                os.fsync(stream.fileno())
-
-        try:
-            files.write_atomic(self.path, write_synced, private=True)
-        except OSError as error:
-            raise DeviceError(
-                f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "
-                "be written."
-            ) from error
-
-    @classmethod
-    def parse(cls, text: str) -> RunNote:
-        """Return the note whose file holds this text."""
-        note = json.loads(text)
-        return cls(str(note["token"]), int(note["pid"]), int(note["started"]), str(note["folder"]))
-
-    @classmethod
-    def read(cls, path: Path) -> RunNote:
-        """Read the note of a run from its file.
-
-        Raises:
-            DeviceError: it is none.
-        """
-        try:
-            return cls.parse(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DeviceError(f"{path}: not a note of a run ({error!r}). Delete it.") from error
-
-
-def _notes_folder() -> Path:
-    from heshare.gpu.nvml.clock_lock import state_folder
-
-    return state_folder()
-
-
-def note_of_this_process(folder: Path, token: str) -> RunNote:
-    """Return the note of a run of this process."""
-    return RunNote(token, os.getpid(), started_at(os.getpid()), str(folder))
-
-
-def run_notes() -> list[Path]:
-    """Return the notes of runs that continue, or were killed and not cleaned up."""
-    return sorted(_notes_folder().glob("run-*.json"))
+_DONE, _CLOCKS = b"done\n", b"clocks\n"
+_FIRST_S, _AGAIN_S, _LONGEST_S, _LOOK_S = 0.01, 0.2, 60.0, 2.0
 
 
 class Watchdog:
-    """The watchdog process of a run, started with this object.
+    """The watchdog process of a run, started with this object, and again whenever it ends before `dismiss`.
 
     Args:
         note: the run's note. It need not be on disk: a run that is killed before it is has changed nothing.
-        inherit: file descriptors that it keeps open, the locks of the run's GPUs.
+        locks: file descriptors of the locks of the run's GPUs, which it keeps open.
+        lock_of_note: that of the note.
+        tell: called with a text about a watchdog that ended, in another thread.
 
     Raises:
         DeviceError: it does not start.
     """
 
-    def __init__(self, note: RunNote, inherit: Sequence[int]) -> None:
+    def __init__(
+        self,
+        note: RunNote,
+        locks: Sequence[int],
+        lock_of_note: int,
+        *,
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._note, self._locks, self._inherited, self._tell = note, tuple(locks), (*locks, lock_of_note), tell
+        self._turn, self._dismissed = threading.Lock(), False
+        self._process = self._start()
+        threading.Thread(target=self._replace, name="watchdog of the watchdog", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def dismiss(self, *, clocks_left: bool = False) -> None:
+        """End it without a cleanup: the run has done that itself. May be repeated.
+
+        Args:
+            clocks_left: clocks of the run are still locked; it goes on trying to unlock them by itself.
+        """
+        with self._turn:
+            self._dismissed = True
+            stdin = self._process.stdin
+            assert stdin is not None
+            if stdin.closed:
+                return
+            with contextlib.suppress(BrokenPipeError), stdin:
+                stdin.write(_CLOCKS if clocks_left else _DONE)
+        if not clocks_left:
+            self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         environment = child_environment()
         environment.pop(MARK, None)  # it must not be ended with the run's processes
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "heshare.gpu.executor.watchdog", note.as_json()],
+        process = subprocess.Popen(
+            [sys.executable, "-m", "heshare.gpu.executor.watchdog", self._note.as_json(), *map(str, self._locks)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=tuple(inherit),
+            pass_fds=self._inherited,
             start_new_session=True,
             cwd="/",
         )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != b"watching\n":
-            raise DeviceError("The watchdog that would put the GPUs back does not start. Check this Python.")
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            if stdout.readline() != b"watching\n":
+                raise DeviceError("The watchdog that would put the GPUs back does not start. Check this Python.")
+        return process
 
-    def dismiss(self) -> None:
-        """End it without a cleanup: the run has done that itself. May be repeated."""
-        if self._process.returncode is None:
-            self._process.communicate(_DONE)
+    def _replace(self) -> None:
+        """Start another watchdog whenever this one ends, with growing pauses if it does so again and again."""
+        pauses, begun_s = pauses_s(_AGAIN_S), time.monotonic()
+        while True:
+            ending = exit_text(self._process.wait())
+            if self._dismissed:
+                return
+            if time.monotonic() - begun_s > _LONGEST_S:
+                pauses = pauses_s(_AGAIN_S)
+            time.sleep(next(pauses))
+            begun_s = time.monotonic()
+            with self._turn:
+                if self._dismissed:
+                    return
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                try:
+                    self._process = self._start()
+                except (OSError, DeviceError) as error:
+                    self._tell(f"the watchdog ended ({ending}) and cannot be started again: {error}")
+                else:
+                    self._tell(f"the watchdog ended ({ending}) and was started again")
+
+
+def pauses_s(first_s: float) -> Iterator[float]:
+    """Yield growing pauses between tries, without end, s."""
+    while True:
+        yield first_s
+        first_s = min(2.0 * first_s, _LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,59 +136,92 @@ class CleanupReport:
         folder: of the run.
         ended: how many processes were ended.
         restored: the UUIDs of the GPUs whose clocks were unlocked.
+        refused: why clocks of others could not be; their notes stay.
     """
 
     folder: str
     ended: int
     restored: tuple[str, ...]
+    refused: tuple[str, ...]
 
 
 def clean_up(note: RunNote) -> CleanupReport:
-    """End the processes that a killed run left, then its MPS daemons; unlock its clocks; delete its note.
-
-    Raises:
-        DeviceError: the run is still alive, or a GPU refuses; the note stays.
-    """
+    """End the processes that an ended run left, then its MPS daemons; unlock its clocks; delete its note."""
     from heshare.gpu import mps
     from heshare.gpu.nvml import clock_lock
 
-    if alive(note.pid, note.started):
-        raise DeviceError(f"The run of process {note.pid} ({note.folder}) still runs. End it first.")
     ended = end_marked(note.token)
     mps.sweep()
-    restored = clock_lock.restore(of_pid=note.pid)
-    # Last, so that a cleanup that is killed itself is done again.
+    clocks = clock_lock.restore(of=(note.pid, note.started))
+    # Last, so that a cleanup that is killed itself is done again. A clock that stays locked has a note of its own.
     note.path.unlink(missing_ok=True)
-    return CleanupReport(note.folder, ended, tuple(restored))
+    return CleanupReport(note.folder, ended, clocks.unlocked, clocks.refused)
 
 
 def clean_up_killed_runs() -> list[CleanupReport]:
     """Clean up after every run that was killed, where its watchdog could not; notes that cannot be used are left."""
     reports = []
     for path in run_notes():
-        with contextlib.suppress(DeviceError):
-            note = RunNote.read(path)
-            if not alive(note.pid, note.started):
-                reports.append(clean_up(note))
+        with contextlib.suppress(DeviceError, FileNotFoundError), found_note(path) as found:
+            if found.life.cleanable:
+                reports.append(clean_up(RunNote.of(found)))
+    discard_parts(state_folder())
     return reports
 
 
-def main(note_text: str) -> int:
-    """Watch a run; return the exit code, 0 if the run or the watchdog has cleaned up."""
+def main(note_text: str, locks: Sequence[int]) -> int:
+    """Watch a run; return the exit code, 0 once the run or the watchdog has cleaned up.
+
+    Args:
+        note_text: the run's note.
+        locks: descriptors of the locks of its GPUs.
+    """
     signals.ignore()
     note = RunNote.parse(note_text)
     sys.stdout.write("watching\n")
     sys.stdout.flush()
-    if sys.stdin.buffer.read() == _DONE:
+    word = sys.stdin.buffer.read()
+    if word == _DONE or (word != _CLOCKS and _clean_up_after(note)):
         return 0
-    for wait_s in _WAITS_S:
+    # The next run on these GPUs tries to unlock the clocks too, and need not wait.
+    for lock in locks:
+        os.close(lock)
+    _unlock_clocks(note)
+    return 0
+
+
+def _clean_up_after(note: RunNote) -> bool:
+    """Clean up as soon as the run's process has ended; return whether no clock stays locked."""
+    for pause_s in pauses_s(_FIRST_S):
         # The end of the pipe comes a moment before the end of the process.
-        time.sleep(wait_s)
+        time.sleep(pause_s)
         with contextlib.suppress(HeShareError, OSError):
-            clean_up(note)
-            return 0
-    return 1
+            if not alive(note.pid, note.started):
+                clean_up(note)
+                return not _locked(note)
+    raise AssertionError("unreachable")
+
+
+def _unlock_clocks(note: RunNote) -> None:
+    """Try to unlock the clocks that a run left locked, until none of their notes is left."""
+    from heshare.gpu.nvml import clock_lock
+
+    for pause_s in pauses_s(_AGAIN_S):
+        with contextlib.suppress(HeShareError, OSError):
+            clock_lock.restore(of=(note.pid, note.started))
+        until_s = time.monotonic() + pause_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if not _locked(note):
+                return
+            time.sleep(min(_LOOK_S, left_s))
+
+
+def _locked(note: RunNote) -> bool:
+    """Return whether there are notes of clocks that a run left locked."""
+    from heshare.gpu.nvml import clock_lock
+
+    return bool(clock_lock.notes(of=(note.pid, note.started)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], [int(descriptor) for descriptor in sys.argv[2:]]))

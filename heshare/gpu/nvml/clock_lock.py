@@ -1,30 +1,47 @@
 """Locks of SM clocks, each noted in a file before it is made, so that a lock of a killed process can be undone."""
 
+from __future__ import annotations
+
+import contextlib
 import json
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from heshare.errors import DeviceError
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
-from heshare.processes import alive, started_at
+from heshare.gpu.state.held_note import FoundNote, HeldNote, Life, found_note
+from heshare.gpu.state.state_folder import state_folder
 from heshare.signals import at_end
 
-ACTION = "Run `heshare restore` if no other HeShare is running on it."
-_READ_BACK_S = 1.0
+_READ_BACK_S, _TAKE_OVER_S = 1.0, 2.0
+_RELEASE_PAUSES_S = (0.1, 0.3, 1.0)
 
 
-def state_folder() -> Path:
-    """Return the folder of the notes of changed GPUs (`$XDG_STATE_HOME/heshare`)."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "heshare"
+class ClockSetter(Protocol):
+    """What sets the clock of one GPU: the card itself, or a service that may."""
+
+    def lock_clock(self, sm_mhz: int) -> None:
+        """Lock the SM clock, MHz."""
+
+    def unlock_clock(self) -> None:
+        """Leave the clock to the card."""
 
 
-def notes() -> list[Path]:
-    """Return the notes of GPUs whose clocks are locked."""
-    return sorted(state_folder().glob("gpu-*.json"))
+class ClockLeftLockedError(DeviceError):
+    """A clock could not be given back; its note stays."""
+
+
+def notes(*, of: tuple[int, int] | None = None) -> list[Path]:
+    """Return the notes of GPUs whose clocks are locked.
+
+    Args:
+        of: only those of this process: its id, and when it was started (`processes.started_at`).
+    """
+    found = sorted(state_folder().glob("gpu-*.json"))
+    return found if of is None else [path for path in found if _writer(path) == of]
 
 
 class ClockLock:
@@ -35,28 +52,27 @@ class ClockLock:
     Args:
         card: the GPU.
         uuid: its UUID.
+        setter: sets its clock; by default the card itself.
     """
 
-    def __init__(self, card: NvmlGpu, uuid: str) -> None:
-        self._card, self._uuid = card, uuid
-        self._note = state_folder() / f"gpu-{uuid}.json"
-        self._held = False
+    def __init__(self, card: NvmlGpu, uuid: str, setter: ClockSetter | None = None) -> None:
+        self._card, self._uuid, self._setter = card, uuid, setter or card
+        self._note: HeldNote | None = None
         self._off: Callable[[], None] = lambda: None
 
     def lock(self, sm_mhz: int) -> None:
         """Lock the SM clock at `sm_mhz`.
 
         Raises:
-            DeviceError: another process has locked it, or one that was killed left it locked.
+            DeviceError: another process has locked it, or left it locked and it cannot be unlocked.
             NvmlError: the card or its driver refuses, for instance without permission; then nothing is changed.
         """
-        first = not self._held
+        first = self._note is None
         if first:
-            self._claim(sm_mhz)
+            self._note = self._claim(sm_mhz)
             self._off = at_end(self.release)
-        self._held = True
         try:
-            self._card.lock_clock(sm_mhz)
+            self._setter.lock_clock(sm_mhz)
         except BaseException:
             if first:
                 self._forget()
@@ -68,39 +84,72 @@ class ClockLock:
         Raises:
             NvmlError: the card refuses; the note stays for `heshare restore`.
         """
-        if self._held:
-            self._card.unlock_clock()
+        if self._note is not None:
+            self._setter.unlock_clock()
             self._forget()
 
-    def _claim(self, sm_mhz: int) -> None:
-        pid = os.getpid()
-        note = {"uuid": self._uuid, "pid": pid, "started": started_at(pid), "sm_mhz": sm_mhz, "restore": "unlocked"}
-        part = self._note.with_suffix(f".{pid}.part")
+    def close(self) -> None:
+        """Leave the clock to the card for good, with some tries. May be repeated.
+
+        Raises:
+            ClockLeftLockedError: the card refuses; the note stays, and says that nobody holds the clock any more.
+        """
+        for pause_s in _RELEASE_PAUSES_S:
+            try:
+                self.release()
+            except NvmlError:
+                time.sleep(pause_s)
+            else:
+                return
         try:
-            self._note.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("w", encoding="utf-8") as stream:
-                json.dump({**note, "before": settings(self._card)}, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            # A link is made whole or not at all, and never replaces another note.
-            os.link(part, self._note)
-        except FileExistsError:
-            raise DeviceError(
-                f"GPU {self._uuid}: its clock is held, or was left locked by a run that was killed ({self._note}). "
-                + ACTION
-            ) from None
+            self.release()
+        except NvmlError as error:
+            if self._note is not None:
+                self._note.close()
+                self._note = None
+            self._off()
+            raise ClockLeftLockedError(
+                f"GPU {self._uuid}: its clock could not be given back and may stay locked ({error}) Run "
+                "`heshare restore` once the GPU replies again."
+            ) from error
+
+    def _claim(self, sm_mhz: int) -> HeldNote:
+        path = state_folder() / f"gpu-{self._uuid}.json"
+        facts = {"uuid": self._uuid, "sm_mhz": sm_mhz, "restore": "unlocked", "before": settings(self._card)}
+        try:
+            note = HeldNote(path, facts)
+            try:
+                _publish(note)
+            except BaseException:
+                note.remove()
+                raise
         except OSError as error:
             raise DeviceError(
-                f"GPU {self._uuid}: cannot note the clock setting in {self._note} ({error}); set XDG_STATE_HOME to a "
+                f"GPU {self._uuid}: cannot note the clock setting in {path} ({error}); set XDG_STATE_HOME to a "
                 "folder that can be written."
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
+        return note
 
     def _forget(self) -> None:
-        self._held = False
         self._off()
-        self._note.unlink(missing_ok=True)
+        if self._note is not None:
+            self._note.remove()
+            self._note = None
+
+
+def _publish(note: HeldNote) -> None:
+    """Publish a note; undo what an ended process left there, and wait for a moment for one that is doing so."""
+    until_s = time.monotonic() + _TAKE_OVER_S
+    while True:
+        try:
+            return note.publish()
+        except FileExistsError:
+            try:
+                restore_note(note.path)
+            except DeviceError:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(0.05)
 
 
 def settings(card: NvmlGpu) -> dict[str, Any]:
@@ -114,35 +163,110 @@ def settings(card: NvmlGpu) -> dict[str, Any]:
     return found
 
 
-def restore(*, of_pid: int | None = None) -> list[str]:
-    """Unlock the clocks that killed runs left locked, and check that they are unlocked.
+@dataclass(frozen=True, slots=True)
+class LockedClock:
+    """A clock that a note says is locked.
+
+    Attributes:
+        uuid: of the GPU.
+        sm_mhz: the locked clock, MHz.
+        life: whether the process that locked it still runs.
+        text: the note in words, with what to do.
+    """
+
+    uuid: str
+    sm_mhz: int
+    life: Life
+    text: str
+
+
+def locked_clocks() -> list[LockedClock]:
+    """Return the clocks that the notes say are locked; a damaged note has no UUID."""
+    found = []
+    for path in notes():
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                with found_note(path) as note:
+                    found.append(_described(note))
+            except DeviceError as error:
+                found.append(LockedClock("", 0, Life.UNKNOWN, str(error)))
+    return found
+
+
+def _described(note: FoundNote) -> LockedClock:
+    uuid, sm_mhz = str(note.facts.get("uuid")), int(note.facts.get("sm_mhz") or 0)
+    if note.life is Life.RUNS:
+        text = f"GPU {uuid}: its clock is locked at {sm_mhz} MHz by process {note.pid} ({note.place.host}), which runs."
+    elif note.life.over:
+        text = f"GPU {uuid}: a run that ended left its clock locked at {sm_mhz} MHz. Run `heshare restore`."
+    else:
+        text = f"GPU {uuid}, locked at {sm_mhz} MHz: {note.elsewhere()}"
+    return LockedClock(uuid, sm_mhz, note.life, text)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredClocks:
+    """The result of unlocking the clocks that processes left locked.
+
+    Attributes:
+        unlocked: the UUIDs of the GPUs that were unlocked.
+        refused: why others could not be.
+        left: what was left alone, and why: notes of processes that run, or of other hosts.
+    """
+
+    unlocked: tuple[str, ...]
+    refused: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def restore(*, of: tuple[int, int] | None = None) -> RestoredClocks:
+    """Unlock the clocks that ended processes left locked, and check that they are unlocked.
 
     Args:
-        of_pid: only those that this process locked.
+        of: only those that this process locked, as for `notes`.
+    """
+    unlocked: list[str] = []
+    refused: list[str] = []
+    left: list[str] = []
+    for path in notes(of=of):
+        try:
+            with found_note(path) as note:
+                if note.life.over:
+                    unlocked.append(_unlock(note))
+                else:
+                    left.append(_described(note).text)
+        except FileNotFoundError:
+            continue
+        except DeviceError as error:
+            refused.append(str(error))
+    return RestoredClocks(tuple(unlocked), tuple(refused), tuple(left))
 
-    Returns:
-        The UUIDs of the GPUs that were unlocked.
+
+def restore_note(path: Path) -> None:
+    """Unlock the clock of one note whose process has ended, and delete the note.
 
     Raises:
-        DeviceError: a note is damaged, the process that wrote one still runs, a card refuses, or it still runs at
-            exactly the locked clock; the note stays.
+        DeviceError: its process runs, cannot be judged from here, or the card refuses; the note stays.
     """
-    done: list[str] = []
-    for path in notes():
-        note = _read(path)
-        if of_pid is not None and note["pid"] != of_pid:
-            continue
-        uuid = str(note["uuid"])
-        with Nvml() as nvml:
-            card = nvml.card(uuid)
-            card.unlock_clock()
-            _read_back(card, uuid, note)
-        path.unlink()
-        done.append(uuid)
-    return done
+    with contextlib.suppress(FileNotFoundError), found_note(path) as note:
+        if not note.life.over:
+            raise DeviceError(_described(note).text)
+        _unlock(note)
 
 
-def _read_back(card: NvmlGpu, uuid: str, note: dict[str, Any]) -> None:
+def _unlock(note: FoundNote) -> str:
+    uuid = str(note.facts.get("uuid"))
+    with Nvml() as nvml:
+        card = nvml.card(uuid)
+        card.unlock_clock()
+        # After a restart of the host the other settings may have changed with the driver.
+        if note.life is not Life.REBOOTED:
+            _read_back(card, uuid, note.facts)
+    note.path.unlink()
+    return uuid
+
+
+def _read_back(card: NvmlGpu, uuid: str, note: Mapping[str, Any]) -> None:
     """Check that the card is as it was before the note was written; its clock may need a moment."""
     before = note.get("before") or {}
     until = time.monotonic() + _READ_BACK_S
@@ -159,14 +283,10 @@ def _read_back(card: NvmlGpu, uuid: str, note: dict[str, Any]) -> None:
         raise DeviceError(f"GPU {uuid}: its clock was unlocked, but it reads {found}. See `nvidia-smi -q -d CLOCK`.")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _writer(path: Path) -> tuple[int, int] | None:
+    """Return the process that wrote a note; None if the note is damaged or gone."""
     try:
-        note: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        uuid, pid, started = str(note["uuid"]), int(note["pid"]), int(note.get("started", 0))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DeviceError(
-            f"{path}: not a note of a changed GPU ({error!r}). Reset its clocks, then delete it."
-        ) from error
-    if alive(pid, started or started_at(pid)):
-        raise DeviceError(f"GPU {uuid}: process {pid} still holds its clock. End it first, or delete {path}.")
-    return note
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return int(facts["pid"]), int(facts["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

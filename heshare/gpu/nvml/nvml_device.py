@@ -72,7 +72,7 @@ class NvmlDevice:
             if self._gpm is not None:
                 ends.callback(self._gpm.close)
             self._hold = ClockLock(self._card, self.uuid)
-            ends.callback(self._hold.release)
+            ends.callback(self._hold.close)
             if mps is not None:
                 ends.callback(mps.stop)
                 mps.start()

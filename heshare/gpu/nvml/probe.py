@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from heshare import files
-from heshare.errors import InputError
+from heshare.errors import DeviceError, InputError
 from heshare.extras import LIBRARIES, install_command
 from heshare.gpu import mps
 from heshare.gpu.nvml import clock_lock
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
+from heshare.gpu.state.held_note import Life
+from heshare.gpu.state.run_note import noted_runs
 from heshare.world.catalogue import gpus
 from heshare.world.gpu import Gpu
 
@@ -105,7 +107,8 @@ def probe() -> dict[str, Any]:
     Returns:
         `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (there is a
         GPU, and this process may lock its clocks), `mps_control` and `mps_server` (paths or None), `libraries` (of the
-        workers, present or not), `locked` (notes of clocks that a killed run left locked), and `follows`: sentences.
+        workers, present or not), `in_use` (sentences on the GPUs of runs that run), `to_restore` (on what runs that
+        ended left here), `elsewhere` (on notes of other hosts and containers), and `follows`: sentences.
     """
     admin = has_sys_admin()
     found: dict[str, Any] = {
@@ -116,7 +119,7 @@ def probe() -> dict[str, Any]:
         "mps_control": shutil.which(mps.CONTROL),
         "mps_server": shutil.which("nvidia-cuda-mps-server"),
         "libraries": {name: find_spec(name) is not None for name in LIBRARIES["live"]},
-        "locked": [str(path) for path in clock_lock.notes()],
+        **_noted(),
     }
     try:
         with Nvml() as nvml:
@@ -127,6 +130,20 @@ def probe() -> dict[str, Any]:
     except NvmlError as error:
         found["nvml"] = str(error)
     found["follows"] = follows(found)
+    return found
+
+
+def _noted() -> dict[str, list[str]]:
+    """Return what the notes of runs and of locked clocks tell, in sentences."""
+    found: dict[str, list[str]] = {"in_use": [], "to_restore": [], "elsewhere": []}
+    try:
+        # A clock can be unlocked also if its run was in another container.
+        noted = [(run.life, run.life.cleanable, run.text) for run in noted_runs()]
+        noted += [(clock.life, clock.life.over, clock.text) for clock in clock_lock.locked_clocks()]
+    except DeviceError as error:
+        return {**found, "elsewhere": [str(error)]}
+    for life, mends, text in noted:
+        found["in_use" if life is Life.RUNS else "to_restore" if mends else "elsewhere"].append(text)
     return found
 
 
@@ -175,8 +192,7 @@ def follows(found: dict[str, Any]) -> list[str]:
     """Return what the facts of `probe` mean for the user, in sentences."""
     targets = "" if files.checkout() is None else "`make figures`, `make test`, "
     lines = [f"{targets}plan, run and compare work here: they use emulated GPUs."]
-    if found["locked"]:
-        lines.append("A run that was killed left clocks locked: run `heshare restore`.")
+    lines += [*found["in_use"], *found["to_restore"], *found["elsewhere"]]
     if not found["gpus"]:
         reason = "NVML finds no GPU." if found["nvml"] == "present" else found["nvml"]
         return [*lines, f"No GPU can be measured on this machine: {reason}"]

@@ -18,8 +18,8 @@ from typing import Any
 from heshare.devices.device import TaskFailure
 from heshare.errors import HeShareError
 from heshare.gpu.executor.local_gpus import LocalGpus
-from heshare.gpu.nvml.clock_lock import state_folder
 from heshare.gpu.remote.remote_messages import GpuCommand, HostReply, OpenRequest, RemoteGpu, StatusReport
+from heshare.gpu.state.state_folder import state_folder
 from heshare.signals import Interrupted
 
 _LONGEST_S = 10.0

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 from support import kill_drill
@@ -15,7 +16,7 @@ from support.fakenvml import compiler
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.gpu.executor.watchdog import RunNote
+from heshare.gpu.state.machine_place import MachinePlace
 from heshare.processes import started_at
 
 RUN = CliRunner()
@@ -106,11 +107,13 @@ def test_restore_cleans_up_after_a_run_without_a_watchdog(tmp_path, monkeypatch)
     started = started_at(gone.pid)
     left = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_RUN": token}, start_new_session=True)
     gone.wait()
-    note = RunNote(token, gone.pid, started, "some-run")
-    note.write()
+    place = {"place": asdict(MachinePlace.here()), "pid": gone.pid, "started": started, "locks": True}
+    path = tmp_path / "state" / "heshare" / f"run-{token}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"token": token, "folder": "some-run", "gpus": [], **place}))
     done = RUN.invoke(app, ["restore"])
     monkeypatch.setattr("tempfile.tempdir", None)
     assert done.exit_code == 0
     assert "The run in some-run was killed: 1 processes ended" in done.stdout
     assert left.wait(timeout=5) == -signal.SIGTERM
-    assert not note.path.exists()
+    assert not path.exists()

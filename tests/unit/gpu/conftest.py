@@ -15,8 +15,8 @@ from support.fakenvml import FakeNvml, build, compiler
 
 from heshare.gpu.executor import execute
 from heshare.gpu.executor.executor_device import Timeouts
-from heshare.gpu.executor.watchdog import run_notes
 from heshare.gpu.nvml import clock_lock
+from heshare.gpu.state.run_note import run_notes
 from heshare.policies.registry import make
 from heshare.testing.toy import ToyPredictor
 

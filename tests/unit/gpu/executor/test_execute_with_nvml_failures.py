@@ -38,7 +38,7 @@ def without_mps(doubles, monkeypatch):
 
 
 @pytest.mark.slow
-def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps, monkeypatch):
+def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps):
     doubles = without_mps
     total_calls = count_calls(doubles)
     ended = continued = 0
@@ -57,13 +57,12 @@ def test_execute_restores_the_gpu_whichever_nvml_function_fails(without_mps, mon
                 assert "\n" not in message
             injector.over.set()
             injector.join()
-            # Where even giving back was made to fail, the note remains, and `heshare restore` uses it.
+            # Where even giving back was made to fail, the note remains; the watchdog and `heshare restore` use it.
             doubles.fake.set("lost0", 0)
             for name in functions():
                 doubles.fake.fail(name, 0)
             if doubles.fake.get("locked_mhz"):
-                assert clock_lock.notes()
-                restore_own_clocks(monkeypatch)
+                clock_lock.restore()
             clean_up_killed_runs()
             assert doubles.traces() == [], (function, part)
     assert ended > 5
@@ -75,10 +74,3 @@ def count_calls(doubles):
     doubles.run(TEXT, policy="drill", clocks=True, into="first")
     assert doubles.traces() == []
     return doubles.fake.get("calls")
-
-
-def restore_own_clocks(monkeypatch):
-    """Restore as `heshare restore` does in another process; here the process that locked the clock is still alive."""
-    with monkeypatch.context() as patch:
-        patch.setattr("heshare.gpu.nvml.clock_lock.alive", lambda pid, started: False)
-        assert clock_lock.restore()

@@ -4,29 +4,54 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.executor import local_gpus, watchdog
-from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
-from heshare.processes import MARK
+from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock, lock_folder
+from heshare.gpu.state.run_note import note_of_this_process, noted_runs, run_notes
+from heshare.processes import MARK, is_running
 
 HOLD = """
-import time
+import os, sys, time
 from heshare.gpu.executor.gpu_lock import GpuLock
+if len(sys.argv) > 1:
+    os.setresuid(*[int(sys.argv[1])] * 3)
+os.umask(0o077)
 GpuLock("GPU-x")
 print("held", flush=True)
 time.sleep(60)
 """
+RUN = """
+import os, sys, time
+from pathlib import Path
+from heshare.gpu.executor.watchdog import Watchdog
+from heshare.gpu.state.run_note import note_of_this_process
+note = note_of_this_process(Path("some-run"), sys.argv[1], ["GPU-x"])
+held = note.hold()
+dog = Watchdog(note, [], held.descriptor)
+held.publish()
+print(dog.pid, flush=True)
+time.sleep(60)
+"""
+TOKEN = "w" * 32
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield
+    monkeypatch.setattr("tempfile.tempdir", None)
 
 
 def sleeper(token, *command):
@@ -35,18 +60,38 @@ def sleeper(token, *command):
     )
 
 
+def held(*arguments):
+    """Return a process that holds the lock of GPU-x, as the user of that id if one is given."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def end(process):
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def until(condition, most_s=10.0):
+    """Wait for a condition; return whether it came."""
+    limit_s = time.monotonic() + most_s
+    while time.monotonic() < limit_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
 def test_gpu_lock_names_its_holder_and_is_free_when_that_is_killed():
-    environment = {**os.environ}
-    holder = subprocess.Popen([sys.executable, "-c", HOLD], env=environment, stdout=subprocess.PIPE)
-    assert holder.stdout.readline() == b"held\n"
+    holder = held()
     with pytest.raises(GpuInUseError, match=rf"(?s)process {holder.pid}: .*python.* Wait for it to end"):
         GpuLock("GPU-x")
     GpuLock("GPU-y").close()
     holder.kill()
     lock = GpuLock("GPU-x")  # taken although the killed holder was never waited for
     lock.close()
-    holder.wait()
-    holder.stdout.close()
+    end(holder)
 
 
 def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
@@ -55,30 +100,132 @@ def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
         GpuLock("GPU-x")
 
 
-def test_clean_up_ends_processes_of_killed_runs_only(tmp_path):
-    note = watchdog.note_of_this_process(tmp_path / "run", "w" * 32)
-    note.write()
-    dog = watchdog.Watchdog(note, [])
+def test_gpu_lock_is_in_one_folder_for_all_users(monkeypatch):
+    monkeypatch.delenv("HESHARE_LOCKS")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert lock_folder() == Path("/run/lock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_gpu_lock_is_for_all_users_whoever_made_it(monkeypatch):
+    # Others may not enter the folders of pytest.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        monkeypatch.setenv("HESHARE_LOCKS", folder)
+        try_lock_of_two_users(Path(folder) / "heshare-GPU-x.lock")
+
+
+def try_lock_of_two_users(path):
+    GpuLock("GPU-x").close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    user = held("12345")
+    with pytest.raises(GpuInUseError, match=f"process {user.pid}: "):
+        GpuLock("GPU-x")
+    end(user)
+    # A file of an earlier release cannot be written by others, and locks all the same.
+    path.chmod(0o644)
+    user = held("12345")
+    with pytest.raises(GpuInUseError):
+        GpuLock("GPU-x")
+    end(user)
+    path.unlink()
+    end(held("12345"))
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (12345, 0o666)
+    GpuLock("GPU-x").close()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_gpu_lock_refuses_what_is_no_plain_file(tmp_path, kind):
+    path, target = tmp_path / "heshare-GPU-x.lock", tmp_path / "target"
+    if kind == "link":
+        path.symlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(DeviceError, match="cannot be opened"):
+        GpuLock("GPU-x")
+    assert not target.exists()
+
+
+def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
+    holder = held()
+    (tmp_path / "heshare-GPU-x.lock").write_text("process 1: \x1b[31mred\nhere")
+    with pytest.raises(GpuInUseError) as error:
+        GpuLock("GPU-x")
+    assert not set("\x1b\n") & set(str(error.value))
+    end(holder)
+
+
+def test_clean_up_leaves_a_run_that_runs(tmp_path):
+    note = note_of_this_process(tmp_path / "run", TOKEN, ["GPU-x"])
+    file = note.hold()
+    dog = watchdog.Watchdog(note, [], file.descriptor)
+    assert run_notes() == []
+    file.publish()
     left = sleeper(note.token)
+    assert local_gpus.clean_up_killed_runs() == []
+    (run,) = noted_runs()
+    assert run.text == f"GPU-x: in use by the run in {tmp_path / 'run'} (process {os.getpid()})."
+    dog.dismiss()
     dog.dismiss()
     assert left.poll() is None
-    assert watchdog.run_notes() == [note.path]
-    with pytest.raises(DeviceError, match=f"process {os.getpid()} .* still runs"):
-        watchdog.clean_up(note)
-    gone = watchdog.RunNote(note.token, note.pid, note.started - 1, note.folder)
-    gone.write()
-    (report,) = local_gpus.clean_up_killed_runs()
-    assert (report.folder, report.ended, report.restored) == (str(tmp_path / "run"), 1, ())
-    assert left.wait() == -signal.SIGTERM
+    assert run_notes() == [note.path]
+    file.remove()
+    assert list(note.path.parent.iterdir()) == []
+    end(left)
+
+
+@pytest.mark.parametrize("dog_too", [False, True])
+def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, dog_too):
+    run = subprocess.Popen([sys.executable, "-c", RUN, TOKEN], stdout=subprocess.PIPE)
+    dog = int(run.stdout.readline())
+    left = sleeper(TOKEN)
+    if dog_too:
+        os.kill(dog, signal.SIGKILL)
+        assert until(lambda: not is_running(dog))
+        os.kill(run.pid, signal.SIGSTOP)  # it starts no other one now
+    end(run)
+    if dog_too:
+        (noted,) = noted_runs()
+        assert noted.text.endswith("was killed, and nothing cleaned up after it. Run `heshare restore`.")
+        (report,) = local_gpus.clean_up_killed_runs()
+        assert (report.folder, report.ended, report.restored) == ("some-run", 1, ())
+    assert left.wait(10) == -signal.SIGTERM
+    assert until(lambda: run_notes() == [])
     left.stdout.close()
-    assert watchdog.run_notes() == []
 
 
-def test_run_note_read_refuses_a_damaged_file(tmp_path):
-    path = tmp_path / "run-x.json"
-    path.write_text("{")
-    with pytest.raises(DeviceError, match="not a note of a run"):
-        watchdog.RunNote.read(path)
+def test_a_watchdog_that_ends_alone_is_replaced_within_two_seconds(tmp_path):
+    told = []
+    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    file = note.hold()
+    lock = GpuLock("GPU-x")
+    dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
+    file.publish()
+    first = dog.pid
+    os.kill(first, signal.SIGKILL)
+    began_s = time.monotonic()
+    assert until(lambda: told)
+    assert time.monotonic() - began_s < 5.0  # mostly 0.5 s; this machine may be busy
+    assert told == ["the watchdog ended (by SIGKILL) and was started again"]
+    assert dog.pid != first
+    assert is_running(dog.pid)
+    inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
+    assert {lock.path.stat().st_ino, note.path.stat().st_ino} <= inherited
+    file.remove()
+    dog.dismiss()
+    assert not is_running(dog.pid)
+    lock.close()
+
+
+def test_noted_runs_names_a_damaged_note(tmp_path):
+    folder = tmp_path / "state" / "heshare"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(["{", "[]", '{"token": "x", "pid": 1}', "\x00"]):
+        (folder / f"run-{number}.json").write_text(text)
+    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1] * 4
+    assert local_gpus.clean_up_killed_runs() == []
 
 
 @pytest.mark.parametrize("text", ["", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"])

@@ -233,7 +233,7 @@ def test_set_clock_locks_only_if_allowed_and_close_unlocks(fake: FakeNvml) -> No
         assert len(notes()) == 1
         with (
             NvmlDevice(0, ToyLauncher(), allow_clocks=True) as other,
-            pytest.raises(DeviceError, match="its clock is held"),
+            pytest.raises(DeviceError, match="its clock is locked at 1200 MHz by process"),
         ):
             other.set_clock(1500)
         assert fake.get("locked_mhz") == 1200
