@@ -47,7 +47,7 @@ def cpu_s(machine: Path) -> Iterator[tuple[int, str, float]]:
 def _part(words: list[str]) -> str:
     """Return which part of the run a command line is; empty for an MPS daemon."""
     if "-m" not in words:
-        return ""
+        return "child" if any("multiprocessing" in word for word in words) else ""
     module = words[words.index("-m") + 1]
     return "executor" if module == "heshare" and "run" in words else module.rpartition(".")[2]
 
