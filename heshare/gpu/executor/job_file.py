@@ -14,10 +14,12 @@ from heshare.yaml_nodes import YamlNode, read_nodes, short
 
 FIELDS = (
     "name", "command", "workload", "like", "iterations", "expected_time_s", "precision", "count", "timeout_s",
-    "retries", "memory_mib", "directory", "environment", "arrival_s",
+    "retries", "memory_mib", "directory", "environment", "arrival_s", "output_mib",
 )  # fmt: skip
 LOADS = ("low", "medium", "high")
 MOST_JOBS = 100_000
+OUTPUT_MIB = 256
+"""Limit of the output of an attempt unless a job has its own, MiB (chosen so that no ordinary log reaches it)."""
 _MOST_BATCH = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -42,6 +44,7 @@ class JobSpec:
         environment: what is added to a command's environment, as (name, value).
         arrival_s: when it may start, s after the run's start.
         row: the line of the file where it begins.
+        output_mib: limit of the output of an attempt, MiB.
     """
 
     name: str
@@ -57,6 +60,7 @@ class JobSpec:
     environment: tuple[tuple[str, str], ...]
     arrival_s: float
     row: int
+    output_mib: int = OUTPUT_MIB
 
 
 def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
@@ -118,6 +122,7 @@ def _job_spec(node: YamlNode) -> JobSpec:
         environment=optional("environment", _environment, ()),
         arrival_s=optional("arrival_s", lambda value: value.number(most=1e9), 0.0),
         row=node.row,
+        output_mib=optional("output_mib", lambda value: value.whole(least=1, most=1_000_000), OUTPUT_MIB),
     )
 
 
@@ -138,7 +143,7 @@ def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[
         node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
     precision = fields["precision"].one_of(PRECISIONS) if "precision" in fields else PRECISIONS[0]
     if "workload" in fields:
-        for field in ("like", "directory", "environment"):
+        for field in ("like", "directory", "environment", "output_mib"):
             if field in fields:
                 fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
         return (), _workload(fields["workload"], precision)

@@ -20,6 +20,7 @@ from heshare.gpu.state.held_note import Life
 from heshare.gpu.state.run_note import note_of_this_process, noted_runs
 from heshare.gpu.workers.job_process import JobLauncher
 from heshare.gpu.workers.launcher import Launcher
+from heshare.gpu.workers.output_limit import OutputLimiter
 from heshare.gpu.workers.worker_pool import ProcessLauncher
 from heshare.processes import MARK, end_marked
 
@@ -70,6 +71,8 @@ class LocalGpus(GpuSet):
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
         make_private_folder(self.folder / "outputs")
+        self._limiter = OutputLimiter()
+        exits.callback(self._limiter.close)
         # The order makes a kill at any moment safe: GPUs are locked before anything else, watched and noted before
         # anything is changed; and released in the opposite order, the locks last.
         locks = []
@@ -140,6 +143,7 @@ class LocalGpus(GpuSet):
             outputs,
             self.launcher(mps, outputs) if self.launcher else ProcessLauncher(mps, log_dir=outputs),
             attempts=self.attempts,
+            limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,
         )

@@ -5,14 +5,16 @@ import math
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.private_files import open_private
+from heshare.gpu.workers.output_limit import OutputLimiter
 from heshare.gpu.workers.launcher import Launcher, Worker
 from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import MARK, exit_text, signal_group
@@ -44,6 +46,16 @@ class CommandWorker:
     It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started and left behind in
     it ends with it.
 
+    Args:
+        name: of the job, for messages.
+        arguments: the command.
+        directory: where it runs.
+        environment: all of its environment.
+        log: the file of its output.
+        iterations: how many count as done once it has succeeded.
+        grace_s: how long it may take to end after SIGTERM, s.
+        limit_output: called with `log` once it has started; returns what is called when it has ended.
+
     Attributes:
         exit_code: None as long as it runs; negative is a signal.
     """
@@ -61,6 +73,7 @@ class CommandWorker:
         log: Path,
         iterations: float,
         grace_s: float,
+        limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
     ) -> None:
         self.log = log
         self.exit_code: int | None = None
@@ -81,6 +94,7 @@ class CommandWorker:
             why = getattr(error, "strerror", None) or str(error)
             raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
         self.pid = self._process.pid
+        self._end_limit = limit_output(log)
 
     @property
     def done(self) -> float:
@@ -123,6 +137,7 @@ class CommandWorker:
     def _close(self) -> None:
         self.exit_code = self._process.returncode
         signal_group(self.pid, signal.SIGKILL)  # what it started and left behind
+        self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
             last = f": {lines[-1].strip()[-160:]}" if lines else ""
@@ -139,6 +154,7 @@ class JobLauncher(Launcher):
         models: starts workloads of Table IV.
         attempts: how many there were at each task, counted on here. Launchers of one run share it, since a job may be
             tried again on another GPU.
+        limiter: keeps the outputs of commands within their limits.
         token: marks every process of this run in its environment.
         grace_s: how long a command may take to end after SIGTERM, s.
     """
@@ -151,11 +167,12 @@ class JobLauncher(Launcher):
         models: Launcher,
         *,
         attempts: dict[int, int],
+        limiter: OutputLimiter,
         token: str,
         grace_s: float,
     ) -> None:
         self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
-        self._attempts, self._token, self._grace_s = attempts, token, grace_s
+        self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
     def attempt(self, task_id: int) -> int:
         """Return the number of the latest attempt at a task, from 1."""
@@ -193,4 +210,5 @@ class JobLauncher(Launcher):
             log=self._outputs / f"{job.key}.{attempt}.log",
             iterations=iterations,
             grace_s=self._grace_s,
+            limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
         )

@@ -23,6 +23,7 @@ jobs:
     retries: 2
     environment: {SEED: 7, EMPTY: ""}
     arrival_s: 5
+    output_mib: 12
   - name: serve
     workload: bert_large:4
     expected_time_s: 120.5
@@ -41,10 +42,11 @@ def test_read_jobs_returns_every_field(tmp_path):
     assert train.workload == Workload("resnet50", 8)
     assert (train.iterations, train.count, train.timeout_s, train.retries, train.arrival_s) == (20_000, 3, 60, 2, 5)
     assert train.environment == (("SEED", "7"), ("EMPTY", ""))
+    assert (train.output_mib, serve.output_mib) == (12, 256)
     assert train.directory == tmp_path
     assert train.memory_mib == memory_mib(train.workload)
     assert (serve.command, serve.workload, serve.expected_time_s) == ((), Workload("bert_large", 4), 120.5)
-    assert (serve.count, serve.timeout_s, serve.retries, serve.row) == (1, None, 0, 11)
+    assert (serve.count, serve.timeout_s, serve.retries, serve.row) == (1, None, 0, 12)
 
 
 def test_read_jobs_takes_a_model_of_a_named_load_class(tmp_path):
@@ -100,6 +102,7 @@ BAD = [
     (ENTRY + "    shell: true", 6, "'shell'"),
     (ENTRY + ENTRY.removeprefix("jobs:\n"), 6, "the name 'a' again"),
     (ENTRY + "    arrival_s: -1", 6, "arrival_s"),
+    (ENTRY + "    output_mib: 0", 6, "output_mib"),
     (ENTRY + "    precision: fp64", 6, "'fp64'"),
     (
         "jobs:\n" + "".join(f"  - {{name: {n}, workload: gpt2:4, iterations: 5, count: 6e4}}\n" for n in "ab"),

@@ -55,6 +55,15 @@ def test_a_run_refuses_outputs_that_others_can_write_before_it_takes_a_gpu(doubl
     assert doubles.run(JOBS.format(command="true", secret="x")).complete
 
 
+def test_the_output_of_a_job_is_bounded_and_its_end_is_in_the_reason(doubles):
+    text = JOBS.format(command="seq 400000; echo at the end; exit 1", secret="x") + "    output_mib: 1\n"
+    result = doubles.run(text)
+    assert result.jobs["reason"][0].startswith("ended, exit code 1: at the end")
+    output = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
+    assert len(output) <= 2**20
+    assert "MiB of the output left out here" in output
+
+
 def test_a_report_never_follows_a_link(doubles):
     run = doubles.folder / "run"
     run.mkdir()
