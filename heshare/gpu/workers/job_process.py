@@ -14,8 +14,8 @@ from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.private_files import open_private
-from heshare.gpu.workers.output_limit import OutputLimiter
 from heshare.gpu.workers.launcher import Launcher, Worker
+from heshare.gpu.workers.output_limit import OutputLimiter
 from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import MARK, exit_text, signal_group
 from heshare.world.workload import Workload
