@@ -85,7 +85,7 @@ class LocalGpus(GpuSet):
         held = note.hold()
         exits.callback(held.remove)
         watchdog = Watchdog(note, [lock.descriptor for lock in locks], held.descriptor, tell=self._tell)
-        exits.callback(lambda: watchdog.dismiss(clocks_left=bool(notes(of=(note.pid, note.started)))))
+        exits.callback(lambda: watchdog.dismiss(clocks_left=bool(notes(of=note.token))))
         held.publish()
         exits.callback(held.remove)  # before the watchdog is dismissed
         self._refuse_gpus_of_other_containers()

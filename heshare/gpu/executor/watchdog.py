@@ -152,7 +152,7 @@ def clean_up(note: RunNote) -> CleanupReport:
 
     ended = end_marked(note.token)
     mps.sweep()
-    clocks = clock_lock.restore(of=(note.pid, note.started))
+    clocks = clock_lock.restore(of=note.token)
     # Last, so that a cleanup that is killed itself is done again. A clock that stays locked has a note of its own.
     note.path.unlink(missing_ok=True)
     return CleanupReport(note.folder, ended, clocks.unlocked, clocks.refused)
@@ -208,7 +208,7 @@ def _unlock_clocks(note: RunNote) -> None:
 
     for pause_s in pauses_s(_AGAIN_S):
         with contextlib.suppress(HeShareError, OSError):
-            clock_lock.restore(of=(note.pid, note.started))
+            clock_lock.restore(of=note.token)
         until_s = time.monotonic() + pause_s
         while (left_s := until_s - time.monotonic()) > 0:
             if not _locked(note):
@@ -220,7 +220,7 @@ def _locked(note: RunNote) -> bool:
     """Return whether there are notes of clocks that a run left locked."""
     from heshare.gpu.nvml import clock_lock
 
-    return bool(clock_lock.notes(of=(note.pid, note.started)))
+    return bool(clock_lock.notes(of=note.token))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from heshare.errors import DeviceError
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
 from heshare.gpu.state.held_note import FoundNote, HeldNote, Life, found_note
 from heshare.gpu.state.state_folder import state_folder
+from heshare.processes import MARK
 from heshare.signals import at_end
 
 _READ_BACK_S, _TAKE_OVER_S = 1.0, 2.0
@@ -34,14 +36,14 @@ class ClockLeftLockedError(DeviceError):
     """A clock could not be given back; its note stays."""
 
 
-def notes(*, of: tuple[int, int] | None = None) -> list[Path]:
+def notes(*, of: str | None = None) -> list[Path]:
     """Return the notes of GPUs whose clocks are locked.
 
     Args:
-        of: only those of this process: its id, and when it was started (`processes.started_at`).
+        of: only those of the run with this mark (`processes.MARK`).
     """
     found = sorted(state_folder().glob("gpu-*.json"))
-    return found if of is None else [path for path in found if _writer(path) == of]
+    return found if of is None else [path for path in found if _run(path) == of]
 
 
 class ClockLock:
@@ -115,7 +117,7 @@ class ClockLock:
 
     def _claim(self, sm_mhz: int) -> HeldNote:
         path = state_folder() / f"gpu-{self._uuid}.json"
-        facts = {"uuid": self._uuid, "sm_mhz": sm_mhz, "restore": "unlocked", "before": settings(self._card)}
+        facts = {"uuid": self._uuid, "sm_mhz": sm_mhz, "run": os.environ.get(MARK, ""), "before": settings(self._card)}
         try:
             note = HeldNote(path, facts)
             try:
@@ -219,11 +221,11 @@ class RestoredClocks:
     left: tuple[str, ...]
 
 
-def restore(*, of: tuple[int, int] | None = None) -> RestoredClocks:
+def restore(*, of: str | None = None) -> RestoredClocks:
     """Unlock the clocks that ended processes left locked, and check that they are unlocked.
 
     Args:
-        of: only those that this process locked, as for `notes`.
+        of: only those of one run, as for `notes`.
     """
     unlocked: list[str] = []
     refused: list[str] = []
@@ -283,10 +285,9 @@ def _read_back(card: NvmlGpu, uuid: str, note: Mapping[str, Any]) -> None:
         raise DeviceError(f"GPU {uuid}: its clock was unlocked, but it reads {found}. See `nvidia-smi -q -d CLOCK`.")
 
 
-def _writer(path: Path) -> tuple[int, int] | None:
-    """Return the process that wrote a note; None if the note is damaged or gone."""
+def _run(path: Path) -> str | None:
+    """Return the mark of the run that wrote a note; None if the note is damaged or gone."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return int(facts["pid"]), int(facts["started"])
+        return str(json.loads(path.read_text(encoding="utf-8"))["run"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
