@@ -59,7 +59,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 10,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     engine: Annotated[
-        str, typer.Option(help="joblib, dask (a cluster on this machine), or dask://HOST:PORT, a Dask scheduler.")
+        str, typer.Option(help="joblib, dask (a cluster on this machine), or tls://HOST:PORT, a Dask scheduler.")
     ] = "joblib",
     cells: Annotated[
         Path | None,

@@ -12,7 +12,7 @@ from heshare.errors import DeviceError
 def doctor(
     hosts: Annotated[
         str | None,
-        typer.Option(help="Report on the workers of a Dask scheduler, dask://HOST:PORT, instead.", show_default=False),
+        typer.Option(help="Report on the workers of a Dask scheduler, tls://HOST:PORT, instead.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -76,7 +76,7 @@ def run(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="With nvml: GPUs of several hosts, each with a worker of the Dask scheduler dask://HOST:PORT."
+            help="With nvml: GPUs of several hosts, each with a worker of the Dask scheduler tls://HOST:PORT."
         ),
     ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
@@ -195,7 +195,7 @@ def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts
     if devices != "emulated" and not devices.startswith("nvml"):
         raise _conflict(f"--devices {devices!r}", "Choose emulated (the default), nvml, or nvml:0,nvml:1.")
     if hosts is not None and devices == "emulated" and resume is None:
-        raise _conflict("--hosts with emulated GPUs", "Choose those of the hosts: --devices nvml --hosts dask://...")
+        raise _conflict("--hosts with emulated GPUs", "Choose those of the hosts: --devices nvml --hosts tls://...")
     if devices != "emulated" and jobs is None and resume is None:
         raise _conflict("real GPUs without jobs", "Name a file of jobs: heshare run jobs.yaml --devices nvml.")
     return resume is not None or devices != "emulated"

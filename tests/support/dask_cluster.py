@@ -61,7 +61,7 @@ class Cluster:
     """A scheduler, its workers by name, and a folder for runs.
 
     Attributes:
-        address: of the scheduler, `dask://host:port`.
+        address: of the scheduler, `dask://host:port` or `tls://host:port`.
         folder: for machines and runs.
         hosts: the workers.
     """
@@ -166,14 +166,14 @@ class Cluster:
 
 
 @contextmanager
-def scheduler(folder: Path) -> Iterator[str]:
-    """Yield the address, `dask://host:port`, of a scheduler in a process of its own.
+def scheduler(folder: Path, *more: str) -> Iterator[str]:
+    """Yield the address, `dask://host:port`, of a scheduler in a process of its own; `--protocol tls`: `tls://`.
 
     Raises:
         TimeoutError: it does not start.
     """
     file = folder / "scheduler.json"
-    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file), *more]
     process = subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_scheduler", *words],
         env={**os.environ, **DASK},

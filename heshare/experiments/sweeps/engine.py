@@ -2,7 +2,7 @@
 
 Slurm and Kubernetes clusters are reached through Dask: a `dask_jobqueue.SLURMCluster` or a
 `dask_kubernetes.operator.KubeCluster` is an engine, as is a `distributed.Client` or a scheduler's address,
-`dask://host:8786`.
+`tls://host:8786`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 
 from heshare.errors import InputError
+from heshare.experiments.sweeps import dask_security
 from heshare.extras import require_extra
 
 Job = TypeVar("Job")
@@ -24,16 +25,16 @@ def check_engine(engine: Any) -> None:
     """Check an engine before anything is computed.
 
     Raises:
-        InputError: another text than `joblib`, `dask` or `dask://host:port`, an object that is neither a Dask client
-            nor a cluster, or Dask is not installed.
+        InputError: another text than `joblib`, `dask` or an address, an address without TLS over a network, an object
+            that is neither a Dask client nor a cluster, or Dask is not installed.
     """
     if engine == LOCAL:
         return
-    named = engine == "dask" or (isinstance(engine, str) and engine.startswith("dask://") and len(engine) > 7)
-    if not (named or hasattr(engine, "submit") or hasattr(engine, "scheduler_address")):
-        raise InputError(
-            repr(engine), "joblib, dask, dask://host:port, or a Dask client or cluster", "Choose one.", column="engine"
-        )
+    if dask_security.is_address(engine):
+        dask_security.check_address(engine, "engine")
+    elif not (engine == "dask" or hasattr(engine, "submit") or hasattr(engine, "scheduler_address")):
+        expected = f"joblib, dask, {dask_security.FORMS}, or a Dask client or cluster"
+        raise InputError(repr(engine), expected, "Choose one.", column="engine")
     _distributed()
 
 
@@ -46,7 +47,8 @@ def map_unordered(
         function: a function of a module, or one that cloudpickle can send.
         jobs: its arguments.
         engine: `joblib`; `dask` for a Dask cluster of `n_jobs` processes on this machine that ends with the sweep;
-            `dask://host:port` for a scheduler; or a `distributed.Client` or Dask cluster, which is left running.
+            `tls://host:port` for a scheduler, or `dask://host:port` for one of this machine; or a `distributed.Client`
+            or Dask cluster, which is left running.
         n_jobs: processes of `joblib` and `dask`.
 
     Raises:
@@ -90,13 +92,15 @@ def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout
     if hasattr(engine, "submit"):
         yield engine
     elif engine == "dask":
-        options = {"n_workers": n_jobs, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        with _local_cluster(distributed, n_jobs) as cluster, distributed.Client(cluster) as client:
             yield client
     else:
-        address = f"tcp://{engine.removeprefix('dask://')}" if isinstance(engine, str) else engine
+        address, security = engine, None
+        if isinstance(engine, str):
+            dask_security.check_address(engine, column)
+            address, security = dask_security.client_arguments(engine, column)
         try:
-            client = distributed.Client(address, timeout=timeout_s)
+            client = distributed.Client(address, timeout=timeout_s, security=security)
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{engine}, where no scheduler responds ({error})",
@@ -106,6 +110,25 @@ def dask_client(engine: Any, n_jobs: int = 1, *, column: str = "engine", timeout
             ) from None
         with client:
             yield client
+
+
+@contextmanager
+def _local_cluster(distributed: Any, n_jobs: int) -> Iterator[Any]:
+    """Yield a cluster of this machine that no other user of it can connect to, without pages of its state."""
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.http.routes": []}),
+        distributed.LocalCluster(
+            n_workers=n_jobs,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            security=dask_security.temporary_security(),
+        ) as cluster,
+    ):
+        yield cluster
 
 
 def _distributed(column: str = "engine") -> Any:

@@ -54,7 +54,7 @@ def sweep(
     Args:
         grid: what to run.
         folder: where finished cells are stored and looked up; None stores nothing.
-        engine: `joblib`, `dask`, `dask://host:port`, a Dask client or cluster; see
+        engine: `joblib`, `dask`, `tls://host:port`, a Dask client or cluster; see
             `heshare.experiments.sweeps.engine.map_unordered`. The result does not depend on it.
         n_jobs: processes of `joblib` and `dask`; the result does not depend on it.
         progress: show a progress bar over cells; those of the folder are counted from the start.

@@ -76,7 +76,7 @@ def execute(
         policy: a name of the registry.
         devices: `nvml`, or `nvml:0,nvml:1`; of several hosts `nvml`, or `nvml:UUID,nvml:UUID`.
         predictor: the predictor of the policy.
-        hosts: a Dask scheduler, `dask://host:port`, whose workers' GPUs are used; None is this machine.
+        hosts: a Dask scheduler, `tls://host:port`, whose workers' GPUs are used; None is this machine.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
         options: of the executor.

@@ -1,5 +1,6 @@
 """The hosts that joined a Dask scheduler, one worker each: their GPUs, and whether they can run the jobs."""
 
+import logging
 import platform
 import socket
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 
 from heshare import __version__
 from heshare.errors import InputError
+from heshare.experiments.sweeps.dask_security import check_address
 from heshare.experiments.sweeps.engine import dask_client
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.executor.job_tasks import check_programs
@@ -45,16 +47,27 @@ class HostOffer:
 
 @contextmanager
 def connect(address: str, *, timeout_s: float = REPLY_S) -> Iterator[Any]:
-    """Yield a client of the scheduler at `dask://host:port`.
+    """Yield a client of the scheduler at `tls://host:port`, or at `dask://host:port` on this machine.
 
     Raises:
-        InputError: another form, no scheduler replies, or Dask is not installed.
+        InputError: another form, no TLS over a network, no scheduler replies, or Dask is not installed.
     """
-    if not address.startswith("dask://") or len(address) == len("dask://"):
-        expected, action = "dask://HOST:PORT, a Dask scheduler", "Name the scheduler that the hosts joined."
-        raise InputError(repr(address), expected, action, column=_COLUMN)
-    with dask_client(address, column=_COLUMN, timeout_s=timeout_s) as client:
-        yield client
+    check_address(address, _COLUMN)
+    log = logging.getLogger("distributed.client")
+    log.addFilter(_one_line)
+    try:
+        with dask_client(address, column=_COLUMN, timeout_s=timeout_s) as client:
+            yield client
+    finally:
+        log.removeFilter(_one_line)
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Make one line of a traceback that Dask's client logs when its scheduler ends; what follows is the run's note."""
+    if record.exc_info and record.exc_info[0] is not None:
+        record.msg, record.args = f"the connection to the scheduler broke ({record.exc_info[0].__name__})", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def list_offers(client: Any) -> list[HostOffer]:

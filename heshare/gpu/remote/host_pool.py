@@ -33,7 +33,7 @@ class HostPool(GpuSet):
     `InputError` as `connect`, `list_offers` and `select_offers`.
 
     Attributes:
-        address: the scheduler, `dask://host:port`.
+        address: the scheduler, `tls://host:port`.
         name: of the run; the hosts keep its outputs under that name.
     """
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from support import dask_cluster
 
 from heshare.errors import InputError
 from heshare.gpu.remote import host_offers
@@ -88,10 +92,10 @@ def test_select_offers_accepts_two_workers_of_one_host_with_different_gpus():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("address", ["tcp://here:8786", "dask://", "here"])
+@pytest.mark.parametrize("address", ["tcp://here:8786", "dask://", "here", "tls://here", "dask://127.0.0.1:1/x"])
 def test_connect_refuses_another_form_of_address(address):
     with (
-        pytest.raises(InputError, match=r"column --hosts: found .*; expected dask://HOST:PORT"),
+        pytest.raises(InputError, match=r"column --hosts: found .*; expected tls://HOST:PORT"),
         host_offers.connect(address),
     ):
         pass
@@ -103,3 +107,25 @@ def test_connect_refuses_a_scheduler_that_does_not_reply():
         host_offers.connect("dask://127.0.0.1:1", timeout_s=0.2),
     ):
         pass
+
+
+DEAD_SCHEDULER = """
+import sys, time
+from heshare.gpu.remote.host_offers import connect
+with connect(sys.argv[1]) as client:
+    print("connected", flush=True)
+    while client.status == "running":
+        time.sleep(0.01)
+    time.sleep(0.5)
+"""
+
+
+def test_connect_makes_one_line_of_the_traceback_that_dask_logs_when_its_scheduler_is_killed(tmp_path):
+    with dask_cluster.scheduler(tmp_path) as address:
+        command = [sys.executable, "-c", DEAD_SCHEDULER, address]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "connected\n"
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert errors.count("the connection to the scheduler broke") == 1
