@@ -78,7 +78,9 @@ def test_certificates_that_cannot_be_loaded_are_named(tmp_path):
         connected("tls://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("address", ["dask://head:8786", "dask://10.0.0.1:8786", "dask://0.0.0.0:1", "dask://[fe80::1]:1"])
+@pytest.mark.parametrize(
+    "address", ["dask://head:8786", "dask://10.0.0.1:8786", "dask://0.0.0.0:1", "dask://[fe80::1]:1"]
+)
 def test_addresses_without_tls_on_a_network_are_refused_for_hosts_and_sweeps(address):
     message = rf"connection without TLS over a network.*insecure://{address[7:].replace('[', '.').replace(']', '.')}"
     with pytest.raises(InputError, match=f"column --hosts: .*{message}"):
