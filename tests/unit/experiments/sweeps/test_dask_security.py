@@ -113,8 +113,8 @@ def test_a_client_without_the_temporary_certificate_is_refused_by_a_local_cluste
         assert place.startswith("127.0.0.1:")
         with pytest.raises(OSError):  # noqa: PT011 (each kind of refusal)
             distributed.Client(f"tcp://{place}", timeout=1.0)
+        other = dask_security.temporary_security()
         with pytest.raises(OSError):  # noqa: PT011
-            other = dask_security.temporary_security()
             distributed.Client(f"tls://{place}", timeout=1.0, security=other)
 
 
