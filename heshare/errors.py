@@ -13,6 +13,13 @@ LISTED = 25
 """Known names that a message lists beside a suggestion; without one it lists them all."""
 
 
+LONGEST_FOUND = 300
+"""Most characters of what was found that a message shows."""
+
+SYSTEM_ERRORS = (OSError, RecursionError, OverflowError, MemoryError)
+"""Errors of Python that bad input or a full machine causes; `from_system` makes errors of the package of them."""
+
+
 class HeShareError(Exception):
     """Base class of the package's errors; the command line exits with `exit_code`."""
 
@@ -41,6 +48,7 @@ class InputError(HeShareError, ValueError):
         row: int | None = None,
         column: str | None = None,
     ) -> None:
+        found = found if len(found) <= LONGEST_FOUND else f"{found[: LONGEST_FOUND - 3]}..."
         self.file = None if file is None else str(file)
         self.row = row
         self.column = column
@@ -55,6 +63,25 @@ class InputError(HeShareError, ValueError):
         # Plain exceptions are pickled by their positional arguments; these have keywords.
         names = ("found", "expected", "action", "file", "row", "column")
         return partial(type(self), **{name: getattr(self, name) for name in names}), ()
+
+
+def from_system(error: BaseException) -> HeShareError:
+    """Return the error of the package that one of `SYSTEM_ERRORS` becomes where nothing has said more about it.
+
+    Args:
+        error: it was raised while a command ran.
+    """
+    if isinstance(error, OSError):
+        where = error.filename if isinstance(error.filename, str | Path) else None
+        reason = error.strerror or str(error) or type(error).__name__
+        return HeShareError(f"{where}: {reason}" if where else reason)
+    kinds = {
+        RecursionError: ("an input that is nested without end", "lists and expressions of a few levels"),
+        OverflowError: (f"a number that is too large ({error})", "numbers of a size that can be computed with"),
+        MemoryError: ("an input for which this machine has too little memory", "a smaller number or file"),
+    }
+    found, expected = next(texts for kind, texts in kinds.items() if isinstance(error, kind))
+    return InputError(found, expected, "Correct the input.")
 
 
 def describe(error: HeShareError) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Paths of the package's data and of its checkout, and atomic writing: a file is complete, or it is not there."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -9,8 +10,12 @@ import tempfile
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import BinaryIO
 
 from heshare.errors import InputError
+
+MOST_BYTES = 256 << 20
+"""Most bytes of a file that is read whole: a plan of 100,000 tasks has 20 MiB."""
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -83,6 +88,36 @@ def require_writable(folder: str | Path, column: str) -> None:
         return
     found = f"{above}, where this user may not write" if above.is_dir() else f"{above}, which is a file"
     raise InputError(found, "a folder to write to, or one that can be made", "Name another one.", column=column)
+
+
+def open_input(path: str | Path) -> BinaryIO:
+    """Open a file for reading. A pipe or a device, which could block or never end, is no input.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:
+        raise FileNotFoundError(errno.ENOENT, "no file has such a name", str(path)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "a folder, pipe or device, not a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_input(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
+    """Return the UTF-8 text of a file that is read whole; errors as `open_input`.
+
+    Raises:
+        OSError: it is larger than `most_bytes`.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with open_input(path) as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"more than {most_bytes >> 20} MiB", str(path))
+    return content.decode("utf-8")
 
 
 def sha256(path: str | Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from heshare import files
 from heshare.errors import InputError, suggestion
 
 _MOST_BYTES = 4 << 20
@@ -128,7 +129,7 @@ def short(text: str) -> str:
 
 def _read(path: Path, parse: Callable[[str], Any], expected: str, action: str) -> Any:
     try:
-        with path.open("rb") as stream:
+        with files.open_input(path) as stream:
             content = stream.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise InputError("more than 4 MiB", expected, action, file=path)

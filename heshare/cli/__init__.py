@@ -22,7 +22,7 @@ from heshare.cli import (
     verify_command,
 )
 from heshare.cli.options import print_json
-from heshare.errors import HeShareError, describe
+from heshare.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.streams.standard_streams import dropping
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
@@ -33,7 +33,11 @@ def _fail(error: dict[str, object], as_json: bool) -> None:
     if as_json:
         print_json({"error": error})
     else:
-        typer.echo(f"heshare: {error['message']}", err=True)
+        # A name of a file may hold what a terminal would obey.
+        text = "".join(
+            mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in str(error["message"])
+        )
+        typer.echo(f"heshare: {text}", err=True)
 
 
 _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
@@ -57,11 +61,12 @@ class _Group(TyperGroup):
                 raise
             _fail({"kind": "UsageError", "message": error.format_message()}, as_json)
             raise typer.Exit(error.exit_code) from None
-        except OSError as error:
-            if error.filename is None:
-                raise
-            _fail({"kind": type(error).__name__, "message": f"{error.filename}: {error.strerror}"}, as_json)
-            raise typer.Exit(2) from None
+        except SYSTEM_ERRORS as error:
+            if isinstance(error, BrokenPipeError):
+                raise  # the reader of the output has gone: no bad input
+            wrapped = from_system(error)
+            _fail(describe(wrapped), as_json)
+            raise typer.Exit(wrapped.exit_code) from None
         except KeyboardInterrupt as interrupt:
             typer.echo(f"heshare: interrupted{f': {interrupt}' if str(interrupt) else ''}", err=True)
             raise typer.Exit(128 + signal.SIGINT) from None

@@ -24,6 +24,7 @@ from heshare.cli.options import (
     writable_folder,
 )
 from heshare.errors import InputError
+from heshare.world.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +114,10 @@ def _grid(lists: dict[str, list[str]], file: Path | None, seed: int, seeds: int)
             given = "a grid and " + ", ".join(lists)
             raise InputError(given, "one of the two", "Put everything into the grid.", column="--grid")
         return read_grid(file)
-    tasks = [int(text) if is_count(text) else text for text in lists.get("tasks", ["60"])]
+    tasks = [
+        parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else text
+        for text in lists.get("tasks", ["60"])
+    ]
     defaults: dict[str, Any] = {"clusters": [PAPER_CLUSTER], "policies": list(policies())}
     return parse_grid({**defaults, **lists, "tasks": tasks, "seed": seed, "seeds": seeds})
 

@@ -15,6 +15,7 @@ import typer
 from heshare import files
 from heshare.cli.completion import clusters
 from heshare.errors import require
+from heshare.world.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from heshare.world.task import Task
 
 PAPER_CLUSTER = "4xT4,2xV100,2xA100"
+LONGEST_BUDGET_S = 30 * 86_400.0
+"""The longest time for a recording or a search, s: a month. A plan is made of all that fits into it."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClusterText = Annotated[
@@ -70,7 +73,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to.", c
 
 def is_count(text: str) -> bool:
     """Return whether `--tasks` is a number of tasks, which may be out of range."""
-    return text.lstrip("+-").isdigit()
+    return re.fullmatch(r"[+-]?[0-9]+", text) is not None
 
 
 def check_trace(trace: Path | None, counts: bool) -> None:
@@ -86,7 +89,7 @@ def task_set(
     from heshare.experiments import arguments
 
     check_trace(trace, is_count(text))
-    source = int(text) if is_count(text) else Path(text)
+    source = parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else Path(text)
     return arguments.as_tasks(source, streams, at_once=at_once, load=load, arrivals=arrivals, trace=trace)
 
 
@@ -115,11 +118,12 @@ def parse_duration_s(text: str) -> float:
     """Return a duration such as `900`, `900s`, `15m` or `1.5h` in seconds.
 
     Raises:
-        InputError: another form, or zero.
+        InputError: another form, zero, or more than `LONGEST_BUDGET_S`.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?", text.strip())
     duration_s = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"] if match else 0.0
-    require("budget", repr(text), duration_s > 0, "a time such as 90s, 15m or 2h", "Give a time.")
+    expected = f"a time such as 90s, 15m or 2h, at most {LONGEST_BUDGET_S / 3600:g}h"
+    require("budget", repr(text[:60]), 0 < duration_s <= LONGEST_BUDGET_S, expected, "Give a time.")
     return duration_s
 
 

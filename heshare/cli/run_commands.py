@@ -34,6 +34,7 @@ from heshare.cli.options import (
     writable_file,
 )
 from heshare.errors import HeShareError, InputError, require
+from heshare.world.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ def run(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="File from which an interrupted emulated run continues, with the same result.",
+            help="File from which an interrupted emulated run continues, same result. It is code: use your own only.",
             callback=writable_file,
         ),
     ] = None,
@@ -243,7 +244,8 @@ def _venus_tasks(
 
     count, _, load_text = text.removeprefix(VENUS).partition("@")
     try:
-        n, load = None if count == "all" else int(count), float(load_text) if load_text else None
+        n = None if count == "all" else parse_whole(count, "--tasks", least=1, most=MOST_TASKS)
+        load = float(load_text) if load_text else None
     except ValueError as error:
         expected = "venus:N, venus:all, or with a load such as venus:1000@0.8"
         raise InputError(repr(text), expected, "Write it in that form.", column="--tasks") from error

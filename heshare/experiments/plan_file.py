@@ -57,7 +57,7 @@ def read_plan(path: str | Path) -> Plan:
     """
     action = "Write it with `heshare plan --out DIR` or hs.write_plan."
     try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = json.loads(files.read_input(path))
         if values["format"] != FORMAT:
             raise ValueError(f"the format {values['format']!r}")
         queues = tuple([tuple([_batch(batch) for batch in queue]) for queue in values["queues"]])
@@ -68,7 +68,7 @@ def read_plan(path: str | Path) -> Plan:
         raise InputError(error.found, error.expected, error.action, file=path, column=error.column) from None
     except OSError as error:
         raise InputError(str(error.strerror or error), "a plan file", action, file=path) from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         found = f"no plan ({type(error).__name__}: {error})"
         raise InputError(found, f"a plan file, of the format {FORMAT!r}", action, file=path) from None
 

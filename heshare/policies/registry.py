@@ -17,6 +17,7 @@ import pandas as pd
 
 from heshare.errors import InputError, require, suggestion, unknown
 from heshare.policies.policy import Policy, Traits
+from heshare.world.bounds import MOST_TASKS, parse_whole
 
 Value = bool | int | float | str | tuple[int, ...]
 """Type of a policy's parameter."""
@@ -236,12 +237,16 @@ def _parse_float(text: str) -> float:
     return value
 
 
+def _parse_int(text: str) -> int:
+    return parse_whole(text, "policy", least=-MOST_TASKS, most=MOST_TASKS)
+
+
 _TYPES: dict[type, tuple[str, Callable[[str], Value]]] = {
     bool: ("yes or no", lambda text: _BOOLEANS[text.lower()]),
-    int: ("a whole number", int),
+    int: ("a whole number", _parse_int),
     float: ("a number", _parse_float),
     str: ("a word", str),
-    tuple: ("whole numbers with /", lambda text: tuple(int(part) for part in text.split("/"))),
+    tuple: ("whole numbers with /", lambda text: tuple(map(_parse_int, text.split("/")))),
 }
 
 

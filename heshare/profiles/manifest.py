@@ -101,9 +101,9 @@ def read(path: Path) -> dict[str, Any]:
         InputError: the manifest cannot be read.
     """
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(files.read_input(path))
         str(content["table"]) + str(content["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"no manifest ({type(error).__name__}: {error})",
             "JSON with table and sha256",

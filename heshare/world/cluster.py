@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heshare import display
 from heshare.errors import InputError, require
+from heshare.world.bounds import MOST_GPUS, parse_whole
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PART = re.compile(r"^\s*(?:(\d+)\s*[xX*]\s*)?([A-Za-z][A-Za-z0-9-]*)\s*$")
+_PART = re.compile(r"^\s*(?:([0-9]+)\s*[xX*]\s*)?([A-Za-z][A-Za-z0-9-]*)\s*$")
 _ACTION = "Write the cluster like 4xT4,2xV100,2xA100."
 
 
@@ -59,9 +61,9 @@ class Cluster:
             if match is None:
                 expected = "a count, an x and a GPU, such as 4xT4"
                 raise InputError(repr(part.strip()), expected, _ACTION, column="cluster")
-            count = int(match[1] or 1)
-            require("cluster", repr(part.strip()), count > 0, "a count of at least 1", _ACTION)
+            count = parse_whole(match[1] or "1", "cluster", least=1, most=MOST_GPUS, found=part.strip())
             gpus += [gpu(match[2])] * count
+            require("cluster", text[:60], len(gpus) <= MOST_GPUS, f"at most {MOST_GPUS} GPUs", _ACTION)
         return cls(tuple(gpus))
 
     def __len__(self) -> int:
@@ -104,5 +106,9 @@ class Cluster:
     @property
     def labels(self) -> tuple[str, ...]:
         """A short name for each GPU, such as `T4-0`, shape (k,)."""
-        names = [gpu.name for gpu in self.gpus]
-        return tuple(f"{name}-{names[:index].count(name)}" for index, name in enumerate(names))
+        counts: Counter[str] = Counter()
+        labels = []
+        for each in self.gpus:
+            labels.append(f"{each.name}-{counts[each.name]}")
+            counts[each.name] += 1
+        return tuple(labels)

@@ -5,10 +5,15 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
+from heshare import files
 from heshare.errors import InputError
 
+_LONGEST = 1 << 20
+"""Most characters of a line: csv's own limit of a cell is an eighth of it."""
 # pandas writes 8 as 8.0 in a column with empty cells.
 _WHOLE = re.compile(r"^[+-]?[0-9]{1,18}(\.0*)?$")
 
@@ -58,13 +63,14 @@ class Row:
             raise self.error(column, "empty cell", expected, "Fill the cell or remove the row.")
         return value
 
-    def number_of(self, column: str, *, least: float = 0.0, above: bool = False) -> float:
-        """Return the cell as a finite number of at least `least` (above it, if `above`).
+    def number_of(self, column: str, *, least: float = 0.0, above: bool = False, most: float = math.inf) -> float:
+        """Return the cell as a finite number of at least `least` (above it, if `above`) and at most `most`.
 
         Raises:
-            RowError: the cell is empty, not a number, infinite, or too small.
+            RowError: the cell is empty, not a number, infinite, too small or too large.
         """
         expected = f"a number {'above' if above else 'of at least'} {least:g}"
+        expected += f" and at most {most:g}" if most < math.inf else ""
         try:
             # Python reads 1_0 as 10; in a table it is a typing error.
             value = float(self.text(column, expected).replace("_", "?"))
@@ -76,6 +82,8 @@ class Row:
             raise self.error(column, "not a finite number", expected, "Correct the number.")
         if value < least or (above and value == least):
             raise self.error(column, "negative" if value < 0 else "too small", expected, "Correct the number.")
+        if value > most:
+            raise self.error(column, "too large", expected, "Correct the number.")
         return value
 
     def whole(self, column: str, *, least: int = 0) -> int:
@@ -158,8 +166,8 @@ def read_rows(path: str | Path) -> Iterator[Header | Row | RowError]:
     header: Header | None = None
     line = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+        with files.open_input(path) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(_lines(stream), strict=True)
             for cells in reader:
                 first, line = line + 1, reader.line_num
                 if not any(cell.strip() for cell in cells):
@@ -181,6 +189,13 @@ def write_rows(path: Path, columns: Collection[str], rows: Sequence[Sequence[obj
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    while line := stream.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise csv.Error(f"a line of {_LONGEST} characters or more")
+        yield line
 
 
 def _header(path: Path, cells: Sequence[str]) -> Header:
@@ -208,7 +223,8 @@ def _row(header: Header, line: int, cells: Sequence[str]) -> Row | RowError:
 
 def _unreadable(path: Path, line: int, error: Exception) -> InputError:
     if isinstance(error, OSError):
-        found = "no such file" if not path.exists() else f"a file that cannot be read ({error.strerror})"
+        found = f"a file that cannot be read ({error.strerror})"
+        found = "no such file" if isinstance(error, FileNotFoundError) else found
         return InputError(found, "a CSV file", "Correct the path.", file=path)
     if isinstance(error, UnicodeDecodeError):
         return InputError("bytes that are not UTF-8", "UTF-8 text", "Save the file as UTF-8.", file=path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from heshare.errors import InputError, require
+from heshare.world.bounds import MOST_S
 from heshare.world.csv_table import Header, Row, RowError, read_rows
 
 ON_BAD = ("raise", "skip")
@@ -138,7 +139,7 @@ class _RowReader:
         if self._pages.get(page, 0) >> bit & 1:
             raise row.error("job_id", "duplicate id", "an id that no row above has", "Remove one of the two rows.")
         submit = _date(row)
-        duration_s = row.number_of(self._duration)
+        duration_s = row.number_of(self._duration, most=MOST_S)
         gpus = row.whole("gpu_num")
         if self._most_gpus is not None and gpus > self._most_gpus:
             expected = f"at most the {self._most_gpus} GPUs of the cluster"

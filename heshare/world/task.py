@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from heshare import display
 from heshare.errors import InputError
+from heshare.world.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
 from heshare.world.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_ITERATIONS = f"a finite number above zero, at most {MOST_ITERATIONS:g}"
+_WIDTHS = f"numbers of GPUs of at least one and at most {MOST_GPUS}"
+_EPOCHS = f"at least one epoch, at most {MOST_ITERATIONS:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,23 @@ class Task:
     def __post_init__(self) -> None:
         self._check_types()
         for column, value, good, expected in (
-            ("iterations", self.iterations, 0 < self.iterations < math.inf, "a finite number above zero"),
-            ("arrival_s", self.arrival_s, 0 <= self.arrival_s < math.inf, "a time of at least zero"),
-            ("gpus", self.gpus, self.gpus >= 1, "at least one GPU"),
-            ("widths", self.widths, all(width >= 1 for width in self.widths), "numbers of GPUs of at least one"),
-            ("priority", self.priority, self.priority >= 0, "a class of at least zero"),
+            ("iterations", self.iterations, 0 < self.iterations <= MOST_ITERATIONS, _ITERATIONS),
+            (
+                "arrival_s",
+                self.arrival_s,
+                0 <= self.arrival_s <= MOST_S,
+                f"a time of at least zero and at most {MOST_S:g} s",
+            ),
+            ("gpus", self.gpus, 1 <= self.gpus <= MOST_GPUS, f"at least one GPU and at most {MOST_GPUS}"),
+            ("widths", self.widths, all(1 <= width <= MOST_GPUS for width in self.widths), _WIDTHS),
+            (
+                "priority",
+                self.priority,
+                0 <= self.priority <= MOST_TASKS,
+                f"a class of at least zero and at most {MOST_TASKS}",
+            ),
             ("deadline_s", self.deadline_s, self.deadline_s > self.arrival_s, "a time after its arrival"),
-            ("epochs", self.epochs, self.epochs is None or self.epochs >= 1, "at least one epoch"),
+            ("epochs", self.epochs, self.epochs is None or 1 <= self.epochs <= MOST_ITERATIONS, _EPOCHS),
         ):
             if not good:
                 raise InputError(f"{value} for task {self.id}", expected, "Correct the task.", column=column)

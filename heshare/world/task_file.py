@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heshare import files
 from heshare.errors import InputError
+from heshare.world.bounds import MOST_GPUS, parse_whole
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.task import Task
@@ -149,8 +150,9 @@ def _workload(row: Row) -> Workload:
 
 def _widths(row: Row) -> tuple[int, ...]:
     try:
-        widths = tuple(int(part) for part in row.cells["widths"].split())
-    except ValueError:
+        parts = row.cells["widths"].split()
+        widths = tuple(parse_whole(part, "widths", least=1, most=MOST_GPUS) for part in parts)
+    except InputError:
         widths = (0,)
     if any(width < 1 for width in widths):
         raise row.error("widths", "not numbers of GPUs", "whole numbers of at least 1, spaces between", "Correct them.")

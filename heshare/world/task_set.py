@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from heshare import files
 from heshare.arrays import FloatArray
 from heshare.errors import InputError, require, unknown
+from heshare.world.bounds import MOST_TASKS
 from heshare.world.catalogue import paper_models
 from heshare.world.csv_table import read_table
 from heshare.world.helios_trace import TraceJob, stream_jobs
@@ -133,6 +134,7 @@ def task_set(
         InputError: an argument is out of its range, or the trace is bad.
     """
     _require_whole("n", n)
+    require("n", n, n <= MOST_TASKS, f"at most {MOST_TASKS} tasks", _ACTION)
     listed = list(batch_sizes) if isinstance(batch_sizes, Iterable) else batch_sizes
     require("batch_sizes", listed, isinstance(listed, list), "a list of inference batch sizes, such as [8]", _ACTION)
     require("batch_sizes", listed, len(batch_sizes) > 0, "at least one inference batch size", _ACTION)

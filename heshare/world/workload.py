@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from heshare.errors import InputError
+from heshare.world.bounds import MOST_BATCH, parse_whole
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")
@@ -20,7 +21,7 @@ SHARINGS = (
 """Ways of sharing a GPU: under MPS, by the hardware's time slices, in a MIG instance of so many slices, or kernel by
 kernel in the gaps of the processes with a lower priority number (FIKIT)."""
 _RESIDENT = re.compile(
-    r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>\d+))?(@((?P<pct>\d+)|(?P<sharing>[a-z]+-\w+)))?$"
+    r"^(?P<model>[a-z0-9_]+)(?P<phase>-train)?(:(?P<batch>[0-9]+))?(@((?P<pct>[0-9]+)|(?P<sharing>[a-z]+-\w+)))?$"
 )
 
 
@@ -84,10 +85,12 @@ class Workload:
         if not isinstance(self.model, str):
             raise InputError(repr(self.model), "the name of a model", "Write Workload('resnet50', 8).", column="model")
         size = self.batch_size
-        if (type(size) is not int and (not isinstance(size, Integral) or isinstance(size, bool))) or size < 1:
+        if (
+            type(size) is not int and (not isinstance(size, Integral) or isinstance(size, bool))
+        ) or not 1 <= size <= MOST_BATCH:
             raise InputError(
                 f"an inference batch size of {size!r} for {self.model}",
-                "a whole number of at least 1",
+                f"a whole number of at least 1 and at most {MOST_BATCH}",
                 "Correct the batch size.",
                 column="batch_size",
             )
@@ -148,5 +151,7 @@ def parse_resident(text: str, /, *, precision: str = "fp32", engine: str = "eage
             repr(text), "model:batch_size@mps_pct, such as resnet50:16@50", "Write the workload in that form."
         )
     phase = PHASES[match["phase"] is not None]
-    workload = Workload(match["model"], int(match["batch"] or 1), precision, engine, phase)
-    return Resident(workload, int(match["pct"] or 100), match["sharing"] or "mps")
+    batch_size = parse_whole(match["batch"] or "1", "batch_size", least=1, most=MOST_BATCH)
+    workload = Workload(match["model"], batch_size, precision, engine, phase)
+    mps_pct = parse_whole(match["pct"] or "100", "mps_pct", least=0, most=MOST_BATCH)
+    return Resident(workload, mps_pct, match["sharing"] or "mps")

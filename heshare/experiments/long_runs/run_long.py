@@ -1,14 +1,16 @@
 """Runs of any length in virtual time, with checkpoints, and with totals or a streamed timeline instead of a list.
 
 A run that was interrupted continues from its last checkpoint and ends with the same bytes. A checkpoint is the pickled
-state between two events: event loop, devices, recorder, policy with its random generator, and predictor. Read only
-files that you wrote yourself: unpickling can execute code of the file.
+state between two events: event loop, devices, recorder, policy with its random generator, and predictor. Unpickling
+executes code of the file: one that anyone but its user can have written is refused before that.
 """
 
 import hashlib
 import math
+import os
 import pickle
 import signal
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -29,6 +31,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 FULL, SUMMARY = "full", "summary"
+_KIND, _HEADER_BYTES = b"heshare-checkpoint", 1000
 EVERY_S = 60.0
 """Wall time from one checkpoint to the next, s."""
 
@@ -51,19 +54,39 @@ class Checkpoints:
         """Return the state of this run in the file, or None if there is no file.
 
         Raises:
-            InputError: the file holds another run, a run of another version, or no checkpoint.
+            InputError: others can have written the file, it holds another run, a run of another version, or no
+                checkpoint. Nothing of it is unpickled then.
+            OSError: it cannot be read.
         """
-        if not self.path.exists():
+        try:
+            stream = files.open_input(self.path)
+        except FileNotFoundError:
             return None
-        with self.path.open("rb") as stream:
-            try:
-                # The header is a pickle of its own: a state of another version is never unpickled.
-                if pickle.load(stream) == self._header():
-                    state: RunState = pickle.load(stream)
-                    return state
-            except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, ValueError) as error:
-                raise self._error(f"no checkpoint that can be read ({type(error).__name__})") from error
-        raise self._error("a checkpoint of another run, or of another version of heshare")
+        with stream:
+            self._check_owner(os.fstat(stream.fileno()), "The file")
+            self._check_owner(self.path.resolve().parent.stat(), "Its folder")
+            kind, _, of_run = stream.readline(_HEADER_BYTES).rstrip(b"\n").partition(b" ")
+            content = stream.read()
+        if kind != _KIND or of_run.count(b" ") != 2:
+            raise self._error("no checkpoint that can be read")
+        if of_run.rpartition(b" ")[0] != self._of_run():
+            raise self._error("a checkpoint of another run, or of another version of heshare")
+        if of_run.rpartition(b" ")[2] != hashlib.sha256(content).hexdigest().encode():
+            raise self._error("a damaged checkpoint")
+        state: RunState = pickle.loads(content)
+        return state
+
+    def _check_owner(self, status: os.stat_result, what: str) -> None:
+        """Raise `InputError` if anyone but this user and root could have written a file, or put it in its folder."""
+        others = stat.S_IWGRP | stat.S_IWOTH if not status.st_mode & stat.S_ISVTX else 0
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & others:
+            found = f"{what.lower()} of the user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}"
+            raise InputError(
+                f"a checkpoint that others can have written ({found})",
+                "a file and a folder that belong to this user and that only this user may write to",
+                "Loading it runs code of it: chmod go-w both if you wrote it, and delete it otherwise.",
+                file=self.path,
+            )
 
     def save(self, state: RunState) -> None:
         """Write the state, whole or not at all.
@@ -72,7 +95,7 @@ class Checkpoints:
             InputError: a part of it cannot be pickled, such as a policy made of a local function.
         """
         try:
-            content = pickle.dumps(self._header()) + pickle.dumps(state)
+            content = pickle.dumps(state)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(
                 f"a run that cannot be pickled ({error})",
@@ -80,7 +103,8 @@ class Checkpoints:
                 "Do without a checkpoint, or define them at the top of a module.",
                 column="checkpoint",
             ) from error
-        files.write_atomic(self.path, lambda temporary: temporary.write_bytes(content))
+        header = b" ".join((_KIND, self._of_run(), hashlib.sha256(content).hexdigest().encode())) + b"\n"
+        files.write_atomic(self.path, lambda temporary: temporary.write_bytes(header + content))
         self._saved_s, self._count = monotonic(), 0
 
     def after_event(self, state: RunState) -> None:
@@ -110,8 +134,8 @@ class Checkpoints:
         """Remove the file of a run that has completed."""
         self.path.unlink(missing_ok=True)
 
-    def _header(self) -> tuple[str, str, str]:
-        return ("heshare checkpoint", __version__, self._key)
+    def _of_run(self) -> bytes:
+        return f"{__version__} {self._key}".encode()
 
     def _error(self, found: str) -> InputError:
         return InputError(

@@ -96,7 +96,7 @@ def read(path: str | Path) -> Notebook:
     """
     path = Path(path)
     try:
-        return _parse(path, path.read_text(encoding="utf-8"))
+        return _parse(path, files.read_input(path))
     except (OSError, UnicodeDecodeError):
         raise _error(path, *_NO_NOTEBOOK) from None
 
@@ -118,7 +118,7 @@ def _parse(path: Path, text: str) -> Notebook:
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
     try:
         cells = json.loads(text)["cells"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise _error(path, *_NO_NOTEBOOK) from None
     return [
         ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
@@ -182,7 +182,8 @@ def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
     default = notebook.defaults[name]
     try:
         return coerce(value, default)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError):
+        # MemoryError is what the parser of Python raises for a text that nests too deeply.
         expected = f"a {_type_name(default)}, such as {default!r}"
         raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
 

@@ -64,7 +64,7 @@ class CellStore:
         """Return the row of a finished cell; None if its file is missing or damaged."""
         path = self.path(name)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = files.read_input(path)
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):

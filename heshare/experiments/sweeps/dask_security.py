@@ -11,12 +11,9 @@ import re
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import Any
 
 from heshare.errors import InputError
-
-if TYPE_CHECKING:
-    from distributed import Security
 
 FORMS = "tls://HOST:PORT, or dask://HOST:PORT for a Dask scheduler of this machine"
 _ADDRESS = re.compile(r"(?P<kind>tls|dask|insecure)://(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):\d{1,5}")
@@ -58,7 +55,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def client_arguments(text: str, column: str) -> tuple[str, Security | None]:
+def client_arguments(text: str, column: str) -> tuple[str, Any]:
     """Return Dask's form of an address that was checked, and the certificates of a client, None without TLS.
 
     Raises:
@@ -67,9 +64,7 @@ def client_arguments(text: str, column: str) -> tuple[str, Security | None]:
     kind, _, place = text.partition("://")
     if kind != "tls":
         return f"tcp://{place}", None
-    from distributed import Security
-
-    security = Security(require_encryption=True)
+    security = _security()(require_encryption=True)
     try:
         context = security.get_connection_args("client").get("ssl_context")
     except (OSError, ValueError) as error:
@@ -79,14 +74,19 @@ def client_arguments(text: str, column: str) -> tuple[str, Security | None]:
     return text, security
 
 
-def temporary_security() -> Security:
+def _security() -> Any:
+    # Dask is an extra, and its class has no types.
+    from distributed import Security
+
+    return Security
+
+
+def temporary_security() -> Any:
     """Return a key and a certificate for one cluster on this machine, as `Security.temporary`, made by openssl.
 
     Raises:
         InputError: there is no command `openssl`, or it fails.
     """
-    from distributed import Security
-
     with TemporaryDirectory(prefix="heshare-tls-") as folder:
         try:
             subprocess.run(_OPENSSL, cwd=folder, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
@@ -96,4 +96,4 @@ def temporary_security() -> Security:
         key, certificate = (Path(folder, name).read_text(encoding="ascii") for name in ("key.pem", "certificate.pem"))
     roles = {f"tls_{role}_{part}": text for role in ("client", "scheduler", "worker")
              for part, text in (("key", key), ("cert", certificate))}  # fmt: skip
-    return Security(require_encryption=True, tls_ca_file=certificate, **roles)
+    return _security()(require_encryption=True, tls_ca_file=certificate, **roles)

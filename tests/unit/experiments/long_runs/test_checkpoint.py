@@ -170,3 +170,56 @@ def test_run_long_refuses_a_policy_that_cannot_be_pickled(tmp_path):
             [Task(0, Workload("resnet18", 4), 1.0)], Cluster((gpu,)), policy,
             checkpoint=tmp_path / "c", checkpoint_s=0.0, **options,
         )  # fmt: skip
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["HESHARE_TEST_EVIL"],)
+
+
+def interrupted(folder):
+    """Return the checkpoint of a run that was killed after five events."""
+    KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, 5
+    with pytest.raises(Killed):
+        run_scenario("lots", folder / "c")
+    return folder / "c"
+
+
+@pytest.mark.parametrize(
+    ("what", "mode", "found"),
+    [("file", 0o666, "the file"), ("file", 0o620, "the file"), ("folder", 0o777, "its folder")],
+)
+def test_run_long_refuses_a_checkpoint_that_others_can_have_written(what, mode, found, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+    path = interrupted(tmp_path)
+    (path if what == "file" else tmp_path).chmod(mode)
+    with pytest.raises(InputError, match=rf"others can have written \({found} of the user .*mode {mode:o}"):
+        run_scenario("lots", path)
+    assert path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_run_long_refuses_a_checkpoint_of_another_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+    path = interrupted(tmp_path)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(InputError, match=r"others can have written .*the file of the user 12345"):
+        run_scenario("lots", path)
+
+
+def test_run_long_unpickles_nothing_of_a_checkpoint_of_another_run_or_a_damaged_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+    monkeypatch.setenv("HESHARE_TEST_EVIL", str(tmp_path / "made"))
+    path = interrupted(tmp_path)
+    header, _, _ = path.read_bytes().partition(b"\n")
+    for content in (pickle.dumps(Evil()), header + b"\n" + pickle.dumps(Evil())):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="checkpoint"):
+            run_scenario("lots", path)
+    assert not (tmp_path / "made").exists()
+
+
+def test_run_long_refuses_a_pipe_as_checkpoint_at_once(tmp_path):
+    os.mkfifo(tmp_path / "c")
+    with pytest.raises(OSError, match="not a file"):
+        run_scenario("lots", tmp_path / "c")
