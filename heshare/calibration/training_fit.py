@@ -18,6 +18,7 @@ from heshare.calibration.measurements import records, table
 from heshare.calibration.power_fit import RangedValue
 from heshare.devices.constants import Constants
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
+from heshare.inputs.csv_table import read_table
 from heshare.systems.miso.mig import (
     COMPUTE,
     MEASURED_GPU,
@@ -29,7 +30,6 @@ from heshare.systems.miso.mig import (
 from heshare.systems.shared import training
 from heshare.systems.shared.card_rates import rate, training_kind
 from heshare.systems.shared.training_pairs import record, similar_slowdown
-from heshare.world.csv_table import read_table
 
 TRAINING_RECORD = "Lambda, training"
 """The record of trainings in `data/calibration/cards.csv`."""

@@ -11,11 +11,11 @@ from heshare.devices.board_power import capped_clock_mhz, memory_slowdown_at
 from heshare.devices.constants import Constants, default
 from heshare.devices.iteration_time import Iteration, iteration_at
 from heshare.devices.uncertainty import Uncertainty
+from heshare.inputs.csv_table import read_table
 from heshare.systems.miso.mig import COMPUTE, in_instance, inside
 from heshare.systems.shared import training
 from heshare.systems.shared.training_step import training_iteration
 from heshare.world.catalogue import gpu
-from heshare.world.csv_table import read_table
 from heshare.world.workload import Resident
 
 INSTANCES_GPU = "A100"

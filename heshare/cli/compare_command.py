@@ -24,7 +24,7 @@ from heshare.cli.options import (
     writable_folder,
 )
 from heshare.errors import InputError
-from heshare.world.bounds import MOST_TASKS, parse_whole
+from heshare.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ import typer
 from heshare import files
 from heshare.cli.completion import clusters
 from heshare.errors import require
-from heshare.world.bounds import MOST_TASKS, parse_whole
+from heshare.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -34,7 +34,7 @@ from heshare.cli.options import (
     writable_file,
 )
 from heshare.errors import HeShareError, InputError, require
-from heshare.world.bounds import MOST_TASKS, parse_whole
+from heshare.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

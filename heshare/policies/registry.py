@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 import pandas as pd
 
 from heshare.errors import InputError, require, suggestion, unknown
+from heshare.inputs.bounds import MOST_TASKS, parse_whole
 from heshare.policies.policy import Policy, Traits
-from heshare.world.bounds import MOST_TASKS, parse_whole
 
 Value = bool | int | float | str | tuple[int, ...]
 """Type of a policy's parameter."""

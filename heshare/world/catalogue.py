@@ -12,7 +12,7 @@ from typing import Any
 
 from heshare import files
 from heshare.errors import InputError, unknown
-from heshare.world.csv_table import Row, read_table
+from heshare.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Model, Resident, Workload, parse_resident

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from heshare import display
 from heshare.errors import InputError, require
-from heshare.world.bounds import MOST_GPUS, parse_whole
+from heshare.inputs.bounds import MOST_GPUS, parse_whole
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import cast
 
 from heshare.errors import InputError, require
-from heshare.world.bounds import MOST_S
-from heshare.world.csv_table import Header, Row, RowError, read_rows
+from heshare.inputs.bounds import MOST_S
+from heshare.inputs.csv_table import Header, Row, RowError, read_rows
 
 ON_BAD = ("raise", "skip")
 DURATIONS = ("duration_s", "duration")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from heshare import display
 from heshare.errors import InputError
-from heshare.world.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
+from heshare.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
 from heshare.world.workload import Workload
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from heshare import files
 from heshare.errors import InputError
-from heshare.world.bounds import MOST_GPUS, parse_whole
+from heshare.inputs.bounds import MOST_GPUS, parse_whole
+from heshare.inputs.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.catalogue import memory_mib, models
-from heshare.world.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.task import Task
 from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload
 

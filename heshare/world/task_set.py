@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from heshare import files
 from heshare.arrays import FloatArray
 from heshare.errors import InputError, require, unknown
-from heshare.world.bounds import MOST_TASKS
+from heshare.inputs.bounds import MOST_TASKS
+from heshare.inputs.csv_table import read_table
 from heshare.world.catalogue import paper_models
-from heshare.world.csv_table import read_table
 from heshare.world.helios_trace import TraceJob, stream_jobs
 from heshare.world.task import Task
 from heshare.world.workload import Workload

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from heshare.errors import InputError
-from heshare.world.bounds import MOST_BATCH, parse_whole
+from heshare.inputs.bounds import MOST_BATCH, parse_whole
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")

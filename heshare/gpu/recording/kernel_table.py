@@ -15,10 +15,10 @@ from heshare import files
 from heshare.errors import InputError
 from heshare.files import write_atomic
 from heshare.gpu.worker_program.kernel_profiler import ON_GPU
+from heshare.inputs.csv_table import Row, read_table, write_rows
 from heshare.profiles import manifest
 from heshare.profiles.schema import PROVENANCES
 from heshare.world.catalogue import gpus, models
-from heshare.world.csv_table import Row, read_table, write_rows
 from heshare.world.workload import PRECISIONS, Workload
 
 NAME = "kernels.csv"

@@ -20,8 +20,8 @@ from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.devices.constants import default
 from heshare.errors import InputError
 from heshare.gpu.recording.kernel_table import KernelRow
+from heshare.inputs.csv_table import read_table
 from heshare.world.catalogue import gpu
-from heshare.world.csv_table import read_table
 
 COLUMNS = ("workload", "batch_size", "position", "kernel", "sms", "duration_us")
 TRACED_ON = "V100-SXM2"

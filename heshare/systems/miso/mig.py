@@ -17,8 +17,8 @@ from heshare.devices.constants import default, fitted
 from heshare.devices.device_model import IterationTimes, register_sharing_model, sharing_error
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import Spreads
+from heshare.inputs.csv_table import read_table
 from heshare.systems.shared.training import mig_step_times_s
-from heshare.world.csv_table import read_table
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 

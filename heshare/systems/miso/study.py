@@ -24,13 +24,13 @@ from heshare.experiments.study_runs import paired_change
 from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
+from heshare.inputs.csv_table import read_table
 from heshare.plugins import title
 from heshare.policies.registry import split_description
 from heshare.systems.miso.partition_search import PUBLISHED
 from heshare.systems.shared import training
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
-from heshare.world.csv_table import read_table
 from heshare.world.task import Task
 from heshare.world.task_set import arrivals_s, helios_durations_s
 from heshare.world.workload import Workload

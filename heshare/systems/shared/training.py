@@ -13,8 +13,8 @@ import numpy as np
 
 from heshare import files
 from heshare.errors import InputError
+from heshare.inputs.csv_table import Row, read_table
 from heshare.world.catalogue import Phase, register_phase
-from heshare.world.csv_table import Row, read_table
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 

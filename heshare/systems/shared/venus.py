@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from heshare import files
 from heshare.arrays import FloatArray
 from heshare.errors import InputError
-from heshare.world.csv_table import read_table
+from heshare.inputs.csv_table import read_table
 from heshare.world.helios_trace import JobTrace, TraceJob
 
 START = datetime(2020, 4, 1, tzinfo=UTC)
