@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,36 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
     return tally
 
 
+def kill_part(machine: Machine, kills: int, rng: np.random.Generator, part: str) -> Tally:
+    """Kill the processes of a part of a run, such as its `watchdog`; the run goes on with another one."""
+    tally = Tally(part)
+    while tally.kills < kills:
+        run = _new_run(machine, tally, rng)
+        executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
+        killed_in_run = 0
+        while executor.poll() is None:
+            pids = _pids(machine, part)
+            if not pids or tally.kills == kills or killed_in_run == 3:
+                time.sleep(0.02)
+                continue
+            time.sleep(1.0 * float(rng.random()))
+            if not (pids := _pids(machine, part)):
+                continue
+            _note_moment(machine, tally)
+            killed_in_run += 1
+            victim = sorted(pids)[int(rng.integers(len(pids)))]
+            at_s = kill([victim])
+            while executor.poll() is None and len(_pids(machine, part) - {victim}) < len(pids):
+                time.sleep(0.01)
+            tally.after_kill([], time.monotonic() - at_s)
+        _end(machine, run, executor, tally)
+    return tally
+
+
+def _pids(machine: Machine, part: str) -> set[int]:
+    return {one.pid for one in processes(machine.folder) if one.part == part}
+
+
 def _new_run(machine: Machine, tally: Tally, rng: np.random.Generator, retries: int = 0) -> RunFolder:
     run = RunFolder(machine.folder / f"{tally.kind.split()[0]}{tally.runs}")
     run.write(rng, retries=retries)
@@ -134,7 +165,13 @@ def _end(machine: Machine, run: RunFolder, executor: subprocess.Popen[bytes], ta
     tally.after_run(run.counts(), machine.left_behind())
 
 
-DRILLS = {"executor": kill_executors, "both": kill_executors_and_watchdogs, "worker": kill_workers}
+DRILLS = {
+    "executor": kill_executors,
+    "both": kill_executors_and_watchdogs,
+    "worker": kill_workers,
+    "watchdog": partial(kill_part, part="watchdog"),
+    "card": partial(kill_part, part="card_process"),
+}
 
 
 def drill(kind: str, kills: int, seed: int, folder: Path) -> Tally:
