@@ -14,7 +14,7 @@ from support.drills.tally import Tally, added, table
 
 SHARES = {"executor": 8, "worker": 2, "host": 2, "both": 1, "watchdog": 1}
 """Eighths of `--kills` for each kind."""
-_CHUNK = 25
+_CHUNK = 10
 
 
 def one(kind: str, kills: int, seed: int) -> Tally:
@@ -33,7 +33,9 @@ def apart(kind: str, kills: int, seed: int) -> Tally:
     done = subprocess.run([sys.executable, "-m", "support.drills", *words], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         return Tally(kind, faults=[f"{kind}, seed {seed}: the drill ended with {done.returncode}"])
-    return Tally(**json.loads(done.stdout))
+    tally = Tally(**json.loads(done.stdout))
+    sys.stderr.write(f"{kind}, seed {seed}: {tally.restored} of {tally.kills} restored, {len(tally.faults)} faults\n")
+    return tally
 
 
 def main() -> int:
