@@ -1,7 +1,11 @@
 """Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do."""
 
+import os
+import stat
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -10,28 +14,50 @@ from numba import config, njit
 from heshare import files
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_settings = cast(Any, config)
+
+
+def _cache_folders() -> Iterator[str]:
+    """Yield the folders in which numba may keep what it compiles, the best first; an empty text is its own choice.
+
+    That is `NUMBA_CACHE_DIR`, or beside the sources of a clone. Beside those of an installed package it would leave
+    files that nobody removes with the package, so there it is the user's cache, or a private folder for the time until
+    the machine is started again.
+    """
+    if _settings.CACHE_DIR or (files.in_clone() and os.access(files.PACKAGE, os.W_OK)):
+        yield ""
+    with suppress(OSError, RuntimeError):  # there is no home folder, or it cannot be written
+        folder = files.user_cache() / "numba"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            yield str(folder)
+    with suppress(OSError):
+        # What numba keeps is code, so nobody else may write there.
+        folder = Path(tempfile.gettempdir()) / f"heshare-{os.geteuid()}-numba"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        facts = folder.lstat()
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077:
+            yield str(folder)
 
 
 @contextmanager
-def _kept_for_the_user() -> Iterator[None]:
-    """Let numba keep what it compiles in the user's cache; in a clone, or with `NUMBA_CACHE_DIR`, where it does anyway.
-
-    Beside the sources of an installed package it would leave files that nobody removes with the package.
-    """
-    settings = cast(Any, config)
-    before = settings.CACHE_DIR
-    if not before and not files.in_clone():
-        settings.CACHE_DIR = str(files.user_cache() / "numba")
+def _kept_in(folder: str) -> Iterator[None]:
+    """Let numba keep what it compiles in a folder."""
+    before = _settings.CACHE_DIR
+    _settings.CACHE_DIR = folder or before
     try:
         yield
     finally:
-        settings.CACHE_DIR = before
+        _settings.CACHE_DIR = before
 
 
 def _compiler(**options: Any) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
-        with _kept_for_the_user():
-            return cast(_F, njit(cache=True, fastmath=False, **options)(function))
+        for folder in _cache_folders():
+            # Numba raises a RuntimeError where it cannot write.
+            with suppress(RuntimeError), _kept_in(folder):
+                return cast(_F, njit(cache=True, fastmath=False, **options)(function))
+        return cast(_F, njit(fastmath=False, **options)(function))
 
     return decorate
 
@@ -53,7 +79,7 @@ A call also copies the descriptors of all arrays of a tuple argument; an inlined
 
 def compiling() -> bool:
     """Return whether numba compiles at all; with `NUMBA_DISABLE_JIT=1` the numpy forms are used."""
-    return not bool(getattr(config, "DISABLE_JIT"))  # noqa: B009 (numba sets its settings at run time)
+    return not bool(_settings.DISABLE_JIT)
 
 
 @compiled

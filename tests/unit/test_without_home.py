@@ -1,0 +1,98 @@
+"""A user without a home folder, for whom the package cannot be written, as in containers and hardened services."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from heshare import compiling, files
+from heshare.errors import DeviceError
+from heshare.gpu.state.state_folder import state_folder
+
+# This user may read everything, as the Python of the tests may be in root's home, and write nothing.
+NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
+NOBODY += ("--ambient-caps=+dac_read_search",)
+CACHE = "from heshare.compiling import lengthened; print(lengthened._cache.cache_path)"
+
+
+@cache
+def can_be_nobody():
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return False
+    return subprocess.run([*NOBODY, "true"], capture_output=True, check=False).returncode == 0
+
+
+def as_nobody(*words, **environment):
+    """Run Python as a user without a home, in a folder that it cannot write."""
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(files.PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*NOBODY, sys.executable, *words]
+    return subprocess.run(command, env={**given, **environment}, cwd="/", capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def folder():
+    """A folder that every user may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o1777)
+        yield Path(name)
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
+def test_commands_without_a_home_say_what_to_set(folder):
+    restore = as_nobody("-m", "heshare", "restore")
+    assert restore.returncode == 2
+    assert restore.stderr.startswith("heshare: User 12345 has no home folder")
+    assert "Set XDG_STATE_HOME to a folder that it can write" in restore.stderr
+    assert restore.stderr.count("\n") == 1
+    doctor = as_nobody("-m", "heshare", "doctor")
+    assert doctor.returncode == 0
+    assert "Set XDG_STATE_HOME" in doctor.stdout
+    assert doctor.stderr == ""
+    restore = as_nobody("-m", "heshare", "restore", XDG_STATE_HOME=str(folder))
+    assert (restore.returncode, restore.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="no right to be another user")
+def test_compiled_functions_without_a_home_are_kept_in_a_private_folder_or_nowhere(folder):
+    done = as_nobody("-c", CACHE, TMPDIR=str(folder))
+    kept = folder / "heshare-12345-numba"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{kept}/")
+    assert (kept.stat().st_uid, stat.S_IMODE(kept.stat().st_mode)) == (12345, 0o700)
+    # Another user has made the folder first: what that user would put there is code.
+    shutil.rmtree(kept)
+    kept.mkdir(mode=0o777)
+    done = as_nobody("-c", CACHE, TMPDIR=str(folder))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
+
+
+def test_compiled_functions_are_kept_in_the_users_cache_where_the_package_is_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "in_clone", lambda: False)
+    monkeypatch.setattr(compiling._settings, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    private = str(tmp_path / f"heshare-{os.geteuid()}-numba")
+    assert list(compiling._cache_folders()) == [str(tmp_path / "cache" / "heshare" / "numba"), private]
+    Path(private).rmdir()
+    Path(private).symlink_to(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert list(compiling._cache_folders()) == []
+
+
+def test_state_folder_without_a_home_says_what_to_set(monkeypatch):
+    def refuse():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", refuse)
+    with pytest.raises(DeviceError, match="XDG_STATE_HOME"):
+        state_folder()
