@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from heshare import __version__
 from heshare.cli import (
+    clock_command,
     compare_command,
     doctor_commands,
     list_command,
@@ -117,6 +118,7 @@ app.command("drain")(steering_commands.drain)
 app.command("stop")(steering_commands.stop)
 app.command("doctor")(doctor_commands.doctor)
 app.command("restore")(doctor_commands.restore)
+app.command("clock-service")(clock_command.clock_service)
 
 
 def _warning_line(
