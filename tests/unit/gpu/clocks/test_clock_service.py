@@ -189,14 +189,19 @@ def test_service_gives_back_at_its_end_and_after_a_kill_at_its_next_start(double
 def test_service_unlocks_later_what_a_card_refuses_at_first(doubles, service) -> None:
     clock = ServiceClock(UUID, service.socket)
     clock.lock(1200)
-    doubles.fake.fail("nvmlDeviceResetGpuLockedClocks", 15, 2)
+    doubles.fake.set("lost0", 1)
     clock.close()
+    time.sleep(0.2)
+    assert service.notes == [UUID]
+    doubles.fake.set("lost0", 0)
     assert within(lambda: doubles.fake.get("locked_mhz") == 0)
     assert within(lambda: service.notes == [])
 
 
-def test_service_without_the_right_reports_that_and_notes_nothing(doubles, service) -> None:
-    doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 4)
+def test_service_without_the_right_reports_that_and_notes_nothing(doubles, service, monkeypatch) -> None:
+    service.end()
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4")
+    service.begin()
     with closing(ServiceClock(UUID, service.socket)) as clock, pytest.raises(NoPermissionError, match="no permission"):
         clock.lock(1200)
     assert service.notes == []
