@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.kill_drill import MARK
+
 LIMITS = '["*"]\nmin_mhz = 210\nmax_mhz = 1980\n'
 
 
@@ -46,10 +48,12 @@ class ServiceProcess:
         file.write_text(self.limits, encoding="utf-8")
         file.chmod(0o644)
         arguments = [f"--socket={self.socket}", f"--limits={file}", f"--state={self.folder / 'notes'}", *options]
+        environment = dict(self.environment or os.environ)
+        environment.pop(MARK, None)  # it is no process of a run
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "heshare", "clock-service", *arguments],
-                env=dict(self.environment or os.environ),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

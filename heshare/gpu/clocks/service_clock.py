@@ -63,6 +63,7 @@ class ServiceClock:
         self._wanted_mhz = None
         if self._busy:
             self.close()  # called by a signal amid a request: the end of the connection gives the clock back
+        if self._socket is None:
             return
         try:
             self._request(f"unlock {self._uuid}")

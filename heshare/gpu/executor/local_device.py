@@ -175,6 +175,8 @@ class LocalExecutorDevice(ExecutorDevice):
         try:
             self.latest = self._card.read()
             self._limits = self._card.limits() if self.latest.throttled else ()
+            if news := self._card.clock_news():
+                self.note(news)
             self._failing_since_s = math.nan
         except NvmlError as error:
             self._handle(error)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heshare.errors import DeviceError
+from heshare.gpu.clocks.clock_route import noted_clock, service_clock
+from heshare.gpu.clocks.service_clock import ServiceClock
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
 from heshare.gpu.state.held_note import FoundNote, HeldNote, Life, found_note
 from heshare.gpu.state.state_folder import state_folder
@@ -139,6 +141,11 @@ class ClockLock:
             self._note = None
 
 
+def open_clock(card: NvmlGpu, uuid: str) -> ClockLock | ServiceClock:
+    """Return the clock of a card as it is set on this machine (`clock_route`); nothing is changed yet."""
+    return service_clock(uuid) or ClockLock(card, uuid, noted_clock(card, uuid))
+
+
 def _publish(note: HeldNote) -> None:
     """Publish a note; undo what an ended process left there, and wait for a moment for one that is doing so."""
     until_s = time.monotonic() + _TAKE_OVER_S
@@ -260,7 +267,7 @@ def _unlock(note: FoundNote) -> str:
     uuid = str(note.facts.get("uuid"))
     with Nvml() as nvml:
         card = nvml.card(uuid)
-        card.unlock_clock()
+        noted_clock(card, uuid).unlock_clock()
         # After a restart of the host the other settings may have changed with the driver.
         if note.life is not Life.REBOOTED:
             _read_back(card, uuid, note.facts)

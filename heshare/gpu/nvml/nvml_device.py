@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from heshare.devices.device import Reading
 from heshare.errors import DeviceError
+from heshare.gpu.clocks.service_clock import ServiceClock
 from heshare.gpu.mps import MpsSession
 from heshare.gpu.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlGpu
-from heshare.gpu.nvml.clock_lock import ClockLock
+from heshare.gpu.nvml.clock_lock import open_clock
 from heshare.gpu.nvml.probe import match
 from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.live_tasks import LiveTasks
@@ -71,7 +72,7 @@ class NvmlDevice:
             self._gpm = Gpm(self._card) if self._card.has_gpm() else None
             if self._gpm is not None:
                 ends.callback(self._gpm.close)
-            self._hold = ClockLock(self._card, self.uuid)
+            self._hold = open_clock(self._card, self.uuid)
             ends.callback(self._hold.close)
             if mps is not None:
                 ends.callback(mps.stop)
@@ -122,6 +123,10 @@ class NvmlDevice:
             self._hold.lock(sm_mhz)
             self._settle(sm_mhz)
         self._requested_mhz = sm_mhz
+
+    def clock_news(self) -> str:
+        """Return what has happened to its clock, a line for the operator; as a rule nothing."""
+        return self._hold.news() if isinstance(self._hold, ServiceClock) else ""
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped.

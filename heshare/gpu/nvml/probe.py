@@ -13,6 +13,7 @@ from heshare import files
 from heshare.errors import DeviceError, InputError
 from heshare.extras import LIBRARIES, install_command
 from heshare.gpu import mps
+from heshare.gpu.clocks.clock_route import clock_control
 from heshare.gpu.nvml import clock_lock
 from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
 from heshare.gpu.state.held_note import Life
@@ -77,11 +78,6 @@ _NO_MPS = (
     f"No MPS ({mps.CONTROL} is not on the PATH): tasks share by time-slicing, which is recorded as such; shares below "
     "100 % cannot be measured."
 )
-_CLOCKS = "Clocks can be locked (CAP_SYS_ADMIN), if the driver agrees: `heshare profile --clocks` records them too."
-_NO_CLOCKS = (
-    "Clocks cannot be locked: it needs root or CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN). Points at the card's own "
-    "clock can be measured."
-)
 
 
 def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
@@ -106,9 +102,10 @@ def probe() -> dict[str, Any]:
 
     Returns:
         `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (there is a
-        GPU, and this process may lock its clocks), `mps_control` and `mps_server` (paths or None), `libraries` (of the
-        workers, present or not), `in_use` (sentences on the GPUs of runs that run), `to_restore` (on what runs that
-        ended left here), `elsewhere` (on notes of other hosts and containers), and `follows`: sentences.
+        GPU, and its clocks can be locked), `clocks` (how, or why not, a sentence), `mps_control` and `mps_server`
+        (paths or None), `libraries` (of the workers, present or not), `in_use` (sentences on the GPUs of runs that
+        run), `to_restore` (on what runs that ended left here), `elsewhere` (on notes of other hosts and containers),
+        and `follows`: sentences.
     """
     admin = has_sys_admin()
     found: dict[str, Any] = {
@@ -116,6 +113,7 @@ def probe() -> dict[str, Any]:
         "driver": None,
         "gpus": [],
         "clock_control": False,
+        "clocks": "",
         "mps_control": shutil.which(mps.CONTROL),
         "mps_server": shutil.which("nvidia-cuda-mps-server"),
         "libraries": {name: find_spec(name) is not None for name in LIBRARIES["live"]},
@@ -126,7 +124,8 @@ def probe() -> dict[str, Any]:
             found["driver"] = nvml.driver()
             found["gpus"] = [describe(nvml.card(index), index) for index in range(nvml.count())]
             permitted = os.geteuid() == 0 if admin is None else admin
-            found["clock_control"] = bool(found["gpus"]) and permitted
+            able, found["clocks"] = clock_control(admin=permitted)
+            found["clock_control"] = bool(found["gpus"]) and able
     except NvmlError as error:
         found["nvml"] = str(error)
     found["follows"] = follows(found)
@@ -202,8 +201,7 @@ def follows(found: dict[str, Any]) -> list[str]:
     for gpu in found["gpus"]:
         lines += [f"GPU {gpu['index']}: {line}" for line in _of_gpu(gpu)]
     lines.append(_NO_MPS if found["mps_control"] is None else "MPS is there: shares of the SMs can be measured.")
-    lines.append(_CLOCKS if found["clock_control"] else _NO_CLOCKS)
-    return lines
+    return [*lines, found["clocks"]]
 
 
 def _of_gpu(gpu: dict[str, Any]) -> list[str]:

@@ -219,7 +219,7 @@ def test_service_serves_members_of_the_cards_group_only(doubles) -> None:
             folder.chmod(folder.stat().st_mode | 0o711)
     ask = (
         "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
-        f"s.sendall(b'lock {UUID} 1200\\nstate\\n'); f = s.makefile(); print(f.readline(), f.readline())"
+        f"s.sendall(b'lock {UUID} 1200\\nstate\\n'); f = s.makefile(); print(f.readline() + f.readline())"
     )
     try:
         for groups, reply in (([65534], "refused permission only members of group daemon"), ([65534, 1], "ok")):
@@ -230,7 +230,7 @@ def test_service_serves_members_of_the_cards_group_only(doubles) -> None:
             )  # fmt: skip
             if done.returncode in (126, 127):
                 pytest.skip("the other user has no Python")
-            first, second = done.stdout.splitlines()
+            first, second = done.stdout.strip().splitlines()
             assert first.startswith(reply), done
             assert bool(json.loads(second.split(maxsplit=1)[1])["limits"]) is (reply == "ok")
     finally:
