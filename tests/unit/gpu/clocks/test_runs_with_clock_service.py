@@ -27,13 +27,13 @@ def service(doubles, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess
         one.kill()
 
 
-def jobs(count: int, sleep_s: float) -> str:
-    command = f"[sh, -c, 'sleep {sleep_s}']"
+def jobs(count: int, script: str) -> str:
+    command = f"[sh, -c, '{script}']"
     return f"jobs:\n  - {{name: job, command: {command}, like: 'resnet50:8', iterations: 100, count: {count}}}\n"
 
 
 def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> None:
-    result = doubles.run(jobs(4, 0.1), policy=POLICY, devices="nvml", clocks=True)
+    result = doubles.run(jobs(4, "sleep 0.1"), policy=POLICY, devices="nvml", clocks=True)
     assert result.complete
     assert not [note for note in result.notes if "clock" in note]
     assert min(result.gpus["sm_mhz"]) < 1980
@@ -44,16 +44,29 @@ def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> N
 
 
 def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, service) -> None:
-    def lose() -> None:
-        while doubles.fake.get("locked_mhz") == 0 or not list((doubles.folder / "run" / "outputs").glob("job*")):
+    gate = doubles.folder / "gate"
+
+    def wait_for_a_lock() -> None:
+        until = time.monotonic() + 30.0
+        while doubles.fake.get("locked_mhz") == 0 and time.monotonic() < until:
             time.sleep(0.01)
+
+    def lose() -> None:
+        while not list((doubles.folder / "run" / "outputs").glob("job*")):
+            time.sleep(0.01)
+        wait_for_a_lock()
         service.kill()
-        time.sleep(0.5)
+        time.sleep(0.3)
+        doubles.fake.set("locked_mhz", 0)  # so that the lock to wait for is a new one
         service.begin()
+        wait_for_a_lock()
+        gate.touch()
 
     thread = threading.Thread(target=lose)
     thread.start()
-    result = doubles.run(jobs(2, 3.0), policy=POLICY, devices="nvml:0", clocks=True)
+    result = doubles.run(
+        jobs(2, f"until [ -e {gate} ]; do sleep 0.05; done"), policy=POLICY, devices="nvml:0", clocks=True
+    )
     thread.join()
     assert result.complete
     notes = "\n".join(map(str, result.notes))
@@ -69,7 +82,7 @@ def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, serv
 
 def test_run_is_planned_for_the_cards_own_clocks_where_the_service_does_not_answer(doubles, service) -> None:
     service.end()
-    result = doubles.run(jobs(1, 0.1), policy=POLICY, clocks=True)
+    result = doubles.run(jobs(1, "sleep 0.1"), policy=POLICY, clocks=True)
     assert result.complete
     assert "the clock service does not answer" in "\n".join(map(str, result.notes))
 
