@@ -82,6 +82,9 @@ def run(
     ] = None,
     allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="With --resume: leave damaged lines of the journal out, and count them.")
+    ] = False,
     cluster: ClusterText = PAPER_CLUSTER,
     tasks: TasksText = "60",
     load: Load = "mixed",
@@ -128,10 +131,11 @@ def run(
         refused = sorted(given & _NOT_WITH_A_PLAN)
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks, and runs on emulated GPUs."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
-    if _needs_real_gpus(jobs, resume, devices, hosts):
-        settings = {"policy": _one_policy(policy), "devices": devices, "seed": seed, "allow_clocks": allow_clocks}
+    if _needs_real_gpus(jobs, resume, devices, hosts, salvage):
+        settings = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
+        settings |= {"allow_clocks": allow_clocks}
         require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
-        _run_jobs(jobs, resume, settings, hosts=hosts, profiles=profiles, out=out, json=json, log_json=log == "json")
+        _run_jobs(jobs, resume, salvage, settings, profiles=profiles, out=out, json=json, log_json=log == "json")
         return
     require("--log", "--log with emulated GPUs", "log" not in given, "real GPUs", "Leave it out: there are no events.")
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
@@ -185,12 +189,14 @@ def _one_policy(policies: list[str] | None) -> str:
     return named[0]
 
 
-def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None) -> bool:
+def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts: str | None, salvage: bool) -> bool:
     """Return whether the options name real GPUs.
 
     Raises:
         InputError: options that exclude each other.
     """
+    if salvage and resume is None:
+        raise _conflict("--salvage without --resume", "Name the run whose journal is damaged: --resume FOLDER.")
     if resume is not None and jobs is not None:
         raise _conflict("both a file of jobs and --resume", "Leave the file out: the run's folder has its jobs.")
     if devices != "emulated" and not devices.startswith("nvml"):
@@ -272,9 +278,9 @@ def _write(result: Run, frame: pd.DataFrame, out: Path | None, timeline: Path | 
 def _run_jobs(
     jobs: Path | None,
     resume: Path | None,
+    salvage: bool,
     settings: dict[str, Any],
     *,
-    hosts: str | None,
     profiles: Path | None,
     out: Path | None,
     json: bool,
@@ -293,11 +299,13 @@ def _run_jobs(
     folder = resume
     try:
         if resume is not None:
-            result = execute.resume(resume, predictor=predictor, hosts=hosts, options=options)
+            result = execute.resume(
+                resume, predictor=predictor, options=options, salvage=salvage, hosts=settings["hosts"]
+            )
         else:
             assert jobs is not None
             folder = out or Path(f"{jobs.stem}-run")
-            result = execute.execute(jobs, folder, predictor=predictor, hosts=hosts, options=options, **settings)
+            result = execute.execute(jobs, folder, predictor=predictor, options=options, **settings)
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
         text = f"ended by {name}; continue with: heshare run --resume {folder}"

@@ -1,7 +1,6 @@
 """The executor: jobs on real GPUs under a policy, by the same event loop as in virtual time."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -110,7 +109,12 @@ def execute(
 
 
 def resume(
-    folder: Path, *, predictor: Predictor, hosts: str | None = None, options: ExecutorOptions | None = None
+    folder: Path,
+    *,
+    predictor: Predictor,
+    hosts: str | None = None,
+    salvage: bool = False,
+    options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
 
@@ -118,6 +122,7 @@ def resume(
         folder: the run's.
         predictor: the predictor of the policy.
         hosts: where the scheduler of a run on several hosts is now, if not where it was.
+        salvage: leave damaged lines of the journal out; a job whose end was in one runs again.
         options: of the executor.
 
     Raises:
@@ -125,7 +130,7 @@ def resume(
         DeviceError, Interrupted: as `execute`.
     """
     options = options or ExecutorOptions()
-    with closing(RunJournal(folder, None, full_disk_s=options.full_disk_s)) as journal:
+    with closing(RunJournal(folder, None, full_disk_s=options.full_disk_s, salvage=salvage)) as journal:
         return _continue(folder, journal, predictor, options, hosts)
 
 
@@ -136,18 +141,20 @@ def _continue(
     description = journal.entries[0]["run"]
     history = job_tasks.job_history(journal.entries)
     sessions = [entry["session"] for entry in journal.entries if "session" in entry]
-    elapsed_s = time.time() - sessions[0]["at"] if sessions else 0.0
+    at, set_back_s = run_journal.session_start(journal.entries)
+    clock = WallClock()
+    elapsed_s = at - sessions[0]["at"] if sessions else 0.0
     jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
     todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if todo:
-        clock, steering = WallClock(), RunSteering(options.log, RunControl(folder), ServiceNotifier())
+        steering = RunSteering(options.log, RunControl(folder), ServiceNotifier())
         journal.on_full_disk = steering.wait_for_disk
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts)
         with _told_release(journal, steering.log, gpus), gpus:
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
-            _begin_session(gpus, journal, clock)
+            _begin_session(gpus, journal, at, set_back_s)
             _tell_begin(steering, description, gpus, len(todo), folder)
             observer.take_notes()
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
@@ -228,8 +235,8 @@ def _tell_begin(steering: RunSteering, description: Mapping[str, Any], gpus: Gpu
         steering.log.tell("clocks-refused", refused)
 
 
-def _begin_session(gpus: GpuSet, journal: RunJournal, clock: WallClock) -> None:
-    """Journal the GPUs of a session before anything is started."""
+def _begin_session(gpus: GpuSet, journal: RunJournal, at: float, set_back_s: float) -> None:
+    """Journal the GPUs of a session, and its start as `session_start` has it, before anything is started."""
     rows = []
     for device in gpus.devices:
         clocks_mhz = device.gpu.clocks_mhz
@@ -237,6 +244,12 @@ def _begin_session(gpus: GpuSet, journal: RunJournal, clock: WallClock) -> None:
         rows.append({"uuid": device.uuid, "name": device.gpu.name, "planned_mhz": grid, "sharing": device.sharing})
         if device.host:
             rows[-1]["host"] = device.host
-    at = time.time() - clock.now_s()
-    session = {"at": at, "pid": os.getpid(), "gpus": rows, "counters_j": gpus.counters_j, "token": gpus.token}
+    session = {
+        "at": at,
+        "set_back_s": set_back_s,
+        "pid": os.getpid(),
+        "gpus": rows,
+        "counters_j": gpus.counters_j,
+        "token": gpus.token,
+    }
     journal.append({"session": session})

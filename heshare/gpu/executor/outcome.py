@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +12,17 @@ import pandas as pd
 
 from heshare import files
 from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, job_history, specs_from_json
+from heshare.gpu.executor.run_journal import entry_time_s
 from heshare.gpu.workers.job_process import AssignedJob
 
 _OWN_CLOCK = (
     "Clocks were left to the cards (--allow-clocks was not given, or they cannot be set): the plan is for these clocks."
 )
 _NOTHING_YET: dict[str, Any] = {"energy_j": 0.0, "idle_j": 0.0, "shares_j": {}}
+_SALVAGED = (
+    "damaged lines of the journal were left out: {lines} ({copy} has them). A job whose end was in one ran again; "
+    "times and energy are those of the other lines."
+)
 _SHARES = (
     "Energy of a GPU is its own counter's. Energy of a job is its share of it, equal among those that ran at each "
     "moment: no counter reports the energy of one MPS client."
@@ -106,15 +111,18 @@ def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
         for number, session in enumerate(sessions, start=1)
         for note in session["notes"]
     ]
+    notes += _pauses(sessions) + [_SALVAGED.format(**entry["salvaged"]) for entry in entries if "salvaged" in entry]
     return RunOutcome(jobs, gpus, _totals(run, jobs, gpus, sessions), notes, history)
 
 
 def _sessions(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries by session: its begin, the ends of attempts, the last sample, the jobs that ended since."""
+    """Return the entries by session: its start, ends of attempts, last sample, jobs ended since, last time."""
     sessions: list[dict[str, Any]] = []
     for entry in entries:
         if "session" in entry:
-            sessions.append({**entry["session"], "ends": [], "sample": None, "since": set(), "notes": []})
+            sessions.append(
+                {**entry["session"], "ends": [], "sample": None, "since": set(), "notes": [], "last_s": 0.0}
+            )
         elif sessions and "end" in entry:
             sessions[-1]["ends"].append(entry["end"])
             sessions[-1]["since"].add(entry["end"]["job"])
@@ -122,7 +130,20 @@ def _sessions(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             sessions[-1].update(sample=entry["sample"], since=set())
         elif sessions and "note" in entry:
             sessions[-1]["notes"].append(entry["note"])
+        if sessions:
+            sessions[-1]["last_s"] = max(sessions[-1]["last_s"], entry_time_s(entry))
     return sessions
+
+
+def _pauses(sessions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the time before each session but the first, as notes: JCTs and makespan include it."""
+    texts = []
+    for number, (before, after) in enumerate(pairwise(sessions), start=2):
+        pause_s = max(0.0, after["at"] - before["at"] - before["last_s"])
+        text = f"session {number} began {pause_s:.0f} s after the last entry of session {number - 1}"
+        back_s = after.get("set_back_s", 0.0)
+        texts.append(text + (f"; the clock had been set back, by {back_s:.0f} s or more" if back_s else ""))
+    return texts
 
 
 def _job_row(job: AssignedJob, ends: Sequence[tuple[float, Mapping[str, Any]]], history: JobHistory) -> dict[str, Any]:

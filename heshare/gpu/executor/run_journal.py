@@ -2,14 +2,15 @@
 
 import errno
 import json
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.private_files import make_private_folder, open_private
-from heshare.journal import Journal, read_journal
+from heshare.journal import Journal, read_journal, salvage_journal
 
 NAME = "journal.jsonl"
 FULL_DISK_S = 60.0
@@ -25,6 +26,7 @@ class RunJournal(Journal):
         folder: the run's folder.
         run: the description of a new run; None to continue the one that is there.
         full_disk_s: how long to wait for room on a full disk, s.
+        salvage: leave damaged lines out, and continue (`salvage_journal`).
 
     Attributes:
         entries: the entries that it had when it was opened, the description of the run first.
@@ -35,7 +37,14 @@ class RunJournal(Journal):
         DeviceError: as `append`.
     """
 
-    def __init__(self, folder: Path, run: Mapping[str, Any] | None, *, full_disk_s: float = FULL_DISK_S) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: Mapping[str, Any] | None,
+        *,
+        full_disk_s: float = FULL_DISK_S,
+        salvage: bool = False,
+    ) -> None:
         path = folder / NAME
         action = "Name the folder of a run, or start one with its jobs.yaml."
         no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
@@ -44,7 +53,12 @@ class RunJournal(Journal):
         self._full_disk_s = full_disk_s
         self.on_full_disk: Callable[[float], None] = lambda left_s: None
         make_private_folder(folder)
-        super().__init__(path, "run", opener=open_private)
+        if salvage:
+            try:
+                salvage_journal(path, "run", opener=open_private)
+            except OSError as error:
+                raise DeviceError(f"{path}: cannot be salvaged ({error.strerror}). Make room beside it.") from error
+        super().__init__(path, "run", opener=open_private, remedy=_remedy(folder))
         try:
             if run is not None:
                 self._begin(run)
@@ -97,4 +111,29 @@ def read(folder: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: as `read_journal`.
     """
-    return read_journal(folder / NAME, "run")
+    return read_journal(folder / NAME, "run", remedy=_remedy(folder))
+
+
+def _remedy(folder: Path) -> str:
+    return f"Restore the file, or continue without its damaged lines: heshare run --resume {folder} --salvage."
+
+
+def entry_time_s(entry: Mapping[str, Any]) -> float:
+    """Return the time of an entry, s since its session's start; 0 where it has none."""
+    for kind, name in (("decision", "t"), ("sample", "t"), ("end", "end_s")):
+        if kind in entry:
+            return float(entry[kind][name])
+    return 0.0
+
+
+def session_start(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return when a session that begins now starts: by the wall clock, but never before the last entry of the run.
+
+    Returns:
+        The start as a Unix time, s; and how far the wall clock is behind it since somebody has set it back, s.
+    """
+    now, last, began = time.time(), -math.inf, -math.inf
+    for entry in entries:
+        began = entry["session"]["at"] if "session" in entry else began
+        last = max(last, began + entry_time_s(entry))
+    return max(now, last), max(0.0, last - now)
