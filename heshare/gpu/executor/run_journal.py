@@ -130,10 +130,11 @@ def session_start(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return when a session that begins now starts: by the wall clock, but never before the last entry of the run.
 
     Returns:
-        The start as a Unix time, s; and how far the wall clock is behind it since somebody has set it back, s.
+        The start as a Unix time, s; and how far the wall clock is behind it since somebody has set it back, s, 0 where
+        that is less than the second by which clocks drift apart.
     """
     now, last, began = time.time(), -math.inf, -math.inf
     for entry in entries:
         began = entry["session"]["at"] if "session" in entry else began
         last = max(last, began + entry_time_s(entry))
-    return max(now, last), max(0.0, last - now)
+    return max(now, last), last - now if last - now > 1.0 else 0.0
