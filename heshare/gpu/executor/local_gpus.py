@@ -18,6 +18,7 @@ from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.state.held_note import Life
 from heshare.gpu.state.run_note import note_of_this_process, noted_runs
+from heshare.gpu.steering.job_cgroups import JobCgroups, end_job_cgroups
 from heshare.gpu.workers.job_process import JobLauncher
 from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.output_limit import OutputLimiter
@@ -91,6 +92,8 @@ class LocalGpus(GpuSet):
         self._refuse_gpus_of_other_containers()
         os.environ[MARK] = self.token
         exits.callback(os.environ.pop, MARK, None)
+        exits.callback(end_job_cgroups, self.token)
+        self._cgroups = JobCgroups(self.token)
         # A signal that came while a process was being started leaves one that is on no device.
         exits.callback(end_marked, self.token)
         for uuid in self.uuids:
@@ -146,6 +149,7 @@ class LocalGpus(GpuSet):
             limiter=self._limiter,
             token=self.token,
             grace_s=self.timeouts.grace_s,
+            cgroup=self._cgroups.make,
         )
         card = NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks)
         exits.callback(self._close, card)

@@ -149,8 +149,10 @@ def clean_up(note: RunNote) -> CleanupReport:
     """End the processes that an ended run left, then its MPS daemons; unlock its clocks; delete its note."""
     from heshare.gpu import mps
     from heshare.gpu.nvml import clock_lock
+    from heshare.gpu.steering.job_cgroups import end_job_cgroups
 
     ended = end_marked(note.token)
+    end_job_cgroups(note.token)
     mps.sweep()
     clocks = clock_lock.restore(of=note.token)
     # Last, so that a cleanup that is killed itself is done again. A clock that stays locked has a note of its own.

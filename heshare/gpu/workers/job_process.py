@@ -1,10 +1,7 @@
 """The processes of an executor's jobs (a command, or a model of Table IV), and the launcher that starts them."""
 
-import contextlib
 import math
 import os
-import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +11,10 @@ from heshare.errors import DeviceError
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.private_files import open_private
+from heshare.gpu.steering.reaped_process import ReapedProcess
 from heshare.gpu.workers.launcher import Launcher, Worker
 from heshare.gpu.workers.output_limit import OutputLimiter
-from heshare.gpu.workers.unprivileged_process import start_unprivileged
-from heshare.processes import MARK, exit_text, signal_group
+from heshare.processes import MARK, exit_text
 from heshare.world.workload import Workload
 
 TAIL_BYTES = 4096
@@ -43,8 +40,8 @@ class AssignedJob:
 class CommandWorker:
     """A `Worker` that runs a command; exit code 0 is success.
 
-    It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started and left behind in
-    it ends with it.
+    It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started ends with it
+    (`ReapedProcess`).
 
     Args:
         name: of the job, for messages.
@@ -55,6 +52,7 @@ class CommandWorker:
         iterations: how many count as done once it has succeeded.
         grace_s: how long it may take to end after SIGTERM, s.
         limit_output: called with `log` once it has started; returns what is called when it has ended.
+        cgroup: a new cgroup for it, or None.
 
     Attributes:
         exit_code: None as long as it runs; negative is a signal.
@@ -74,6 +72,7 @@ class CommandWorker:
         iterations: float,
         grace_s: float,
         limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
+        cgroup: Path | None = None,
     ) -> None:
         self.log = log
         self.exit_code: int | None = None
@@ -81,14 +80,8 @@ class CommandWorker:
         self._name, self._iterations, self._grace_s = name, iterations, grace_s
         try:
             with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
-                self._process = start_unprivileged(
-                    arguments,
-                    cwd=directory,
-                    env=dict(environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                self._process = ReapedProcess(
+                    arguments, directory=directory, environment=environment, output=output.fileno(), cgroup=cgroup
                 )
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -115,13 +108,9 @@ class CommandWorker:
             self._close()
 
     def stop(self) -> float:
-        """Send SIGTERM to its session, then SIGKILL; return the iterations done. May be repeated."""
+        """Send SIGTERM to its process group, then SIGKILL to all below it; return the iterations done. Repeatable."""
         if self.exit_code is None:
-            signal_group(self.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(self._grace_s)
-            signal_group(self.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.stop(self._grace_s)
             self._close()
         return self.done
 
@@ -136,7 +125,6 @@ class CommandWorker:
 
     def _close(self) -> None:
         self.exit_code = self._process.returncode
-        signal_group(self.pid, signal.SIGKILL)  # what it started and left behind
         self._end_limit()
         if self.exit_code != 0:
             lines = self.tail().strip().splitlines()
@@ -156,6 +144,7 @@ class JobLauncher(Launcher):
             tried again on another GPU.
         limiter: keeps the outputs of commands within their limits.
         token: marks every process of this run in its environment.
+        cgroup: makes a cgroup for a job of some name; returns None where there is none.
         grace_s: how long a command may take to end after SIGTERM, s.
     """
 
@@ -170,7 +159,9 @@ class JobLauncher(Launcher):
         limiter: OutputLimiter,
         token: str,
         grace_s: float,
+        cgroup: Callable[[str], Path | None] = lambda name: None,
     ) -> None:
+        self._cgroup = cgroup
         self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
         self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
 
@@ -211,4 +202,5 @@ class JobLauncher(Launcher):
             iterations=iterations,
             grace_s=self._grace_s,
             limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
+            cgroup=self._cgroup(f"{job.key}.{attempt}"),
         )
