@@ -30,14 +30,17 @@ SETUPS = {
 """What `setpriv` makes of root, for each way in which an executor or a Dask worker is run."""
 
 _PROGRAM = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.workers.job_process import CommandWorker
 from heshare.gpu.workers.worker_process import spawn
 folder = make_private_folder(Path(sys.argv[1]) / "run")
+if not os.access(sys.executable, os.X_OK):
+    sys.executable = "/usr/bin/python3"  # this one may be in a folder of root
 def finish(process, log):
-    process.wait()
+    while process.poll() is None:
+        time.sleep(0.01)
     return log.read_text()
 own = Path("/proc/self/status").read_text()
 command = CommandWorker("job", ["cat", "/proc/self/status"], directory=folder, environment=dict(os.environ),
