@@ -86,18 +86,18 @@ class HostActor:
         with self._turn:
             if self._connection.closed:
                 return ""
-            late = ""
+            late = told = ""
             try:
                 self._connection.send(None)
                 if not self._connection.poll(CLOSING_S):
                     late = f"its host process was not done after {CLOSING_S:g} s and was killed; its watchdog cleans up"
                     self._process.kill()
-                self._connection.recv()
+                told = self._connection.recv()
             except (EOFError, OSError):
                 pass
             self._connection.close()
             code = self._process.wait()
-            return late or (f"its host process ended ({exit_text(code)})" if code else "")
+            return late or told or (f"its host process ended ({exit_text(code)})" if code else "")
 
 
 def _forward_notices(

@@ -50,7 +50,7 @@ class HostPool(GpuSet):
             DaskHostClient(dask, offer, f"heshare-{self.token}-{number}", self.timeouts.nvml_s)
             for number, offer in enumerate({offer.address: offer for offer in owners.values()}.values())
         ]
-        exits.push(lambda kind, error, trace: _close_all(clients, error))
+        exits.callback(lambda: self.unreleased.extend(_close_all(clients)))
         devices: dict[str, RemoteDevice] = {}
         counters_j: dict[str, float | None] = {}
         # All hosts take their GPUs at the same time.
@@ -165,12 +165,8 @@ class DaskHostClient:
         return HostLostError(f"host {self.host} was lost: {reason}")
 
 
-def _close_all(clients: Sequence[DaskHostClient], error: BaseException | None) -> None:
-    """Have every host give everything back, all at once.
-
-    Raises:
-        DeviceError: one did not confirm that; where there is another error already, it gets a note instead.
-    """
+def _close_all(clients: Sequence[DaskHostClient]) -> list[str]:
+    """Have every host give everything back, all at once; return what they did not give back, and what to do."""
     replies, wrong = [], []
     for client in clients:
         if not client.lost:
@@ -180,10 +176,7 @@ def _close_all(clients: Sequence[DaskHostClient], error: BaseException | None) -
         try:
             text = client.result(reply, CLOSING_S + REPLY_S)
         except HostLostError as lost:
-            wrong.append(str(lost))
+            wrong.append(f"{lost}. Run `heshare restore` there.")
         else:
-            wrong += [f"{client.host}: {text}"] if text else []
-    if wrong and error is None:
-        raise DeviceError(f"{'; '.join(wrong)}. Run `heshare restore` there.")
-    if wrong and error is not None:
-        error.add_note("; ".join(wrong))
+            wrong += [f"{client.host}: {text}. Run `heshare restore` there."] if text else []
+    return wrong

@@ -102,6 +102,7 @@ class HostGpus:
 
 def run_host(connection: Connection, notices: int) -> int:
     """Take the GPUs, serve the executor, give them back; return the exit code, 0 if it requested the end."""
+    unreleased: list[str] = []
     try:
         request: OpenRequest | None = connection.recv()
         if request is not None:
@@ -109,6 +110,7 @@ def run_host(connection: Connection, notices: int) -> int:
                 taken = zip(gpus.devices, gpus.counters_j, strict=True)
                 connection.send(tuple(RemoteGpu(one.gpu, one.uuid, counter_j) for one, counter_j in taken))
                 HostGpus(gpus).serve(connection, notices)
+            unreleased = gpus.unreleased
     except (EOFError, ConnectionError):
         return 1  # the worker ended, or dropped its actor
     except Interrupted as signal:
@@ -117,8 +119,8 @@ def run_host(connection: Connection, notices: int) -> int:
         with contextlib.suppress(ConnectionError):
             connection.send(str(error))
         return 2
-    # The end is confirmed only after everything has been released.
-    connection.send(None)
+    # The end is confirmed only after everything has been released; what could not be is named.
+    connection.send(" ".join(unreleased).removesuffix("."))
     return 0
 
 
