@@ -16,6 +16,7 @@ from support.kill_drill import UUID
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.gpu.executor.gpu_lock import GpuLock
 from heshare.gpu.nvml import clock_lock
 from heshare.gpu.steering.operator_log import OperatorLog
 
@@ -121,12 +122,12 @@ def test_the_watchdog_of_a_killed_run_stays_until_a_clock_is_unlocked_and_the_ne
     assert until(lambda: doubles.fake.get("locked1_mhz") == 0)
     assert until(lambda: [path.name for path in clock_lock.notes()] == [f"gpu-{UUID}.json"])
     (dog,) = watchdogs(doubles)
-    os.kill(dog, signal.SIGSTOP)  # so that only the next run can unlock the clock
+    GpuLock(UUID).close()  # the watchdog has left it to the next run
+    os.kill(dog, signal.SIGKILL)  # so that only the next run can unlock the clock
     doubles.fake.set("lost0", 0)
     result = doubles.run(JOBS, into="next")
     assert doubles.fake.get("locked_mhz") == 0
     assert list(result.gpus["sm_mhz"]) == [1980]
-    os.kill(dog, signal.SIGCONT)
     assert until(lambda: not watchdogs(doubles))
     assert doubles.traces() == []
 
