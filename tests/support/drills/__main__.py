@@ -12,18 +12,18 @@ from pathlib import Path
 
 from support.drills.tally import Tally, added, table
 
-SHARES = {"executor": 8, "worker": 2, "host": 2, "both": 1, "watchdog": 1}
+SHARES = {"executor": 8, "worker": 2, "host": 2, "clocks": 2, "both": 1, "watchdog": 1, "card": 1}
 """Eighths of `--kills` for each kind."""
 _CHUNK = 10
 
 
 def one(kind: str, kills: int, seed: int) -> Tally:
     """Run one drill in this process, in folders of its own."""
-    from support.drills import executor_drill, host_drill
+    from support.drills import clock_service_drill, executor_drill, host_drill
 
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        if kind == "host":
-            return host_drill.drill(kills, seed, Path(name))
+        if kind in ("host", "clocks"):
+            return (host_drill if kind == "host" else clock_service_drill).drill(kills, seed, Path(name))
         return executor_drill.drill(kind, kills, seed, Path(name))
 
 

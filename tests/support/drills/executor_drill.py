@@ -23,18 +23,18 @@ def kill_executors(machine: Machine, kills: int, rng: np.random.Generator) -> Ta
     """Kill executors at random moments, and resume their runs until they are over."""
     tally = Tally("executor")
     while tally.kills < kills:
-        run = _new_run(machine, tally, rng)
+        run = new_run(machine, tally, rng)
         while True:
             executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
             if tally.kills < kills:
                 _wait_for_a_moment(run, executor, rng)
             if tally.kills == kills or executor.poll() is not None:
                 break
-            _note_moment(machine, tally)
+            note_moment(machine, tally)
             at_s = kill([executor.pid])
             executor.wait()
             tally.after_kill(*machine.restored(at_s))
-        _end(machine, run, executor, tally)
+        end_of_run(machine, run, executor, tally)
     return tally
 
 
@@ -42,7 +42,7 @@ def kill_executors_and_watchdogs(machine: Machine, kills: int, rng: np.random.Ge
     """Kill executors and their watchdogs together, restore by `heshare restore`, and resume the runs."""
     tally = Tally("executor and watchdog")
     while tally.kills < kills:
-        run = _new_run(machine, tally, rng)
+        run = new_run(machine, tally, rng)
         while True:
             executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
             watchdogs: list[int] = []
@@ -52,7 +52,7 @@ def kill_executors_and_watchdogs(machine: Machine, kills: int, rng: np.random.Ge
                 time.sleep(2.5 * float(rng.random()))
             if tally.kills == kills or executor.poll() is not None:
                 break
-            _note_moment(machine, tally)
+            note_moment(machine, tally)
             kill([int(pid) for pid in rng.permutation([executor.pid, *watchdogs])])
             executor.wait()
             at_s = time.monotonic()
@@ -60,7 +60,7 @@ def kill_executors_and_watchdogs(machine: Machine, kills: int, rng: np.random.Ge
             if restore.wait(LONGEST_S) != 0:
                 tally.faults.append(f"heshare restore exits with {restore.returncode}: {machine.printed()}")
             tally.after_kill(*machine.restored(at_s))
-        _end(machine, run, executor, tally)
+        end_of_run(machine, run, executor, tally)
     return tally
 
 
@@ -68,7 +68,7 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
     """Kill processes of jobs; the run goes on by itself, and retries them."""
     tally = Tally("process of a job")
     while tally.kills < kills:
-        run = _new_run(machine, tally, rng, retries=10)
+        run = new_run(machine, tally, rng, retries=10)
         executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
         killed_in_run = 0
         while executor.poll() is None:
@@ -78,7 +78,7 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
                 continue
             one = jobs[int(rng.integers(len(jobs)))]
             before, ended = tally.as_dict(), _outcomes(run, one.job)
-            _note_moment(machine, tally)
+            note_moment(machine, tally)
             at_s = kill([one.pid])
             while executor.poll() is None and len(_outcomes(run, one.job)) == len(ended):
                 time.sleep(0.01)
@@ -89,7 +89,7 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
                 killed_in_run += 1
                 tally.after_kill([] if new else [f"no failure of {one.job} in the journal"], time.monotonic() - at_s)
             time.sleep(0.4 * float(rng.random()))
-        _end(machine, run, executor, tally)
+        end_of_run(machine, run, executor, tally)
     return tally
 
 
@@ -97,7 +97,7 @@ def kill_part(machine: Machine, kills: int, rng: np.random.Generator, part: str)
     """Kill the processes of a part of a run, such as its `watchdog`; the run goes on with another one."""
     tally = Tally(part)
     while tally.kills < kills:
-        run = _new_run(machine, tally, rng)
+        run = new_run(machine, tally, rng)
         executor = machine.start(*run.words("--policy", *POLICIES[tally.runs % 2]))
         killed_in_run = 0
         while executor.poll() is None:
@@ -108,14 +108,14 @@ def kill_part(machine: Machine, kills: int, rng: np.random.Generator, part: str)
             time.sleep(1.0 * float(rng.random()))
             if not (pids := _pids(machine, part)):
                 continue
-            _note_moment(machine, tally)
+            note_moment(machine, tally)
             killed_in_run += 1
             victim = sorted(pids)[int(rng.integers(len(pids)))]
             at_s = kill([victim])
             while executor.poll() is None and len(_pids(machine, part) - {victim}) < len(pids):
                 time.sleep(0.01)
             tally.after_kill([], time.monotonic() - at_s)
-        _end(machine, run, executor, tally)
+        end_of_run(machine, run, executor, tally)
     return tally
 
 
@@ -123,7 +123,8 @@ def _pids(machine: Machine, part: str) -> set[int]:
     return {one.pid for one in processes(machine.folder) if one.part == part}
 
 
-def _new_run(machine: Machine, tally: Tally, rng: np.random.Generator, retries: int = 0) -> RunFolder:
+def new_run(machine: Machine, tally: Tally, rng: np.random.Generator, retries: int = 0) -> RunFolder:
+    """Write the jobs of another run."""
     run = RunFolder(machine.folder / f"{tally.kind.split()[0]}{tally.runs}")
     run.write(rng, retries=retries)
     return run
@@ -152,13 +153,14 @@ def _outcomes(run: RunFolder, job: str) -> list[str]:
     return [entry["end"]["outcome"] for entry in run.entries() if "end" in entry and entry["end"]["job"] == job]
 
 
-def _note_moment(machine: Machine, tally: Tally) -> None:
+def note_moment(machine: Machine, tally: Tally) -> None:
+    """Count a kill, and what was going on at its moment."""
     tally.kills += 1
     tally.locked += machine.locked()
     tally.running += any(one.job for one in processes(machine.folder))
 
 
-def _end(machine: Machine, run: RunFolder, executor: subprocess.Popen[bytes], tally: Tally) -> None:
+def end_of_run(machine: Machine, run: RunFolder, executor: subprocess.Popen[bytes], tally: Tally) -> None:
     """Wait for the end of a run that is not killed any more, and count its jobs."""
     if executor.wait(LONGEST_S) != 0:
         tally.faults.append(f"{tally.kind}, run {tally.runs}: exit code {executor.returncode}: {machine.printed()}")

@@ -32,13 +32,18 @@ def assert_all_restored(result, kills):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kills"), [("executor", 2), ("both", 2), ("worker", 3), ("host", 2), ("watchdog", 2)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [("executor", 2), ("both", 2), ("worker", 3), ("host", 2), ("clocks", 2)],
+)
 def test_what_is_killed_is_restored_and_each_job_counts_once(kind, kills):
     assert_all_restored(run_drill(kind, kills, 3), kills)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("HESHARE_SLOW"), reason="half an hour: set HESHARE_SLOW=1")
-@pytest.mark.parametrize(("kind", "kills"), [("executor", 200), ("both", 25), ("worker", 50), ("host", 50)])
+@pytest.mark.parametrize(
+    ("kind", "kills"), [("executor", 200), ("both", 25), ("worker", 50), ("host", 50), ("clocks", 50)]
+)
 def test_what_is_killed_often_is_restored_and_each_job_counts_once(kind, kills):
     assert_all_restored(run_drill(kind, kills, 7), kills)
