@@ -123,10 +123,12 @@ def _pids(machine: Machine, part: str) -> set[int]:
     return {one.pid for one in processes(machine.folder) if one.part == part}
 
 
-def new_run(machine: Machine, tally: Tally, rng: np.random.Generator, retries: int = 0) -> RunFolder:
+def new_run(
+    machine: Machine, tally: Tally, rng: np.random.Generator, *, retries: int = 0, longest_s: float = 0.8
+) -> RunFolder:
     """Write the jobs of another run."""
     run = RunFolder(machine.folder / f"{tally.kind.split()[0]}{tally.runs}")
-    run.write(rng, retries=retries)
+    run.write(rng, retries=retries, longest_s=longest_s)
     return run
 
 
