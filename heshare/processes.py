@@ -1,6 +1,7 @@
 """Processes of this machine: the environment of a child process, whether a process runs, and ending those of a run."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -119,14 +120,30 @@ def signal_process(pid: int, number: signal.Signals, *, started: int, name: str 
         Whether the signal was sent.
     """
     with contextlib.suppress(OSError):
-        descriptor = os.pidfd_open(pid)  # from here on the number cannot come to mean another process unnoticed
+        descriptor = _pidfd(pid)  # from here on the number cannot come to mean another process unnoticed
         try:
             if _is_own(pid, started, name, variable):
-                signal.pidfd_send_signal(descriptor, number)
+                if descriptor is None:
+                    os.kill(pid, number)
+                else:
+                    signal.pidfd_send_signal(descriptor, number)
                 return True
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
     return False
+
+
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor of a process; None where the kernel (before 5.3) or a sandbox offers none."""
+    try:
+        return os.pidfd_open(pid)
+    except AttributeError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):
+            return None
+        raise
 
 
 def _is_own(pid: int, started: int, name: str, variable: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -76,6 +77,17 @@ def test_signal_process_signals_only_the_process_that_was_noted(wrong, sent) -> 
         assert process.poll() is None
         process.kill()
     assert process.wait() == -(signal.SIGTERM if sent else signal.SIGKILL)
+
+
+def test_signal_process_works_on_kernels_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "of the test")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = subprocess.Popen(["sleep", "60"])
+    assert not signal_process(process.pid, signal.SIGTERM, started=1)
+    assert signal_process(process.pid, signal.SIGTERM, started=started_at(process.pid))
+    assert process.wait() == -signal.SIGTERM
 
 
 def test_signal_process_signals_no_process_of_another_user() -> None:
