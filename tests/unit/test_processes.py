@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,8 @@ def test_end_marked_ends_a_run_with_all_its_children_even_if_they_ignore_sigterm
 )
 def test_signal_process_signals_only_the_process_that_was_noted(wrong, sent) -> None:
     process = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_TEST": "1"})
+    while b"HESHARE_TEST=1" not in Path(f"/proc/{process.pid}/environ").read_bytes():
+        time.sleep(0.01)  # the kernel is not done with exec
     noted = {"started": started_at(process.pid), "name": "sleep", "variable": "HESHARE_TEST=1"}
     assert signal_process(process.pid, signal.SIGTERM, **{**noted, **wrong}) is sent
     if not sent:
