@@ -225,7 +225,8 @@ class TaskFailure:
     Attributes:
         task_id: the task.
         kind: `crash` (a bad exit), `timeout`, `memory` (too little), `start` (no start); or, not caused by the task,
-            `shared` (all tasks that share its GPU failed), `mps` (its MPS daemon ended) or `lost` (the GPU is lost).
+            `shared` (all tasks that share its GPU failed), `mps` (its MPS daemon ended), `lost` (the GPU is lost) or
+            `drained` (it takes none).
         reason: one line for the operator.
         charged: whether it counts against the task's own retries.
         alone: whether the next attempt should have a GPU to itself, since the task may have made its co-runners fail,
@@ -241,7 +242,10 @@ class TaskFailure:
 
 @runtime_checkable
 class Fallible(Protocol):
-    """A device on which a task can fail while the other tasks, and the run, continue."""
+    """A device on which a task can fail while the other tasks, and the run, continue.
+
+    It may have `drained`: why nothing new may start on it, for now or for good; empty as long as it may.
+    """
 
     @property
     def lost(self) -> str:

@@ -45,6 +45,7 @@ class Event:
         gpu: the GPU's index for completions and failures, else None.
         alone: those of the failed tasks that need a GPU to themselves when they are tried again.
         lost: whether the GPU has failed permanently.
+        drained: True if nothing new may start on the GPU from now on, False if it may again, None if nothing changed.
     """
 
     kind: EventKind
@@ -53,6 +54,7 @@ class Event:
     gpu: int | None = None
     alone: tuple[int, ...] = ()
     lost: bool = False
+    drained: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,18 +207,20 @@ class ActionExecutor:
         self.unfinished -= 1
 
     def _take_failures(self, gpu: GpuState, now_s: float) -> Event | None:
-        """Process the tasks that failed on a GPU, and its loss; return the event for the policy."""
+        """Process the tasks that failed on a GPU, its loss or draining; return the event for the policy."""
         if gpu.fallible is None:
             return None
         failures, lost = gpu.fallible.take_failures(), bool(gpu.fallible.lost) and not gpu.loss_reported
-        if not (failures or lost):
+        drained = bool(getattr(gpu.fallible, "drained", ""))
+        change = None if drained == gpu.drain_reported else drained
+        if not (failures or lost or change is not None):
             return None
-        gpu.loss_reported = gpu.loss_reported or lost
+        gpu.loss_reported, gpu.drain_reported = gpu.loss_reported or lost, drained
         for failure in failures:
             self._fail(self.tasks[failure.task_id], gpu, now_s, failure)
         ids = tuple([failure.task_id for failure in failures])
         alone = tuple([failure.task_id for failure in failures if failure.alone])
-        return Event(EventKind.FAILURE, now_s, ids, gpu.index, alone, lost)
+        return Event(EventKind.FAILURE, now_s, ids, gpu.index, alone, lost, change)
 
     def _fail(self, task: TaskRun, gpu: GpuState, now_s: float, failure: TaskFailure) -> None:
         """Take a task that failed on a GPU off its other GPUs; it waits again, or has finally failed."""

@@ -173,6 +173,7 @@ class GpuState:
         version: counts changes; a scheduled check of an older version is void.
         listed: whether it is on the executor's list of changed GPUs.
         loss_reported: whether the policy has been notified that the GPU is lost.
+        drain_reported: whether the policy has been notified that nothing new may start on it.
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         mirrors_device: the device, if it can mirror another one.
         fallible: the device, if a task can fail on it while the run continues.
@@ -189,6 +190,7 @@ class GpuState:
     version: int = 0
     listed: bool = False
     loss_reported: bool = False
+    drain_reported: bool = False
     shares_gpu: SharesGpu | None = field(init=False)
     mirrors_device: MirrorsDevice | None = field(init=False)
     fallible: Fallible | None = field(init=False)

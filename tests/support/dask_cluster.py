@@ -26,7 +26,7 @@ from heshare.testing.toy import ToyPredictor
 DASK = {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}
 """The stand-in lacks functions that Dask calls for its dashboard."""
 
-QUICK = Timeouts(poll_s=0.2, memory_s=0.3, nvml_s=4.0, shared_s=1.0, grace_s=0.5)
+QUICK = Timeouts(poll_s=0.2, memory_s=0.3, nvml_s=2.0, host_s=4.0, shared_s=1.0, grace_s=0.5)
 
 
 @dataclass(frozen=True)

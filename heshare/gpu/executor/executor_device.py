@@ -6,6 +6,7 @@ from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.errors import DeviceError
+from heshare.gpu.nvml.guarded_gpu import DEADLINE_S
 from heshare.gpu.steering.operator_log import Note
 from heshare.world.gpu import Gpu
 
@@ -17,7 +18,9 @@ class Timeouts:
     Attributes:
         poll_s: between two polls of a GPU while jobs run.
         memory_s: for memory that another process holds.
-        nvml_s: for NVML calls that fail again and again, or a host that does not reply; then the GPU counts as lost.
+        nvml_s: for a call of NVML; then its process is replaced, and the GPU takes no new jobs until it replies. The
+            first call, which may load the driver, has three times as long.
+        host_s: for a host that does not reply; then its GPUs are lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
         mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
@@ -26,7 +29,8 @@ class Timeouts:
 
     poll_s: float = 1.0
     memory_s: float = 60.0
-    nvml_s: float = 30.0
+    nvml_s: float = DEADLINE_S
+    host_s: float = 30.0
     shared_s: float = 2.0
     grace_s: float = 5.0
     mps_pauses_s: tuple[float, ...] = (1.0, 4.0, 15.0)
@@ -72,8 +76,12 @@ class ExecutorDevice:
     Attributes:
         latest: the latest reading of the GPU.
         lost: why the GPU can no longer be used; empty as long as it can.
+        drained: why nothing new may start on it, for now or for good, while its jobs run on; empty as long as it may.
         ended: the records of attempts that have ended, by task, until they are taken out.
         idle_j: energy while nothing ran, J.
+        counter_j: its energy counter when it was taken for the run, J; None where that is unknown.
+        estimated_j: the part of its energy that is an integral of power readings, J; the rest is its counter's.
+        unknown_s: time whose energy is unknown, and on no account, s.
         notes: notes for the operator, in order.
     """
 
@@ -81,9 +89,10 @@ class ExecutorDevice:
 
     def __init__(self, gpu: Gpu, uuid: str, host: str, now_s: Callable[[], float], latest: Reading) -> None:
         self.gpu, self.uuid, self.host, self.latest = gpu, uuid, host, latest
-        self.lost = ""
+        self.lost = self.drained = ""
         self.ended: dict[int, Attempt] = {}
-        self.idle_j = 0.0
+        self.counter_j: float | None = None
+        self.idle_j = self.estimated_j = self.unknown_s = 0.0
         self.notes: list[str] = []
         self._now_s = now_s
         self._residents: dict[int, Any] = {}
@@ -93,6 +102,11 @@ class ExecutorDevice:
     def running(self) -> int:
         """Number of jobs on the GPU."""
         return len(self._residents)
+
+    @property
+    def state(self) -> str:
+        """`lost`, `drained` (its jobs run on, nothing new may start) or `ok`, as the journal and the report have it."""
+        return "lost" if self.lost else "drained" if self.drained else "ok"
 
     def note(self, text: str, event: str = "note") -> None:
         """Tell the operator something about the GPU: as the named event on stderr, and as a note in the report."""

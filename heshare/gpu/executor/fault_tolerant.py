@@ -1,4 +1,4 @@
-"""Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost GPUs."""
+"""Fault tolerance for any policy: retry failed tasks, run suspects alone, plan again without lost or drained GPUs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,9 +27,10 @@ class FaultTolerantPolicy:
     """A policy on GPUs that can fail; as long as nothing fails it decides exactly as the policy that it wraps.
 
     That policy gets no failures. A task to be retried arrives again. A suspect, which may have made its neighbours
-    fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost, the policy is reset to
-    the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are hidden and
-    remain unfinished.
+    fail, is hidden until nothing else waits, and then has a GPU to itself. When a GPU is lost or drained, the policy is
+    reset to the cluster of the others, and every waiting task arrives again; tasks that fit none of these GPUs are
+    hidden and remain unfinished. What runs on a drained GPU runs on, out of the policy's sight. When that GPU takes
+    tasks again, the policy is reset to the cluster with it.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -52,15 +53,24 @@ class FaultTolerantPolicy:
         self._available = list(range(len(cluster)))
         self._suspects: set[int] = set()
         self._alone: dict[int, int] = {}
-        self._refused = False
+        self._lost: set[int | None] = set()
+        self._refused = self._replan = False
         self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterable[Action]:
         """Yield the policy's actions on the GPUs that are available, then the starts of suspects."""
         self._suspects.update(event.alone)
         self._alone = {gpu: task for gpu, task in self._alone.items() if task in view.gpus[gpu].running}
-        if event.lost and event.gpu in self._available:
-            self._available.remove(event.gpu)
+        if event.lost:
+            self._lost.add(event.gpu)
+        available = set(self._available)
+        if event.lost or event.drained:
+            available.discard(event.gpu)
+        elif event.drained is False and event.gpu is not None:
+            available |= {event.gpu} - self._lost
+        self._replan = available != set(self._available)
+        if self._replan:
+            self._available = sorted(available)
             if self._available:
                 cluster = Cluster(tuple(self._cluster.gpus[index] for index in self._available))
                 self._policy.reset(cluster, self._predictor, self._rng)
@@ -74,7 +84,7 @@ class FaultTolerantPolicy:
             yield from self._start_suspects(view)
 
     def _visible(self, view: View) -> View:
-        """Return the view of the policy: no suspects, no lost GPUs, no task that fits none of the others."""
+        """Return the view of the policy: no suspects, no lost or drained GPUs, no task that fits none of the others."""
         gpus: Sequence[GpuView] = view.gpus
         waiting = view.waiting
         if self._suspects:
@@ -89,8 +99,10 @@ class FaultTolerantPolicy:
         """Return the event without failures and in the policy's numbering of GPUs; None if it does not concern it."""
         kind, tasks = event.kind, event.tasks
         if kind is EventKind.FAILURE:
-            retried = [task.id for task in visible.waiting if event.lost or task.id in tasks]
+            retried = [task.id for task in visible.waiting if self._replan or task.id in tasks]
             kind, tasks = (EventKind.ARRIVAL, tuple(retried)) if retried else (EventKind.COMPLETION, tasks)
+            if not tasks:
+                return None
         elif self._refused and visible.waiting:
             # The policy takes a start that was refused beside a suspect for done, so that task arrives again.
             kind, tasks = EventKind.ARRIVAL, tuple([task.id for task in visible.waiting])

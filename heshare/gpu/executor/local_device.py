@@ -14,7 +14,8 @@ from heshare.errors import DeviceError
 from heshare.gpu.executor.executor_device import Attempt, ExecutorDevice, Timeouts
 from heshare.gpu.executor.job_tasks import MPS_ENDED
 from heshare.gpu.mps import MPS, MpsSession
-from heshare.gpu.nvml.binding import GpuLostError, NvmlError
+from heshare.gpu.nvml.binding import GpuLostError, NoReplyError
+from heshare.gpu.nvml.card_sampler import CardSample, CardSampler
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.steering.daemon_restarts import DaemonRestarts
 from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
@@ -26,6 +27,9 @@ _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
 _SOON_S, _FRESH_S = 0.05, 0.05
 _TURNS = "jobs take turns (time-slicing) from now on; shares are not enforced"
+_NO_REPLY = "NVML does not reply"
+_GIVE_UP_S = 600.0
+"""An idle GPU that has not replied for so long is not waited for any more, s."""
 
 
 @dataclass(slots=True)
@@ -125,14 +129,17 @@ class JobOnGpu:
 
 
 class LocalExecutorDevice(ExecutorDevice):
-    """A GPU of this machine in wall time; errors of NVML are survived until the GPU counts as lost.
+    """A GPU of this machine in wall time; only a GPU that NVML calls lost gives up its jobs.
 
     Args:
-        card: the GPU, with no tasks of its own.
+        card: the GPU, opened with a deadline, with no tasks of its own.
         launcher: starts the jobs, which are clients of `mps`.
         jobs: the jobs by task id.
         now_s: the time that all devices of the run share, s.
         clocks: whether clocks may be set; if not, the GPU's top clock is taken as the only one.
+
+    Raises:
+        NvmlError: it does not reply, or is lost.
     """
 
     def __init__(
@@ -147,14 +154,21 @@ class LocalExecutorDevice(ExecutorDevice):
         timeouts: Timeouts,
     ) -> None:
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
-        super().__init__(gpu, card.uuid, "", now_s, card.read())
+        super().__init__(gpu, card.uuid, "", now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
         self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
         self._clocks, self._timeouts = clocks, timeouts
+        assert card.guarded is not None
+        self._sampler = CardSampler(card.guarded, card.power_call(), card.gpu.tdp_w, self.note)
+        first = self._sampler.sample(wait_s=timeouts.nvml_s)
+        if first is None:
+            raise NoReplyError(f"{gpu.name} ({card.uuid}): {_NO_REPLY}. Reset the GPU, or leave it out.")
+        self._free_mib, self._known_mhz = math.inf, float(gpu.max_mhz)
+        self._apply(first)
+        self.counter_j = None if math.isnan(self._sampler.counter_j) else self._sampler.counter_j
         self._residents: dict[int, JobOnGpu] = {}
         # Apart from `latest`: an update in between must not hide energy from the jobs.
         self._divided_j = self.latest.energy_j
         self._limits: tuple[str, ...] = ()
-        self._failing_since_s = math.nan
         self._next_read_s = -math.inf
         self._requested_mhz: int | None = None
         self._first_failure: tuple[float, int] = (-math.inf, -1)
@@ -167,19 +181,22 @@ class LocalExecutorDevice(ExecutorDevice):
         return self._mps.sharing
 
     def update(self, *, force: bool = False) -> None:
-        """Read the GPU, unless that was done a moment ago (or `force`); while NVML fails, `latest` stays as it was."""
+        """Read the GPU, unless that was done a moment ago (or `force`); a silent GPU's `latest` stays as it was."""
         now_s = self._now_s()
         if self.lost or (now_s < self._next_read_s and not force):
             return
         self._next_read_s = now_s + _FRESH_S
         try:
-            self.latest = self._card.read()
-            self._limits = self._card.limits() if self.latest.throttled else ()
-            if news := self._card.clock_news():
-                self.note(news)
-            self._failing_since_s = math.nan
-        except NvmlError as error:
-            self._handle(error)
+            sample = self._sampler.sample()
+        except GpuLostError as error:
+            self.lost = str(error)
+            self.note(f"lost: {error}", "gpu-lost")
+            return
+        if sample is not None:
+            self._apply(sample)
+        if news := self._card.clock_news():
+            self.note(news)
+        self._update_drained()
 
     def set_clock(self, sm_mhz: int | None) -> None:
         """Request a clock of the grid; one that cannot be set is noted, and the GPU keeps its own."""
@@ -187,6 +204,9 @@ class LocalExecutorDevice(ExecutorDevice):
             self.gpu.check_clock(sm_mhz)
         if self._clocks:
             if self.lost:
+                return
+            if self._sampler.silent_s:
+                self.note(f"clock {sm_mhz} MHz not set: {_NO_REPLY}")
                 return
             try:
                 self._card.set_clock(sm_mhz)
@@ -232,6 +252,8 @@ class LocalExecutorDevice(ExecutorDevice):
         """Return its state at this moment, by the latest readings of the GPU."""
         self.update()
         reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
+        # A policy decides by the last clock that was read.
+        reading = replace(reading, sm_mhz=self._known_mhz if math.isnan(reading.sm_mhz) else reading.sm_mhz)
         return reading if self.lost else replace(reading, requested_mhz=self._requested_mhz)
 
     def next_event_s(self) -> float:
@@ -240,8 +262,10 @@ class LocalExecutorDevice(ExecutorDevice):
         if self._failed:
             return now_s
         if not self._residents:
+            if 0.0 < self._sampler.silent_s < _GIVE_UP_S and not self.lost:
+                return now_s + self._timeouts.poll_s
             ahead = [self._idle_since_s + after_s for after_s in _IDLE_POLLS_S if self._idle_since_s + after_s > now_s]
-            return math.inf if self.lost else min(ahead, default=math.inf)
+            return math.inf if self.lost or self._sampler.drained else min(ahead, default=math.inf)
         residents = self._residents.values()
         if any(resident.loading or resident.stopping is not None for resident in residents):
             return now_s + _SOON_S
@@ -278,17 +302,39 @@ class LocalExecutorDevice(ExecutorDevice):
         """Return the records so far of the attempts on it, by task."""
         return {task: resident.attempt(self.latest) for task, resident in self._residents.items()}
 
-    def _handle(self, error: NvmlError) -> None:
-        """Wait for NVML for a while, unless it reports that the GPU is lost."""
-        if math.isnan(self._failing_since_s):
-            self._failing_since_s = self._now_s()
-            self.note(f"no reply: {error}", "gpu-silent")
-        if isinstance(error, GpuLostError) or self._now_s() - self._failing_since_s > self._timeouts.nvml_s:
-            self.lost = str(error)
-            self.note(f"lost: {error}", "gpu-lost")
+    def _apply(self, sample: CardSample) -> None:
+        """Take over a sample."""
+        power_w = 0.0 if math.isnan(sample.power_w) else sample.power_w  # no value is invented for what is unknown
+        throttled = bool(sample.limits)
+        self.latest = Reading(self._now_s(), None, sample.sm_mhz, power_w, sample.energy_j, throttled=throttled)
+        self._limits = sample.limits
+        self._free_mib = math.inf if math.isnan(sample.free_mib) else sample.free_mib
+        self._known_mhz = self._known_mhz if math.isnan(sample.sm_mhz) else sample.sm_mhz
+        self.estimated_j, self.unknown_s = self._sampler.energy.estimated_j, self._sampler.energy.unknown_s
+
+    def _update_drained(self) -> None:
+        """Find out whether the GPU may be given new jobs, and note a change."""
+        silent_s = self._sampler.silent_s
+        drained = self._sampler.drained or (_NO_REPLY if silent_s else "")
+        if drained == self.drained:
+            return
+        if not drained:
+            self.note("NVML replies again: the GPU takes new jobs", "gpu-replies")
+        elif drained == _NO_REPLY:
+            self.note(
+                f"{_NO_REPLY} (for {silent_s:.0f} s): its jobs run on, it gets no new ones until NVML replies",
+                "gpu-silent",
+            )
+        else:
+            self.note(f"drained after {drained}: its jobs run on, it gets no new ones", "gpu-drained")
+        self.drained = drained
 
     def _try_start(self, resident: JobOnGpu) -> None:
-        """Start its process if its memory is free and MPS is there; else wait for that."""
+        """Start its process if its memory is free and MPS is there; else wait for that. A drained GPU starts none."""
+        if self.drained:
+            reason = f"{self.uuid} takes no new jobs: {self.drained}"
+            resident.failure = TaskFailure(resident.task_id, "drained", reason, charged=False)
+            return
         if math.isfinite(self._mps_due_s):
             return
         waited_s = self._now_s() - resident.requested_s
@@ -310,14 +356,8 @@ class LocalExecutorDevice(ExecutorDevice):
         """Return the memory that neither the other jobs nor, where that is known, foreign processes need, MiB."""
         others = [one for one in self._residents.values() if one is not newcomer and one.worker is not None]
         ours_mib = sum(other.job.spec.memory_mib for other in others)
-        free_mib = math.inf
-        if not self.lost:
-            try:
-                free_mib = self._card.free_mib()
-            except NvmlError as error:
-                self._handle(error)
         # Jobs may not yet hold all that they need, so only what is held beyond that is foreign.
-        foreign_mib = max(0.0, self.gpu.memory_mib - free_mib - ours_mib)
+        foreign_mib = max(0.0, self.gpu.memory_mib - self._free_mib - ours_mib)
         return self.gpu.memory_mib - ours_mib - foreign_mib
 
     def _release_loaded(self, now_s: float) -> None:

@@ -12,8 +12,9 @@ from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.local_device import LocalExecutorDevice
 from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.gpu.mps import MPS, MpsSession
-from heshare.gpu.nvml.binding import GpuLostError, NoSuchGpuError, Nvml
+from heshare.gpu.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
 from heshare.gpu.nvml.clock_lock import locked_clocks, notes, restore
+from heshare.gpu.nvml.guarded_gpu import find_uuids
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.state.held_note import Life
@@ -37,16 +38,16 @@ def select_gpus(text: str) -> list[str]:
         DeviceError: no such GPU, or no NVML.
     """
     names = [part.strip() for part in text.split(",")]
-    with Nvml() as nvml:
-        if names == ["nvml"]:
-            uuids = [nvml.card(index).uuid() for index in range(nvml.count())]
-            found = "" if uuids else "no GPU"
-        elif all(name.startswith("nvml:") and name != "nvml:" for name in names):
-            keys = [name.removeprefix("nvml:") for name in names]
-            uuids = [nvml.card(int(key) if key.isdecimal() else key).uuid() for key in keys]
-            found = "a GPU twice" if len(set(uuids)) < len(uuids) else ""
-        else:
-            uuids, found = [], repr(text)
+    uuids: tuple[str, ...] = ()
+    if names == ["nvml"]:
+        uuids = find_uuids()
+        found = "" if uuids else "no GPU"
+    elif all(name.startswith("nvml:") and name != "nvml:" for name in names):
+        keys = [name.removeprefix("nvml:") for name in names]
+        uuids = find_uuids([int(key) if key.isdecimal() else key for key in keys])
+        found = "a GPU twice" if len(set(uuids)) < len(uuids) else ""
+    else:
+        found = repr(text)
     if found:
         raise InputError(
             found,
@@ -54,7 +55,7 @@ def select_gpus(text: str) -> list[str]:
             "`heshare doctor` lists the GPUs of this machine.",
             column="--devices",
         )
-    return uuids
+    return list(uuids)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -99,18 +100,13 @@ class LocalGpus(GpuSet):
         for uuid in self.uuids:
             try:
                 self.devices.append(self._device(uuid, exits))
-            except (NoSuchGpuError, GpuLostError) as error:
+            except (NoSuchGpuError, GpuLostError, NoReplyError) as error:
                 if uuid not in self.known:
                     raise
                 self.devices.append(self._lost_device(uuid, str(error), exits))
         if all(device.lost for device in self.devices):
             raise DeviceError(f"None of the run's GPUs can be used. {self.devices[0].lost}")
-        with Nvml() as nvml:
-            for uuid in self.uuids:
-                try:
-                    self.counters_j.append(nvml.card(uuid).energy_j())
-                except DeviceError:
-                    self.counters_j.append(None)
+        self.counters_j += [device.counter_j for device in self.devices]
 
     def _refuse_gpus_of_other_containers(self) -> None:
         """Refuse a GPU of a run that does not share this machine's locks, as its note tells.
@@ -151,7 +147,7 @@ class LocalGpus(GpuSet):
             grace_s=self.timeouts.grace_s,
             cgroup=self._cgroups.make,
         )
-        card = NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks)
+        card = NvmlDevice(uuid, launcher, mps=mps, allow_clocks=self.allow_clocks, deadline_s=self.timeouts.nvml_s)
         exits.callback(self._close, card)
         refusal = clock_refusal(card) if self.allow_clocks else "not allowed"
         device = LocalExecutorDevice(

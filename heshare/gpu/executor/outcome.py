@@ -39,7 +39,8 @@ class RunOutcome:
             lost_j (of its other attempts), exit_code, reason, log.
         gpus: one row a GPU: uuid, name, energy_j, completed_j, lost_j, idle_j, between_j (from the last account of a
             session that was killed to the next session: unknown in part; NaN where the card's counter began again),
-            planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits.
+            planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
+            state (`ok`, `drained` or `lost` at the end).
         totals: the numbers of the whole run.
         notes: notes for the operator.
         history: the history of each job in the journal.
@@ -112,6 +113,7 @@ def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
         for note in session["notes"]
     ]
     notes += _pauses(sessions) + [_SALVAGED.format(**entry["salvaged"]) for entry in entries if "salvaged" in entry]
+    notes += _energy_notes(sessions)
     return RunOutcome(jobs, gpus, _totals(run, jobs, gpus, sessions), notes, history)
 
 
@@ -176,13 +178,15 @@ def _gpu_row(index: int, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any
     completed_j = lost_j = idle_j = between_j = 0.0
     clocks_mhz: list[float] = []
     limits: set[str] = set()
+    state = "ok"
     for session, following in zip_longest(sessions, sessions[1:]):
         ends = [end for end in session["ends"] if end["gpu"] == index]
         lost_j += sum(end["energy_j"] for end in ends if _wasted(end))
         completed_j += sum(end["energy_j"] for end in ends if not _wasted(end))
-        clocks_mhz += [end["sm_mhz"] for end in ends]
+        clocks_mhz += [end["sm_mhz"] for end in ends if end["sm_mhz"] is not None]
         limits.update(*[end["limits"] for end in ends])
         last = session["sample"]["gpus"][index] if session["sample"] else _NOTHING_YET
+        state = last.get("state", state)
         idle_j += last["idle_j"]
         # An attempt that ran at the last account and has no end was cut off with the session.
         lost_j += sum(share_j for key, share_j in last["shares_j"].items() if key not in session["since"])
@@ -202,8 +206,22 @@ def _gpu_row(index: int, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "sm_mhz": sum(clocks_mhz) / len(clocks_mhz) if clocks_mhz else math.nan,
         "limits": "+".join(sorted(limits)),
         "sharing": opened["sharing"],
+        "state": state,
         **({"host": opened["host"]} if "host" in opened else {}),
     }
+
+
+def _energy_notes(sessions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return notes on the energies that are no counter's, or on no account."""
+    notes = []
+    for number, session in enumerate(sessions, start=1):
+        for index, gpu in enumerate(session["sample"]["gpus"] if session["sample"] else ()):
+            place = f"session {number}, GPU {index}"
+            if gpu.get("estimated_j"):
+                notes.append(f"{place}: {gpu['estimated_j']:.6g} J of its energy are integrals of power readings")
+            if gpu.get("unknown_s"):
+                notes.append(f"{place}: its energy during {gpu['unknown_s']:.1f} s is unknown, and on no account")
+    return notes
 
 
 def _wasted(end: Mapping[str, Any]) -> bool:

@@ -75,15 +75,15 @@ class JournalingObserver(Observer):
                 "outcome": interval.outcome,
                 "start_s": interval.start_s,
                 "end_s": interval.end_s,
-                "began_s": None if math.isnan(attempt.began_s) else attempt.began_s,
-                "released_s": None if math.isnan(attempt.released_s) else attempt.released_s,
+                "began_s": _known(attempt.began_s),
+                "released_s": _known(attempt.released_s),
                 "mps_pct": interval.mps_pct,
                 "iterations": interval.iterations,
                 "attempt": attempt.number,
                 "energy_j": attempt.energy_j,
                 "gpu_j": attempt.gpu_j,
                 "exit_code": attempt.exit_code,
-                "sm_mhz": attempt.sm_mhz,
+                "sm_mhz": _known(attempt.sm_mhz),
                 "limits": list(attempt.limits),
                 "log": attempt.log,
                 "reason": "" if failed is None else failed.reason,
@@ -134,8 +134,12 @@ class JournalingObserver(Observer):
                 "energy_j": device.latest.energy_j,
                 "idle_j": device.idle_j,
                 "shares_j": {self._jobs[task].key: share_j for task, share_j in device.shares_j().items()},
-                "sm_mhz": device.latest.sm_mhz,
+                "sm_mhz": _known(device.latest.sm_mhz),
                 "power_w": device.latest.power_w,
+                "state": device.state,
+                **({"drained": device.drained} if device.drained else {}),
+                **({"estimated_j": device.estimated_j} if device.estimated_j else {}),
+                **({"unknown_s": device.unknown_s} if device.unknown_s else {}),
             }
             for device in self._devices
         ]
@@ -192,6 +196,11 @@ class JournalingObserver(Observer):
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
+
+
+def _known(value: float) -> float | None:
+    """Return a value as the journal has it: None where it is unknown."""
+    return None if math.isnan(value) else value
 
 
 def action_as_list(action: Action, key: Callable[[int], str]) -> list[Any]:

@@ -47,6 +47,10 @@ class NoReadingError(NvmlError):
     """NVML returned what is not a measurement."""
 
 
+class NoReplyError(NvmlError):
+    """NVML has not returned within the deadline; the GPU may be healthy or not."""
+
+
 _OURS = "This is a defect of HeShare or of the NVML binding: report the call, the code and the driver's version."
 _RESET = "Stop what uses the GPU, reset it or restart the machine, and record again what was measured since."
 _DRIVER = "Install NVIDIA's driver, or start the container with the GPUs passed through."
@@ -66,7 +70,7 @@ TABLE: dict[int, tuple[type[NvmlError], str, str]] = {
     11: (GpuLostError, "the kernel found an interrupt problem with the GPU", _RESET),
     12: (NoDriverError, "the NVML library libnvidia-ml.so.1 was not found", _DRIVER),
     13: (NotSupportedError, "the driver's NVML does not have this function", "Use a newer driver."),
-    14: (GpuLostError, "the card's infoROM is corrupted", "Have the card checked."),
+    14: (NvmlError, "the card's infoROM is corrupted", "Have the card checked."),
     15: (GpuLostError, "the GPU has fallen off the bus or is otherwise lost", _RESET),
     16: (GpuLostError, "the GPU must be reset", _RESET),
     17: (NoPermissionError, "the operating system or its cgroup blocked the request", "Let the container use the GPU."),

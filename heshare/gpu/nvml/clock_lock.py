@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from heshare.errors import DeviceError
 from heshare.gpu.clocks.clock_route import noted_clock, service_clock
 from heshare.gpu.clocks.service_clock import ServiceClock
-from heshare.gpu.nvml.binding import Nvml, NvmlError, NvmlGpu
+from heshare.gpu.nvml.binding import NoReplyError, NvmlError, NvmlGpu
+from heshare.gpu.nvml.guarded_gpu import GuardedGpu
 from heshare.gpu.state.held_note import FoundNote, HeldNote, Life, found_note
 from heshare.gpu.state.state_folder import state_folder
 from heshare.processes import MARK
@@ -101,6 +102,8 @@ class ClockLock:
         for pause_s in _RELEASE_PAUSES_S:
             try:
                 self.release()
+            except NoReplyError:
+                break  # each try may take long
             except NvmlError:
                 time.sleep(pause_s)
             else:
@@ -265,8 +268,7 @@ def restore_note(path: Path) -> None:
 
 def _unlock(note: FoundNote) -> str:
     uuid = str(note.facts.get("uuid"))
-    with Nvml() as nvml:
-        card = nvml.card(uuid)
+    with GuardedGpu(uuid) as card:
         noted_clock(card, uuid).unlock_clock()
         # After a restart of the host the other settings may have changed with the driver.
         if note.life is not Life.REBOOTED:

@@ -1,19 +1,24 @@
-"""A real GPU as a `Device`: readings from NVML, worker processes as tasks, in wall time."""
+"""A real GPU as a `Device`: readings from NVML, worker processes as tasks, in wall time.
+
+The recorder calls NVML in its own process. The executor, which must outlive a call that hangs, opens the GPU with a
+deadline, and reads it by a `CardSampler`.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from heshare.devices.device import Reading
 from heshare.errors import DeviceError
 from heshare.gpu.clocks.service_clock import ServiceClock
 from heshare.gpu.mps import MpsSession
-from heshare.gpu.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlGpu
+from heshare.gpu.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
 from heshare.gpu.nvml.clock_lock import open_clock
+from heshare.gpu.nvml.guarded_gpu import GuardedGpu
 from heshare.gpu.nvml.probe import match
 from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.live_tasks import LiveTasks
@@ -34,9 +39,12 @@ class NvmlDevice:
         allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
         mps_clients: most tasks at once, where that is fewer than the GPU allows.
         start_timeout_s: how long a worker may take until its first iteration, s.
+        deadline_s: how long a call of NVML may take, s; then the GPU is read by `guarded` alone, with the sensors that
+            it has. None makes the calls in this process, without a deadline, and requires every sensor.
 
     Attributes:
         uuid: of the GPU.
+        guarded: the GPU whose calls have a deadline, None without one.
         power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
 
     Raises:
@@ -55,23 +63,25 @@ class NvmlDevice:
         allow_clocks: bool = False,
         mps_clients: int | None = None,
         start_timeout_s: float = 180.0,
+        deadline_s: float | None = None,
     ) -> None:
         self._allow_clocks, self._launcher = allow_clocks, launcher
         self._requested_mhz: int | None = None
         with ExitStack() as ends:
-            nvml = ends.enter_context(Nvml())
-            self._driver = nvml.driver()
-            self._card = nvml.card(which)
+            self.guarded = None if deadline_s is None else ends.enter_context(GuardedGpu(which, deadline_s))
+            if self.guarded is None:
+                nvml = ends.enter_context(Nvml())
+                self._driver = nvml.driver()
+            self._card = nvml.card(which) if self.guarded is None else self.guarded
             self.uuid = self._card.uuid()
             self._gpu = _describe(self._card, mps_clients)
             self._mps = mps or MpsSession(self.uuid)
             self._refuse_modes(shared=mps is not None)
             self._tasks = LiveTasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
-            self._instant, first_w = self._choose_power()
-            self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
-            self._gpm = Gpm(self._card) if self._card.has_gpm() else None
-            if self._gpm is not None:
-                ends.callback(self._gpm.close)
+            self._gpm: Gpm | None = None
+            self._facts: dict[str, str | int | float | bool | None] = {}
+            if self.guarded is None:
+                self._require_sensors(ends)
             self._hold = open_clock(self._card, self.uuid)
             ends.callback(self._hold.close)
             if mps is not None:
@@ -80,8 +90,9 @@ class NvmlDevice:
             ends.callback(launcher.close)
             ends.callback(self._tasks.stop_all)
             self._began_s = time.monotonic()
-            self._began_j = self._card.energy_j()
-            self._facts = self._describe_facts(first_w)
+            if self.guarded is None:
+                self._began_j = self._card.energy_j()
+                self._facts = self._describe_facts()
             self._ends = ends.pop_all()
         self._off = at_end(self.close)
 
@@ -98,6 +109,13 @@ class NvmlDevice:
     def facts(self) -> dict[str, str | int | float | bool | None]:
         """Return the facts for a manifest: card, driver, kind of power readings, sharing and settings."""
         return dict(self._facts)
+
+    def power_call(self) -> str:
+        """Return the method of the GPU that reports its power: instant power, where the card has it."""
+        with suppress(NvmlError):
+            self._card.instant_power_w()
+            return "instant_power_w"
+        return "usage_power_w"
 
     def limits(self) -> tuple[str, ...]:
         """Return the limits that hold its clock down at this moment."""
@@ -223,12 +241,20 @@ class NvmlDevice:
     def _power_w(self) -> float:
         return self._card.instant_power_w() if self._instant else self._card.usage_power_w()
 
-    def _choose_power(self) -> tuple[bool, float]:
-        """Return whether the card reports instant power, and a first reading."""
+    def _require_sensors(self, ends: ExitStack) -> None:
+        """Take a first reading of power, instant where the card reports it, and of GPM where it has that.
+
+        Raises:
+            NvmlError: a sensor that a recording needs is missing.
+        """
         try:
-            return True, self._card.instant_power_w()
+            self._instant, self._first_w = True, self._card.instant_power_w()
         except (NotSupportedError, NoReadingError):
-            return False, self._card.usage_power_w()
+            self._instant, self._first_w = False, self._card.usage_power_w()
+        self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
+        if self._card.has_gpm():
+            self._gpm = Gpm(self._card)
+            ends.callback(self._gpm.close)
 
     def _refuse_modes(self, *, shared: bool) -> None:
         if self._card.mig():
@@ -237,7 +263,7 @@ class NvmlDevice:
         if mode == "prohibited" or (mode != "default" and not shared):
             raise self._refusal(f"its compute mode is {mode}", "Set it to default: nvidia-smi -c DEFAULT.")
 
-    def _describe_facts(self, first_w: float) -> dict[str, str | int | float | bool | None]:
+    def _describe_facts(self) -> dict[str, str | int | float | bool | None]:
         card = self._card
         return {
             "card": card.name(),
@@ -245,7 +271,7 @@ class NvmlDevice:
             "driver": self._driver,
             "power_kind": self.power_kind,
             "power_limit_w": self._gpu.tdp_w,
-            "power_w_at_opening": first_w,
+            "power_w_at_opening": self._first_w,
             "temperature_c_at_opening": card.temperature_c(),
             "memory_mib": self._gpu.memory_mib,
             "sm_mhz_min": self._gpu.clocks_mhz[0],
@@ -259,10 +285,11 @@ class NvmlDevice:
         }
 
     def _settle(self, sm_mhz: int) -> None:
-        """Wait up to a second until the card runs no faster than requested."""
+        """Wait up to a second until the card runs no faster than requested, where its clock can be read."""
         until = time.monotonic() + 1.0
-        while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
-            time.sleep(0.01)
+        with suppress(NvmlError):
+            while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
+                time.sleep(0.01)
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")

@@ -47,7 +47,7 @@ class HostPool(GpuSet):
         present = [uuid for uuid in self.uuids if uuid in offered or uuid not in self.known]
         owners = select_offers(offers, ",".join(f"nvml:{uuid}" for uuid in present or self.uuids))
         clients = [
-            DaskHostClient(dask, offer, f"heshare-{self.token}-{number}", self.timeouts.nvml_s)
+            DaskHostClient(dask, offer, f"heshare-{self.token}-{number}", self.timeouts.host_s)
             for number, offer in enumerate({offer.address: offer for offer in owners.values()}.values())
         ]
         exits.callback(lambda: self.unreleased.extend(_close_all(clients)))

@@ -77,15 +77,15 @@ class HostGpus:
         return HostReply(tuple(map(self._report, indices)), result, refused)
 
     def _advance(self, index: int) -> bool:
-        """Bring a device to the present; return whether jobs ended or the GPU was lost."""
+        """Bring a device to the present; return whether jobs ended, or the GPU was lost or drained."""
         device = self._devices[index]
-        lost = device.lost
+        state = device.lost, device.drained
         completed = device.advance(self._now_s())
         failed = device.take_failures()
         self._completed[index] += completed
         self._failed[index] += failed
         self._due_s[index] = device.next_event_s()
-        return bool(completed or failed) or device.lost != lost
+        return bool(completed or failed) or (device.lost, device.drained) != state
 
     def _report(self, index: int) -> StatusReport:
         device = self._devices[index]
@@ -96,8 +96,9 @@ class HostGpus:
         notes, device.notes = tuple(device.notes), []
         next_s, attempts = self._due_s[index], device.attempts()
         return StatusReport(
-            reading, next_s, completed, failed, ended, attempts, device.idle_j, notes, device.lost, device.sharing
-        )
+            reading, next_s, completed, failed, ended, attempts, device.idle_j, notes, device.lost, device.sharing,
+            device.drained, device.estimated_j, device.unknown_s,
+        )  # fmt: skip
 
 
 def run_host(connection: Connection, notices: int) -> int:

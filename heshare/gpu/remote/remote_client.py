@@ -219,8 +219,9 @@ class RemoteDevice(ExecutorDevice):
                 self._residents[task] = (progress, self._with_host(report.attempts[task]))
         self._completed += report.completed
         self._failed += report.failed
-        news = bool(report.completed or report.failed) or report.lost != self.lost
-        self.lost = report.lost
+        news = bool(report.completed or report.failed) or (report.lost, report.drained) != (self.lost, self.drained)
+        self.lost, self.drained = report.lost, report.drained
+        self.estimated_j, self.unknown_s = report.estimated_j, report.unknown_s
         return news
 
     def close(self) -> None:

@@ -72,7 +72,8 @@ class StatusReport:
         completed: the jobs that completed, in order.
         failed: the attempts that failed.
         attempts: the records so far of the attempts that run, by task.
-        ended, idle_j, notes, lost: as in `ExecutorDevice`; notes since the last report.
+        ended, idle_j, notes, lost, drained, estimated_j, unknown_s: as in `ExecutorDevice`; notes since the last
+            report.
         sharing: `mps` or `time-slice`, at present.
     """
 
@@ -86,6 +87,9 @@ class StatusReport:
     notes: tuple[str, ...]
     lost: str
     sharing: str
+    drained: str = ""
+    estimated_j: float = 0.0
+    unknown_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A stand-in for `libnvidia-ml.so.1`, so that the real binding can be tested where there is no GPU.
 
 The library is one C file, built on demand. It stands for one card (up to four, by the figure `count`), whose figures
-can be set and each of whose functions can be made to fail, by the functions below or, for a process of its own, by
-`FAKENVML_FAIL` in its environment (such as `nvmlDeviceGetPowerUsage=3`). Processes with the same `FAKENVML_STATE`, a
-file, see the same cards, as processes of one machine do.
+can be set, each of whose functions can be made to fail or to block, and which has events such as Xids, by the functions
+below or, once a process begins, by `FAKENVML_FAIL` in its environment (such as `nvmlDeviceGetPowerUsage=3`). Processes
+with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one machine do.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 SOURCE = Path(__file__).with_name("fakenvml.c")
 SONAME = "libnvidia-ml.so.1"
 FOREVER = -1
+XID, DOUBLE_BIT = 8, 2
+_BLOCK, _EVERY_CARD = -1000, -1
 
 
 def compiler() -> str | None:
@@ -84,10 +86,21 @@ class FakeNvml:
         """The card as it is at first, and nothing that fails."""
         self._library.fakenvml_reset()
 
-    def fail(self, function: str, code: int, times: int = FOREVER) -> None:
-        """Make a function return a code, so many times or forever; `field` and `metric` name inner return codes."""
-        if self._library.fakenvml_fail(function.encode(), code, times) != 0:
+    def fail(self, function: str, code: int, times: int = FOREVER, card: int | None = None) -> None:
+        """Make a function return a code, so many times or forever; `field` and `metric` name inner return codes.
+
+        With `card`, an index, it fails for that card alone. A function has one fault: the latest.
+        """
+        if self._library.fakenvml_fail(function.encode(), code, times, _EVERY_CARD if card is None else card) != 0:
             raise KeyError(function)
+
+    def block(self, function: str, card: int | None = None) -> None:
+        """Make a function block, for one card or for all, until `fail(function, 0)`."""
+        self.fail(function, _BLOCK, card=card)
+
+    def event(self, data: int, card: int = 0, kind: int = XID) -> None:
+        """Let a card have an event: an Xid, `data` its number, or an ECC error."""
+        self._library.fakenvml_event(card, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(data))
 
     def set(self, name: str, value: float) -> None:
         """Set a figure of the card, such as `power_mw`."""

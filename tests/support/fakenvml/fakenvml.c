@@ -2,8 +2,8 @@
  *
  * It has the functions that HeShare calls, with the binary interface that the Python binding expects, and no others.
  * Energy is power times wall time. Cards share all figures but their locked clock and whether they are lost. With
- * FAKENVML_STATE=path in the environment the figures live in that file, so that several processes see one machine;
- * FAKENVML_UUID=uuid makes it another machine's.
+ * FAKENVML_STATE=path in the environment figures, faults and events live in that file, so that several processes see
+ * one machine; FAKENVML_UUID=uuid makes it another machine's. A call that blocks returns when it is unblocked.
  * Nothing here is NVIDIA's code.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -25,8 +25,12 @@
 #define NOT_SUPPORTED 3
 #define NO_PERMISSION 4
 #define NOT_FOUND 6
+#define TIMEOUT 10
 #define GPU_IS_LOST 15
 #define CARDS 4
+#define EVENTS 32
+#define BLOCK (-1000) /* the "code" of a call that blocks */
+#define EVERY_CARD (-1)
 #define INSUFFICIENT_SIZE 7
 #define UUID "GPU-00000000-1111-2222-3333-444444444444"
 #define UUID_LENGTH (sizeof UUID - 1)
@@ -42,20 +46,30 @@ static figure_t figures[] = {
     {"power_mw", 0, 100000}, {"limit_mw", 0, 700000}, {"energy_mj", 0, 5e6}, {"temperature_c", 0, 41},
     {"reasons", 0, 0}, {"persistence", 0, 1}, {"compute_mode", 0, 0}, {"mig", 0, 0}, {"gpm", 0, 1},
     {"sm_pct", 0, 55.5}, {"dram_pct", 0, 33.25}, {"major", 0, 9}, {"minor", 0, 0}, {"instant", 0, 1},
-    {"value_type", 0, 1}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0},
+    {"value_type", 0, 1}, {"events", 0, 1}, {"uncorrected", 0, 0}, {"remap_failed", 0, 0}, {"may_lock", 0, 1}, {"locked_mhz", 0, 0}, {"locked1_mhz", 0, 0}, {"locked2_mhz", 0, 0},
     {"locked3_mhz", 0, 0}, {"lost0", 0, 0}, {"lost1", 0, 0}, {"lost2", 0, 0}, {"lost3", 0, 0}, {"began_s", 0, 0},
-    {"open", 1, 0}, {"samples", 1, 0}, {"calls", 1, 0},
+    {"open", 1, 0}, {"samples", 1, 0}, {"event_sets", 1, 0}, {"calls", 0, 0},
 };
 
-typedef struct { char name[64]; int code, times, called; } fault_t;
+typedef struct { char name[64]; int code, times, called, card; } fault_t;
+typedef struct { int card; unsigned long long type, data; } happening_t;
 
-static fault_t faults[64];
-static size_t fault_count;
+/* What processes with the same FAKENVML_STATE share. */
+typedef struct {
+    double values[COUNT(figures)];
+    fault_t faults[96];
+    size_t fault_count;
+    happening_t happenings[EVENTS];
+    size_t happening_count;
+} machine_t;
+
+static machine_t own_machine, *machine = &own_machine;
+static _Thread_local fault_t *current; /* the fault of the function that runs, if it is one card's */
 static char card_name[96];
 static int ready;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int handles[CARDS]; /* the address of one is a card's handle */
-static double own_values[COUNT(figures)], *shared_values = own_values;
+static double own_values[COUNT(figures)];
 
 static double now_s(void) {
     struct timespec t;
@@ -71,7 +85,7 @@ static figure_t *figure(const char *name) {
 
 static double *place(const figure_t *one) {
     size_t i = (size_t)(one - figures);
-    return one->own > 0 ? &own_values[i] : &shared_values[i];
+    return one->own > 0 ? &own_values[i] : &machine->values[i];
 }
 
 static double *value(const char *name) { return place(figure(name)); }
@@ -85,12 +99,14 @@ static const char *const LOCKED[CARDS] = {"locked_mhz", "locked1_mhz", "locked2_
 static const char *const LOST[CARDS] = {"lost0", "lost1", "lost2", "lost3"};
 
 static fault_t *fault_of(const char *name) {
-    for (size_t i = 0; i < fault_count; i++)
-        if (strcmp(faults[i].name, name) == 0) return &faults[i];
-    if (fault_count == COUNT(faults) || strlen(name) >= sizeof faults[0].name) return NULL;
-    fault_t *fresh = &faults[fault_count++];
+    for (size_t i = 0; i < machine->fault_count; i++)
+        if (strcmp(machine->faults[i].name, name) == 0) return &machine->faults[i];
+    if (machine->fault_count == COUNT(machine->faults) || strlen(name) >= sizeof machine->faults[0].name) return NULL;
+    fault_t *fresh = &machine->faults[machine->fault_count];
     memset(fresh, 0, sizeof *fresh);
+    fresh->card = EVERY_CARD;
     strcpy(fresh->name, name);
+    machine->fault_count++;
     return fresh;
 }
 
@@ -122,18 +138,18 @@ static int from_file(void) {
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct stat about;
     if (file < 0 || fstat(file, &about) != 0) abort();
-    int there = about.st_size >= (off_t)sizeof own_values;
-    if (!there && ftruncate(file, sizeof own_values) != 0) abort();
-    void *at = mmap(NULL, sizeof own_values, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int there = about.st_size >= (off_t)sizeof *machine;
+    if (!there && ftruncate(file, sizeof *machine) != 0) abort();
+    void *at = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (at == MAP_FAILED) abort();
-    shared_values = at;
+    machine = at;
     return there;
 }
 
 static void reset_all(void) {
     for (size_t i = 0; i < COUNT(figures); i++) *place(&figures[i]) = figures[i].first;
-    fault_count = 0;
+    machine->fault_count = machine->happening_count = 0;
     *value("began_s") = now_s();
     from_environment();
     ready = 1;
@@ -147,31 +163,42 @@ static void begin(void) {
     ready = 1;
 }
 
+/* Whether a fault comes to bear now; a call that blocks waits here. */
+static int strike(fault_t *one) {
+    if (one->times == 0) return SUCCESS;
+    if (one->code == BLOCK) {
+        const struct timespec pause = {0, 5000000};
+        while (one->code == BLOCK) nanosleep(&pause, NULL);
+        return SUCCESS;
+    }
+    if (one->code != SUCCESS && one->times > 0) one->times -= 1;
+    return one->code;
+}
+
 /* What a function begins with: it is counted, and fails if that is set. */
 static int enter(const char *name) {
     pthread_mutex_lock(&lock);
     begin();
     *value("calls") += 1;
     fault_t *one = fault_of(name);
-    int code = SUCCESS;
-    if (one != NULL) {
-        one->called += 1;
-        if (one->code != SUCCESS && one->times != 0) {
-            code = one->code;
-            if (one->times > 0) one->times -= 1;
-        }
-    }
-    if (code == SUCCESS && get("open") <= 0 && strncmp(name, "nvmlInit", 8) != 0) code = UNINITIALIZED;
+    if (one != NULL) one->called += 1;
+    int code = get("open") <= 0 && strncmp(name, "nvmlInit", 8) != 0 ? UNINITIALIZED : SUCCESS;
     pthread_mutex_unlock(&lock);
-    return code;
+    current = one != NULL && one->card != EVERY_CARD ? one : NULL;
+    int struck = one == NULL || current != NULL ? SUCCESS : strike(one);
+    return struck != SUCCESS ? struck : code;
+}
+
+/* What a call to a card begins with: whether there is such a card, and the faults of this card alone. */
+static int on_card(const void *device) {
+    const int *card = device;
+    if (card < handles || card >= handles + CARDS) return INVALID_ARGUMENT;
+    if (*of_card(card, LOST) > 0) return GPU_IS_LOST;
+    return current != NULL && current->card == (int)(card - handles) ? strike(current) : SUCCESS;
 }
 
 #define BEGIN() do { int code_ = enter(__func__); if (code_ != SUCCESS) return code_; } while (0)
-#define CARD(device) do { \
-        const int *card_ = (const int *)(device); \
-        if (card_ < handles || card_ >= handles + CARDS) return INVALID_ARGUMENT; \
-        if (*of_card(card_, LOST) > 0) return GPU_IS_LOST; \
-    } while (0)
+#define CARD(device) do { int code_ = on_card(device); if (code_ != SUCCESS) return code_; } while (0)
 
 static int text_out(char *out, unsigned size, const char *text) {
     if (strlen(text) >= size) return INSUFFICIENT_SIZE;
@@ -196,12 +223,22 @@ EXPORT void fakenvml_reset(void) {
     pthread_mutex_unlock(&lock);
 }
 
-EXPORT int fakenvml_fail(const char *name, int code, int times) {
+EXPORT int fakenvml_fail(const char *name, int code, int times, int card) {
     if (!ready) fakenvml_reset();
     fault_t *one = fault_of(name);
     if (one == NULL) return 1;
-    one->code = code;
+    one->card = card;
     one->times = times;
+    one->code = code;
+    return 0;
+}
+
+/* An event of a card: type 8 is an Xid, whose number is the data; 2 is a double-bit ECC error. */
+EXPORT int fakenvml_event(int card, unsigned long long type, unsigned long long data) {
+    if (!ready) fakenvml_reset();
+    if (machine->happening_count == EVENTS) return 1;
+    machine->happenings[machine->happening_count] = (happening_t){card, type, data};
+    machine->happening_count++;
     return 0;
 }
 
@@ -436,4 +473,66 @@ EXPORT int nvmlGpmMetricsGet(metrics_t *wanted) {
         one->value = one->code != SUCCESS ? 0 : get(one->id == 2 ? "sm_pct" : "dram_pct");
     }
     return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *out) {
+    BEGIN();
+    CARD(device);
+    if (type != 1 || counter != 0) return INVALID_ARGUMENT; /* uncorrected, since the driver was loaded */
+    *out = (unsigned long long)get("uncorrected");
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetRemappedRows(void *device, unsigned *right, unsigned *wrong, unsigned *pending, unsigned *failed) {
+    BEGIN();
+    CARD(device);
+    *right = *wrong = *pending = 0;
+    *failed = (unsigned)get("remap_failed");
+    return SUCCESS;
+}
+
+/* A set of events: which types of which cards, and how many of the machine's events it has seen. */
+typedef struct { unsigned long long types[CARDS]; size_t seen; } set_t;
+
+EXPORT int nvmlEventSetCreate(set_t **out) {
+    BEGIN();
+    *out = calloc(1, sizeof **out);
+    (*out)->seen = machine->happening_count;
+    *value("event_sets") += 1;
+    return SUCCESS;
+}
+
+EXPORT int nvmlEventSetFree(set_t *set) { BEGIN(); *value("event_sets") -= 1; free(set); return SUCCESS; }
+
+EXPORT int nvmlDeviceGetSupportedEventTypes(void *device, unsigned long long *out) {
+    BEGIN();
+    CARD(device);
+    *out = get("events") > 0 ? 1 | 2 | 4 | 8 | 16 : 0;
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceRegisterEvents(void *device, unsigned long long types, set_t *set) {
+    BEGIN();
+    CARD(device);
+    if (get("events") <= 0 || types == 0) return NOT_SUPPORTED;
+    set->types[(const int *)device - handles] = types;
+    return SUCCESS;
+}
+
+typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } event_t;
+
+EXPORT int nvmlEventSetWait_v2(set_t *set, event_t *out, unsigned wait_ms) {
+    BEGIN();
+    const double until_s = now_s() + 1e-3 * wait_ms;
+    const struct timespec pause = {0, 1000000};
+    for (;;) {
+        while (set->seen < machine->happening_count) {
+            const happening_t *one = &machine->happenings[set->seen++];
+            if (one->card < 0 || one->card >= CARDS || !(set->types[one->card] & one->type)) continue;
+            *out = (event_t){&handles[one->card], one->type, one->data, 0xFFFFFFFF, 0xFFFFFFFF};
+            return SUCCESS;
+        }
+        if (now_s() >= until_s) return TIMEOUT;
+        nanosleep(&pause, NULL);
+    }
 }

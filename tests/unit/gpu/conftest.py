@@ -52,7 +52,7 @@ def mps_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return use
 
 
-QUICK = Timeouts(poll_s=0.1, memory_s=0.3, nvml_s=0.5, shared_s=1.0, grace_s=0.5, mps_pauses_s=(0.1, 0.2))
+QUICK = Timeouts(poll_s=0.1, memory_s=0.3, nvml_s=1.0, shared_s=1.0, grace_s=0.5, mps_pauses_s=(0.1, 0.2))
 
 
 @dataclass

@@ -212,7 +212,7 @@ def test_execute_continues_after_nvml_calls_that_fail_for_a_while(doubles):
     result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
     failing.join()
     assert result.complete
-    assert any("no reply" in note for note in result.notes)
+    assert any("no reading of energy counter" in note for note in result.notes)
 
 
 def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):

@@ -21,10 +21,14 @@ GPU = toy_gpu()
 
 
 class FailingDevice(ToyDevice):
-    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time."""
+    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time.
 
-    def __init__(self, gpu, doom=(), lost_s=None):
+    From the first time of `drained_s` to the second nothing new may start on it.
+    """
+
+    def __init__(self, gpu, doom=(), lost_s=None, drained_s=()):
         super().__init__(gpu)
+        self._drained_s = drained_s
         self._doom = sorted(doom)
         self._lost_s = lost_s
         self._failed = []
@@ -34,6 +38,7 @@ class FailingDevice(ToyDevice):
         moments = [when for when, task, _ in self._doom if task in self._running]
         if self._lost_s is not None and not self.lost:
             moments.append(self._lost_s)
+        moments += [moment for moment in self._drained_s if moment > self._now_s]
         return min([super().next_event_s(), *[max(when, self._now_s) for when in moments]])
 
     def advance(self, to_s):
@@ -48,6 +53,14 @@ class FailingDevice(ToyDevice):
                 self.stop(task)
                 self._failed.append(TaskFailure(task, "lost", "lost", charged=False))
         return done
+
+    @property
+    def drained(self):
+        return "Xid 48" if sum(moment <= self._now_s for moment in self._drained_s) == 1 else ""
+
+    def start(self, task_id, workload, mps_pct, iterations=None):
+        assert not self.drained
+        super().start(task_id, workload, mps_pct, iterations)
 
     def take_failures(self):
         failed, self._failed = self._failed, []
@@ -143,6 +156,26 @@ def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
         "failed: lost",
         "completed",
     }
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(name):
+    devices = [FailingDevice(GPU, drained_s=(3.0, 40.0)), FailingDevice(GPU)]
+    pending = [Task(index, Workload("mobilenet", 1), 8.0, float(max(0, index - 7))) for index in range(16)]
+    pending.append(Task(16, Workload("mobilenet", 1), 8.0, 100.0))
+    done, _ = simulate(devices, make(name), pending)
+    assert [interval.outcome for interval in done.record.intervals] == ["completed"] * 17
+    on_drained = [interval for interval in done.record.intervals if interval.gpu == 0]
+    assert any(interval.start_s < 3.0 < interval.end_s for interval in on_drained)
+    assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
+
+
+def test_fault_tolerant_uses_a_gpu_again_that_takes_tasks_again():
+    devices = [FailingDevice(GPU, drained_s=(1.0, 5.0))]
+    pending = [Task(index, Workload("mobilenet", 1), 1.0, float(2 * index)) for index in range(3)]
+    done, observer = simulate(devices, make("random"), pending)
+    assert [interval.start_s for interval in done.record.intervals] == [0.0, 5.0, 5.0]
+    assert sum(kind is EventKind.FAILURE for _, kind, *_ in observer.decisions) == 2
 
 
 def test_fault_tolerant_raises_if_all_gpus_are_lost():

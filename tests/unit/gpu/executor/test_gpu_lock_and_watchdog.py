@@ -229,12 +229,11 @@ def test_noted_runs_names_a_damaged_note(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"])
-def test_select_gpus_refuses_other_forms_and_duplicates(fake, text):
+def test_select_gpus_refuses_other_forms_and_duplicates(doubles, text):
     with pytest.raises(InputError, match="--devices"):
         local_gpus.select_gpus(text)
 
 
-def test_select_gpus_by_index_by_uuid_and_all(fake):
-    fake.set("count", 2)
+def test_select_gpus_by_index_by_uuid_and_all(doubles):
     first, second = local_gpus.select_gpus("nvml")
     assert local_gpus.select_gpus(f"nvml:1,nvml:{first}") == [second, first]

@@ -87,7 +87,7 @@ def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatc
         assert Path(path).is_relative_to(cluster.hosts[host].folder / "state" / "heshare" / "runs")
         assert Path(path).read_text() == f"{job} on {(ALPHA[0] if host == 'alpha' else BETA)}\n" + no_privileges
     locked = [host.fake.called("nvmlDeviceSetGpuLockedClocks") for host in cluster.hosts.values()]
-    assert locked == [0, 0]  # not by this process
+    assert min(locked) > 0
     assert min(result.gpus["sm_mhz"]) < 1980
     for host in ("alpha", "beta"):
         assert set(jobs[jobs["log"].str.startswith(host)].index), host
