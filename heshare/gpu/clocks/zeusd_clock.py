@@ -12,7 +12,8 @@ import socket
 from pathlib import Path
 from urllib.parse import urlencode
 
-from heshare.gpu.nvml.binding import NoPermissionError, NoSuchGpuError, Nvml, NvmlError
+from heshare.gpu.nvml.binding import NoPermissionError, NoSuchGpuError, NvmlError
+from heshare.gpu.nvml.guarded_gpu import find_uuids
 
 ZEUSD_SOCKET = "/run/zeusd/zeusd.sock"
 """Where zeusd's systemd unit has it listen."""
@@ -82,11 +83,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def _index(uuid: str) -> int:
     """Return NVML's index of a card, by which zeusd names it."""
-    with Nvml() as nvml:
-        for index in range(nvml.count()):
-            if nvml.card(index).uuid() == uuid:
-                return index
-    raise NoSuchGpuError(f"GPU {uuid}: not found. `heshare doctor` lists the GPUs of this machine.")
+    uuids = find_uuids()
+    if uuid not in uuids:
+        raise NoSuchGpuError(f"GPU {uuid}: not found. `heshare doctor` lists the GPUs of this machine.")
+    return uuids.index(uuid)
 
 
 def _reason(text: str) -> str:

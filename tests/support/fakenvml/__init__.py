@@ -2,8 +2,8 @@
 
 The library is one C file, built on demand. It stands for one card (up to four, by the figure `count`), whose figures
 can be set, each of whose functions can be made to fail or to block, and which has events such as Xids, by the functions
-below or, once a process begins, by `FAKENVML_FAIL` in its environment (such as `nvmlDeviceGetPowerUsage=3`). Processes
-with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one machine do.
+below. Processes with the same `FAKENVML_STATE`, a file, see the same cards, faults and events, as processes of one
+machine do; `FAKENVML_FAIL` in the environment (such as `nvmlDeviceGetPowerUsage=3`) is for a process and its children.
 """
 
 from __future__ import annotations

@@ -64,6 +64,8 @@ typedef struct {
 } machine_t;
 
 static machine_t own_machine, *machine = &own_machine;
+static fault_t own_faults[16]; /* from the environment, of this process alone */
+static size_t own_fault_count;
 static _Thread_local fault_t *current; /* the fault of the function that runs, if it is one card's */
 static char card_name[96];
 static int ready;
@@ -113,6 +115,7 @@ static fault_t *fault_of(const char *name) {
 /* Faults from the environment: "function=code" separated by commas; "set:name=value" sets a figure. */
 static void from_environment(void) {
     const char *value = getenv("FAKENVML_FAIL");
+    own_fault_count = 0;
     if (value == NULL) return;
     char text[1024];
     snprintf(text, sizeof text, "%s", value);
@@ -125,8 +128,9 @@ static void from_environment(void) {
             figure_t *one = figure(part + 4);
             if (one != NULL) *place(one) = atof(equals + 1);
         } else {
-            fault_t *one = fault_of(part);
-            if (one != NULL) { one->code = atoi(equals + 1); one->times = -1; }
+            fault_t *one = own_fault_count < COUNT(own_faults) ? &own_faults[own_fault_count++] : NULL;
+            if (one != NULL) *one = (fault_t){"", atoi(equals + 1), -1, 0, EVERY_CARD};
+            if (one != NULL) snprintf(one->name, sizeof one->name, "%s", part);
         }
     }
 }
@@ -185,6 +189,8 @@ static int enter(const char *name) {
     int code = get("open") <= 0 && strncmp(name, "nvmlInit", 8) != 0 ? UNINITIALIZED : SUCCESS;
     pthread_mutex_unlock(&lock);
     current = one != NULL && one->card != EVERY_CARD ? one : NULL;
+    for (size_t i = 0; i < own_fault_count; i++)
+        if (strcmp(own_faults[i].name, name) == 0) return own_faults[i].code;
     int struck = one == NULL || current != NULL ? SUCCESS : strike(one);
     return struck != SUCCESS ? struck : code;
 }

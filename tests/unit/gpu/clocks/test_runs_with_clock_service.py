@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -18,10 +19,9 @@ from heshare.gpu.nvml import clock_lock
 @pytest.fixture
 def service(doubles, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
     """A service that may set clocks, which this process may not."""
-    one = ServiceProcess(doubles.folder / "s").begin()
+    one = ServiceProcess(doubles.folder / "s", dict(os.environ)).begin()
     monkeypatch.setenv("HESHARE_CLOCKS", str(one.socket))
-    doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 4)
-    doubles.fake.fail("nvmlDeviceResetGpuLockedClocks", 4)
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4,nvmlDeviceResetGpuLockedClocks=4")
     yield one
     if one.process is not None and one.process.poll() is None:
         one.kill()

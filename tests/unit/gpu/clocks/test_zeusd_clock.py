@@ -15,7 +15,7 @@ from support.kill_drill import UUID
 
 from heshare.gpu.clocks.clock_route import NVML, SERVICE, ZEUSD, clock_control, clock_route
 from heshare.gpu.clocks.zeusd_clock import ZeusdClock
-from heshare.gpu.nvml.binding import NoPermissionError, NvmlError
+from heshare.gpu.nvml.binding import NoPermissionError, Nvml, NvmlError
 from heshare.gpu.nvml.clock_lock import notes, open_clock, restore
 
 
@@ -95,16 +95,15 @@ def test_zeusd_that_does_not_answer_is_an_error(doubles) -> None:
 
 
 def test_a_run_locks_by_zeusd_with_a_note_and_restore_unlocks_by_it(zeusd: Zeusd, doubles, monkeypatch) -> None:
-    doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 4)  # this process has no right of its own
-    doubles.fake.fail("nvmlDeviceResetGpuLockedClocks", 4)
+    # The run has no right of its own.
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4,nvmlDeviceResetGpuLockedClocks=4")
     result = doubles.run(
         "jobs:\n  - {name: job, command: ['true'], like: 'resnet50:8', iterations: 10}\n", policy="drill", clocks=True
     )
     assert result.complete
     assert len([path for path, _ in zeusd.requests if "set_gpu" in path and "reset" not in path]) >= 2
     assert (zeusd.locked, notes()) == ({}, [])
-    with_nvml = open_clock.__globals__["Nvml"]
-    with with_nvml() as nvml:
+    with Nvml() as nvml:
         clock = open_clock(nvml.card(UUID), UUID)
         clock.lock(1200)
         assert zeusd.locked == {"0": 1200}
