@@ -230,11 +230,20 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    """Return the tasks of a file of jobs, and the name of each task's job."""
+    """Return the tasks of a file of jobs, and the name of each task's job; a file is refused as for real GPUs."""
     from heshare.gpu.executor.job_file import read_jobs
-    from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
+    from heshare.gpu.executor.job_tasks import (
+        JobHistory,
+        assigned_jobs,
+        check_names,
+        check_programs,
+        remaining_tasks,
+    )
 
-    tasks, assigned = remaining_tasks(assigned_jobs(read_jobs(path)), JobHistory())
+    specs = read_jobs(path)
+    check_names(specs, path)
+    check_programs(specs, path)
+    tasks, assigned = remaining_tasks(assigned_jobs(specs), JobHistory())
     return tasks, [assigned[task.id].key for task in tasks]
 
 

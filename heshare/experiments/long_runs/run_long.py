@@ -26,7 +26,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import RunState, begin, complete
 from heshare.running.timeline import RunRecorder
-from heshare.signals import handling
+from heshare.signals import EndRequested, handling
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -111,12 +111,13 @@ class Checkpoints:
         """Save the state if the interval is over or a signal has come.
 
         Raises:
-            KeyboardInterrupt: a signal has come; the state has been saved.
+            EndRequested: a signal has come; the state has been saved.
         """
         self._count += 1
         if self._signal:
             self.save(state)
-            raise KeyboardInterrupt(f"{signal.Signals(self._signal).name}; {self.path} continues from here")
+            name = signal.Signals(self._signal).name
+            raise EndRequested(self._signal, f"{name}; {self.path} continues from here")
         if self._count == self._every or monotonic() - self._saved_s >= self._every_s:
             self.save(state)
 
@@ -124,10 +125,10 @@ class Checkpoints:
         """Handle a signal: the first one ends the run after the present event.
 
         Raises:
-            KeyboardInterrupt: it is the second signal.
+            EndRequested: it is the second signal.
         """
         if self._signal:
-            raise KeyboardInterrupt
+            raise EndRequested(number, signal.Signals(number).name)
         self._signal = number
 
     def remove(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pandas as pd
@@ -57,8 +59,8 @@ def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(run_long.Checkpoints, "after_event", _end_at_twenty)
         code, _, errors = call(*words)
-    assert code == 130
-    assert errors.endswith("heshare: interrupted: at twenty\n")
+    assert code == 128 + signal.SIGTERM
+    assert errors.endswith(f"heshare: interrupted: SIGTERM; {tmp_path / 'c'} continues from here\n")
     assert (tmp_path / "c").exists()
     _, resumed, _ = call(*words)
     summaries = [
@@ -68,7 +70,10 @@ def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, mo
     assert not (tmp_path / "c").exists()
 
 
+_AFTER_EVENT = run_long.Checkpoints.after_event
+
+
 def _end_at_twenty(self: run_long.Checkpoints, state: RunState) -> None:
     if state.loop.events == 20:
-        self.save(state)
-        raise KeyboardInterrupt("at twenty")
+        os.kill(os.getpid(), signal.SIGTERM)
+    _AFTER_EVENT(self, state)

@@ -80,6 +80,22 @@ def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[sleep,", "[no-such-program,", "the program 'no-such-program'"),
+        ("name: long", "name: quick-1", "two jobs called"),
+    ],
+)
+@pytest.mark.parametrize("devices", ["emulated", "nvml"])
+def test_run_refuses_the_same_jobs_on_emulated_and_real_gpus(tmp_path, devices, old, new, message):
+    path = tmp_path / "jobs.yaml"
+    path.write_text(JOBS.replace(old, new))
+    done = RUN.invoke(app, ["run", str(path), "--policy", "random", "--devices", devices])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--devices", "nvml"], "real GPUs without jobs"),
