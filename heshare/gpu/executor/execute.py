@@ -20,6 +20,7 @@ from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_g
 from heshare.gpu.executor.outcome import RunOutcome, run_outcome
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.executor.run_observer import JournalingObserver
+from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, hidden, survey
 from heshare.gpu.remote.host_offers import select_checked_gpus
 from heshare.gpu.remote.host_pool import HostPool
 from heshare.gpu.steering.operator_log import OperatorLog
@@ -89,9 +90,11 @@ def execute(
     make(policy)
     options = options or ExecutorOptions()
     job_tasks.check_names(specs, file)
+    left_out: tuple[str, ...] = ()
     if hosts is None:
         job_tasks.check_programs(specs, file)
-        uuids = select_gpus(devices)
+        chosen = select_gpus(devices)
+        uuids, left_out = list(chosen.uuids), chosen.left_out
     else:
         uuids = select_checked_gpus(hosts, devices, specs, file)
     description = {
@@ -105,7 +108,7 @@ def execute(
         "jobs": job_tasks.specs_to_json(specs),
     }
     with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
-        return _continue(folder, journal, predictor, options)
+        return _continue(folder, journal, predictor, options, left_out=left_out)
 
 
 def resume(
@@ -135,7 +138,12 @@ def resume(
 
 
 def _continue(
-    folder: Path, journal: RunJournal, predictor: Predictor, options: ExecutorOptions, hosts: str | None = None
+    folder: Path,
+    journal: RunJournal,
+    predictor: Predictor,
+    options: ExecutorOptions,
+    hosts: str | None = None,
+    left_out: Sequence[str] = (),
 ) -> RunOutcome:
     """Run the jobs that are not over in one more session."""
     description = journal.entries[0]["run"]
@@ -156,6 +164,9 @@ def _continue(
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
             _begin_session(gpus, journal, at, set_back_s)
             _tell_begin(steering, description, gpus, len(todo), folder)
+            for text in left_out:
+                steering.log.tell("gpu-left-out", text)
+                journal.append({"note": {"gpu": None, "text": text}}, sync=False)
             observer.take_notes()
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             fit_mask(todo, cluster)
@@ -221,7 +232,14 @@ def _gpu_set(
     if hosts is not None:
         found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
         raise InputError(found, "no --hosts", action, column="--hosts")
-    return LocalGpus(folder=folder, launcher=options.launcher, **given)
+    cards = survey()
+    return LocalGpus(
+        folder=folder,
+        launcher=options.launcher,
+        hidden=hidden(cards, os.environ.get(CUDA_VARIABLE)),
+        uses={card.uuid: card.use for card in cards if card.use},
+        **given,
+    )
 
 
 def _tell_begin(steering: RunSteering, description: Mapping[str, Any], gpus: GpuSet, jobs: int, folder: Path) -> None:

@@ -1,20 +1,20 @@
 """The GPUs of a run on this machine, taken and released: locks, watchdog and note before MPS and clocks."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heshare.errors import DeviceError, InputError
+from heshare.errors import DeviceError
 from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.local_device import LocalExecutorDevice
 from heshare.gpu.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
+from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, choose, survey
 from heshare.gpu.nvml.clock_lock import locked_clocks, notes, restore
-from heshare.gpu.nvml.guarded_gpu import find_uuids
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.state.held_note import Life
@@ -30,32 +30,14 @@ LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
 
 
-def select_gpus(text: str) -> list[str]:
-    """Return the UUIDs of the GPUs that `nvml`, `nvml:0` or `nvml:0,nvml:GPU-...` names, in order.
+def select_gpus(text: str) -> ChosenGpus:
+    """Return the GPUs that `nvml`, `nvml:0` or `nvml:0,nvml:GPU-...` names, of those that CUDA_VISIBLE_DEVICES leaves.
 
     Raises:
-        InputError: another form, or a GPU twice.
-        DeviceError: no such GPU, or no NVML.
+        InputError: another form, a GPU twice, or one that is hidden.
+        DeviceError: no such GPU, none that can be used, or no NVML.
     """
-    names = [part.strip() for part in text.split(",")]
-    uuids: tuple[str, ...] = ()
-    if names == ["nvml"]:
-        uuids = find_uuids()
-        found = "" if uuids else "no GPU"
-    elif all(name.startswith("nvml:") and name != "nvml:" for name in names):
-        keys = [name.removeprefix("nvml:") for name in names]
-        uuids = find_uuids([int(key) if key.isdecimal() else key for key in keys])
-        found = "a GPU twice" if len(set(uuids)) < len(uuids) else ""
-    else:
-        found = repr(text)
-    if found:
-        raise InputError(
-            found,
-            "nvml for every GPU, or nvml:INDEX or nvml:UUID, each once, with commas between them",
-            "`heshare doctor` lists the GPUs of this machine.",
-            column="--devices",
-        )
-    return list(uuids)
+    return choose(survey(), text, os.environ.get(CUDA_VARIABLE))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -65,10 +47,14 @@ class LocalGpus(GpuSet):
     Attributes:
         folder: the run's folder; outputs go to its `outputs`.
         launcher: makes the launcher of workloads of Table IV; by default PyTorch workers.
+        hidden: the UUIDs of GPUs that CUDA_VISIBLE_DEVICES hides.
+        uses: by UUID, what processes of others were found on GPUs before the run.
     """
 
     folder: Path
     launcher: LauncherFactory | None = None
+    hidden: frozenset[str] = frozenset()
+    uses: Mapping[str, str] = field(default_factory=dict)
 
     def _open(self, exits: ExitStack) -> None:
         make_private_folder(self.folder)
@@ -99,6 +85,8 @@ class LocalGpus(GpuSet):
         exits.callback(end_marked, self.token)
         for uuid in self.uuids:
             try:
+                if uuid in self.hidden:
+                    raise NoSuchGpuError(f"GPU {uuid}: not found: {CUDA_VARIABLE} hides it.")
                 self.devices.append(self._device(uuid, exits))
             except (NoSuchGpuError, GpuLostError, NoReplyError) as error:
                 if uuid not in self.known:
@@ -161,6 +149,8 @@ class LocalGpus(GpuSet):
                 if clock.life is not Life.UNKNOWN and clock.sm_mhz in card.gpu.clocks_mhz:
                     # The plan must be for the clock at which jobs will run.
                     device.gpu = replace(device.gpu, clocks_mhz=(clock.sm_mhz,))
+        if uuid in self.uses:
+            device.note(self.uses[uuid], "gpu-used")
         if mps.sharing != MPS:
             device.note(f"no MPS: {mps.reason}. Jobs take turns; shares are not enforced", "no-mps")
         exits.callback(device.stop_all)

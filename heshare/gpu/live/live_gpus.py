@@ -47,7 +47,7 @@ def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
         InputError: another form, or a GPU that the catalogue does not describe.
         DeviceError: no GPU, no NVML, or a GPU that cannot be measured; the message states what to do.
     """
-    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices))
+    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices).uuids)
 
 
 def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:

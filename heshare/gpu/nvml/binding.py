@@ -330,6 +330,11 @@ class NvmlGpu:
         except NotSupportedError:
             return False
 
+    def processes(self) -> tuple[tuple[int, float], ...]:
+        """Return the processes with a CUDA context on it, each with the memory that it holds, MiB (0 where unknown)."""
+        found = self.call("nvmlDeviceGetComputeRunningProcesses")
+        return tuple((int(one.pid), float(one.usedGpuMemory or 0) / 2**20) for one in found)
+
     def lock_clock(self, sm_mhz: int) -> None:
         """Lock the SM clock at `sm_mhz`; needs root or CAP_SYS_ADMIN, and lasts until `unlock_clock`."""
         self.call("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)

@@ -26,9 +26,9 @@ LARGEST = 1 << 17
 METHODS = (
     "name", "uuid", "cores", "offered_mhz", "sm_mhz", "limits", "instant_power_w", "usage_power_w", "usage_power_kind",
     "energy_j", "temperature_c", "memory_mib", "power_limit_w", "persistent", "compute_mode", "mig", "has_gpm",
-    "lock_clock", "unlock_clock",
+    "lock_clock", "unlock_clock", "processes",
 )  # fmt: skip
-"""The methods of `NvmlGpu` that can be called; and `driver`, `health`, and `uuids` of all cards of the machine."""
+"""The methods of `NvmlGpu` that can be called; and `driver`, `health`, and, of all cards, `uuids` and `survey`."""
 _ERRORS = {name: kind for name, kind in vars(binding).items() if isinstance(kind, type) and issubclass(kind, NvmlError)}
 
 
@@ -93,6 +93,8 @@ class CardServer:
         if name == "uuids":
             keys = arguments or range(self._nvml.count())
             return [self._nvml.card(key).uuid() for key in keys]
+        if name == "survey":
+            return [_survey_card(self._nvml, index) for index in range(self._nvml.count())]
         if self._card is None:
             self._card = self._nvml.card(self._which)
         if name == "health":
@@ -106,6 +108,21 @@ class CardServer:
         if self._health is None:
             self._health = CardHealth(card)
         return self._health.read()
+
+
+def _survey_card(nvml: Nvml, index: int) -> tuple[int, str, str, tuple[tuple[int, float], ...]]:
+    """Return a card as the fields of a `SurveyedCard`."""
+    uuid = ""
+    processes: tuple[tuple[int, float], ...] = ()
+    try:
+        card = nvml.card(index)
+        uuid = card.uuid()
+        with contextlib.suppress(NvmlError):
+            processes = card.processes()
+        obstacle = "its compute mode is prohibited" if card.compute_mode() == "prohibited" else ""
+        return index, uuid, "it is divided into MIG slices" if card.mig() else obstacle, processes
+    except NvmlError as error:
+        return index, uuid, str(error), processes
 
 
 def serve(connection: socket.socket, server: CardServer) -> None:

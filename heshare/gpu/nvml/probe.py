@@ -179,6 +179,7 @@ def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
         "persistence": read("persistence", card.persistent),
         "compute_mode": read("compute_mode", card.compute_mode),
         "mig": read("mig", card.mig),
+        "processes": read("processes", card.processes) or (),
         "catalogue": None,
     }
     if name is not None and memory is not None and clocks is not None:
@@ -206,12 +207,15 @@ def follows(found: dict[str, Any]) -> list[str]:
 
 def _of_gpu(gpu: dict[str, Any]) -> list[str]:
     # What has a substitute or may be missing is no obstacle.
-    obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores")]
+    obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores", "processes")]
     if gpu["mig"]:
         obstacles.append(
             "it is divided into MIG slices, whose power cannot be measured separately: turn MIG off to measure."
         )
     lines = [f"it cannot be recorded: {why}" for why in obstacles]
+    if gpu["processes"]:
+        pids = ", ".join(str(pid) for pid, _ in gpu["processes"])
+        lines.append(f"CUDA processes run on it: {pids}. What is measured beside them is not its own.")
     if not obstacles:
         index = gpu["index"]
         lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")

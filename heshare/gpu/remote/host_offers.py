@@ -1,6 +1,7 @@
 """The hosts that joined a Dask scheduler, one worker each: their GPUs, and whether they can run the jobs."""
 
 import logging
+import os
 import platform
 import socket
 from collections import Counter
@@ -18,6 +19,8 @@ from heshare.experiments.sweeps.dask_security import check_address
 from heshare.experiments.sweeps.engine import dask_client
 from heshare.gpu.executor.job_file import JobSpec
 from heshare.gpu.executor.job_tasks import check_programs
+from heshare.gpu.nvml.binding import NvmlError
+from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, hidden, survey
 from heshare.gpu.nvml.probe import probe
 
 REPLY_S = 30.0
@@ -96,6 +99,7 @@ def list_offers(client: Any) -> list[HostOffer]:
     offers = []
     for address, machine in replies.items():
         present = [str(gpu["uuid"]) for gpu in machine["gpus"] if gpu["uuid"] is not None]
+        present = [uuid for uuid in present if uuid not in machine["hidden"]]
         uuids = tuple(uuid for uuid in present if not machine["declared"] or uuid in machine["declared"])
         host = f"{machine['host']} ({address})" if counts[machine["host"]] > 1 else machine["host"]
         offers.append(HostOffer(host, address, uuids, machine))
@@ -131,7 +135,15 @@ def _describe(dask_worker: Any = None) -> dict[str, Any]:
     name = str(dask_worker.name)
     host = socket.gethostname() if "://" in name or name.isdecimal() else name
     declared = [str(resource) for resource in dask_worker.state.total_resources if str(resource).startswith("GPU-")]
-    return {"host": host, "declared": declared, **required_versions(), **probe()}
+    return {"host": host, "declared": declared, "hidden": _hidden(), **required_versions(), **probe()}
+
+
+def _hidden() -> list[str]:
+    """Return the UUIDs of the GPUs that CUDA_VISIBLE_DEVICES hides from this worker."""
+    try:
+        return sorted(hidden(survey(), os.environ.get(CUDA_VARIABLE)))
+    except NvmlError:
+        return []
 
 
 def required_versions() -> dict[str, str]:

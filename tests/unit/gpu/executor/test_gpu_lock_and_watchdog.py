@@ -235,5 +235,5 @@ def test_select_gpus_refuses_other_forms_and_duplicates(doubles, text):
 
 
 def test_select_gpus_by_index_by_uuid_and_all(doubles):
-    first, second = local_gpus.select_gpus("nvml")
-    assert local_gpus.select_gpus(f"nvml:1,nvml:{first}") == [second, first]
+    first, second = local_gpus.select_gpus("nvml").uuids
+    assert local_gpus.select_gpus(f"nvml:1,nvml:{first}").uuids == (second, first)

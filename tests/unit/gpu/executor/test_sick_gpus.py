@@ -13,7 +13,7 @@ from support.fakenvml import DOUBLE_BIT
 
 from heshare.errors import DeviceError
 from heshare.gpu.executor import local_gpus, run_journal
-from heshare.gpu.nvml import clock_lock, guarded_gpu
+from heshare.gpu.nvml import card_survey, clock_lock, guarded_gpu
 from heshare.gpu.nvml.nvml_device import NvmlDevice
 
 FIRST = "GPU-00000000-1111-2222-3333-444444444444"
@@ -214,7 +214,7 @@ def test_restore_ends_within_a_bound_and_names_the_card_that_does_not_reply(doub
 
 
 def test_select_gpus_ends_within_a_bound_if_nvml_blocks(doubles, monkeypatch):
-    monkeypatch.setattr(guarded_gpu.find_uuids, "__defaults__", ((), 0.3))
+    monkeypatch.setattr(card_survey.survey, "__defaults__", (0.3,))
     doubles.fake.block("nvmlDeviceGetHandleByIndex_v2")
     with pytest.raises(DeviceError, match="has not returned"):
         local_gpus.select_gpus("nvml")
