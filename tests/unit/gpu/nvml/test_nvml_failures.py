@@ -38,6 +38,7 @@ def session(fake: FakeNvml) -> list[float]:
         numbers.append(float(nvml.count()))
         card = nvml.card("GPU-00000000-1111-2222-3333-444444444444")
         assert card.uuid().startswith("GPU-")
+        assert card.processes() == ()
         health = CardHealth(card)
         try:
             assert health.read() == ()

@@ -31,6 +31,7 @@ def machine(*uuids, host="h", declared=(), nvml="present", **more):
         "host": host,
         "gpus": gpus,
         "declared": list(declared),
+        "hidden": [],
         "nvml": nvml,
         **host_offers.required_versions(),
         **more,
