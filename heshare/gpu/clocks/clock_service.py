@@ -200,11 +200,13 @@ class ClockService:
 
     def _card(self, uuid: str) -> ServedCard:
         with self._turn:
-            if uuid not in self._cards:
-                if not (self._state / uuid).exists():
-                    self._require_present(uuid)
-                self._cards[uuid] = ServedCard(lambda: self._nvml.card(uuid), self._state / uuid)
-            return self._cards[uuid]
+            known = self._cards.get(uuid)
+        if known is not None:
+            return known
+        if not (self._state / uuid).exists():
+            self._require_present(uuid)  # outside the turn: a sick card may hang here
+        with self._turn:
+            return self._cards.setdefault(uuid, ServedCard(lambda: self._nvml.card(uuid), self._state / uuid))
 
     def _require_present(self, uuid: str) -> None:
         try:
@@ -227,7 +229,9 @@ class ClockService:
         """Unlock again and again what could not be unlocked when its client went."""
         while not self._stopping:
             for card in self._all_cards():
-                card.retry()
+                if card.changed and not card.held:
+                    # A card that hangs must not hold up the others.
+                    threading.Thread(target=card.retry, daemon=True).start()
             time.sleep(_RETRY_S)
 
     def _end(self) -> bool:
