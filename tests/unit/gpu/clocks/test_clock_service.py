@@ -198,6 +198,19 @@ def test_service_unlocks_later_what_a_card_refuses_at_first(doubles, service) ->
     assert within(lambda: service.notes == [])
 
 
+def test_a_card_that_hangs_holds_up_no_other_card(doubles, service) -> None:
+    other = UUID[:-1] + "5"
+    doubles.fake.block("nvmlDeviceSetGpuLockedClocks", card=0)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.settimeout(20.0)
+        hung.connect(str(service.socket))
+        hung.sendall(f"lock {UUID} 1200\n".encode())
+        assert asked(service, "ping", f"lock {other} 1300", "state")[:2] == ["ok", "ok"]
+        assert within(lambda: doubles.fake.get("locked1_mhz") == 0)  # that client has gone
+        doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 0)
+        assert hung.recv(100) == b"ok\n"
+
+
 def test_service_without_the_right_reports_that_and_notes_nothing(doubles, service, monkeypatch) -> None:
     service.end()
     monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4")
