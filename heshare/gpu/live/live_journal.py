@@ -4,6 +4,7 @@ In virtual time planning takes no time and no energy is spent before the first s
 from the moment when the first decision was carried out; the time before it is reported apart.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -96,7 +97,7 @@ def measured_run(entries: Sequence[Entry], arrivals_s: Mapping[str, float]) -> M
             "attempts": sum(attempt["job"] == job for attempt in attempts),
             "jct_s": end["end_s"] - max(begin_s, arrivals_s[job]),
             "loading_s": end["released_s"] - end["start_s"],
-            "sm_mhz": end["sm_mhz"],
+            "sm_mhz": math.nan if end["sm_mhz"] is None else end["sm_mhz"],
         }
         for job, end in sorted(completed.items())
     ]

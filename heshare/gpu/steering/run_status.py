@@ -25,7 +25,7 @@ class RunStatus:
         request: what the operator has requested and the executor has not finished, `drain`, `stop` or nothing.
         counts: jobs by state: `waiting`, `running`, `completed`, `failed`.
         running: one row for each job that runs: job, gpu (UUID), mps_pct, since_s (time that it runs, s).
-        gpus: one row a GPU: uuid, name, sm_mhz, power_w, energy_j at the last account, and its last note.
+        gpus: one row a GPU: uuid, name, sm_mhz, power_w, energy_j, state at the last account, and its last note.
         account_age_s: time since the last account, s; NaN without one.
         notes: the last notes for the operator.
     """
@@ -58,7 +58,9 @@ class RunStatus:
         for gpu in self.gpus:
             lines.append(
                 f"GPU {gpu['uuid']} ({gpu['name']}): {gpu['power_w']:.0f} W, {gpu['sm_mhz']:.0f} MHz, "
-                f"{gpu['energy_j'] / 1e3:.1f} kJ" + (f"; {gpu['note']}" if gpu["note"] else "")
+                f"{gpu['energy_j'] / 1e3:.1f} kJ"
+                + (f", {gpu['state']}" if gpu["state"] != "ok" else "")
+                + (f"; {gpu['note']}" if gpu["note"] else "")
             )
         lines += [f"runs: {row['job']} on {row['gpu']} for {row['since_s']:.0f} s" for row in self.running]
         lines += [f"note: {note}" for note in self.notes]
@@ -126,7 +128,11 @@ def _gpus(
     rows = []
     for index, gpu in enumerate(session.get("gpus", [])):
         account = sample["gpus"][index] if sample else {}
-        values = {name: account.get(name, math.nan) for name in ("sm_mhz", "power_w", "energy_j")}
+        known = {name: account.get(name) for name in ("sm_mhz", "power_w", "energy_j")}
+        values = {name: math.nan if value is None else value for name, value in known.items()}
+        state = account.get("state", "ok")
         last = [str(note["text"]) for note in notes if note["gpu"] == index]
-        rows.append({"uuid": gpu["uuid"], "name": gpu["name"], **values, "note": last[-1] if last else ""})
+        rows.append(
+            {"uuid": gpu["uuid"], "name": gpu["name"], **values, "state": state, "note": last[-1] if last else ""}
+        )
     return rows
