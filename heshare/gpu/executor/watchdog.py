@@ -27,6 +27,7 @@ from heshare.processes import MARK, alive, child_environment, end_marked, exit_t
 # What a cleanup needs of NVML and MPS is imported in the functions: a run waits until its watchdog has started.
 
 _DONE, _CLOCKS = b"done\n", b"clocks\n"
+_STARTS = 3
 _FIRST_S, _AGAIN_S, _LONGEST_S, _LOOK_S = 0.01, 0.2, 60.0, 2.0
 
 
@@ -53,7 +54,7 @@ class Watchdog:
     ) -> None:
         self._note, self._locks, self._inherited, self._tell = note, tuple(locks), (*locks, lock_of_note), tell
         self._turn, self._dismissed = threading.Lock(), False
-        self._process = self._start()
+        self._process = self._start_surely()
         threading.Thread(target=self._replace, name="watchdog of the watchdog", daemon=True).start()
 
     @property
@@ -78,6 +79,13 @@ class Watchdog:
         if not clocks_left:
             self._process.wait()
 
+    def _start_surely(self) -> subprocess.Popen[bytes]:
+        """Start the process, again if it ends at once: it may have been killed."""
+        for _ in range(_STARTS - 1):
+            with contextlib.suppress(DeviceError):
+                return self._start()
+        return self._start()
+
     def _start(self) -> subprocess.Popen[bytes]:
         environment = child_environment()
         environment.pop(MARK, None)  # it must not be ended with the run's processes
@@ -92,9 +100,14 @@ class Watchdog:
             cwd="/",
         )
         assert process.stdout is not None
+        assert process.stdin is not None
         with process.stdout as stdout:
             if stdout.readline() != b"watching\n":
-                raise DeviceError("The watchdog that would put the GPUs back does not start. Check this Python.")
+                process.stdin.close()
+                ending = exit_text(process.wait())
+                raise DeviceError(
+                    f"The watchdog that would put the GPUs back does not start ({ending}). Check this Python."
+                )
         return process
 
     def _replace(self) -> None:

@@ -219,6 +219,24 @@ def test_a_watchdog_that_ends_alone_is_replaced_within_two_seconds(tmp_path):
     lock.close()
 
 
+def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):
+    program, count = tmp_path / "python", tmp_path / "count"
+    program.write_text(
+        f'#!/bin/sh\necho >> {count}\n[ $(wc -l < {count}) -gt 2 ] || kill -9 $$\nexec {sys.executable} "$@"'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    file = note.hold()
+    watchdog.Watchdog(note, [], file.descriptor).dismiss()
+    assert len(count.read_text().splitlines()) == 3
+    count.unlink()
+    program.write_text("#!/bin/sh\nexit 3")
+    with pytest.raises(DeviceError, match=r"does not start \(exit code 3\). Check this Python"):
+        watchdog.Watchdog(note, [], file.descriptor)
+    file.remove()
+
+
 def test_noted_runs_names_a_damaged_note(tmp_path):
     folder = tmp_path / "state" / "heshare"
     folder.mkdir(parents=True)
