@@ -146,14 +146,16 @@ def _continue(
     left_out: Sequence[str] = (),
 ) -> RunOutcome:
     """Run the jobs that are not over in one more session."""
-    description = journal.entries[0]["run"]
-    history = job_tasks.job_history(journal.entries)
-    sessions = [entry["session"] for entry in journal.entries if "session" in entry]
-    at, set_back_s = run_journal.session_start(journal.entries)
-    clock = WallClock()
-    elapsed_s = at - sessions[0]["at"] if sessions else 0.0
-    jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
-    todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    with run_journal.reading_entries(folder):
+        run_outcome(journal.entries)  # what ends in an error now must not end in one after the run
+        description = journal.entries[0]["run"]
+        history = job_tasks.job_history(journal.entries)
+        sessions = [entry["session"] for entry in journal.entries if "session" in entry]
+        at, set_back_s = run_journal.session_start(journal.entries)
+        clock = WallClock()
+        elapsed_s = at - sessions[0]["at"] if sessions else 0.0
+        jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
+        todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if todo:
         steering = RunSteering(options.log, RunControl(folder), ServiceNotifier())
         journal.on_full_disk = steering.wait_for_disk

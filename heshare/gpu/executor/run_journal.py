@@ -4,7 +4,8 @@ import errno
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,22 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def _remedy(folder: Path) -> str:
     return f"Restore the file, or continue without its damaged lines: heshare run --resume {folder} --salvage."
+
+
+@contextmanager
+def reading_entries(folder: Path) -> Iterator[None]:
+    """Turn what a made-up entry of a run's journal causes within the `with` into an `InputError`.
+
+    Checksums tell damage from what a run wrote, not what somebody else wrote with right checksums.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        found = f"an entry that no run writes ({type(error).__name__}: {error})"
+        action = "Restore the file from a copy; without one, begin another run."
+        raise InputError(found, "the journal of a run", action, file=folder / NAME) from error
 
 
 def entry_time_s(entry: Mapping[str, Any]) -> float:

@@ -75,6 +75,11 @@ def run_status(folder: Path) -> RunStatus:
     Raises:
         InputError: no run there, or a damaged journal.
     """
+    with run_journal.reading_entries(folder):
+        return _status(folder)
+
+
+def _status(folder: Path) -> RunStatus:
     entries = run_journal.read(folder)
     lives = is_alive(folder)
     run: Mapping[str, Any] = entries[0]["run"] if entries else {}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 
 import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.errors import InputError
+from heshare.gpu.executor import execute
 from heshare.gpu.executor.run_journal import NAME, read
+from heshare.gpu.steering.run_status import run_status
 from heshare.journal import journal_line
+from heshare.testing.toy import ToyPredictor
 
 JOBS = """\
 jobs:
@@ -98,3 +103,25 @@ def test_salvage_is_refused_without_a_run_to_resume(tmp_path):
     done = CliRunner().invoke(app, ["run", "jobs.yaml", "--salvage"])
     assert done.exit_code == 2
     assert "--salvage without --resume" in done.stderr
+
+
+RUN = {"policy": "random", "devices": [], "seed": 0, "allow_clocks": False, "jobs": []}
+MADE_UP = [
+    [{"run": 5}],
+    [{"run": {}}],
+    [{"run": {**RUN, "jobs": [{"a": 1}]}}],
+    [{"run": {**RUN, "jobs": 7}}],
+    *([{"run": RUN}, entry] for entry in (
+        {"end": 5}, {"end": {}}, {"session": {}}, {"session": {"at": "x", "gpus": []}}, {"decision": []},
+        {"decision": {"actions": [[]]}}, {"salvaged": {}}, {"session": {"at": 0, "gpus": 3}},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entries", MADE_UP, ids=str)
+def test_made_up_entries_with_right_checksums_are_refused_with_one_message(tmp_path, entries):
+    (tmp_path / NAME).write_bytes(b"".join(map(journal_line, entries)))
+    with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(\w+: "):
+        execute.resume(tmp_path, predictor=ToyPredictor())
+    with suppress(InputError):  # it reads fewer of them
+        run_status(tmp_path)

@@ -85,6 +85,8 @@ def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatc
     for job, row in jobs.iloc[:9].iterrows():
         host, _, path = row["log"].partition(":")
         assert Path(path).is_relative_to(cluster.hosts[host].folder / "state" / "heshare" / "runs")
+        modes = [each.stat().st_mode & 0o777 for each in (Path(path), Path(path).parent, Path(path).parents[1])]
+        assert modes == [0o600, 0o700, 0o700]
         assert Path(path).read_text() == f"{job} on {(ALPHA[0] if host == 'alpha' else BETA)}\n" + no_privileges
     locked = [host.fake.called("nvmlDeviceSetGpuLockedClocks") for host in cluster.hosts.values()]
     assert min(locked) > 0
