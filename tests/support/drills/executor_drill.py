@@ -102,7 +102,7 @@ def kill_part(machine: Machine, kills: int, rng: np.random.Generator, part: str)
         killed_in_run = 0
         while executor.poll() is None:
             pids = _pids(machine, part)
-            if not pids or tally.kills == kills or killed_in_run == 3:
+            if not pids or not _sessions(run) or tally.kills == kills or killed_in_run == 3:
                 time.sleep(0.02)
                 continue
             time.sleep(1.0 * float(rng.random()))
