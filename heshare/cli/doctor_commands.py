@@ -42,10 +42,12 @@ def _print_hosts(address: str, json: bool) -> None:
         offers = list_offers(client)
     if json:
         print_json([{**offer.machine, "host": offer.host, "offers": offer.uuids} for offer in offers])
-        return
-    for offer in offers:
-        typer.echo(f"Host {offer.host}, which offers {', '.join(offer.uuids) or 'no GPU'}")
-        _print_machine(offer.machine)
+    else:
+        for offer in offers:
+            typer.echo(f"Host {offer.host}, which offers {', '.join(offer.uuids) or 'no GPU'}")
+            _print_machine(offer.machine)
+    if any(offer.machine["to_restore"] for offer in offers):
+        raise typer.Exit(1)
 
 
 def _print_machine(machine: dict[str, Any]) -> None:

@@ -196,3 +196,23 @@ def test_doctor_during_a_run_names_it_and_exits_with_0(doubles):
     folder = doubles.folder / "run"
     assert f"in use by the run in {folder} (process {os.getpid()})" in doctor.stdout
     assert "killed" not in doctor.stdout
+
+
+def test_a_run_notes_a_watchdog_that_ended_and_goes_on_with_another_one(doubles):
+    killed = []
+
+    def kill():
+        outputs = doubles.folder / "run" / "outputs"
+        assert until(lambda: outputs.exists() and list(outputs.iterdir()))
+        killed.extend(watchdogs(doubles))
+        os.kill(killed[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    result = doubles.run(JOBS.replace("0.4", "2.5"))
+    thread.join()
+    assert result.complete
+    assert len(killed) == 1
+    assert any("the watchdog ended (by SIGKILL) and was started again" in note for note in result.notes)
+    assert watchdogs(doubles) == []
+    assert doubles.traces() == []
