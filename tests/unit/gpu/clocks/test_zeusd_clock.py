@@ -46,7 +46,8 @@ class Zeusd(socketserver.ThreadingUnixStreamServer):
             self.send_response(server.status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if body:
+                self.wfile.write(body)
 
         def address_string(self) -> str:
             return "unix"
