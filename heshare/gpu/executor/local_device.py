@@ -26,6 +26,8 @@ _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|Mem
 _IDLE_POLLS_S = (0.5, 2.0, 10.0)
 """When an idle GPU is still polled, s after its last job: its power falls slowly."""
 _SOON_S, _FRESH_S = 0.05, 0.05
+_SAME_S = 0.02
+"""Within so long of a sample the GPU is not read again, s: what happens at one moment needs one."""
 _TURNS = "jobs take turns (time-slicing) from now on; shares are not enforced"
 _NO_REPLY = "NVML does not reply"
 _GIVE_UP_S = 600.0
@@ -169,7 +171,7 @@ class LocalExecutorDevice(ExecutorDevice):
         # Apart from `latest`: an update in between must not hide energy from the jobs.
         self._divided_j = self.latest.energy_j
         self._limits: tuple[str, ...] = ()
-        self._next_read_s = -math.inf
+        self._sampled_s = self._next_read_s = -math.inf
         self._requested_mhz: int | None = None
         self._first_failure: tuple[float, int] = (-math.inf, -1)
         self._idle_since_s = -math.inf
@@ -183,9 +185,9 @@ class LocalExecutorDevice(ExecutorDevice):
     def update(self, *, force: bool = False) -> None:
         """Read the GPU, unless that was done a moment ago (or `force`); a silent GPU's `latest` stays as it was."""
         now_s = self._now_s()
-        if self.lost or (now_s < self._next_read_s and not force):
+        if self.lost or now_s < (self._sampled_s + _SAME_S if force else self._next_read_s):
             return
-        self._next_read_s = now_s + _FRESH_S
+        self._sampled_s, self._next_read_s = now_s, now_s + _FRESH_S
         try:
             sample = self._sampler.sample()
         except GpuLostError as error:
@@ -213,7 +215,7 @@ class LocalExecutorDevice(ExecutorDevice):
             except DeviceError as error:
                 self.note(f"clock {sm_mhz} MHz not set: {error}", "clock-refused")
                 return
-            self._next_read_s = -math.inf
+            self._sampled_s = self._next_read_s = -math.inf
         self._requested_mhz = sm_mhz
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
