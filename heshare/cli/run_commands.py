@@ -26,6 +26,7 @@ from heshare.cli.options import (
     json_text,
     predictor_factory,
     print_frame,
+    print_json,
     print_values,
     shows_bar,
     task_set,
@@ -52,7 +53,7 @@ VENUS = "venus:"
 LOGS = ("text", "json")
 _NOT_WITH_A_PLAN = {
     *("jobs", "policy", "devices", "hosts", "allow_clocks", "resume"),
-    *("load", "arrivals", "trace", "profiles", "checkpoint", "log"),
+    *("load", "arrivals", "trace", "profiles", "checkpoint", "log", "dry_run"),
 }
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
 
@@ -114,6 +115,10 @@ def run(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With nvml: show what a run would do; start and change nothing."),
+    ] = False,
     log: Annotated[
         str, typer.Option(help="Events of a run on real GPUs on stderr: text, or json (one object a line).")
     ] = "text",
@@ -135,8 +140,12 @@ def run(
         settings = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks}
         require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
+        if dry_run:
+            _dry_run(jobs, settings, profiles=profiles, out=out, json=json)
+            return
         _run_jobs(jobs, resume, salvage, settings, profiles=profiles, out=out, json=json, log_json=log == "json")
         return
+    require("--dry-run", "--dry-run with emulated GPUs", not dry_run, "real GPUs", "Leave it out: nothing real is run.")
     require("--log", "--log with emulated GPUs", "log" not in given, "real GPUs", "Leave it out: there are no events.")
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
@@ -282,6 +291,28 @@ def _write(result: Run, frame: pd.DataFrame, out: Path | None, timeline: Path | 
         from heshare.experiments.figures.trace_events import write_trace
 
         write_trace(result, timeline)
+
+
+def _dry_run(
+    jobs: Path | None, settings: dict[str, Any], *, profiles: Path | None, out: Path | None, json: bool
+) -> None:
+    """Show what a run of jobs on this machine's GPUs would do.
+
+    Raises:
+        InputError: GPUs of several hosts, or a run that is resumed.
+    """
+    from heshare.gpu.steering.dry_run import dry_run
+    from heshare.prediction.predictor import LazyPredictor
+
+    given = {name: value for name, value in settings.items() if name != "hosts"}
+    if jobs is None or settings["hosts"] is not None:
+        raise _conflict("--dry-run with --resume or --hosts", "Name a file of jobs, and GPUs of this machine.")
+    predictor = LazyPredictor(predictor_factory(profiles))
+    found = dry_run(jobs, out or Path(f"{jobs.stem}-run"), predictor=predictor, **given)
+    if json:
+        print_json({**found.totals, "jobs_list": to_records(found.jobs), "notes": found.notes})
+    else:
+        typer.echo(found.text(), nl=False)
 
 
 def _run_jobs(
