@@ -136,17 +136,16 @@ def run(
         refused = sorted(given & _NOT_WITH_A_PLAN)
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks, and runs on emulated GPUs."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
-    if _needs_real_gpus(jobs, resume, devices, hosts, salvage):
+    real = _needs_real_gpus(jobs, resume, devices, hosts, salvage)
+    _check_real_options(log if "log" in given else "", dry_run, real)
+    if real:
         settings = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks}
-        require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
         if dry_run:
             _dry_run(jobs, settings, profiles=profiles, out=out, json=json)
-            return
-        _run_jobs(jobs, resume, salvage, settings, profiles=profiles, out=out, json=json, log_json=log == "json")
+        else:
+            _run_jobs(jobs, resume, salvage, settings, profiles=profiles, out=out, json=json, log_json=log == "json")
         return
-    require("--dry-run", "--dry-run with emulated GPUs", not dry_run, "real GPUs", "Leave it out: nothing real is run.")
-    require("--log", "--log with emulated GPUs", "log" not in given, "real GPUs", "Leave it out: there are no events.")
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.plugins import make
@@ -215,6 +214,14 @@ def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts
     if devices != "emulated" and jobs is None and resume is None:
         raise _conflict("real GPUs without jobs", "Name a file of jobs: heshare run jobs.yaml --devices nvml.")
     return resume is not None or devices != "emulated"
+
+
+def _check_real_options(log: str, dry_run: bool, real: bool) -> None:
+    """Raise `InputError` for `--log` (empty where it is not given) and `--dry-run` where they mean nothing."""
+    require("--log", repr(log), log in ("", *LOGS), " or ".join(LOGS), "Choose one of them.")
+    require("--log", "--log with emulated GPUs", real or not log, "real GPUs", "Leave it out: there are no events.")
+    action = "Leave it out: nothing real is run."
+    require("--dry-run", "--dry-run with emulated GPUs", real or not dry_run, "real GPUs", action)
 
 
 def _conflict(found: str, action: str) -> InputError:
