@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-    import pandas as pd
 
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.policies.policy import Policy
@@ -141,10 +141,8 @@ def run(
     if real:
         settings = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks}
-        if dry_run:
-            _dry_run(jobs, settings, profiles=profiles, out=out, json=json)
-        else:
-            _run_jobs(jobs, resume, salvage, settings, profiles=profiles, out=out, json=json, log_json=log == "json")
+        start = _dry_run if dry_run else partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json")
+        start(jobs, settings, profiles=profiles, out=out, json=json)
         return
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
@@ -175,14 +173,7 @@ def run(
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
-    frame = result.to_frame()
-    if job_names is not None:
-        frame.insert(1, "job", job_names)
-    _write(result, frame, out, timeline)
-    if json:
-        print_frame(frame, True, **result.summary())
-    else:
-        print_values(result.summary())
+    _write(result, job_names, out, timeline, json=json)
 
 
 def _one_policy(policies: list[str] | None) -> str:
@@ -286,7 +277,11 @@ def _venus_tasks(
     return tasks
 
 
-def _write(result: Run, frame: pd.DataFrame, out: Path | None, timeline: Path | None) -> None:
+def _write(result: Run, job_names: list[str] | None, out: Path | None, timeline: Path | None, *, json: bool) -> None:
+    """Write the files of an emulated run, and print its result."""
+    frame = result.to_frame()
+    if job_names is not None:
+        frame.insert(1, "job", job_names)
     if out is not None:
         from heshare import files
         from heshare.experiments.tables import to_csv
@@ -298,6 +293,10 @@ def _write(result: Run, frame: pd.DataFrame, out: Path | None, timeline: Path | 
         from heshare.experiments.figures.trace_events import write_trace
 
         write_trace(result, timeline)
+    if json:
+        print_frame(frame, True, **result.summary())
+    else:
+        print_values(result.summary())
 
 
 def _dry_run(
@@ -324,10 +323,10 @@ def _dry_run(
 
 def _run_jobs(
     jobs: Path | None,
-    resume: Path | None,
-    salvage: bool,
     settings: dict[str, Any],
     *,
+    resume: Path | None,
+    salvage: bool,
     profiles: Path | None,
     out: Path | None,
     json: bool,
