@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from heshare import files
 from heshare.errors import InputError
 from heshare.file_lock import FileLock
 from heshare.files import write_atomic
@@ -118,7 +119,8 @@ def read_journal(path: Path, subject: str, *, remedy: str = REMEDY) -> list[dict
         InputError: there is no such file, it is no journal of the subject, or a line before the last is damaged.
     """
     try:
-        content = path.read_bytes()
+        with files.open_input(path) as stream:
+            content = stream.read()
     except OSError:
         raise _no_journal(path, subject) from None
     return _parse(content, path, subject, remedy)[0]

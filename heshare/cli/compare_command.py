@@ -24,7 +24,7 @@ from heshare.cli.options import (
     writable_folder,
 )
 from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +57,8 @@ def compare(
     trace: Trace = None,
     profiles: Profiles = None,
     seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each with its own task set.")] = 10,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="Repetitions, each with its own task set.")] = 10,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
     engine: Annotated[
         str, typer.Option(help="joblib, dask (a cluster on this machine), or tls://HOST:PORT, a Dask scheduler.")
     ] = "joblib",

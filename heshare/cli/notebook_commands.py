@@ -9,6 +9,7 @@ from heshare.cli.completion import notebook_names
 from heshare.cli.options import Json, Out, Quiet, print_frame, print_json
 from heshare.errors import InputError, require
 from heshare.extras import require_extra
+from heshare.inputs.bounds import MOST_PROCESSES
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
 
@@ -21,7 +22,7 @@ def run(
     everything: Annotated[bool, typer.Option("--all", help="All notebooks.")] = False,
     profile: Annotated[str, typer.Option(help="smoke (tiny), paper, or live (a GPU).")] = "paper",
     parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="How many at a time.")] = 2,
     out: Out = None,
     quiet: Quiet = False,
     json: Json = False,

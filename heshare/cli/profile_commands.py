@@ -17,6 +17,7 @@ from heshare.cli.options import (
     told,
     writable_folder,
 )
+from heshare.inputs.bounds import MOST_BATCH, MOST_SAMPLES
 
 
 def profile(
@@ -25,12 +26,14 @@ def profile(
         Path | None,
         typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/profile.csv.", callback=writable_folder),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Samples in addition to each workload alone.")] = 334,
+    samples: Annotated[
+        int, typer.Option(min=0, max=MOST_SAMPLES, help="Samples in addition to each workload alone.")
+    ] = 334,
     budget: Annotated[
         str | None, typer.Option(help="Time for the recording, such as 15m; the most informative settings come first.")
     ] = None,
     repeats: Annotated[
-        int, typer.Option(min=1, help="Visits to each sample; with --budget the plan chooses them.")
+        int, typer.Option(min=1, max=MOST_SAMPLES, help="Visits to each sample; with --budget the plan chooses them.")
     ] = 5,
     clocks: Annotated[bool, typer.Option("--clocks", help="Set SM clocks of a real GPU too.")] = False,
     kernels: Annotated[bool, typer.Option(help="Trace each workload's kernels on a real GPU too.")] = True,
@@ -183,9 +186,10 @@ def trace_kernels(
         typer.Option(help="Folder of profiles; the table becomes OUT/<gpu>/kernels.csv.", callback=writable_folder),
     ],
     device: Annotated[str, typer.Option(help="A GPU of this machine, such as nvml:0.")] = "nvml:0",
-    repeats: Annotated[int, typer.Option(min=1, help="Iterations to trace.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, max=MOST_SAMPLES, help="Iterations to trace.")] = 5,
     batch_size: Annotated[
-        list[int] | None, typer.Option(min=1, help="An inference batch size; may be repeated. 1 and 8 unless given.")
+        list[int] | None,
+        typer.Option(min=1, max=MOST_BATCH, help="An inference batch size; may be repeated. 1 and 8 unless given."),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="A model of Table IV; may be repeated. All unless given.")
@@ -204,7 +208,9 @@ def regenerate_profiles(
         Path | None,
         typer.Option(help="Folder of profiles; data/profiles/emulated unless given.", callback=writable_folder),
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Training samples over T4, V100 and A100 together.")] = 1000,
+    samples: Annotated[
+        int, typer.Option(min=0, max=MOST_SAMPLES, help="Training samples over T4, V100 and A100 together.")
+    ] = 1000,
     noise_of: Annotated[str, typer.Option(help="A recorded GPU, such as H100, whose repeat noise to use.")] = "",
     seed: Seed = 0,
     quiet: Quiet = False,

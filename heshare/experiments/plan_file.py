@@ -7,6 +7,7 @@ defaults; `queues`, for each GPU the list of its batches in order, each with `ta
 """
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def read_plan(path: str | Path) -> Plan:
         queues = tuple([tuple([_batch(batch) for batch in queue]) for queue in values["queues"]])
         tasks = tuple([resolve.task_from_json(task) for task in values["tasks"]])
         cluster = resolve.cluster_from_json(values["cluster"])
-        return Plan(cluster, tasks, queues, float(values["energy_j"]), float(values["jct_s"]))
+        return Plan(cluster, tasks, queues, _finite(values["energy_j"]), _finite(values["jct_s"]))
     except InputError as error:
         raise InputError(error.found, error.expected, error.action, file=path, column=error.column) from None
     except OSError as error:
@@ -75,6 +76,12 @@ def read_plan(path: str | Path) -> Plan:
 
 def _batch(values: dict[str, Any]) -> Batch:
     return Batch(tuple(values["tasks"]), tuple(values["mps_pct"]), values["sm_mhz"])
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value} as predicted energy or JCT")
+    return number
 
 
 def _number(value: Any) -> Any:

@@ -22,6 +22,15 @@ MOST_S = 1e9
 MOST_ITERATIONS = 1e15
 """Iterations of a task: a double counts whole numbers exactly up to nine times as many."""
 
+MOST_SAMPLES = 100_000
+"""Samples or repeats of a recording: a second each is more than a day."""
+
+MOST_PROCESSES = 1024
+"""Processes of this machine: a large server's cores."""
+
+MOST_CELLS = 1_000_000
+"""Cells of a grid: its description is held in memory, and a file is written for each."""
+
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 

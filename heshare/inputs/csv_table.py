@@ -86,13 +86,13 @@ class Row:
             raise self.error(column, "too large", expected, "Correct the number.")
         return value
 
-    def whole(self, column: str, *, least: int = 0) -> int:
-        """Return the cell as a whole number of at least `least`.
+    def whole(self, column: str, *, least: int = 0, most: int | None = None) -> int:
+        """Return the cell as a whole number of at least `least` and at most `most`.
 
         Raises:
-            RowError: the cell is empty, not a whole number, or too small.
+            RowError: the cell is empty, not a whole number, too small or too large.
         """
-        expected = f"a whole number of at least {least}"
+        expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
         text = self.text(column, expected)
         if not _WHOLE.match(text):
             self.number_of(column, least=least)
@@ -100,6 +100,8 @@ class Row:
         value = int(text.partition(".")[0])
         if value < least:
             raise self.error(column, "negative" if value < 0 else "too small", expected, "Correct the number.")
+        if most is not None and value > most:
+            raise self.error(column, "too large", expected, "Correct the number.")
         return value
 
 

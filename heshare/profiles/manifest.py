@@ -102,7 +102,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads(files.read_input(path))
-        str(content["table"]) + str(content["sha256"])
+        str(content["table"]) + str(content["sha256"]) + json.dumps(content, allow_nan=False)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"no manifest ({type(error).__name__}: {error})",

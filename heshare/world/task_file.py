@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heshare import files
 from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_GPUS, parse_whole
+from heshare.inputs.bounds import MOST_BATCH, MOST_GPUS, parse_whole
 from heshare.inputs.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.task import Task
@@ -137,7 +137,7 @@ def _workload(row: Row) -> Workload:
     )
     training = phase == PHASES[1]
     model = row.text("workload") if training else _one_of(row, "workload", tuple(models()))
-    workload = Workload(model, row.whole("batch_size", least=1), precision, engine, phase)
+    workload = Workload(model, row.whole("batch_size", least=1, most=MOST_BATCH), precision, engine, phase)
     if training:
         try:
             memory_mib(workload)

@@ -129,7 +129,7 @@ def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
 
 def _literals(path: Path, source: str) -> dict[str, object]:
     defaults: dict[str, object] = {}
-    for statement in ast.parse(source).body:
+    for statement in _parsed(path, source).body:
         if not (
             isinstance(statement, ast.Assign)
             and len(statement.targets) == 1
@@ -138,9 +138,17 @@ def _literals(path: Path, source: str) -> dict[str, object]:
             raise _error(path, ast.unparse(statement), "only `name = literal` in the parameters cell")
         try:
             defaults[statement.targets[0].id] = ast.literal_eval(statement.value)
-        except ValueError:
+        except (ValueError, TypeError, RecursionError, MemoryError):
             raise _error(path, ast.unparse(statement), "a literal: derived values go into the next cell") from None
     return defaults
+
+
+def _parsed(path: Path, source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # MemoryError is what Python's parser raises for a text that nests too deeply.
+        raise _error(path, "a cell that is no Python", "cells of Python") from None
 
 
 def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...]]:
@@ -148,7 +156,7 @@ def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...
     calls = [
         node
         for source in sources
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(_parsed(path, source))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setup"
     ]
     named = {str(keyword.arg): keyword.value for call in calls for keyword in call.keywords}
@@ -157,7 +165,7 @@ def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...
     lists = [named["outputs"], named.get("optional", ast.List([]))]
     try:
         return [tuple(str(name) for name in ast.literal_eval(each)) for each in lists]
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         raise _error(path, "outputs that are no literals", "a literal list of output names") from None
 
 
@@ -183,7 +191,6 @@ def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
     try:
         return coerce(value, default)
     except (ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError):
-        # MemoryError is what the parser of Python raises for a text that nests too deeply.
         expected = f"a {_type_name(default)}, such as {default!r}"
         raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
 

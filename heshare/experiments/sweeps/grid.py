@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from heshare.errors import InputError, require, unknown
 from heshare.experiments.sweeps import resolve
+from heshare.inputs.bounds import MOST_CELLS
 from heshare.plugins import registry
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -74,6 +75,8 @@ class Grid:
         for name, least in (("seeds", 1), ("seed", 0)):
             value = getattr(self, name)
             _check(name, value, _is_int(value) and value >= least, f"a whole number of at least {least}")
+        cells = f"{len(self)} cells"
+        require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
         for cluster in self.clusters:
             Cluster.parse(cluster)

@@ -10,7 +10,7 @@ from typing import Any
 
 from heshare.devices.task_sizes import time_alone_s
 from heshare.errors import InputError
-from heshare.gpu.executor.job_file import JobSpec
+from heshare.gpu.executor.job_file import MOST_JOBS, JobSpec
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.world.task import Task
 from heshare.world.workload import Workload
@@ -145,7 +145,9 @@ def specs_to_json(specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
 
 
 def specs_from_json(rows: Sequence[dict[str, Any]]) -> tuple[JobSpec, ...]:
-    """Return the entries that `specs_to_json` wrote."""
+    """Return the entries that `specs_to_json` wrote; `ValueError` for more jobs than a file may have."""
+    if sum(row["count"] for row in rows) > MOST_JOBS:
+        raise ValueError("more jobs than a file may have")
     return tuple(
         JobSpec(
             **row

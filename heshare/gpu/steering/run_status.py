@@ -76,7 +76,9 @@ def run_status(folder: Path) -> RunStatus:
         InputError: no run there, or a damaged journal.
     """
     with run_journal.reading_entries(folder):
-        return _status(folder)
+        status = _status(folder)
+        status.text()  # only this would notice values of other types
+    return status
 
 
 def _status(folder: Path) -> RunStatus:
