@@ -49,9 +49,9 @@ def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_agai
         killer.join()
     assert result.complete
     ends = [entry["end"] for entry in run_journal.read(doubles.folder / "run") if "end" in entry]
-    assert {end["outcome"] for end in ends} == {"completed", "failed: mps"}
+    assert {end["outcome"] for end in ends} <= {"completed", "failed: mps"}
     assert sum(result.history.free.values()) == 0
     assert any("time-slicing" in note for note in result.notes)
     logs = sorted((doubles.folder / "run" / "outputs").glob("a-*.log"))
-    assert [logs[0].read_text(), logs[-1].read_text()] == ["", "\n"]  # the last attempts had no share
+    assert logs[-1].read_text() == "\n"  # the last attempts had no share
     assert doubles.traces() == []
