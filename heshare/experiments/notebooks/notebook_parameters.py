@@ -117,14 +117,13 @@ def _parse(path: Path, text: str) -> Notebook:
 
 def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
     try:
-        cells = json.loads(text)["cells"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return [
+            ("".join(cell["source"]), list(cell.get("metadata", {}).get("tags", [])))
+            for cell in json.loads(text)["cells"]
+            if cell["cell_type"] == "code"
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _error(path, *_NO_NOTEBOOK) from None
-    return [
-        ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
-        for cell in cells
-        if cell["cell_type"] == "code"
-    ]
 
 
 def _literals(path: Path, source: str) -> dict[str, object]:
