@@ -147,7 +147,9 @@ def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 
 def json_text(value: Any) -> str:
     """Return one JSON document as text, with a line end."""
-    return json.dumps(to_plain(value), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(to_plain(value), indent=2, ensure_ascii=False)
+    # A byte of a command line that is no text has no UTF-8; its escape is JSON.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
 def print_json(value: Any) -> None:

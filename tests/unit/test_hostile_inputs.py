@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
+from heshare.experiments.notebooks import notebook_parameters
+from heshare.experiments.sweeps.cell_store import CellStore
 from heshare.world.task_file import read_tasks
 
 SEED, COUNT = 16, 312
@@ -69,6 +72,7 @@ REVIEWED = {
     "a hundred residents": ("estimate", "A100", *["resnet50:1@1"] * 100),
     "a folder below a file": ("run", "--tasks", "2", "--out", "/etc/passwd/x"),
     "a timeline below a file": ("run", "--tasks", "2", "--timeline", "/etc/passwd/x/t.json"),
+    "a byte that is no text": ("profile", "--device", "emulated:T4", "--dry-run", "--json", "\udcff"),
     "repetitions without end": ("compare", "--tasks", "2", "--policy", "random", "--seeds", "999999999999"),
 }
 
@@ -79,6 +83,21 @@ def test_what_the_review_found_is_refused_with_one_message(name):
     assert done.exit_code == 2, done.exception
     assert isinstance(done.exception, SystemExit)
     assert len(done.stderr) < 1000
+
+
+def test_a_notebook_whose_cells_lack_fields_is_refused(tmp_path):
+    (tmp_path / "n.ipynb").write_text('{"cells": [{}, 3]}')
+    with pytest.raises(InputError, match="something that is no notebook"):
+        notebook_parameters.read(tmp_path / "n.ipynb")
+
+
+def test_a_pipe_in_the_place_of_a_cell_is_replaced(tmp_path):
+    store = CellStore(tmp_path)
+    store.path("00ab").parent.mkdir()
+    os.mkfifo(store.path("00ab"))
+    assert store.read("00ab") is None
+    store.write("00ab", {}, {"a": 1})
+    assert store.read("00ab") == {"a": 1}
 
 
 @pytest.mark.parametrize("column", ["iterations", "arrival_s", "batch_size"])

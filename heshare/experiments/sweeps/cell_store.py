@@ -91,6 +91,8 @@ class CellStore:
         # Temporary files of a process that was killed while it wrote this cell: with the lock held, no other writes it.
         for torn in [file for file in path.parent.iterdir() if file.name.startswith(f".{name}-")]:
             torn.unlink(missing_ok=True)
+        if path.is_fifo():
+            path.unlink()  # writing would wait for a reader
         files.write_text(path, f"{_digest(content)}\n{content}")
 
     @contextmanager
