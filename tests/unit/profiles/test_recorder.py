@@ -131,7 +131,7 @@ def test_a_journal_of_another_recording_is_refused(tmp_path: Path) -> None:
     [
         (3, lambda line: line.replace(b'"number":1', b'"number":2'), "a damaged line"),
         (4, lambda line: b"", "a damaged line"),
-        (1, lambda line: b"gpu,provenance", "no journal"),
+        (1, lambda line: b"gpu,provenance", "a damaged first line"),
     ],
 )
 def test_a_damaged_journal_is_refused(tmp_path: Path, row: int, change: Callable[[bytes], bytes], found: str) -> None:

@@ -170,13 +170,13 @@ def test_run_reports_to_systemd(machine):
     jobs_file(machine, "sleep 1.2; test -z $NOTIFY_SOCKET")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(folder / "notify"))
-        manager.settimeout(10.0)
+        manager.settimeout(60.0)
         environment |= {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "1000000"}
-        run = start(machine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        received = []
-        while "STOPPING=1" not in received:
-            received.append(manager.recv(4096).decode())
-    assert run.wait(60) == 0
+        with start(machine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            received = []
+            while "STOPPING=1" not in received:
+                received.append(manager.recv(4096).decode())
+    assert run.returncode == 0
     assert received[0].startswith("READY=1\nSTATUS=1 jobs to run")
     assert received.count("WATCHDOG=1") >= 2
     assert any(message.startswith("STATUS=") for message in received[1:])

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def sets(status: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("setup", SETUPS)
-def test_job_and_worker_have_no_privileges(setup: str, tmp_path: Path) -> None:
+def test_job_and_worker_have_no_privileges(setup: str) -> None:
     prefix: tuple[str, ...] = ()
     if setup != "root" and (os.geteuid() == 0 or setup != "plain user"):
         program = shutil.which("setpriv")
@@ -67,11 +68,11 @@ def test_job_and_worker_have_no_privileges(setup: str, tmp_path: Path) -> None:
         prefix = (program, *SETUPS[setup])
     elif setup == "root" and os.geteuid() != 0:
         pytest.skip("needs root")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o777)
-    found = subprocess.run(
-        [*prefix, sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, cwd="/"
-    )
+    with tempfile.TemporaryDirectory() as folder:  # not below pytest's own, which other users cannot enter
+        Path(folder).chmod(0o1777)
+        found = subprocess.run(
+            [*prefix, sys.executable, "-c", _PROGRAM, folder], capture_output=True, text=True, timeout=60, cwd="/"
+        )
     if found.returncode != 0 and "No module named" in found.stderr + found.stdout:
         pytest.skip("the other user cannot read this checkout")
     assert found.returncode == 0, found.stderr
