@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from support.drills.machine import LONGEST_S, Machine, kill, processes
+from support.drills.machine import RUN_S, Machine, kill, processes
 from support.drills.run_folder import RunFolder
 from support.drills.tally import Tally
 
@@ -57,7 +57,7 @@ def kill_executors_and_watchdogs(machine: Machine, kills: int, rng: np.random.Ge
             executor.wait()
             at_s = time.monotonic()
             restore = machine.start("restore")
-            if restore.wait(LONGEST_S) != 0:
+            if restore.wait(RUN_S) != 0:
                 tally.faults.append(f"heshare restore exits with {restore.returncode}: {machine.printed()}")
             tally.after_kill(*machine.restored(at_s))
         end_of_run(machine, run, executor, tally)
@@ -164,7 +164,12 @@ def note_moment(machine: Machine, tally: Tally) -> None:
 
 def end_of_run(machine: Machine, run: RunFolder, executor: subprocess.Popen[bytes], tally: Tally) -> None:
     """Wait for the end of a run that is not killed any more, and count its jobs."""
-    if executor.wait(LONGEST_S) != 0:
+    try:
+        executor.wait(RUN_S)
+    except subprocess.TimeoutExpired:
+        executor.terminate()
+        executor.wait()
+    if executor.returncode != 0:
         tally.faults.append(f"{tally.kind}, run {tally.runs}: exit code {executor.returncode}: {machine.printed()}")
     tally.after_run(run.counts(), machine.left_behind())
 

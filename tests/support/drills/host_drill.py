@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from support import dask_cluster
 from support.drills.executor_drill import POLICIES
-from support.drills.machine import LONGEST_S, kill, processes, wait_until_empty
+from support.drills.machine import RUN_S, kill, processes, wait_until_empty
 from support.drills.run_folder import RunFolder
 from support.drills.tally import Tally
 
@@ -55,7 +55,7 @@ def _round(cluster: dask_cluster.Cluster, tally: Tally, rng: np.random.Generator
             victim.process.wait()
         tally.after_kill(*wait_until_empty(victim.traces, at_s))
     for _ in range(3):
-        if executor.wait(2 * LONGEST_S) == 0:
+        if executor.wait(RUN_S) == 0:
             break
         # Not every job was moved: the run is resumed, as the page says.
         executor = _start(cluster, run, options)
