@@ -78,6 +78,8 @@ def kill_workers(machine: Machine, kills: int, rng: np.random.Generator) -> Tall
                 continue
             one = jobs[int(rng.integers(len(jobs)))]
             before, ended = tally.as_dict(), _outcomes(run, one.job)
+            if "completed" in ended:
+                continue  # a process that is just ending
             note_moment(machine, tally)
             at_s = kill([one.pid])
             while executor.poll() is None and len(_outcomes(run, one.job)) == len(ended):
