@@ -98,13 +98,14 @@ class FaultTolerantPolicy:
     def _translated(self, event: Event, visible: View) -> Event | None:
         """Return the event without failures and in the policy's numbering of GPUs; None if it does not concern it."""
         kind, tasks = event.kind, event.tasks
+        # The policy takes a start that was refused beside a suspect for done, so that task arrives again.
         if kind is EventKind.FAILURE:
-            retried = [task.id for task in visible.waiting if self._replan or task.id in tasks]
+            everything = self._replan or self._refused
+            retried = [task.id for task in visible.waiting if everything or task.id in tasks]
             kind, tasks = (EventKind.ARRIVAL, tuple(retried)) if retried else (EventKind.COMPLETION, tasks)
             if not tasks:
                 return None
         elif self._refused and visible.waiting:
-            # The policy takes a start that was refused beside a suspect for done, so that task arrives again.
             kind, tasks = EventKind.ARRIVAL, tuple([task.id for task in visible.waiting])
         self._refused = False
         if kind is not EventKind.COMPLETION:

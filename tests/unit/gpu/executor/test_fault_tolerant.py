@@ -146,6 +146,15 @@ def test_fault_tolerant_starts_no_task_beside_a_suspect():
     assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
 
 
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_fault_tolerant_starts_what_it_refused_beside_a_suspect_when_that_fails_again(name):
+    again = [(when, 0, TaskFailure(0, "crash", "x", alone=True)) for when in (2.0, 5.0)]
+    pending = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
+    done, _ = simulate([FailingDevice(GPU, again)], make(name), pending)
+    completed = [interval.task for interval in done.record.intervals if interval.outcome == "completed"]
+    assert sorted(completed) == [0, 1]
+
+
 def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
     devices = [FailingDevice(GPU, lost_s=5.0), FailingDevice(GPU)]
     done, _ = simulate(devices, make("random"), tasks(*[8.0] * 6))
