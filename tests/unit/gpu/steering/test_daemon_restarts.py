@@ -33,7 +33,7 @@ def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_agai
     over = threading.Event()
 
     def kill_daemons():
-        while not over.wait(0.4):
+        while not over.wait(0.1):
             for note in (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid"):
                 try:
                     os.kill(int(note.read_text()), signal.SIGKILL)

@@ -199,10 +199,19 @@ def test_stop_ends_a_loading_worker_at_once(start: Start) -> None:
     assert has_ended(worker.pid)
 
 
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of a signal."""
+    caught = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
     worker = start(model="spin:60000", warmup=1, grace_s=0.2)
-    # Warm-up takes a minute here, and Python's handler waits for nothing but the sleep; a stopped process cannot react.
-    time.sleep(0.3)
+    # Warm-up takes a minute here. A stopped process cannot react once it has a handler; without one SIGTERM ends it.
+    until_s = time.monotonic() + 60.0
+    while not handles(worker.pid, signal.SIGTERM):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
     os.kill(worker.pid, signal.SIGSTOP)
     assert worker.stop() == 0
     assert "was killed" in str(worker.failure)
