@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+
+from bench_rows import Row, sample_row, single_row
 
 JOBS = 48
 WINDOW_S = 8.0
 GROUPS, GROUP = 15, 4
 
 
-def results() -> list[dict[str, Any]]:
+def results() -> list[Row]:
     """Return `executor_core_pct` (while 48 jobs run) and `decision_to_start_ms` (median and largest, with the journal).
 
     Results through Dask have the prefix `hosts_`; there the clocks agree to half a round trip. The list is empty
@@ -41,7 +41,7 @@ def results() -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, str(here), name], env=environment, stdout=subprocess.PIPE, text=True, check=True
         )
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[Row] = json.loads(done.stdout)
     return found
 
 
@@ -101,18 +101,13 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     return [1e3 * (one["end"]["began_s"] - decided_s[one["end"]["job"]]) for one in entries if "end" in one]
 
 
-def measurements(folder: Path, prefix: str = "", hosts: str | None = None) -> list[dict[str, Any]]:
+def measurements(folder: Path, prefix: str = "", hosts: str | None = None) -> list[Row]:
     """Return all results with the GPUs of this machine or of hosts."""
     pct, waits_ms = core_pct(folder, hosts), starts_ms(folder, hosts)
     return [
-        {"name": f"{prefix}executor_core_pct", "value": pct, "unit": "%", "n": JOBS},
-        {
-            "name": f"{prefix}decision_to_start_ms",
-            "value": statistics.median(waits_ms),
-            "unit": "ms",
-            "n": len(waits_ms),
-        },
-        {"name": f"{prefix}decision_to_start_ms_largest", "value": max(waits_ms), "unit": "ms", "n": len(waits_ms)},
+        single_row(f"{prefix}executor_core_pct", pct, "%", JOBS),
+        sample_row(f"{prefix}decision_to_start_ms", waits_ms, "ms"),
+        single_row(f"{prefix}decision_to_start_ms_largest", max(waits_ms), "ms", len(waits_ms)),
     ]
 
 

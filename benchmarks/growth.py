@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from bench_rows import Row, single_row
 
 if TYPE_CHECKING:
     from heshare.plus.search_settings import SearchSettings
@@ -66,18 +67,16 @@ def in_a_process(tasks: int) -> dict[str, Any]:
     return row
 
 
-def growth(sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]]:
+def results(sizes: tuple[int, ...] = SIZES) -> list[Row]:
     """Return the exponent of time at fixed tasks a GPU, the largest peak memory, the smallest front, each time."""
     rows = [in_a_process(size) for size in sizes]
     tasks, seconds = (np.log([row[name] for row in rows]) for name in ("tasks", "search_s"))
     summary = [
-        {"name": "scale_exponent", "value": float(np.polyfit(tasks, seconds, 1)[0]), "unit": "1", "n": len(rows)},
-        {"name": "scale_peak_gib", "value": max(row["peak_gib"] for row in rows), "unit": "GiB", "n": len(rows)},
-        {"name": "scale_least_points", "value": min(row["points"] for row in rows), "unit": "1", "n": len(rows)},
+        single_row("scale_exponent", np.polyfit(tasks, seconds, 1)[0], n=len(rows)),
+        single_row("scale_peak_gib", max(row["peak_gib"] for row in rows), "GiB", len(rows)),
+        single_row("scale_least_points", min(row["points"] for row in rows), n=len(rows)),
     ]
-    return summary + [
-        {"name": f"scale_{row['tasks']}x{row['gpus']}", "value": row["search_s"], "unit": "s", "n": 1} for row in rows
-    ]
+    return summary + [single_row(f"scale_{row['tasks']}x{row['gpus']}", row["search_s"], "s") for row in rows]
 
 
 if __name__ == "__main__":

@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from typing import Any
 
 import numpy as np
+from bench_rows import Row, sample_row
 
 SIZES = (5, 10, 20, 40, 80)
 CLUSTER = "4xT4,2xV100,2xA100"
 REQUESTS = 200
 
 
-def results() -> list[dict[str, Any]]:
+def results() -> list[Row]:
     """Return `online_charged` and `online_plus_charged` (real over charged, medians over sizes), `kernels_per_s`."""
     import heshare
     from heshare.plus.online import HeShareOnline, HeSharePlusOnline
@@ -27,8 +27,8 @@ def results() -> list[dict[str, Any]]:
     rows = []
     for name, policy in (("online_charged", plain), ("online_plus_charged", plus)):
         ratios = [ratio(policy, size, predictor) for size in SIZES]
-        rows.append({"name": name, "value": statistics.median(ratios), "unit": "1", "n": len(SIZES)})
-    return [*rows, {"name": "kernels_per_s", "value": kernels_per_s(), "unit": "1/s", "n": REQUESTS}]
+        rows.append(sample_row(name, ratios))
+    return [*rows, sample_row("kernels_per_s", [kernels_per_s() for _ in range(3)], "1/s")]
 
 
 def ratio(policy: Any, tasks: int, predictor: Any) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
 
 import numpy as np
+from bench_rows import Row, sample_row, single_row
 
 import heshare
 from heshare.experiments.studies.optimality_gap import against_exact, improved
@@ -20,7 +20,12 @@ LARGE = "4xT4,2xV100,2xA100"
 SIZES = (8, 9, 10, 11, 12, 13)
 
 
-def exact(instances: int = 30) -> list[dict[str, Any]]:
+def results() -> list[Row]:
+    """Return the rows of both comparisons."""
+    return exact() + bound()
+
+
+def exact(instances: int = 30) -> list[Row]:
     """Return hypervolumes and gaps against exact fronts, over instances of 8 to 13 tasks on 3 GPUs."""
     predictor, rows = heshare.load_predictor(), []
     for seed in range(instances):
@@ -30,14 +35,14 @@ def exact(instances: int = 30) -> list[dict[str, Any]]:
     shares = [row["hypervolume"] for row in rows]
     gaps = [row["gap_pct"] for row in rows]
     return [
-        {"name": "hv_plus_vs_exact", "value": statistics.median(shares), "unit": "1", "n": instances},
-        {"name": "hv_plus_vs_exact_least", "value": min(shares), "unit": "1", "n": instances},
-        {"name": "gap_exact_pct", "value": statistics.fmean(gaps), "unit": "%", "n": instances},
-        {"name": "gap_exact_pct_largest", "value": max(gaps), "unit": "%", "n": instances},
+        sample_row("hv_plus_vs_exact", shares),
+        single_row("hv_plus_vs_exact_least", min(shares), n=instances),
+        single_row("gap_exact_pct", statistics.fmean(gaps), "%", instances),
+        single_row("gap_exact_pct_largest", max(gaps), "%", instances),
     ]
 
 
-def bound(seeds: int = 10) -> list[dict[str, Any]]:
+def bound(seeds: int = 10) -> list[Row]:
     """Return the largest gap at five weights along the front of 60 tasks on 8 GPUs, and the bound's time."""
     predictor, cluster = heshare.load_predictor(), Cluster.parse(LARGE)
     gaps, seconds = [], []
@@ -49,7 +54,7 @@ def bound(seeds: int = 10) -> list[dict[str, Any]]:
         seconds.append((time.perf_counter() - start_s) / len(weights))
         gaps.append(float(proven.gaps_along_pct(front).max()))
     return [
-        {"name": "gap_bound_pct", "value": statistics.median(gaps), "unit": "%", "n": seeds},
-        {"name": "gap_bound_pct_largest", "value": max(gaps), "unit": "%", "n": seeds},
-        {"name": "bound_per_weight", "value": statistics.median(seconds), "unit": "s", "n": seeds},
+        sample_row("gap_bound_pct", gaps, "%"),
+        single_row("gap_bound_pct_largest", max(gaps), "%", seeds),
+        sample_row("bound_per_weight", seconds, "s"),
     ]

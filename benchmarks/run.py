@@ -1,97 +1,63 @@
-"""Benchmarks of all stages: medians of repeats, written as a JSON list of name, value, unit and n.
+"""Benchmarks of all stages, with their spread: a table, `build/bench.json`, and what is worse than the last result.
 
-Run it as `make bench`. Times depend on the machine, so no test compares them.
+Run it as `make bench`. `benchmarks/targets.csv` says which values are asked for, and `benchmarks/last.json` is the last
+committed result, which `python benchmarks/run.py --keep` replaces. Times depend on the machine, so no test compares
+them, and they are compared with a last result of the same machine only.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 import platform
-import statistics
-import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import executor
-import growth
-import online
-import optimum
-import search
-import venus
+from bench_rows import Row, table, with_spread, worse
 
-import heshare
 from heshare.files import write_text
-from heshare.world.helios_trace import stream_jobs
 
-TRACE_ROWS = 20_000
-ESTIMATES = 500
-
-
-def trace_file(folder: str) -> Path:
-    """Return the file of a trace of `TRACE_ROWS` jobs, one every second."""
-    path = Path(folder) / "trace.csv"
-    rows = (
-        f"{i},2020-09-{1 + i // 86400:02d} {i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d},300,1"
-        for i in range(TRACE_ROWS)
-    )
-    path.write_text("\n".join(["job_id,submit_time,duration_s,gpu_num", *rows]), encoding="utf-8")
-    return path
+STAGES = ("stages", "executor", "optimum", "search", "growth", "venus", "online")
+"""Modules of this folder, each with a function `results()` that returns rows."""
+LAST = Path(__file__).parent / "last.json"
 
 
-def many_estimates() -> None:
-    """Estimate times and power of two residents with the device model, `ESTIMATES` times."""
-    for i in range(ESTIMATES):
-        heshare.estimate("V100-SXM2", [f"resnet50:{1 + i % 32}@50", "vgg19:8@50"])
-
-
-def cases(folder: str) -> dict[str, tuple[Callable[[], object], int]]:
-    """Return the timed cases by name: a call and the number of units that it processes."""
-    trace = trace_file(folder)
-    tasks = heshare.task_set(60)
-    predictor = heshare.load_predictor()
-    cluster = "4xT4,2xV100,2xA100"
-    return {
-        "estimate": (many_estimates, ESTIMATES),
-        "trace_row": (lambda: sum(1 for _ in stream_jobs(trace)), TRACE_ROWS),
-        "task_set_60": (lambda: heshare.task_set(60), 1),
-        "plan_60": (lambda: heshare.plan(tasks, cluster, predictor=predictor), 1),
-        "run_random_60": (lambda: heshare.run(tasks, cluster, "random", predictor=predictor), 1),
-    }
-
-
-def timed_s(call: Callable[[], object], repeats: int) -> list[float]:
-    """Return the wall time of each of `repeats` calls, after one for warm-up, s."""
-    call()
-    times_s = []
-    for _ in range(repeats):
-        start_s = time.perf_counter()
-        call()
-        times_s.append(time.perf_counter() - start_s)
-    return times_s
+def machine() -> str:
+    """Return the processor, the number of cores, and the versions of the system and of Python."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text("utf-8", "replace").splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = models[0] if models else platform.machine()
+    return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
 def main() -> None:
-    """Time every case and write the medians."""
+    """Run the stages one after the other, write their rows, and print them beside the last result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=10, help="task sets that the searches are compared on")
+    parser.add_argument("--only", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help=", ".join(STAGES))
+    parser.add_argument("--keep", action="store_true", help=f"make this the last result, {LAST.name}")
     arguments = parser.parse_args()
-    results = executor.results() + optimum.exact() + optimum.bound()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, (call, things) in cases(folder).items():
-            median_s = statistics.median(timed_s(call, arguments.repeats))
-            results.append({"name": name, "value": median_s / things, "unit": "s", "n": arguments.repeats})
-    results += search.results(arguments.seeds)
-    results += growth.growth()
-    results += venus.results()
-    results += online.results()
-    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    for result in results:
-        print(f"{result['name']:22s} {result['value']:14.6g} {result['unit']}")
-    write_text(arguments.out, json.dumps([{**one, "machine": machine} for one in results], indent=2) + "\n")
+    last = {row["name"]: row for row in json.loads(LAST.read_text("utf-8"))} if LAST.exists() else {}
+    here, rows, begin_s = machine(), list[Row](), time.perf_counter()
+    for stage in arguments.only:
+        start_s = time.perf_counter()
+        print(f"{stage} ...", end="", flush=True)
+        rows += [{**with_spread(row), "machine": here} for row in importlib.import_module(stage).results()]
+        print(f" {time.perf_counter() - start_s:.0f} s", flush=True)
+        write_text(arguments.out, json.dumps(rows, indent=2) + "\n")
+    print("\n".join(["", *table(rows, last), ""]))
+    got_worse = [row["name"] for row in rows if worse(row, last.get(row["name"]))]
+    same = bool(last) and next(iter(last.values())).get("machine") == here
+    print(f"{len(rows)} values in {time.perf_counter() - begin_s:.0f} s on {here}; written to {arguments.out}")
+    if last:
+        times = "times included" if same else "without times, which are of another machine"
+        print(f"Worse than the last result ({times}): {', '.join(got_worse) or 'none'}")
+    if arguments.keep:
+        kept = {**({} if arguments.only == STAGES else last), **{row["name"]: row for row in rows}}
+        write_text(LAST, json.dumps(list(kept.values()), indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ afterwards, outside their time; HeShare's own is inside its time. HeShare+ gets 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from functools import cache
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from bench_rows import Row, sample_row
 
 import heshare
 from heshare.arrays import FloatArray
@@ -81,8 +81,8 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, 1]))
 
 
-def results(seeds: int) -> list[dict[str, object]]:
-    """Return the medians of all ratios over the seeds; the best rival also runs with ten times the evaluations."""
+def results(seeds: int = 10) -> list[Row]:
+    """Return all ratios over the seeds; the best rival also runs with ten times the evaluations."""
     done = [one_seed(seed) for seed in range(seeds)]
     medians = {
         title: statistics.median(volumes(fronts, seed)[title] for seed, (fronts, _) in enumerate(done))
@@ -92,22 +92,27 @@ def results(seeds: int) -> list[dict[str, object]]:
     for seed, (fronts, _) in enumerate(done):
         fronts["rival 10x"] = ten_times(best, seed)
     rows = [
-        ratio(f"speed_vs_{name}", (times[f"{name} at 0.1"] / times["heshare"] for _, times in done)) for name in NAMES
+        sample_row(f"speed_vs_{name}", (times[f"{name} at 0.1"] / times["heshare"] for _, times in done))
+        for name in NAMES
     ]
-    rows.append(ratio("speed_vs_moead_batched", (times["moead batched"] / times["heshare"] for _, times in done)))
+    rows.append(sample_row("speed_vs_moead_batched", (times["moead batched"] / times["heshare"] for _, times in done)))
     by_seed = [volumes(fronts, seed) for seed, (fronts, _) in enumerate(done)]
-    rows.append(ratio("hv_plus_vs_faithful", (volume["plus"] / volume["heshare"] for volume in by_seed)))
+    rows.append(sample_row("hv_plus_vs_faithful", (volume["plus"] / volume["heshare"] for volume in by_seed)))
     for name in NAMES:
-        rows.append(ratio(f"hv_plus_vs_{name}", (volume["plus"] / volume[f"{name} at 0.1"] for volume in by_seed)))
-        rows.append(ratio(f"hv_plus_vs_{name}_1n", (volume["plus"] / volume[f"{name} at 1/n"] for volume in by_seed)))
+        rows.append(sample_row(f"hv_plus_vs_{name}", (volume["plus"] / volume[f"{name} at 0.1"] for volume in by_seed)))
         rows.append(
-            ratio(f"hv_faithful_vs_{name}", (volume["heshare"] / volume[f"{name} at 0.1"] for volume in by_seed))
+            sample_row(f"hv_plus_vs_{name}_1n", (volume["plus"] / volume[f"{name} at 1/n"] for volume in by_seed))
         )
         rows.append(
-            ratio(f"hv_faithful_vs_{name}_1n", (volume["heshare"] / volume[f"{name} at 1/n"] for volume in by_seed))
+            sample_row(f"hv_faithful_vs_{name}", (volume["heshare"] / volume[f"{name} at 0.1"] for volume in by_seed))
         )
-    rows.append(ratio("hv_plus_vs_best_rival_10x", (volume["plus"] / volume["rival 10x"] for volume in by_seed)))
-    rows.append({**ratio("search_stage1", (times["heshare"] for _, times in done)), "unit": "s"})
+        rows.append(
+            sample_row(
+                f"hv_faithful_vs_{name}_1n", (volume["heshare"] / volume[f"{name} at 1/n"] for volume in by_seed)
+            )
+        )
+    rows.append(sample_row("hv_plus_vs_best_rival_10x", (volume["plus"] / volume["rival 10x"] for volume in by_seed)))
+    rows.append(sample_row("search_stage1", (times["heshare"] for _, times in done), "s"))
     return rows
 
 
@@ -130,9 +135,3 @@ def volumes(fronts: dict[str, FloatArray], seed: int) -> dict[str, float]:
     """Return the hypervolume of each front, relative to the union of all."""
     indicators = FrontIndicators.of(list(fronts.values()), random_plan_mean(world(seed), np.random.default_rng(seed)))
     return {title: indicators.hypervolume(front) for title, front in fronts.items()}
-
-
-def ratio(name: str, values: Iterable[float]) -> dict[str, object]:
-    """Return a row of the report: the median of some values."""
-    sample = list(values)
-    return {"name": name, "value": statistics.median(sample), "unit": "1", "n": len(sample)}

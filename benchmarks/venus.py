@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import simpy_fifo
+from bench_rows import Row, sample_row, single_row
 
 from heshare.devices.device_model import Estimate, co_run
 from heshare.experiments.long_runs.run_long import run_long
@@ -50,8 +51,8 @@ def simpy_s(program: Callable[..., object], tasks: tuple[Task, ...]) -> float:
     return time.perf_counter() - start_s
 
 
-def results(repeats: int = 3) -> list[dict[str, object]]:
-    """Return rows of the benchmark's list; compared programs run in turn, and the fastest of the repeats counts."""
+def results(repeats: int = 3) -> list[Row]:
+    """Return rows of the benchmark's list; compared programs run in turn, one ratio a repeat."""
     every = {n: tasks_of(n) for n in SIZES}
     loop_s(every[SIZES[0]])
     grown_s = {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
@@ -59,13 +60,12 @@ def results(repeats: int = 3) -> list[dict[str, object]]:
     times_s = [
         (loop_s(some), simpy_s(simpy_fifo.by_device, some), simpy_s(simpy_fifo.by_job, some)) for _ in range(repeats)
     ]
-    ours_s, device_s, job_s = (min(column) for column in zip(*times_s, strict=True))
     exponent = float(np.polyfit(np.log(list(grown_s)), np.log(list(grown_s.values())), 1)[0])
     return [
-        {"name": "venus_fifo_s", "value": grown_s[SIZES[-1]], "unit": "s", "n": SIZES[-1]},
-        {"name": "loop_exponent", "value": exponent, "unit": "1", "n": len(SIZES)},
-        {"name": "loop_vs_simpy", "value": device_s / ours_s, "unit": "1", "n": repeats},
-        {"name": "loop_vs_simpy_by_job", "value": job_s / ours_s, "unit": "1", "n": repeats},
+        single_row("venus_fifo_s", grown_s[SIZES[-1]], "s"),
+        single_row("loop_exponent", exponent, n=len(SIZES)),
+        sample_row("loop_vs_simpy", (device_s / ours_s for ours_s, device_s, _ in times_s)),
+        sample_row("loop_vs_simpy_by_job", (job_s / ours_s for ours_s, _, job_s in times_s)),
     ]
 
 
