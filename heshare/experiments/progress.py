@@ -7,8 +7,6 @@ from threading import Timer
 
 from tqdm import tqdm
 
-from heshare.streams.standard_streams import dropping
-
 LINE_AFTER_S = 1.0
 Update = Callable[[int, int | None], None]
 """Is called with the steps done, and the steps in all or None where nobody knows."""
@@ -18,7 +16,7 @@ FIRST = "the first run on a machine also compiles, which takes up to a minute"
 @contextmanager
 def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
     """Print `text` as a line to stderr if the block takes longer than `LINE_AFTER_S`."""
-    timer = Timer(LINE_AFTER_S, lambda: print(text, file=dropping(sys.stderr), flush=True))
+    timer = Timer(LINE_AFTER_S, lambda: print(text, file=sys.stderr, flush=True))  # noqa: T201
     timer.daemon = True
     if shown:
         timer.start()
@@ -31,9 +29,7 @@ def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
 @contextmanager
 def bar(name: str, unit: str, shown: bool) -> Iterator[Update]:
     """Show a bar on stderr while the block runs, and yield what moves it; nothing is shown unless `shown`."""
-    with tqdm(
-        desc=f"{name} ({FIRST})", unit=unit, bar_format="{desc}", disable=not shown, file=dropping(sys.stderr)
-    ) as drawn:
+    with tqdm(desc=f"{name} ({FIRST})", unit=unit, bar_format="{desc}", disable=not shown) as drawn:
 
         def update(done: int, total: int | None) -> None:
             drawn.desc = name

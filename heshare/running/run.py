@@ -1,7 +1,6 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.running.timeline import RunRecorder
-from heshare.streams.standard_streams import dropping
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -158,12 +156,7 @@ def complete(state: RunState, *, progress: bool = False, after_event: Callable[[
     """
     loop, total = state.loop, len(state.loop.tasks)
     with tqdm(
-        total=total,
-        initial=total - loop.unfinished,
-        desc=loop.policy.name,
-        unit="task",
-        disable=not progress,
-        file=dropping(sys.stderr),
+        total=total, initial=total - loop.unfinished, desc=loop.policy.name, unit="task", disable=not progress
     ) as bar:
         try:
             end_s = loop.run(on_end=bar.update, after_event=after_event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import pty
@@ -13,14 +14,22 @@ import termios
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
 from heshare.experiments.progress import bar, line_after_a_second
+from heshare.plugins import make
+from heshare.running.run import run
+from heshare.testing.toy import ToyPredictor
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 RUN = CliRunner()
+TASKS = [Task(number, Workload("resnet50", 8), 1000) for number in range(2)]
 SMALL = ("--cluster", "1xT4", "--tasks", "2")
 
 
@@ -186,6 +195,30 @@ def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str
     with bar("plan", "generation", False) as update:
         update(1, 3)
     assert capsys.readouterr().err == ""
+
+
+def test_bars_and_lines_go_to_a_stderr_whose_descriptor_leads_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "terminal").open("w") as terminal:
+
+        class CellStderr(io.StringIO):
+            """The stderr of a cell in Jupyter, whose descriptor is that of the server's terminal."""
+
+            def fileno(self) -> int:
+                return terminal.fileno()
+
+        monkeypatch.setattr("heshare.experiments.progress.LINE_AFTER_S", 0.05)
+        monkeypatch.setattr(sys, "stderr", cell := CellStderr())
+        with bar("plan", "generation", True) as update, line_after_a_second("working", True):
+            update(3, 3)
+            time.sleep(0.3)
+        rng = np.random.default_rng(0)
+        run(TASKS, Cluster.parse("1xT4"), make("random"), predictor=ToyPredictor(), rng=rng, progress=True)
+    assert "working\n" in cell.getvalue()
+    assert "3/3" in cell.getvalue()
+    assert "2/2" in cell.getvalue()
+    assert (tmp_path / "terminal").read_text() == ""
 
 
 def test_plan_and_optimise_of_the_library_show_a_bar_if_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
