@@ -1,5 +1,6 @@
 """File locks of the operating system, which the system releases when the last process that holds them ends."""
 
+import errno
 import fcntl
 import os
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 _PROBE_S = 0.02
 """How long `is_locked` may hold a lock while it looks, at most, s."""
+_POLL_S = 0.01
 
 
 class FileLock:
@@ -36,20 +38,48 @@ class FileLock:
 
     def acquire(self) -> bool:
         """Take the lock without waiting; return whether it was free."""
-        for wait_s in (_PROBE_S, 0.0):
-            try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(wait_s)
-            else:
-                return True
-        return False
+        return take(self.descriptor, _PROBE_S)
 
     def close(self) -> None:
         """Close the file, and with it release the lock. May be repeated."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def take(descriptor: int, wait_s: float) -> bool:
+    """Take the exclusive lock of an open file; return whether it was free, or became free within `wait_s`.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_POLL_S)
+        else:
+            return True
+
+
+def hold(path: Path, wait_s: float = 0.0) -> FileLock:
+    """Open the file of a lock, private to this user and never through a link, and take the lock.
+
+    Raises:
+        BlockingIOError: another process holds it, also after `wait_s`.
+        OSError: the file cannot be opened, or the file system has no locks.
+    """
+    lock = FileLock(path, mode=0o600, flags=os.O_NOFOLLOW)
+    try:
+        if not take(lock.descriptor, wait_s):
+            raise BlockingIOError(errno.EAGAIN, "another process holds it", str(path))
+    except OSError:
+        lock.close()
+        raise
+    return lock
 
 
 def is_locked(path: Path) -> bool:

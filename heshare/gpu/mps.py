@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heshare.errors import DeviceError
+from heshare.file_lock import FileLock, hold
 from heshare.gpu.workers.unprivileged_process import start_unprivileged
 from heshare.processes import alive, exit_text, is_running, processes_with, signal_process, started_at
 from heshare.signals import at_end
@@ -49,7 +49,7 @@ class MpsSession:
         self.reason = "no MPS session was requested"
         self._required, self._timeout_s = required, timeout_s
         self._folder: Path | None = None
-        self._lock = -1
+        self._lock: FileLock | None = None
         self._daemon: tuple[int, int] | None = None
         self._off: Callable[[], None] = lambda: None
 
@@ -65,7 +65,7 @@ class MpsSession:
             return
         sweep(timeout_s=self._timeout_s)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_base()))
-        self._lock = _hold(self._folder / _OWNER)
+        self._lock = hold(self._folder / _OWNER)
         self._off = at_end(self.stop)
         found = self._launch(program)
         if found:
@@ -118,8 +118,9 @@ class MpsSession:
         for pid in processes_with(_pipe_variable(pipe)):  # a server outlives a daemon that was killed
             _signal_mps(pid, started_at(pid), signal.SIGKILL, pipe)
         shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
-        self._folder, self._daemon, self._lock = None, None, -1
+        if self._lock is not None:
+            self._lock.close()
+        self._folder, self._daemon, self._lock = None, None, None
         if self.sharing == MPS:
             self.sharing, self.reason = TIME_SLICE, "the session has ended"
 
@@ -224,33 +225,11 @@ def sweep(*, timeout_s: float = 10.0) -> None:
             if runs and not (folder / _OWNER).exists():
                 continue  # it may be about to lock it
             left = MpsSession("", timeout_s=timeout_s)
-            left._lock = _hold(folder / _OWNER, 0.0 if runs else until)
+            # Threads of a killed process may end after it.
+            left._lock = hold(folder / _OWNER, 0.0 if runs else until - time.monotonic())
             left._folder = folder
             left._daemon = _noted_daemon(folder)
             left.stop()
-
-
-def _hold(path: Path, until: float = 0.0) -> int:
-    """Lock the owner's file of a session for as long as this process lives; return the descriptor.
-
-    Args:
-        path: the file.
-        until: how long to wait for it, on the monotonic clock: threads of a killed process may end after it.
-
-    Raises:
-        OSError: another process holds it.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= until:
-                os.close(descriptor)
-                raise
-            time.sleep(_POLL_S)
-        else:
-            return descriptor
 
 
 def _noted_daemon(folder: Path) -> tuple[int, int] | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.clocks.clock_limits import ClockLimit, ClockLimits, read_limits
-from heshare.gpu.clocks.served_card import RefusedError, ServedCard, lock_folder
+from heshare.gpu.clocks.served_card import RefusedError, ServedCard, lock_notes
 from heshare.gpu.clocks.service_clock import LONGEST
 from heshare.gpu.nvml.binding import Nvml
 
@@ -262,7 +262,7 @@ def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path,
         DeviceError: no NVML, or another service is running.
     """
     allowed = read_limits(limits)
-    turn = lock_folder(state)
+    turn = lock_notes(state)
     activated = _activated()
     listener = activated or _listen(path, group, mode)
     try:
@@ -277,7 +277,7 @@ def run_clock_service(path: Path, *, group: str | None, mode: int, limits: Path,
         listener.close()
         if activated is None:
             path.unlink(missing_ok=True)
-        os.close(turn)
+        turn.close()
 
 
 def _listen(path: Path, group: str | None, mode: int) -> socket.socket:

@@ -1,7 +1,6 @@
 """A card whose clock the clock service sets: held by one client at a time, noted on disk while it is locked."""
 
 import contextlib
-import fcntl
 import os
 import stat
 import threading
@@ -9,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from heshare.errors import DeviceError
+from heshare.file_lock import FileLock, hold
 from heshare.gpu.nvml.binding import NoPermissionError, NvmlError, NvmlGpu
 
 _TURN_S = 3.0
@@ -130,8 +130,8 @@ class ServedCard:
             raise RefusedError(kind, str(error)) from error
 
 
-def lock_folder(folder: Path) -> int:
-    """Make the folder of the notes and lock it for this process; return the descriptor of the lock.
+def lock_notes(folder: Path) -> FileLock:
+    """Make the folder of the notes and lock it for this process.
 
     Raises:
         DeviceError: another service has it, or it cannot be written.
@@ -141,10 +141,8 @@ def lock_folder(folder: Path) -> int:
         facts = folder.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
             raise DeviceError(f"{folder}: another user can write here. Choose another --state, with mode 700.")
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return hold(folder / "lock")
     except BlockingIOError as error:
         raise DeviceError(f"{folder}: another clock service uses this folder. End it first.") from error
     except OSError as error:
         raise DeviceError(f"{folder}: cannot be used for notes ({error.strerror}). Choose another --state.") from error
-    return descriptor

@@ -7,7 +7,6 @@ its own pid namespace and until the host is started again. `judged` is the one p
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -19,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from heshare.errors import DeviceError
+from heshare.file_lock import take
 from heshare.gpu.state.machine_place import MachinePlace
 from heshare.processes import alive, started_at
 
 _PART = ".part"
-_TRIES, _TRY_S = 5, 0.01
+_LOOK_S = 0.05
+"""Who only looks at a note has its lock for a moment, at most so long, s."""
 
 
 class Life(Enum):
@@ -198,16 +199,10 @@ def discard_parts(folder: Path, *, older_s: float = 60.0) -> None:
 
 def _lock(descriptor: int) -> bool | None:
     """Take the lock of a file; return whether it was free, or None where locks are not supported."""
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_TRY_S)  # who only looks at a note has its lock for a moment
-        except OSError:
-            return None
-        else:
-            return True
-    return False
+    try:
+        return take(descriptor, _LOOK_S)
+    except OSError:
+        return None
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 
 from support import kill_drill
 from support.fakenvml import FakeNvml
+
+from heshare.file_lock import is_locked
 
 LONGEST_S, RUN_S = 60.0, 300.0
 """The longest waits for a cleanup and for a run, s; a machine under load takes a minute to start Python."""
@@ -69,7 +70,7 @@ class Machine:
         wrong = [f"process {one.pid} ({one.part or one.job or 'MPS'})" for one in processes(self.folder)]
         wrong += [f"a note, {path.name}" for path in notes(self.folder)]
         wrong += [f"an MPS folder, {path.name}" for path in sorted((self.folder / "tmp").glob("hs-mps-*"))]
-        wrong += [f"a lock, {path.name}" for path in sorted((self.folder / "locks").glob("*")) if _is_locked(path)]
+        wrong += [f"a lock, {path.name}" for path in sorted((self.folder / "locks").glob("*")) if is_locked(path)]
         return wrong + ["a locked clock"] * self.locked()
 
     def restored(self, since_s: float) -> tuple[list[str], float]:
@@ -121,17 +122,3 @@ def kill(pids: Sequence[int]) -> float:
         except ProcessLookupError:
             continue
     return at_s
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
