@@ -20,7 +20,7 @@ from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_g
 from heshare.gpu.executor.outcome import RunOutcome, run_outcome
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.executor.run_observer import JournalingObserver
-from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, hidden, survey
+from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
 from heshare.gpu.remote.host_offers import select_checked_gpus
 from heshare.gpu.remote.host_pool import HostPool
 from heshare.gpu.steering.operator_log import OperatorLog
@@ -90,11 +90,11 @@ def execute(
     make(policy)
     options = options or ExecutorOptions()
     job_tasks.check_names(specs, file)
-    left_out: tuple[str, ...] = ()
+    chosen = None
     if hosts is None:
         job_tasks.check_programs(specs, file)
         chosen = select_gpus(devices)
-        uuids, left_out = list(chosen.uuids), chosen.left_out
+        uuids = list(chosen.uuids)
     else:
         uuids = select_checked_gpus(hosts, devices, specs, file)
     description = {
@@ -108,7 +108,7 @@ def execute(
         "jobs": job_tasks.specs_to_json(specs),
     }
     with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
-        return _continue(folder, journal, predictor, options, left_out=left_out)
+        return _continue(folder, journal, predictor, options, chosen=chosen)
 
 
 def resume(
@@ -143,9 +143,9 @@ def _continue(
     predictor: Predictor,
     options: ExecutorOptions,
     hosts: str | None = None,
-    left_out: Sequence[str] = (),
+    chosen: ChosenGpus | None = None,
 ) -> RunOutcome:
-    """Run the jobs that are not over in one more session."""
+    """Run the jobs that are not over in one more session; `chosen` are the GPUs of a run that begins here."""
     with run_journal.reading_entries(folder):
         run_outcome(journal.entries)  # what ends in an error now must not end in one after the run
         description = journal.entries[0]["run"]
@@ -161,12 +161,12 @@ def _continue(
         journal.on_full_disk = steering.wait_for_disk
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
-        gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts)
+        gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts, chosen)
         with _told_release(journal, steering.log, gpus), gpus:
             observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
             _begin_session(gpus, journal, at, set_back_s)
             _tell_begin(steering, description, gpus, len(todo), folder)
-            for text in left_out:
+            for text in chosen.left_out if chosen else ():
                 steering.log.tell("gpu-left-out", text)
                 journal.append({"note": {"gpu": None, "text": text}}, sync=False)
             observer.take_notes()
@@ -214,6 +214,7 @@ def _gpu_set(
     clock: WallClock,
     options: ExecutorOptions,
     hosts: str | None,
+    chosen: ChosenGpus | None,
 ) -> GpuSet:
     """Return the GPUs of a run, not yet taken: this machine's, or those of several hosts.
 
@@ -234,7 +235,7 @@ def _gpu_set(
     if hosts is not None:
         found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
         raise InputError(found, "no --hosts", action, column="--hosts")
-    cards = survey()
+    cards = chosen.cards if chosen else survey()
     return LocalGpus(
         folder=folder,
         launcher=options.launcher,

@@ -93,10 +93,12 @@ class ChosenGpus:
     Attributes:
         uuids: of the GPUs.
         left_out: why others are not among them, one line each.
+        cards: every card of the machine.
     """
 
     uuids: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...]
+    cards: tuple[SurveyedCard, ...]
 
 
 def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> ChosenGpus:
@@ -137,7 +139,7 @@ def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> Ch
     if found:
         expected = "nvml for every GPU, or nvml:INDEX or nvml:UUID, each once, with commas between them"
         raise InputError(found, expected, _LISTS, column="--devices")
-    return ChosenGpus(tuple(card.uuid for card in chosen), tuple(left_out))
+    return ChosenGpus(tuple(card.uuid for card in chosen), tuple(left_out), tuple(cards))
 
 
 def _named_card(cards: Sequence[SurveyedCard], key: str) -> SurveyedCard:

@@ -18,7 +18,7 @@ from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.gpu.executor.gpu_lock import lock_folder
 from heshare.gpu.executor.job_file import read_jobs
 from heshare.gpu.executor.local_gpus import select_gpus
-from heshare.gpu.nvml.card_survey import survey
+from heshare.gpu.nvml.card_survey import ChosenGpus
 from heshare.gpu.nvml.guarded_gpu import GuardedGpu
 from heshare.gpu.nvml.probe import has_sys_admin, match
 from heshare.plugins import make
@@ -102,7 +102,7 @@ def dry_run(
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
     clocks = how if allow_clocks else "Clocks would be left to the GPUs: --allow-clocks was not given."
-    return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen.uuids, folder), clocks, *chosen.left_out])
+    return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen, folder), clocks, *chosen.left_out])
 
 
 def _gpu(uuid: str, *, clocks: bool) -> Gpu:
@@ -113,14 +113,14 @@ def _gpu(uuid: str, *, clocks: bool) -> Gpu:
     return gpu if clocks else replace(gpu, clocks_mhz=(gpu.max_mhz,))
 
 
-def _notes(uuids: Sequence[str], folder: Path) -> list[str]:
+def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:
     program = shutil.which(mps.CONTROL)
     notes = [f"Nothing was started or changed. A run would write to {folder}."]
-    for uuid in uuids:
+    for uuid in chosen.uuids:
         lock = lock_folder() / f"heshare-{uuid}.lock"
         held = "; another run has it now: it would be refused" if is_locked(lock) else ""
         notes.append(f"GPU {uuid}: would be locked by {lock}{held}.")
-    notes += [f"GPU {card.uuid}: {card.use}." for card in survey() if card.uuid in uuids and card.use]
+    notes += [f"GPU {card.uuid}: {card.use}." for card in chosen.cards if card.uuid in chosen.uuids and card.use]
     if program is None:
         notes.append(f"No MPS ({mps.CONTROL} is not on the PATH): jobs would take turns, and shares are not enforced.")
     else:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.gpu.executor.gpu_lock import GpuLock
+from heshare.gpu.nvml.guarded_gpu import GuardedGpu
 from heshare.gpu.steering.dry_run import dry_run
 from heshare.testing.toy import ToyPredictor
 
@@ -49,6 +50,15 @@ def test_dry_run_plans_as_the_run_decides(doubles):
     uuids = done.gpus["uuid"]
     first = {row["job"]: uuids[row["gpu"]] for row in done.jobs.to_dict("records") if row["job"] != "late"}
     assert first == {row["job"]: row["gpu"] for row in found.jobs.to_dict("records") if row["job"] != "late"}
+
+
+def test_dry_run_and_run_survey_the_cards_once(doubles, monkeypatch):
+    asked, ask = [], GuardedGpu.ask
+    monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))
+    plan(doubles)
+    assert asked.count("survey") == 1
+    doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 0"), devices="nvml")
+    assert asked.count("survey") == 2
 
 
 def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
