@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from heshare.errors import DeviceError
 from heshare.gpu.state.held_note import FoundNote, HeldNote, Life, found_note
@@ -64,9 +65,7 @@ class RunNote:
         Raises:
             ValueError, KeyError, TypeError: it is none.
         """
-        note = json.loads(text)
-        gpus = tuple([str(uuid) for uuid in note["gpus"]])
-        return cls(str(note["token"]), int(note["pid"]), int(note["started"]), str(note["folder"]), gpus)
+        return cls._of_facts(json.loads(text))
 
     @classmethod
     def of(cls, found: FoundNote) -> RunNote:
@@ -76,12 +75,17 @@ class RunNote:
             DeviceError: it is none.
         """
         try:
-            note = cls.parse(json.dumps(found.facts))
+            note = cls._of_facts(found.facts)
         except (ValueError, KeyError, TypeError) as error:
             raise DeviceError(f"{found.path}: not a note of a run ({error!r}). Delete it.") from error
         if note.path.name != found.path.name:
             raise DeviceError(f"{found.path}: not the note of the run that it names ({note.token}). Delete it.")
         return note
+
+    @classmethod
+    def _of_facts(cls, facts: Mapping[str, Any]) -> RunNote:
+        gpus = tuple([str(uuid) for uuid in facts["gpus"]])
+        return cls(str(facts["token"]), int(facts["pid"]), int(facts["started"]), str(facts["folder"]), gpus)
 
 
 def note_of_this_process(folder: Path, token: str, gpus: Sequence[str]) -> RunNote:
