@@ -1,7 +1,6 @@
 """Processes of this machine: the environment of a child process, whether a process runs, and ending those of a run."""
 
 import contextlib
-import errno
 import os
 import re
 import signal
@@ -120,7 +119,7 @@ def signal_process(pid: int, number: signal.Signals, *, started: int, name: str 
         Whether the signal was sent.
     """
     with contextlib.suppress(OSError):
-        descriptor = _pidfd(pid)  # from here on the number cannot come to mean another process unnoticed
+        descriptor = pidfd(pid)  # from here on the number cannot come to mean another process unnoticed
         try:
             if _is_own(pid, started, name, variable):
                 if descriptor is None:
@@ -134,16 +133,14 @@ def signal_process(pid: int, number: signal.Signals, *, started: int, name: str 
     return False
 
 
-def _pidfd(pid: int) -> int | None:
-    """Return a descriptor of a process; None where the kernel (before 5.3) or a sandbox offers none."""
-    try:
+def pidfd(pid: int) -> int | None:
+    """Return a descriptor of a process, which becomes readable when that ends.
+
+    None without such a process, and where the kernel (before 5.3) or a sandbox offers none.
+    """
+    with contextlib.suppress(OSError, AttributeError):
         return os.pidfd_open(pid)
-    except AttributeError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EPERM):
-            return None
-        raise
+    return None
 
 
 def _is_own(pid: int, started: int, name: str, variable: str) -> bool:

@@ -23,6 +23,7 @@ from heshare.gpu.clocks.clock_limits import ClockLimit, ClockLimits, read_limits
 from heshare.gpu.clocks.served_card import RefusedError, ServedCard, lock_notes
 from heshare.gpu.clocks.service_clock import LONGEST
 from heshare.gpu.nvml.binding import Nvml
+from heshare.processes import pidfd
 
 MOST_CLIENTS, MOST_OF_A_USER = 128, 64
 _IDLE_S, _SEND_S, _RETRY_S, _END_S = 60.0, 2.0, 1.0, 5.0
@@ -122,7 +123,7 @@ class ClockService:
 
     def _serve_client(self, connection: socket.socket, peer: Peer) -> None:
         _log(f"{peer} is connected")
-        ended = _pidfd(peer.pid)
+        ended = pidfd(peer.pid)
         try:
             poller = select.poll()
             for descriptor in (connection.fileno(), *([] if ended is None else [ended])):
@@ -317,13 +318,6 @@ def _activated() -> socket.socket | None:
     if count != "1" or given.family != socket.AF_UNIX or not listens:
         raise InputError(f"LISTEN_FDS={count}", "one listening UNIX socket", "Correct the .socket unit.")
     return given
-
-
-def _pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process ends; None where there is none to be had."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid) if pid > 0 else None
-    return None
 
 
 def _send(connection: socket.socket, reply: str) -> None:

@@ -1,6 +1,5 @@
 """A GPU of this machine that runs jobs: they start without waiting, and fail without ending the run."""
 
-import contextlib
 import math
 import os
 import re
@@ -20,6 +19,7 @@ from heshare.gpu.nvml.nvml_device import NvmlDevice
 from heshare.gpu.steering.daemon_restarts import DaemonRestarts
 from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
 from heshare.gpu.workers.launcher import Worker
+from heshare.processes import pidfd
 from heshare.world.workload import Resident, Workload
 
 _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|MemoryError|ALLOC_FAILED", re.IGNORECASE)
@@ -46,7 +46,7 @@ class JobOnGpu:
         began_s, released_s, energy_j, number: as in `Attempt`.
         failure: how it will have failed once its process has ended.
         stopping: the thread that ends its process, None as long as it may run.
-        descriptor: readable as soon as its process has ended, or -1.
+        descriptor: readable as soon as its process has ended, or None.
         limits: what was seen to hold the clock down while it ran.
     """
 
@@ -62,15 +62,12 @@ class JobOnGpu:
     released_s: float = math.nan
     failure: TaskFailure | None = None
     stopping: threading.Thread | None = None
-    descriptor: int = -1
+    descriptor: int | None = None
     limits: set[str] = field(default_factory=set)
 
     def set_worker(self, worker: Worker, now_s: float) -> None:
         """Take over its process, which has just been started."""
-        self.worker, self.began_s = worker, now_s
-        if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):
-                self.descriptor = os.pidfd_open(worker.pid)
+        self.worker, self.began_s, self.descriptor = worker, now_s, pidfd(worker.pid)
 
     @property
     def loading(self) -> bool:
@@ -125,9 +122,9 @@ class JobOnGpu:
 
     def close_descriptor(self) -> None:
         """Close the descriptor of its process. May be repeated."""
-        if self.descriptor >= 0:
+        if self.descriptor is not None:
             os.close(self.descriptor)
-            self.descriptor = -1
+            self.descriptor = None
 
 
 class LocalExecutorDevice(ExecutorDevice):
@@ -273,7 +270,7 @@ class LocalExecutorDevice(ExecutorDevice):
             return now_s + _SOON_S
         deadline_s = min(resident.deadline_s() for resident in residents)
         # A process without a descriptor does not wake the run at its end, so it is polled more often.
-        watched = all(resident.descriptor >= 0 for resident in residents)
+        watched = all(resident.descriptor is not None for resident in residents)
         return max(now_s, min(deadline_s, now_s + (self._timeouts.poll_s if watched else _SOON_S)))
 
     def advance(self, to_s: float) -> list[int]:
@@ -298,7 +295,8 @@ class LocalExecutorDevice(ExecutorDevice):
 
     def descriptors(self) -> list[int]:
         """Return the file descriptors that become readable when a job's process ends."""
-        return [resident.descriptor for resident in self._residents.values() if resident.descriptor >= 0]
+        found = [resident.descriptor for resident in self._residents.values()]
+        return [descriptor for descriptor in found if descriptor is not None]
 
     def attempts(self) -> dict[int, Attempt]:
         """Return the records so far of the attempts on it, by task."""
