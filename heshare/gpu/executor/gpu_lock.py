@@ -34,7 +34,7 @@ class GpuLock(FileLock):
     """
 
     def __init__(self, uuid: str) -> None:
-        path = lock_folder() / f"heshare-{uuid}.lock"
+        path = lock_path(uuid)
         try:
             super().__init__(path, opener=_open_for_all)
         except OSError as error:
@@ -100,6 +100,6 @@ def _printable(holder: str) -> str:
     return shown[:500]
 
 
-def lock_folder() -> Path:
-    """Return the folder of the locks, the same for every user: `$HESHARE_LOCKS`, or `/run/lock`."""
-    return Path(os.environ.get("HESHARE_LOCKS") or _FOLDER)
+def lock_path(uuid: str) -> Path:
+    """Return the file of a GPU's lock, in the same folder for every user: `$HESHARE_LOCKS`, or `/run/lock`."""
+    return Path(os.environ.get("HESHARE_LOCKS") or _FOLDER) / f"heshare-{uuid}.lock"

@@ -97,13 +97,23 @@ class RunJournal(Journal):
             time.sleep(min(0.5, self._full_disk_s / 4))
 
     def _begin(self, run: Mapping[str, Any]) -> None:
-        if any("decision" in entry for entry in self.entries):
-            action = f"Continue it: heshare run --resume {self.path.parent}; or choose another folder with --out."
-            raise InputError("the journal of a run", "a folder for this run", action, file=self.path)
-        # Without a decision nothing was started: a run that was refused may begin again.
+        refuse_begun(self.path.parent, self.entries)
         self.clear()
         self.append({"run": run})
         self.entries = [{"run": json.loads(json.dumps(run))}]
+
+
+def refuse_begun(folder: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse to begin a run in the folder of another.
+
+    Without a decision nothing was started: a run that was refused may begin again.
+
+    Raises:
+        InputError: the entries of the journal there have a decision.
+    """
+    if any("decision" in entry for entry in entries):
+        action = f"Continue it: heshare run --resume {folder}; or choose another folder with --out."
+        raise InputError("the journal of a run", "a folder for this run", action, file=folder / NAME)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -74,7 +74,9 @@ class NvmlDevice:
                 self._driver = nvml.driver()
             self._card = nvml.card(which) if self.guarded is None else self.guarded
             self.uuid = self._card.uuid()
-            self._gpu = _describe(self._card, mps_clients)
+            self._gpu = catalogue_gpu(self._card)
+            if mps_clients is not None:
+                self._gpu = replace(self._gpu, mps_clients=min(self._gpu.mps_clients, mps_clients))
             self._mps = mps or MpsSession(self.uuid)
             self._refuse_modes(shared=mps is not None)
             self._tasks = LiveTasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
@@ -295,11 +297,16 @@ class NvmlDevice:
         return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
 
 
-def _describe(card: NvmlGpu, mps_clients: int | None) -> Gpu:
+def catalogue_gpu(card: NvmlGpu) -> Gpu:
+    """Return the catalogue's GPU that a card is, with the card's own memory, clocks and power limit.
+
+    Raises:
+        InputError: as `match`.
+        DeviceError: the card cannot be read.
+    """
     try:
         cores: int | None = card.cores()
     except NotSupportedError:
         cores = None
-    limit_w = card.power_limit_w()
-    gpu = match(card.name(), memory_mib=card.memory_mib()[0], clocks_mhz=card.offered_mhz(), cores=cores, tdp_w=limit_w)
-    return gpu if mps_clients is None else replace(gpu, mps_clients=min(gpu.mps_clients, mps_clients))
+    memory_mib, limit_w = card.memory_mib()[0], card.power_limit_w()
+    return match(card.name(), memory_mib=memory_mib, clocks_mhz=card.offered_mhz(), cores=cores, tdp_w=limit_w)

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from heshare.errors import InputError
 from heshare.file_lock import is_locked
 from heshare.gpu import mps
 from heshare.gpu.clocks.clock_route import clock_control
 from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
-from heshare.gpu.executor.gpu_lock import lock_folder
+from heshare.gpu.executor.gpu_lock import lock_path
 from heshare.gpu.executor.job_file import read_jobs
 from heshare.gpu.executor.local_gpus import select_gpus
 from heshare.gpu.nvml.card_survey import ChosenGpus
 from heshare.gpu.nvml.guarded_gpu import GuardedGpu
-from heshare.gpu.nvml.probe import has_sys_admin, match
+from heshare.gpu.nvml.nvml_device import catalogue_gpu
+from heshare.gpu.nvml.probe import has_sys_admin
 from heshare.plugins import make
 from heshare.policies.policy import Action, Event, SetClock, Start
 from heshare.prediction.predictor import Predictor
@@ -82,9 +82,8 @@ def dry_run(
     job_tasks.check_names(specs, file)
     job_tasks.check_programs(specs, file)
     chosen = select_gpus(devices)
-    if (folder / run_journal.NAME).exists() and any("decision" in entry for entry in run_journal.read(folder)):
-        action = f"Continue it: heshare run --resume {folder}; or choose another folder with --out."
-        raise InputError("the journal of a run", "a folder for this run", action, file=folder)
+    if (folder / run_journal.NAME).exists():
+        run_journal.refuse_begun(folder, run_journal.read(folder))
     admin = has_sys_admin()
     may_set, how = clock_control(admin=os.geteuid() == 0 if admin is None else admin)
     gpus = [_gpu(uuid, clocks=allow_clocks and may_set) for uuid in chosen.uuids]
@@ -107,9 +106,7 @@ def dry_run(
 
 def _gpu(uuid: str, *, clocks: bool) -> Gpu:
     with GuardedGpu(uuid) as card:
-        gpu = match(
-            card.name(), memory_mib=card.memory_mib()[0], clocks_mhz=card.offered_mhz(), tdp_w=card.power_limit_w()
-        )
+        gpu = catalogue_gpu(card)
     return gpu if clocks else replace(gpu, clocks_mhz=(gpu.max_mhz,))
 
 
@@ -117,7 +114,7 @@ def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:
     program = shutil.which(mps.CONTROL)
     notes = [f"Nothing was started or changed. A run would write to {folder}."]
     for uuid in chosen.uuids:
-        lock = lock_folder() / f"heshare-{uuid}.lock"
+        lock = lock_path(uuid)
         held = "; another run has it now: it would be refused" if is_locked(lock) else ""
         notes.append(f"GPU {uuid}: would be locked by {lock}{held}.")
     notes += [f"GPU {card.uuid}: {card.use}." for card in chosen.cards if card.uuid in chosen.uuids and card.use]

@@ -15,7 +15,7 @@ import pytest
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.executor import local_gpus, watchdog
-from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock, lock_folder
+from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
 from heshare.gpu.state.run_note import note_of_this_process, noted_runs, run_notes
 from heshare.processes import MARK, is_running
 
@@ -103,7 +103,7 @@ def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
 def test_gpu_lock_is_in_one_folder_for_all_users(monkeypatch):
     monkeypatch.delenv("HESHARE_LOCKS")
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert lock_folder() == Path("/run/lock")
+    assert lock_path("GPU-x") == Path("/run/lock/heshare-GPU-x.lock")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")

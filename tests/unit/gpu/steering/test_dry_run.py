@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.errors import InputError
 from heshare.gpu.executor.gpu_lock import GpuLock
 from heshare.gpu.nvml.guarded_gpu import GuardedGpu
 from heshare.gpu.steering.dry_run import dry_run
@@ -59,6 +60,12 @@ def test_dry_run_and_run_survey_the_cards_once(doubles, monkeypatch):
     assert asked.count("survey") == 1
     doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 0"), devices="nvml")
     assert asked.count("survey") == 2
+
+
+def test_dry_run_refuses_a_variant_that_the_run_would_refuse(doubles):
+    doubles.fake.set("cores", 1)
+    with pytest.raises(InputError, match="with 1 cores"):
+        plan(doubles)
 
 
 def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
