@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import end, until
 
 from heshare.errors import DeviceError, InputError
 from heshare.gpu.executor import local_gpus, watchdog
@@ -65,22 +66,6 @@ def held(*arguments):
     process = subprocess.Popen([sys.executable, "-c", HOLD, *arguments], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"held\n"
     return process
-
-
-def end(process):
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-def until(condition, most_s=10.0):
-    """Wait for a condition; return whether it came."""
-    limit_s = time.monotonic() + most_s
-    while time.monotonic() < limit_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_gpu_lock_names_its_holder_and_is_free_when_that_is_killed():

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from support.kill_drill import UUID
+from support.waiting import end, until
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -34,27 +34,11 @@ with Nvml() as nvml:
 """
 
 
-def until(condition, most_s=15.0):
-    """Wait for a condition; return whether it came."""
-    limit_s = time.monotonic() + most_s
-    while time.monotonic() < limit_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def locker():
     """Return a process that has locked the clock of the first GPU at 1170 MHz."""
     process = subprocess.Popen([sys.executable, "-c", LOCK], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"locked\n"
     return process
-
-
-def end(process):
-    process.kill()
-    process.wait()
-    process.stdout.close()
 
 
 def lose_the_second_gpu(doubles):

@@ -7,12 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 
 import pytest
 from support.kill_drill import UUID
+from support.waiting import until
 
 from heshare.gpu.nvml import clock_lock
 from heshare.gpu.state.run_note import run_notes
@@ -42,16 +42,6 @@ def can_unshare():
 
 
 pytestmark = pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace")
-
-
-def until(condition, most_s=20.0):
-    """Wait for a condition; return whether it came."""
-    limit_s = time.monotonic() + most_s
-    while time.monotonic() < limit_s:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def in_container(*words, **environment):

@@ -1,0 +1,23 @@
+"""Waiting for a condition, and for the end of a child process."""
+
+import subprocess
+import time
+from collections.abc import Callable
+
+
+def until(condition: Callable[[], object], most_s: float = 20.0) -> bool:
+    """Wait for a condition; return whether it came."""
+    limit_s = time.monotonic() + most_s
+    while time.monotonic() < limit_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child process whose standard output is a pipe, and wait for its end."""
+    assert process.stdout is not None
+    process.kill()
+    process.wait()
+    process.stdout.close()
