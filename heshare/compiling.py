@@ -1,17 +1,15 @@
 """Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do."""
 
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
 
 from heshare import files
+from heshare.caches.cache_folders import cache_folders
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _settings = cast(Any, config)
@@ -21,23 +19,11 @@ def _cache_folders() -> Iterator[str]:
     """Yield the folders in which numba may keep what it compiles, the best first; an empty text is its own choice.
 
     That is `NUMBA_CACHE_DIR`, or beside the sources of a clone. Beside those of an installed package it would leave
-    files that nobody removes with the package, so there it is the user's cache, or a private folder for the time until
-    the machine is started again.
+    files that nobody removes with the package, so there it is one of `cache_folders`.
     """
     if _settings.CACHE_DIR or (files.in_clone() and os.access(files.PACKAGE, os.W_OK)):
         yield ""
-    with suppress(OSError, RuntimeError):  # there is no home folder, or it cannot be written
-        folder = files.user_cache() / "numba"
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK | os.X_OK):
-            yield str(folder)
-    with suppress(OSError):
-        # What numba keeps is code, so nobody else may write there.
-        folder = Path(tempfile.gettempdir()) / f"heshare-{os.geteuid()}-numba"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        facts = folder.lstat()
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077:
-            yield str(folder)
+    yield from map(str, cache_folders("numba"))
 
 
 @contextmanager

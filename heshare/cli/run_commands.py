@@ -147,6 +147,7 @@ def run(
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.plugins import make
+    from heshare.prediction.predictor import LazyPredictor
     from heshare.world.cluster import Cluster
 
     streams, job_names, from_venus = Repetition(repetition, seed), None, jobs is None and tasks.startswith(VENUS)
@@ -166,7 +167,7 @@ def run(
             to_run,
             gpus,
             made,
-            predictor=predictor_factory(profiles)(),
+            predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
             record=FULL if not from_venus or timeline else out or SUMMARY,

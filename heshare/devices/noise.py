@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import chi2
 
 from heshare.errors import InputError
 
@@ -31,6 +30,8 @@ def repeat_cv(cv: ArrayLike, repeats: ArrayLike) -> float:
     spread, degrees = spread[degrees > 0], degrees[degrees > 0]
     if not spread.size:
         return math.nan
+    from scipy.stats import chi2  # slow to import
+
     return float(np.median(spread / np.sqrt(chi2.ppf(0.5, degrees) / degrees)))
 
 

@@ -18,7 +18,7 @@ from heshare.plugins import registry
 from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.policy import Policy
-from heshare.prediction.predictor import Predictor
+from heshare.prediction.predictor import LazyPredictor, Predictor
 from heshare.scheduling.pareto import Front
 from heshare.scheduling.plan import Plan
 from heshare.world.cluster import Cluster
@@ -127,13 +127,13 @@ def as_kind(column: str, value: Any, kind: type[_Kind], default: _Kind) -> _Kind
 
 
 def as_predictor(predictor: Any) -> Predictor:
-    """Return a predictor; the trained forest for None.
+    """Return a predictor; for None the trained forest, which is loaded when it first predicts.
 
     Raises:
         InputError: something else.
     """
     if predictor is None:
-        return load_predictor()
+        return LazyPredictor(load_predictor)
     good = hasattr(predictor, "co_run") and hasattr(predictor, "calls")
     action = "Pass hs.load_predictor(kind='forest') or hs.load_predictor(kind='physics'), for example."
     require("predictor", _short(predictor), good, "a Predictor", action)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from math import fsum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import RandomForestRegressor
 
+from heshare import files
 from heshare.arrays import BoolArray, FloatArray
+from heshare.caches.array_store import Arrays, key_of, load_arrays, save_arrays
 from heshare.errors import InputError
 from heshare.prediction.features import (
     FeatureEncoder,
@@ -32,6 +35,12 @@ from heshare.profiles.schema import residents_of
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
+STORED_SEED = 0
+"""The seed whose forest is stored, so that a start need not train it: that of everybody who names none."""
+_STORED = "forest"
+_PARTS = ("caches", "inputs", "world", "devices", "profiles", "prediction")
+_TABLES = ("calibration", "profiles", "training")
+_LIBRARIES = ("numpy", "pandas", "scikit-learn", "scipy")
 LEAST_SAMPLES = 20
 """Samples below which a forest is not trained on a user's profiles."""
 
@@ -45,22 +54,42 @@ class Forest:
     """
 
     def __init__(self, *, seed: int, target: str = "load") -> None:
+        self._seed = seed
         self._targets = Targets(target)
-        self._model = RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS)
         self._scale = np.ones(2)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> Forest:
         """Learn from features (rows, 14), times (s) and powers (W), each (rows,); returns itself."""
+        from sklearn.ensemble import RandomForestRegressor  # slow to import, and a stored forest needs none
+
         learned = self._targets.fit(features, time_s, power_w)
         self._scale = learned.std(axis=0) + 1e-12
         # Ten digits are kept, since a tree can turn a last bit that another processor computes into another split.
+        self._model = RandomForestRegressor(random_state=self._seed, n_jobs=1, **FOREST_SETTINGS)
         self._model.fit(features.astype(np.float32), (learned / self._scale).round(10))
-        self._trees = ForestTrees(self._model.estimators_)
+        self._trees = ForestTrees.of(self._model.estimators_)
         return self
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what a fitted forest predicts with, from which `of_arrays` makes it again."""
+        return {"scale": self._scale, **self._targets.to_arrays(), **self._trees.to_arrays()}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Any], *, seed: int, target: str = "load") -> Forest:
+        """Return the fitted forest whose `to_arrays` returned these.
+
+        Raises:
+            KeyError: an array is missing.
+            ValueError: they do not fit together.
+        """
+        made = cls(seed=seed, target=target)
+        made._targets.restore(arrays)
+        made._scale, made._trees = arrays["scale"], ForestTrees(arrays)
+        return made
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
-        mean = self._trees.total(features) / len(self._model.estimators_)
+        mean = self._trees.total(features) / self._trees.count
         return self._targets.decode(features, mean * self._scale)
 
 
@@ -71,7 +100,7 @@ class ForestPredictor(RecordPredictor):
     and the others as its co-runners. Reference rows and cached sets are as in `RecordPredictor`.
 
     Args:
-        forest: a fitted forest.
+        forest: a fitted forest, or that of the shipped profiles.
         references: task features of the profiles.
         cache: see `RecordPredictor`.
         fallback: see `RecordPredictor`.
@@ -79,7 +108,7 @@ class ForestPredictor(RecordPredictor):
 
     def __init__(
         self,
-        forest: Forest,
+        forest: Forest | ShippedForest,
         references: ReferenceFeatures,
         cache: PredictionCache | None = None,
         fallback: Predictor | None = None,
@@ -120,8 +149,65 @@ def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> 
 
 
 @cache
-def _shipped_forest(seed: int) -> tuple[Forest, ReferenceFeatures]:
-    return train_forest(store.read_shipped(), seed=seed)
+def _stored() -> Arrays | None:
+    """Return the stored forest and task features of the shipped profiles, if they are there and not stale."""
+    return load_arrays(_STORED, _stored_key())
+
+
+def _stored_key() -> str:
+    return key_of(_sources(), _LIBRARIES, STORED_SEED, FOREST_SETTINGS)
+
+
+@cache
+def shipped_references() -> ReferenceFeatures:
+    """Return the task features of the shipped profiles.
+
+    Raises:
+        InputError: a profile is missing or damaged.
+    """
+    stored = _stored()
+    if stored is not None:
+        with suppress(KeyError, ValueError):
+            return ReferenceFeatures.of_arrays(stored)
+    return ReferenceFeatures(store.read_shipped())
+
+
+@cache
+def _shipped_forest(seed: int) -> Forest:
+    stored = _stored() if seed == STORED_SEED else None
+    if stored is not None:
+        with suppress(KeyError, ValueError):
+            return Forest.of_arrays(stored, seed=seed)
+    forest, references = train_forest(store.read_shipped(), seed=seed)
+    if seed == STORED_SEED:
+        save_arrays(_STORED, _stored_key(), {**forest.to_arrays(), **references.to_arrays()})
+    return forest
+
+
+class ShippedForest:
+    """The forest of the shipped profiles, loaded or trained when it first predicts, once in a process.
+
+    Args:
+        seed: of the split and of the forest.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
+        return _shipped_forest(self._seed).predict(features)
+
+
+def _sources() -> list[Path]:
+    """Return the source files and the data that the forest of the shipped profiles depends on, in one order."""
+    package, data = files.PACKAGE, files.data()
+    code = [*package.glob("*.py"), *(path for part in _PARTS for path in (package / part).rglob("*.py"))]
+    tables = [
+        *data.glob("*.csv"),
+        *(path for part in _TABLES for path in (data / part).rglob("*") if path.is_file() and path.name[0] != "."),
+    ]
+    return [*sorted(code), *sorted(tables)]
 
 
 @cache
@@ -132,7 +218,10 @@ def _shared_cache(seed: int) -> PredictionCache:
 def load_forest_predictor(
     seed: int = 0, *, shared_cache: bool = False, fallback: Predictor | None = None
 ) -> ForestPredictor:
-    """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100 once in a process.
+    """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100.
+
+    The forest is loaded when a set is first predicted, not for workloads alone. It is trained once on a machine and
+    then stored (`heshare.caches.array_store`), that of another seed once in a process.
 
     Args:
         seed: of the split and of the forest.
@@ -144,7 +233,8 @@ def load_forest_predictor(
     Raises:
         InputError: a profile is missing or damaged.
     """
-    return ForestPredictor(*_shipped_forest(seed), _shared_cache(seed) if shared_cache else None, fallback)
+    cached = _shared_cache(seed) if shared_cache else None
+    return ForestPredictor(ShippedForest(seed), shipped_references(), cached, fallback)
 
 
 def forest_factory(profiles: pd.DataFrame) -> Callable[[], ForestPredictor]:

@@ -5,7 +5,7 @@ scikit-learn checks its input once a tree, about 0.5 ms for 100 trees, which is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,56 @@ class ForestTrees:
     """The trees of a fitted forest as arrays.
 
     Args:
-        trees: fitted `sklearn.tree.DecisionTreeRegressor` of the same outputs.
+        arrays: as `to_arrays` returns them.
+
+    Attributes:
+        count: number of trees.
+
+    Raises:
+        KeyError: an array is missing.
+        ValueError: the arrays are not those of trees.
     """
 
-    def __init__(self, trees: Sequence[Any]) -> None:
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._roots, self._left, self._right, self._feature = (
+            arrays[name] for name in ("roots", "left", "right", "feature")
+        )
+        self._threshold, self._value = arrays["threshold"], arrays["value"]
+        self.count = len(self._roots)
+        nodes = {len(self._left), len(self._right), len(self._feature), len(self._threshold), len(self._value)}
+        if len(nodes) != 1:
+            raise ValueError("arrays of different lengths")
+
+    @classmethod
+    def of(cls, trees: Sequence[Any]) -> ForestTrees:
+        """Return the arrays of fitted `sklearn.tree.DecisionTreeRegressor` of the same outputs."""
         nodes = [tree.tree_ for tree in trees]
-        self._roots = np.cumsum([0, *(one.node_count for one in nodes[:-1])])
+        roots = np.cumsum([0, *(one.node_count for one in nodes[:-1])])
         # A leaf has the children -1, also after the shift to the place of its tree.
-        shift = np.repeat(self._roots, [one.node_count for one in nodes])
+        shift = np.repeat(roots, [one.node_count for one in nodes])
         left = np.concatenate([one.children_left for one in nodes])
         right = np.concatenate([one.children_right for one in nodes])
-        self._left, self._right = np.where(left < 0, -1, left + shift), np.where(right < 0, -1, right + shift)
-        self._feature = np.concatenate([one.feature for one in nodes])
-        self._threshold = np.concatenate([one.threshold for one in nodes])
-        self._value = np.ascontiguousarray(np.concatenate([one.value[:, :, 0] for one in nodes]))
+        return cls(
+            {
+                "roots": roots,
+                "left": np.where(left < 0, -1, left + shift),
+                "right": np.where(right < 0, -1, right + shift),
+                "feature": np.concatenate([one.feature for one in nodes]),
+                "threshold": np.concatenate([one.threshold for one in nodes]),
+                "value": np.ascontiguousarray(np.concatenate([one.value[:, :, 0] for one in nodes])),
+            }
+        )
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the arrays: each tree's root, and of each node its children, feature, threshold and values."""
+        return {
+            "roots": self._roots,
+            "left": self._left,
+            "right": self._right,
+            "feature": self._feature,
+            "threshold": self._threshold,
+            "value": self._value,
+        }
 
     def total(self, features: FloatArray) -> FloatArray:
         """Return the sum over the trees, one after the other in their order, shape (rows, outputs).

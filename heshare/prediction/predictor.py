@@ -44,7 +44,7 @@ class Predictor(Protocol):
 
 
 class LazyPredictor(Predictor):
-    """A predictor that is made at its first call: training takes seconds, and not every policy predicts.
+    """A predictor that is made at its first call: not every policy predicts.
 
     Args:
         make: returns the predictor; called once at most.

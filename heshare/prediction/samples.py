@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import GroupKFold, LeaveOneGroupOut
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.errors import require
@@ -99,6 +98,8 @@ def folds(kind: str, samples: pd.DataFrame, seed: int, quick: bool) -> Iterator[
         for child in np.random.SeedSequence(seed).spawn(2)[0].spawn(1 if quick else ROW_SPLITS):
             yield split_rows(len(samples), rng=np.random.default_rng(child))
         return
+    from sklearn.model_selection import GroupKFold, LeaveOneGroupOut  # slow to import
+
     count = min(WORKLOAD_FOLDS, samples["workload"].nunique())
     splitter = GroupKFold(count) if kind == "workload" else LeaveOneGroupOut()
     for number, fold in enumerate(splitter.split(samples, groups=samples[kind])):

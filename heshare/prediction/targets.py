@@ -1,6 +1,8 @@
 """Outputs of the predictor, time under sharing and GPU power, in forms that a regressor learns well (Section III-A)."""
 
+from collections.abc import Mapping
 from math import fsum
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +62,14 @@ class Targets:
             return np.column_stack([time_s, power_w])
         base_s, base_w = self._bases(features)
         return np.column_stack([np.log(time_s / base_s), np.log(power_w / base_w)])
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return what `fit` has learned."""
+        return {"known_sms": self._known_sms, "gains": self._gains, "limits_w": self._limits_w}
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Take over what another object of the same form has learned, as its `to_arrays` returns it."""
+        self._known_sms, self._gains, self._limits_w = (arrays[name] for name in ("known_sms", "gains", "limits_w"))
 
     def decode(self, features: FloatArray, learned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 14) and learned columns (rows, 2)."""

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "heshare"
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running")
 SHARED = (
     *("arrays", "compiling", "display", "errors", "extras", "files", "file_lock", "journal", "processes", "signals"),
-    *("inputs", "streams"),
+    *("caches", "inputs", "streams"),
 )
 """Pieces at the top of the package that every module may import."""
 ALIKE = {"policy", "study", "StudySetting"}

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-from joblib import Parallel, delayed
-
 from heshare.errors import InputError
 from heshare.experiments.sweeps import dask_security
 from heshare.extras import require_extra
@@ -60,6 +58,8 @@ def map_unordered(
     elif n_jobs == 1 or len(jobs) == 1:
         yield from map(function, jobs)
     else:
+        from joblib import Parallel, delayed  # only where it is used: the API imports this module
+
         # One job at a time for each process: a sweep that is killed loses no more than the jobs under way.
         pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
         with closing(pool(delayed(function)(job) for job in jobs)) as results:

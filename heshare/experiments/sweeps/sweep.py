@@ -27,6 +27,7 @@ from heshare.experiments.sweeps.resolve import DrawTasks, MakeDevices, MakePredi
 from heshare.plugins import registry
 from heshare.policies.cached_planner import share_planners
 from heshare.policies.policy import Policy
+from heshare.prediction.predictor import LazyPredictor
 from heshare.running.result import Run
 from heshare.running.run import run
 from heshare.world.cluster import Cluster
@@ -124,7 +125,7 @@ def repetition(
         tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
         cluster: the GPUs.
         make_policies: return the policies.
-        make_predictor: returns a predictor; called for each run, so that no run uses predictions cached by another.
+        make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
         make_devices: returns the devices of a run; by default emulated ones.
         start_cost_s: see `run`.
 
@@ -139,7 +140,7 @@ def repetition(
             drawn,
             cluster,
             policy,
-            predictor=make_predictor(),
+            predictor=LazyPredictor(make_predictor),
             rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),
             start_cost_s=start_cost_s,

@@ -11,11 +11,10 @@ from __future__ import annotations
 from functools import cache, partial
 from itertools import chain
 from math import fsum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 import heshare.systems.device_models  # noqa: F401 (registers predictions of training and the other ways of sharing)
 from heshare.arrays import FloatArray, IntArray
@@ -36,13 +35,15 @@ from heshare.plus.physics.roofline import (
 )
 from heshare.plus.physics.unprofiled import UnprofiledPredictor, Workloads, with_modelled_rows
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
-from heshare.prediction.forest import load_forest_predictor
+from heshare.prediction.forest import load_forest_predictor, shipped_references
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.record_predictor import RecordPredictor, SetKey, SetPrediction
 from heshare.prediction.samples import Samples, training_rows
-from heshare.prediction.table5 import FittedPredictor, OtherTechniques
 from heshare.profiles import store
 from heshare.profiles.schema import residents_of
+
+if TYPE_CHECKING:
+    from heshare.prediction.table5 import FittedPredictor, OtherTechniques
 
 PREDICTOR_KINDS = ("forest", "physics")
 """Predictors that `load_predictor` returns; the first, with the paper's technique, is the default."""
@@ -135,6 +136,8 @@ class PhysicsModel:
         recorded = np.isfinite(log_ratio)
         if self.learner == "none" or not recorded.any():
             return None
+        from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor  # slow to import
+
         if self.learner == "trees":
             model: Any = ExtraTreesRegressor(
                 150, max_features=0.6, min_samples_leaf=2, n_jobs=1, random_state=self._seed
@@ -264,11 +267,6 @@ def _shipped_physics(seed: int) -> PhysicsPredictor:
 
 
 @cache
-def _shipped_references() -> ReferenceFeatures:
-    return ReferenceFeatures(_shipped_profiles())
-
-
-@cache
 def _physics_over_modelled_rows(seed: int, gpu: str, workloads: Workloads) -> PhysicsPredictor:
     return _shipped_physics(seed).over(with_modelled_rows(_shipped_profiles(), gpu, workloads))
 
@@ -278,7 +276,7 @@ def _unprofiled(seed: int, gpu: str, workloads: Workloads) -> PhysicsPredictor:
 
 
 def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = False) -> Predictor:
-    """Return a predictor trained on the committed profiles of T4, V100 and A100 once in a process.
+    """Return a predictor trained on the committed profiles of T4, V100 and A100.
 
     For GPUs and workloads that these profiles do not hold, the physics model predicts from the device model's answers
     for each workload alone, with an `UnprofiledWarning` (`heshare.plus.physics.unprofiled`).
@@ -301,7 +299,7 @@ def load_predictor(seed: int = 0, kind: str = "forest", *, shared_cache: bool = 
         (0.0154, 200.0)
     """
     require("kind", repr(kind), kind in PREDICTOR_KINDS, " or ".join(PREDICTOR_KINDS), "Choose one predictor.")
-    fallback = UnprofiledPredictor(_shipped_references, partial(_unprofiled, seed))
+    fallback = UnprofiledPredictor(shipped_references, partial(_unprofiled, seed))
     if kind == "forest":
         return load_forest_predictor(seed, shared_cache=shared_cache, fallback=fallback)
     return _shipped_physics(seed).fresh(fallback)

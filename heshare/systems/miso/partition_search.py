@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
 
 from heshare.arrays import FloatArray
 from heshare.prediction.predictor import Predictor
@@ -78,6 +77,8 @@ def best(slowdowns: ArrayLike, partitions: Sequence[Partition], objective: str =
     Returns:
         None if no partition holds all tasks.
     """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     table = np.asarray(slowdowns, dtype=np.float64)
     costs = table if objective == "slowdown" else -1.0 / table
     found: tuple[int, ...] | None = None

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import nnls
 
 from heshare.arrays import FloatArray
 from heshare.errors import InputError
@@ -183,5 +182,7 @@ def fit_step(speed: ArrayLike, time_s: ArrayLike, energy_j: ArrayLike, pair_s: f
 
 def _least_squares(terms: Sequence[FloatArray], values: FloatArray) -> list[float]:
     # Divided by the values, so that relative errors count: a slow clock has no more weight than a fast one.
+    from scipy.optimize import nnls  # slow to import
+
     coefficients: list[float] = nnls(np.stack(terms, axis=1) / values[:, None], np.ones(len(values)))[0].tolist()
     return coefficients

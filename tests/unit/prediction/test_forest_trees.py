@@ -20,6 +20,6 @@ def test_total_has_the_bits_of_the_trees_one_by_one(rows: int) -> None:
     if rows:
         for tree in model.estimators_:
             expected += tree.tree_.predict(asked.astype(np.float32)).reshape(rows, 2)
-    found = ForestTrees(model.estimators_).total(asked)
+    found = ForestTrees.of(model.estimators_).total(asked)
     assert found.shape == (rows, 2)
     assert np.array_equal(found, expected)
