@@ -41,6 +41,19 @@ def key_of(paths: Iterable[Path], libraries: Iterable[str], *settings: object) -
     return digest.hexdigest()
 
 
+def package_files(parts: Iterable[str], tables: Iterable[str]) -> list[Path]:
+    """Return the sources of parts of the package, with the modules at its top, and files of `data/`, in one order.
+
+    Args:
+        parts: folders of the package.
+        tables: folders of `data/`; the tables at its top are always among the files.
+    """
+    package, data = files.PACKAGE, files.data()
+    code = [*package.glob("*.py"), *(path for part in parts for path in (package / part).rglob("*.py"))]
+    below = [path for part in tables for path in (data / part).rglob("*") if path.is_file() and path.name[0] != "."]
+    return [*sorted(code), *sorted([*data.glob("*.csv"), *below])]
+
+
 def load_arrays(name: str, key: str) -> Arrays | None:
     """Return the stored arrays of a name; None where there are none of that key that can be read."""
     for folder in _folders():

@@ -12,7 +12,6 @@ from heshare.experiments.claims.verdicts import paper_claims
 from heshare.experiments.studies.motivation import PAPER_GPUS
 from heshare.plugins import registry
 from heshare.prediction.features import Feature
-from heshare.prediction.table5 import ERRORS, LITERAL_FOREST
 from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Workload
 
@@ -211,6 +210,8 @@ def table_5(errors: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row a technique in the paper's order; errors in %, time and power together.
     """
+    from heshare.prediction.table5 import ERRORS  # imports scikit-learn
+
     whole = errors[(errors["quantity"] == "both") & (errors["data"] != "published")]
     names = list(dict.fromkeys(whole["technique"]))
     columns = {f"Paper: {error} error (%)": [paper_error_pct(name, error) for name in names] for error in ERRORS}
@@ -235,6 +236,8 @@ def _both(sizes: Sequence[float]) -> str:
 
 def accuracy_text(errors: pd.DataFrame) -> str:
     """Return a caption's first sentences: the best of the paper's techniques, and the errors on an unseen GPU."""
+    from heshare.prediction.table5 import ERRORS  # imports scikit-learn
+
     here, unseen = (_errors_of(errors, "emulated", split) for split in ("row", "gpu"))
     best, farther = (min(_CLAIM_OF, key=lambda name: sum(sizes[name])) for sizes in (here, unseen))
     paper = _both([paper_error_pct("RF", error) for error in ERRORS])
@@ -247,6 +250,8 @@ def accuracy_text(errors: pd.DataFrame) -> str:
 
 def literal_text(errors: pd.DataFrame) -> str:
     """Return a sentence with the forest's errors with the paper's outputs as they are, beside those of ours."""
+    from heshare.prediction.table5 import LITERAL_FOREST  # imports scikit-learn
+
     here, (name,) = _errors_of(errors, "emulated", "row"), LITERAL_FOREST
     return (
         f"With the paper's outputs as they are, time and power, the forest errs by {_both(here[name])}; that of this "

@@ -126,12 +126,7 @@ class ReferenceFeatures:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> ReferenceFeatures:
-        """Return the features that `to_arrays` returned.
-
-        Raises:
-            KeyError: an array is missing.
-            ValueError: they do not fit together.
-        """
+        """Return the features whose `to_arrays` returned these."""
         made = cls.__new__(cls)
         ends = np.cumsum(arrays["curve_lengths"])[:-1]
         # Laid out as those of a table: a vectorised logarithm may differ in its last bit for another layout.

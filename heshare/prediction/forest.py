@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cache, partial
 from math import fsum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from heshare import files
 from heshare.arrays import BoolArray, FloatArray
-from heshare.caches.array_store import Arrays, key_of, load_arrays, save_arrays
+from heshare.caches.array_store import Arrays, key_of, load_arrays, package_files, save_arrays
 from heshare.errors import InputError
 from heshare.prediction.features import (
     FeatureEncoder,
@@ -28,7 +25,7 @@ from heshare.prediction.forest_trees import ForestTrees
 from heshare.prediction.predictor import Predictor
 from heshare.prediction.record_predictor import PredictionCache, RecordPredictor, SetKey, SetPrediction
 from heshare.prediction.samples import training_rows
-from heshare.prediction.targets import Targets
+from heshare.prediction.targets import LEARNED, Targets
 from heshare.profiles import store
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
 from heshare.profiles.schema import residents_of
@@ -72,24 +69,21 @@ class Forest:
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what a fitted forest predicts with, from which `of_arrays` makes it again."""
-        return {"scale": self._scale, **self._targets.to_arrays(), **self._trees.to_arrays()}
+        learned = {name: getattr(self._targets, name) for name in LEARNED}
+        return {"scale": self._scale, **learned, **self._trees.arrays}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any], *, seed: int, target: str = "load") -> Forest:
-        """Return the fitted forest whose `to_arrays` returned these.
-
-        Raises:
-            KeyError: an array is missing.
-            ValueError: they do not fit together.
-        """
+        """Return the fitted forest whose `to_arrays` returned these."""
         made = cls(seed=seed, target=target)
-        made._targets.restore(arrays)
+        for name in LEARNED:
+            setattr(made._targets, name, arrays[name])
         made._scale, made._trees = arrays["scale"], ForestTrees(arrays)
         return made
 
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
-        mean = self._trees.total(features) / self._trees.count
+        mean = self._trees.total(features) / len(self._trees)
         return self._targets.decode(features, mean * self._scale)
 
 
@@ -155,29 +149,21 @@ def _stored() -> Arrays | None:
 
 
 def _stored_key() -> str:
-    return key_of(_sources(), _LIBRARIES, STORED_SEED, FOREST_SETTINGS)
+    return key_of(package_files(_PARTS, _TABLES), _LIBRARIES, STORED_SEED)
 
 
 @cache
 def shipped_references() -> ReferenceFeatures:
-    """Return the task features of the shipped profiles.
-
-    Raises:
-        InputError: a profile is missing or damaged.
-    """
+    """Return the task features of the shipped profiles, an `InputError` where one is missing or damaged."""
     stored = _stored()
-    if stored is not None:
-        with suppress(KeyError, ValueError):
-            return ReferenceFeatures.of_arrays(stored)
-    return ReferenceFeatures(store.read_shipped())
+    return ReferenceFeatures(store.read_shipped()) if stored is None else ReferenceFeatures.of_arrays(stored)
 
 
 @cache
 def _shipped_forest(seed: int) -> Forest:
     stored = _stored() if seed == STORED_SEED else None
     if stored is not None:
-        with suppress(KeyError, ValueError):
-            return Forest.of_arrays(stored, seed=seed)
+        return Forest.of_arrays(stored, seed=seed)
     forest, references = train_forest(store.read_shipped(), seed=seed)
     if seed == STORED_SEED:
         save_arrays(_STORED, _stored_key(), {**forest.to_arrays(), **references.to_arrays()})
@@ -197,17 +183,6 @@ class ShippedForest:
     def predict(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 14)."""
         return _shipped_forest(self._seed).predict(features)
-
-
-def _sources() -> list[Path]:
-    """Return the source files and the data that the forest of the shipped profiles depends on, in one order."""
-    package, data = files.PACKAGE, files.data()
-    code = [*package.glob("*.py"), *(path for part in _PARTS for path in (package / part).rglob("*.py"))]
-    tables = [
-        *data.glob("*.csv"),
-        *(path for part in _TABLES for path in (data / part).rglob("*") if path.is_file() and path.name[0] != "."),
-    ]
-    return [*sorted(code), *sorted(tables)]
 
 
 @cache

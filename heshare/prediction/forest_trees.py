@@ -18,25 +18,14 @@ class ForestTrees:
     """The trees of a fitted forest as arrays.
 
     Args:
-        arrays: as `to_arrays` returns them.
+        arrays: each tree's root, and of each node its children, feature, threshold and values, as `of` makes them.
 
     Attributes:
-        count: number of trees.
-
-    Raises:
-        KeyError: an array is missing.
-        ValueError: the arrays are not those of trees.
+        arrays: the same.
     """
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._roots, self._left, self._right, self._feature = (
-            arrays[name] for name in ("roots", "left", "right", "feature")
-        )
-        self._threshold, self._value = arrays["threshold"], arrays["value"]
-        self.count = len(self._roots)
-        nodes = {len(self._left), len(self._right), len(self._feature), len(self._threshold), len(self._value)}
-        if len(nodes) != 1:
-            raise ValueError("arrays of different lengths")
+        self.arrays = {name: arrays[name] for name in ("roots", "left", "right", "feature", "threshold", "value")}
 
     @classmethod
     def of(cls, trees: Sequence[Any]) -> ForestTrees:
@@ -47,27 +36,20 @@ class ForestTrees:
         shift = np.repeat(roots, [one.node_count for one in nodes])
         left = np.concatenate([one.children_left for one in nodes])
         right = np.concatenate([one.children_right for one in nodes])
+        left, right = np.where(left < 0, -1, left + shift), np.where(right < 0, -1, right + shift)
         return cls(
             {
                 "roots": roots,
-                "left": np.where(left < 0, -1, left + shift),
-                "right": np.where(right < 0, -1, right + shift),
+                "left": left,
+                "right": right,
                 "feature": np.concatenate([one.feature for one in nodes]),
                 "threshold": np.concatenate([one.threshold for one in nodes]),
                 "value": np.ascontiguousarray(np.concatenate([one.value[:, :, 0] for one in nodes])),
             }
         )
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return the arrays: each tree's root, and of each node its children, feature, threshold and values."""
-        return {
-            "roots": self._roots,
-            "left": self._left,
-            "right": self._right,
-            "feature": self._feature,
-            "threshold": self._threshold,
-            "value": self._value,
-        }
+    def __len__(self) -> int:
+        return len(self.arrays["roots"])
 
     def total(self, features: FloatArray) -> FloatArray:
         """Return the sum over the trees, one after the other in their order, shape (rows, outputs).
@@ -76,9 +58,7 @@ class ForestTrees:
         precision, as scikit-learn does; they may not be NaN.
         """
         rows = np.ascontiguousarray(features, dtype=np.float32)
-        total: FloatArray = _total(
-            rows, self._roots, self._left, self._right, self._feature, self._threshold, self._value
-        )
+        total: FloatArray = _total(rows, *self.arrays.values())
         return total
 
 

@@ -8,6 +8,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
+from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVR
+from sklearn.tree import DecisionTreeRegressor
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.prediction.features import OCCUPIED_POWER
@@ -34,60 +44,27 @@ def _log(features: FloatArray) -> FloatArray:
     return np.log(1e-3 + features)
 
 
-# Modules of scikit-learn are imported where they are used: together they take longer than a small plan.
-
-
 def _scaled(model: Any) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, StandardScaler
-
     return make_pipeline(FunctionTransformer(_log), StandardScaler(), model)
-
-
-def _support_vectors(seed: int) -> Any:
-    from sklearn.multioutput import MultiOutputRegressor
-    from sklearn.svm import SVR
-
-    return _scaled(MultiOutputRegressor(SVR(epsilon=0.02, C=10, gamma=0.05)))
-
-
-def _decision_tree(seed: int) -> Any:
-    from sklearn.tree import DecisionTreeRegressor
-
-    return DecisionTreeRegressor(random_state=seed)
-
-
-def _linear_regression(seed: int) -> Any:
-    from sklearn.linear_model import LinearRegression
-
-    return _scaled(LinearRegression())
-
-
-def _perceptron(seed: int) -> Any:
-    from sklearn.neural_network import MLPRegressor
-
-    return _scaled(
-        MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", alpha=1.0, max_iter=200, random_state=seed)
-    )
-
-
-def _random_forest(seed: int) -> Any:
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS)
 
 
 TECHNIQUES = (
     Technique(
         "SVR",
-        _support_vectors,
+        lambda seed: _scaled(MultiOutputRegressor(SVR(epsilon=0.02, C=10, gamma=0.05))),
         {"multioutputregressor__estimator__C": [3, 30], "multioutputregressor__estimator__gamma": [0.03, 0.1]},
     ),
-    Technique("DT", _decision_tree, {"min_samples_leaf": [1, 2, 4, 8]}),
-    Technique("LR", _linear_regression, {}),
-    Technique("MLP", _perceptron, {"mlpregressor__alpha": [0.3, 1.0, 3.0]}),
+    Technique("DT", lambda seed: DecisionTreeRegressor(random_state=seed), {"min_samples_leaf": [1, 2, 4, 8]}),
+    Technique("LR", lambda seed: _scaled(LinearRegression()), {}),
+    Technique(
+        "MLP",
+        lambda seed: _scaled(
+            MLPRegressor(hidden_layer_sizes=(32, 32), solver="lbfgs", alpha=1.0, max_iter=200, random_state=seed)
+        ),
+        {"mlpregressor__alpha": [0.3, 1.0, 3.0]},
+    ),
     # The predictor as schedulers use it, with its settings: no inner cross-validation.
-    Technique("RF", _random_forest, {}),
+    Technique("RF", lambda seed: RandomForestRegressor(random_state=seed, n_jobs=1, **FOREST_SETTINGS), {}),
 )
 """Table V's techniques, in its order. Those that compare distances get standardised logarithms of the features."""
 
@@ -210,9 +187,6 @@ def _predict(
     no_power: bool,
 ) -> FloatArray:
     """Times (s) and powers (W), shape (rows, 2), of a technique tuned and trained on the training rows alone."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
-
     targets = Targets(target)
     learned = targets.fit(x, truth[:, 0], truth[:, 1])
     if no_power:

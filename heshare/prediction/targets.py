@@ -1,8 +1,6 @@
 """Outputs of the predictor, time under sharing and GPU power, in forms that a regressor learns well (Section III-A)."""
 
-from collections.abc import Mapping
 from math import fsum
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +10,8 @@ from heshare.prediction.features import ALONE, CLOCK, IDLE, MPS, OCCUPIED_POWER,
 
 FORMS = ("load", "ratio", "literal")
 """Forms in which the outputs can be learned; the first is the default."""
+LEARNED = ("known_sms", "gains", "limits_w")
+"""Attributes of `Targets` that `fit` sets."""
 
 
 class Targets:
@@ -34,6 +34,11 @@ class Targets:
     Args:
         form: one of `FORMS`.
 
+    Attributes:
+        known_sms: number of SMs of each type of GPU among the training rows, ascending, shape (g,).
+        gains: k of each of them and of all rows, shape (g + 1,).
+        limits_w: p of each of them, and infinity, shape (g + 1,).
+
     Raises:
         InputError: no such form.
     """
@@ -41,35 +46,27 @@ class Targets:
     def __init__(self, form: str = FORMS[0]) -> None:
         require("target", repr(form), form in FORMS, " or ".join(FORMS), "Choose one form.")
         self.form = form
-        self._known_sms = np.empty(0)
-        self._gains = np.zeros(1)
-        self._limits_w = np.full(1, np.inf)
+        self.known_sms = np.empty(0)
+        self.gains = np.zeros(1)
+        self.limits_w = np.full(1, np.inf)
 
     def fit(self, features: FloatArray, time_s: FloatArray, power_w: FloatArray) -> FloatArray:
         """Return the columns to learn, shape (rows, 2), from features (rows, 14), times (s) and powers (W)."""
         busy = features[:, CLOCK] / 100 * np.minimum(1.0, _demand(features))
         above_idle = power_w / features[:, IDLE] - 1
-        self._known_sms = np.unique(features[:, SM_COUNT])
-        by_gpu = [features[:, SM_COUNT] == sms for sms in self._known_sms]
+        self.known_sms = np.unique(features[:, SM_COUNT])
+        by_gpu = [features[:, SM_COUNT] == sms for sms in self.known_sms]
         all_rows = np.ones(len(features), dtype=bool)
         # fsum, not a BLAS product: the last bit of that depends on where the arrays lie in memory, and a tree can turn
         # it into another split.
-        self._gains = np.array(
+        self.gains = np.array(
             [fsum(busy[rows] * above_idle[rows]) / fsum(busy[rows] ** 2) for rows in (*by_gpu, all_rows)]
         )
-        self._limits_w = np.array([*(power_w[rows].max() for rows in by_gpu), np.inf])
+        self.limits_w = np.array([*(power_w[rows].max() for rows in by_gpu), np.inf])
         if self.form == "literal":
             return np.column_stack([time_s, power_w])
         base_s, base_w = self._bases(features)
         return np.column_stack([np.log(time_s / base_s), np.log(power_w / base_w)])
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Return what `fit` has learned."""
-        return {"known_sms": self._known_sms, "gains": self._gains, "limits_w": self._limits_w}
-
-    def restore(self, arrays: Mapping[str, Any]) -> None:
-        """Take over what another object of the same form has learned, as its `to_arrays` returns it."""
-        self._known_sms, self._gains, self._limits_w = (arrays[name] for name in ("known_sms", "gains", "limits_w"))
 
     def decode(self, features: FloatArray, learned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return times (s) and powers (W), each (rows,), from features (rows, 14) and learned columns (rows, 2)."""
@@ -85,14 +82,14 @@ class Targets:
         busy, clock, share = features[:, SM] / 100, features[:, CLOCK] / 100, features[:, MPS] / 100
         demand, gpu = _demand(features), self._gpu_index(features[:, SM_COUNT])
         base_s = features[:, ALONE] * (1 - busy + busy / (clock * share) * np.maximum(1.0, demand))
-        base_w = features[:, IDLE] * (1 + self._gains[gpu] * clock * np.minimum(1.0, demand))
-        return base_s, np.minimum(base_w, self._limits_w[gpu])
+        base_w = features[:, IDLE] * (1 + self.gains[gpu] * clock * np.minimum(1.0, demand))
+        return base_s, np.minimum(base_w, self.limits_w[gpu])
 
     def _gpu_index(self, sm_count: FloatArray) -> IntArray:
         """Index of each row's GPU among those of the training rows; their number if it was not among them."""
-        unknown = len(self._known_sms)
-        index = np.searchsorted(self._known_sms, sm_count)
-        is_known = np.append(self._known_sms, np.nan)[index] == sm_count
+        unknown = len(self.known_sms)
+        index = np.searchsorted(self.known_sms, sm_count)
+        is_known = np.append(self.known_sms, np.nan)[index] == sm_count
         return np.where(is_known, index, unknown)
 
 

@@ -75,12 +75,12 @@ def test_damaged_or_stale_forest_is_trained_again(
     in_a_new_process()
     in_a_new_process()
     assert trainings == [0, 0]
-    sources = forest._sources()
+    sources = forest.package_files(forest._PARTS, forest._TABLES)
     assert files.data("profiles", "emulated", "T4", "profile.csv") in sources
     assert files.data("calibration", "constants.csv") in sources
     assert Path(forest.__file__) in sources
     (changed := tmp_path / "changed.py").write_text("# another line\n")
-    monkeypatch.setattr(forest, "_sources", lambda: [changed, *sources[1:]])
+    monkeypatch.setattr(forest, "package_files", lambda parts, tables: [changed, *sources[1:]])
     in_a_new_process()
     in_a_new_process()
     assert trainings == [0, 0, 0]

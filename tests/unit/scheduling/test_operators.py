@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.scheduling import operators
@@ -32,6 +33,12 @@ def test_average_ranks_of_one_task() -> None:
     instance = instance_from_tables([[10, 10, 4, 1]], [[5, 5, 8, 6]], "2xT4,1xV100,1xA100")
     # Energy ranks 1 1 4 3, time ranks 3 3 2 1.
     assert operators.average_ranks(instance).tolist() == [[2.0, 2.0, 3.0, 2.0]]
+
+
+def test_ranks_by_energy_and_time_are_those_of_scipy(rng: np.random.Generator) -> None:
+    values = rng.integers(0, 5, (40, 7)).astype(float)
+    values[rng.random(values.shape) < 0.2] = np.inf
+    np.testing.assert_array_equal(operators._least_ranks(values), rankdata(values, method="min", axis=1))
 
 
 def test_initialise_puts_each_task_of_the_first_individual_on_a_best_ranked_gpu(
