@@ -16,8 +16,8 @@ from bench_rows import Row, sample_row
 
 import heshare
 from heshare.arrays import FloatArray
-from heshare.experiments.studies import pymoo_searches
 from heshare.experiments.studies.front_indicators import FrontIndicators, random_plan_mean
+from heshare.experiments.studies.searches import pymoo_searches
 from heshare.plus.costs import BatchCosts
 from heshare.plus.search_settings import SearchSettings
 from heshare.plus.weighted_search import WeightedSearch

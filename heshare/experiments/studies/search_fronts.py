@@ -16,9 +16,9 @@ from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
 from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.experiments.studies import pymoo_searches
 from heshare.experiments.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
-from heshare.experiments.studies.pymoo_searches import SearchCheckpoint
+from heshare.experiments.studies.searches import array_searches, pymoo_searches
+from heshare.experiments.studies.searches.pymoo_searches import SearchCheckpoint
 from heshare.plus.heshare_plus import optimise
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.prediction.predictor import Predictor
@@ -143,7 +143,9 @@ def _pymoo(
     world: Instance,
     rng: np.random.Generator,
 ) -> list[SearchCheckpoint]:
-    return pymoo_searches.search_checkpoints(name, world, settings, rng, checkpoints, rate=rate)
+    own = name in array_searches.NAMES
+    run = array_searches.search_checkpoints if own else pymoo_searches.search_checkpoints
+    return run(name, world, settings, rng, checkpoints, rate=rate)
 
 
 def compare(

@@ -80,8 +80,8 @@ def search_checkpoints(
     require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
     from pymoo.optimize import minimize  # slow to import
 
-    record = _Record(instance)
-    algorithm = _algorithm(name, instance, settings, 1 / instance.n if rate == "1/n" else float(rate), rng)
+    record = SearchRecord(instance)
+    algorithm = _algorithm(name, instance, settings, gene_rate(rate, instance), rng)
     seed = int(rng.integers(2**31))
     record.begin()
     minimize(_problem(record), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False)
@@ -120,8 +120,13 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
     return best, np.where(worst > best, worst, best + np.abs(best))
 
 
-class _Record:
-    """Evaluates schemes for pymoo and records each with its objectives and its time."""
+def gene_rate(rate: Rate, instance: Instance) -> float:
+    """Return the chance that a gene mutates."""
+    return 1 / instance.n if rate == "1/n" else float(rate)
+
+
+class SearchRecord:
+    """Evaluates the schemes of a search and records each with its objectives and its time."""
 
     def __init__(self, instance: Instance) -> None:
         self._operators, self.instance = make_operators(instance, Settings()), instance
@@ -133,7 +138,13 @@ class _Record:
         self._times_s: list[float] = []
         self._began_s = 0.0
 
+    @property
+    def evaluations(self) -> int:
+        """How many schemes were evaluated."""
+        return sum(map(len, self._gpus))
+
     def begin(self) -> None:
+        """Start the clock."""
         self._began_s = perf_counter()
 
     def evaluate(self, schemes: IntArray) -> FloatArray:
@@ -162,7 +173,7 @@ class _Record:
         return results
 
 
-def _problem(record: _Record) -> Any:
+def _problem(record: SearchRecord) -> Any:
     from pymoo.core.problem import Problem
 
     class Scheduling(Problem):  # type: ignore[misc]
