@@ -18,5 +18,6 @@ COPY requirements.lock ./
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 COPY . .
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
+RUN python -m heshare compile
 
 CMD ["make", "help"]

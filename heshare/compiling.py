@@ -1,18 +1,26 @@
-"""Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do."""
+"""Numba decorators: compiled functions are kept on disk and use strict IEEE arithmetic, as their numpy forms do.
+
+The first compilation of a process is told in one line on stderr, unless `compilation_told_by` says otherwise. `heshare
+compile` compiles everything ahead.
+"""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
+from numba.core import event
 
 from heshare import files
 from heshare.caches.cache_folders import cache_folders
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _settings = cast(Any, config)
+Tell = Callable[[str], object]
+"""Is called with a sentence once in a process, when something has to be compiled."""
 
 
 def _cache_folders() -> Iterator[str]:
@@ -61,6 +69,49 @@ inlined = _compiler(_nrt=False, inline="always")
 
 A call also copies the descriptors of all arrays of a tuple argument; an inlined function saves that.
 """
+
+
+class Compilations(event.Listener):
+    """Counts compilations of this package's functions by numba, and tells of the first one; loads do not count.
+
+    Attributes:
+        count: number of compilations so far.
+        tell: what tells.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tell: Tell = lambda text: print(f"heshare: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def on_start(self, event: Any) -> None:
+        """Count and tell."""
+        dispatcher = event.data["dispatcher"]
+        if not dispatcher.py_func.__module__.startswith("heshare."):
+            return
+        self.count += 1
+        if self.count == 1:
+            kept = dispatcher.stats.cache_path
+            place = f"kept in {kept}" if kept else "not kept, since no folder can be written: set NUMBA_CACHE_DIR"
+            self.tell(f"compiling for this machine, which takes about {TAKES}; {place}")
+
+    def on_end(self, event: Any) -> None:
+        """Do nothing."""
+
+
+TAKES = "10 s for a plan and 30 s for an improved search"
+"""How long the first compilation takes on two cores of 2020."""
+compilations = Compilations()
+cast(Any, event).register("numba:compile", compilations)
+
+
+@contextmanager
+def compilation_told_by(tell: Tell) -> Iterator[None]:
+    """Let `tell` tell of a compilation in this block, if it is the first one of the process."""
+    before, compilations.tell = compilations.tell, tell
+    try:
+        yield
+    finally:
+        compilations.tell = before
 
 
 def compiling() -> bool:

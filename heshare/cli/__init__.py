@@ -12,6 +12,7 @@ from heshare import __version__
 from heshare.cli import (
     clock_command,
     compare_command,
+    compile_command,
     doctor_commands,
     list_command,
     live_command,
@@ -109,6 +110,7 @@ app.command("claims")(notebook_commands.claims)
 app.command("verify")(verify_command.verify)
 app.command("page")(notebook_commands.page)
 app.add_typer(notebook_commands.app, name="notebook")
+app.command("compile")(compile_command.compile_command)
 app.command("calibrate")(profile_commands.calibrate)
 app.command("trace-kernels")(profile_commands.trace_kernels)
 app.command("regenerate-profiles")(profile_commands.regenerate_profiles)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from contextlib import AbstractContextManager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ from heshare.errors import require
 from heshare.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
@@ -107,11 +107,20 @@ def shows_bar(quiet: bool) -> bool:
     return not quiet and sys.stderr.isatty()
 
 
-def told(name: str, quiet: bool) -> AbstractContextManager[None]:
-    """Return what prints a line about a command that takes longer than a second, where no bar is shown."""
-    from heshare.experiments.progress import FIRST, line_after_a_second
+@contextmanager
+def told(name: str, quiet: bool) -> Iterator[None]:
+    """Print a line about a command that takes longer than a second, where no bar is shown.
 
-    return line_after_a_second(f"heshare {name}: working ({FIRST})", not quiet and not sys.stderr.isatty())
+    `quiet` also leaves out the line about compilation.
+    """
+    from heshare.compiling import compilation_told_by
+    from heshare.experiments.progress import line_after_a_second
+
+    with ExitStack() as stack:
+        if quiet:
+            stack.enter_context(compilation_told_by(lambda text: None))
+        stack.enter_context(line_after_a_second(f"heshare {name}: working", not quiet and not sys.stderr.isatty()))
+        yield
 
 
 def parse_duration_s(text: str) -> float:

@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Timer
 
 from tqdm import tqdm
 
+from heshare.compiling import compilation_told_by
+
 LINE_AFTER_S = 1.0
 Update = Callable[[int, int | None], None]
 """Is called with the steps done, and the steps in all or None where nobody knows."""
-FIRST = "the first run on a machine also compiles, which takes up to a minute"
 
 
 @contextmanager
@@ -28,8 +29,13 @@ def line_after_a_second(text: str, shown: bool) -> Iterator[None]:
 
 @contextmanager
 def bar(name: str, unit: str, shown: bool) -> Iterator[Update]:
-    """Show a bar on stderr while the block runs, and yield what moves it; nothing is shown unless `shown`."""
-    with tqdm(desc=f"{name} ({FIRST})", unit=unit, bar_format="{desc}", disable=not shown) as drawn:
+    """Show a bar on stderr while the block runs, and yield what moves it; nothing is shown unless `shown`.
+
+    Before it first moves it says so if something has to be compiled.
+    """
+    with tqdm(desc=name, unit=unit, bar_format="{desc}", disable=not shown) as drawn, ExitStack() as stack:
+        if shown:
+            stack.enter_context(compilation_told_by(lambda text: drawn.set_description_str(f"{name} ({text})")))
 
         def update(done: int, total: int | None) -> None:
             drawn.desc = name

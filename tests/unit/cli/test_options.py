@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import heshare as hs
+from heshare import compiling
 from heshare.cli import app
 from heshare.experiments.progress import bar, line_after_a_second
 from heshare.plugins import make
@@ -188,7 +189,9 @@ def test_a_line_is_printed_once_a_second_has_passed(
 
 def test_the_bar_counts_to_the_number_of_steps(capsys: pytest.CaptureFixture[str]) -> None:
     with bar("plan", "generation", True) as update:
-        assert "compiles" in capsys.readouterr().err
+        assert capsys.readouterr().err.strip() == "plan"
+        compiling.compilations.tell("compiling")
+        assert "plan (compiling)" in capsys.readouterr().err
         for done in (1, 2, 3):
             update(done, 3)
     assert "3/3" in capsys.readouterr().err

@@ -1,0 +1,63 @@
+"""The first plan of a new clone, after what `make` compiles once; what that takes, and the import.
+
+A copy of the package and its data stands for the clone, with nothing compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from heshare import files
+
+IMPORT = "import time; began = time.perf_counter(); import heshare; heshare.plan; print(time.perf_counter() - began)"
+PLAN = ("-m", "heshare", "plan", "--tasks", "60")
+
+
+def results(starts: int = 3) -> list[dict[str, Any]]:
+    """Return seconds of the first plan of 60 tasks in a new process, of `heshare compile`, and of the import."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone, elsewhere = Path(folder) / "clone", Path(folder) / "elsewhere"
+        elsewhere.mkdir()
+        skipped = shutil.ignore_patterns("__pycache__")
+        for name in ("heshare", "data"):
+            shutil.copytree(files.root() / name, clone / name, ignore=skipped)
+        shutil.copy(files.root() / "pyproject.toml", clone)
+        environment = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED}
+        environment |= {"PYTHONPATH": str(clone), "XDG_CACHE_HOME": folder}
+
+        def start(*words: str) -> tuple[float, str]:
+            """Return the seconds and the output of a new Python process."""
+            begin_s = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, *words], cwd=elsewhere, env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            return time.perf_counter() - begin_s, done.stdout
+
+        compile_s, _ = start("-m", "heshare", "compile", "--quiet")
+        plan_s = [start(*PLAN)[0] for _ in range(starts)]
+        import_s = [float(start("-c", IMPORT)[1]) for _ in range(starts)]
+    return [
+        _row("cold_first_plan_s", plan_s),
+        _row("compile_s", [compile_s]),
+        _row("import_s", import_s),
+    ]
+
+
+_NOT_PASSED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "HESHARE_ROOT")
+
+
+def _row(name: str, values: list[float]) -> dict[str, Any]:
+    return {"name": name, "value": statistics.median(values), "unit": "s", "n": len(values), "values": values}
+
+
+if __name__ == "__main__":
+    for row in results():
+        print(row)

@@ -1,0 +1,74 @@
+"""Compiles all that numba compiles and stores the trained forest, so that no later start waits for it.
+
+Small task sets are planned, searched, bounded and run, which calls every compiled function with the types of arguments
+that all sizes share.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from heshare import api
+from heshare.calibration.contention.crowded_sets import stretch_arrays
+from heshare.compiling import compilation_told_by, compilations
+from heshare.plus.costs import BatchCosts
+from heshare.plus.heshare_plus import optimise
+from heshare.plus.optimum.exact_front import front_of
+from heshare.plus.optimum.lower_bound import lower_bound, weights_along
+from heshare.plus.physics.physics_predictor import load_predictor
+from heshare.plus.search_settings import SearchSettings
+from heshare.scheduling.objectives import make_instance
+from heshare.world.cluster import Cluster
+
+_CLUSTER = "2xT4,1xV100,1xA100"
+_TASKS = 12
+_POLICIES = ("fikit", "marginal", "heshare+-online:trade-off")
+
+
+def compile_all(tell: Callable[[str], None] = lambda text: None) -> int:
+    """Compile what is not compiled yet, and return how many functions that were.
+
+    Args:
+        tell: is called with what comes next.
+    """
+    before = compilations.count
+    with compilation_told_by(lambda text: None):
+        for name, step in _STEPS.items():
+            tell(name)
+            step()
+    return compilations.count - before
+
+
+def _plan() -> None:
+    api.plan(_TASKS, _CLUSTER)
+
+
+def _search() -> None:
+    tasks, gpus, predictor = api.task_set(_TASKS), Cluster.parse(_CLUSTER), load_predictor()
+    effort = SearchSettings(rounds=3)
+    for budget_s in (None, 0.05):
+        optimise(tasks, gpus, predictor, rng=np.random.default_rng(0), effort=effort, budget_s=budget_s)
+
+
+def _bound() -> None:
+    gpus, predictor = Cluster.parse("1xT4,1xA100"), load_predictor()
+    costs = BatchCosts(make_instance(api.task_set(6), gpus, predictor), predictor)
+    lower_bound(costs, weights_along(front_of(costs).objectives))
+
+
+def _run() -> None:
+    for policy in _POLICIES:
+        api.run(_TASKS, _CLUSTER, policy)
+
+
+def _fit() -> None:
+    stretch_arrays(1.0, np.ones((1, 2)), np.ones((1, 2)), np.ones((1, 2)))
+
+
+_STEPS: dict[str, Callable[[], None]] = {
+    "predictor and plan": _plan,
+    "improved search": _search,
+    "bounds": _bound,
+    "policies": _run,
+    "calibration": _fit,
+}
