@@ -26,6 +26,7 @@ class ForestTrees:
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         self.arrays = {name: arrays[name] for name in ("roots", "left", "right", "feature", "threshold", "value")}
+        self._steps = _steps(**{name: each for name, each in self.arrays.items() if name != "value"})
 
     @classmethod
     def of(cls, trees: Sequence[Any]) -> ForestTrees:
@@ -58,18 +59,56 @@ class ForestTrees:
         precision, as scikit-learn does; they may not be NaN.
         """
         rows = np.ascontiguousarray(features, dtype=np.float32)
-        total: FloatArray = _total(rows, *self.arrays.values())
+        roots, depths, children, feature, threshold = self._steps
+        total: FloatArray = _total(rows, roots, depths, children, feature, threshold, self.arrays["value"])
         return total
 
 
+def _steps(roots: Any, left: Any, right: Any, feature: Any, threshold: Any) -> tuple[Any, ...]:
+    """Return the nodes as `_total` steps through them: roots, depths, children, features, thresholds.
+
+    The children of node i are the places 2 i (at most the threshold) and 2 i + 1. A leaf is its own child, so that rows
+    may go on stepping until the longest path of the tree has ended. Single-precision thresholds are rounded down, which
+    changes no comparison with a number in single precision. Numbers without a sign are indexed faster.
+    """
+    leaf = left < 0
+    places = np.arange(len(left))
+    children = np.column_stack([np.where(leaf, places, left), np.where(leaf, places, right)])
+    below = threshold.astype(np.float32)
+    above = below > threshold
+    below[above] = np.nextafter(below[above], np.float32(-np.inf))
+    below[leaf] = np.inf
+    places_of, compared = children.ravel().astype(np.uint32), np.where(leaf, 0, feature).astype(np.uint32)
+    return roots.astype(np.uint32), _depths(roots, left, right), places_of, compared, below
+
+
 @compiled
-def _total(rows: Any, roots: Any, left: Any, right: Any, feature: Any, threshold: Any, value: Any) -> Any:
+def _depths(roots: Any, left: Any, right: Any) -> Any:
+    """Return the steps from each root to its deepest leaf, shape (trees,); a parent stands before its children."""
+    level = np.zeros(len(left), dtype=np.int64)
+    for node in range(len(left)):
+        if left[node] >= 0:
+            level[left[node]] = level[right[node]] = level[node] + 1
+    depths = np.zeros(len(roots), dtype=np.int64)
+    for tree in range(len(roots)):
+        end = roots[tree + 1] if tree + 1 < len(roots) else len(left)
+        depths[tree] = level[roots[tree] : end].max()
+    return depths
+
+
+@compiled
+def _total(rows: Any, roots: Any, depths: Any, children: Any, feature: Any, threshold: Any, value: Any) -> Any:
+    """Sum the values of the leaves of all rows; all rows take a step in turn, so that none waits for memory."""
     total = np.zeros((len(rows), value.shape[1]))
-    for root in roots:
+    at = np.empty(len(rows), dtype=np.uint32)
+    for tree in range(len(roots)):
+        at[:] = roots[tree]
+        for _ in range(depths[tree]):
+            for row in range(len(rows)):
+                node = np.uint64(at[row])
+                is_above = rows[row, np.uint64(feature[node])] > threshold[node]
+                at[row] = children[np.uint64(2) * node + np.uint64(is_above)]
         for row in range(len(rows)):
-            node = root
-            while left[node] >= 0:
-                node = left[node] if rows[row, feature[node]] <= threshold[node] else right[node]
             for output in range(value.shape[1]):
-                total[row, output] += value[node, output]
+                total[row, output] += value[np.uint64(at[row]), output]
     return total
