@@ -23,7 +23,7 @@ from heshare.calibration.time_fit import Prior, ThrottledGpu, fit_timing
 from heshare.calibration.timing_constants import HOST_PER_LAYER_S, TimingKey, memory_s, with_kernels
 from heshare.devices.board_power import memory_slowdown_at, relative_voltage, work_done
 from heshare.devices.constants import Constants, Contention, Load, Power, Timing, default
-from heshare.devices.crowding import common_stretch, stretches
+from heshare.devices.crowding import common_stretch, resident_parts, stretches
 from heshare.devices.device_model import contention_factors
 from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
 from heshare.profiles.schema import residents_of
@@ -175,13 +175,13 @@ class _ModelledSetting:
     def work_done(self, power: Power, contention: Contention) -> tuple[float, float, float]:
         """(Time in which some kernel runs, work, work beside the busiest resident) of `board_power.work_done`."""
         slowdowns = self.slow, self.stalled
-        turns = common_stretch(contention, self.iterations, *slowdowns)
+        turns = common_stretch(contention, resident_parts(self.iterations), *slowdowns)
         times_s = [iteration.time_s(*slowdowns, turns) for iteration in self.iterations]
         return work_done(power, self.iterations, times_s, *slowdowns)
 
     def modelled_s(self, contention: Contention) -> float:
         """Seconds per iteration of the observed task."""
-        crowding = stretches(contention, self.iterations, self.slow, self.stalled)[0]
+        crowding = stretches(contention, resident_parts(self.iterations), self.slow, self.stalled)[0]
         factor, wait_s = contention_factors(contention, self.iterations)[0]
         return self.iterations[0].time_s(self.slow, self.stalled, crowding * factor, wait_s)
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 from scipy.optimize import brentq
 
+from heshare.arrays import FloatArray
 from heshare.devices.constants import Contention, Power
-from heshare.devices.crowding import common_stretch
+from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
 from heshare.devices.iteration_time import Iteration
 
 _LOWEST, _EXACT = 1e-6, 1e-12
@@ -46,21 +47,16 @@ def activity(power: Power, iterations: Sequence[Iteration], sm_slowdown: float, 
 
 
 def board_power_w(
-    power: Power,
-    iterations: Sequence[Iteration],
-    sm_mhz: float,
-    max_mhz: float,
-    contention: Contention | None = None,
+    power: Power, parts: FloatArray, sm_mhz: float, max_mhz: float, contention: Contention | None = None
 ) -> float:
-    """Return the power P(f) while the residents run under MPS at `sm_mhz`, W.
+    """Return the power P(f) while residents run under MPS at `sm_mhz`, W; `parts` are their `resident_parts`.
 
     With `contention` they take turns on the SMs (`crowding`); None: each runs as fast as alone.
     """
     ratio = sm_mhz / max_mhz
     slowdowns = 1.0 / ratio, memory_slowdown_at(power, sm_mhz)
-    turns = 1.0 if contention is None else common_stretch(contention, iterations, *slowdowns)
-    times_s = [iteration.time_s(*slowdowns, turns) for iteration in iterations]
-    return power_at_times_w(power, iterations, times_s, sm_mhz, max_mhz)
+    turns = 1.0 if contention is None else common_stretch(contention, parts, *slowdowns)
+    return _power_w(power, work_and_load(parts, turns, float(power.memory), *slowdowns), sm_mhz, max_mhz)
 
 
 def power_at_times_w(
@@ -68,7 +64,13 @@ def power_at_times_w(
 ) -> float:
     """Return the power P(f) of residents under MPS that take these times per iteration, s, at `sm_mhz`, W."""
     ratio = sm_mhz / max_mhz
-    busy, work, beside = work_done(power, iterations, times_s, 1.0 / ratio, memory_slowdown_at(power, sm_mhz))
+    done = work_done(power, iterations, times_s, 1.0 / ratio, memory_slowdown_at(power, sm_mhz))
+    return _power_w(power, done, sm_mhz, max_mhz)
+
+
+def _power_w(power: Power, done: tuple[float, float, float], sm_mhz: float, max_mhz: float) -> float:
+    """Return P(f), W, of residents with this (B, X, Y)."""
+    (busy, work, beside), ratio = done, sm_mhz / max_mhz
     dynamic_w = power.dynamic_w * work * (1.0 + power.sharing * min(1.0, beside * ratio))
     return power.idle_w + relative_voltage(power, sm_mhz, max_mhz) ** 2 * ratio * (power.clock_w * busy + dynamic_w)
 
@@ -105,9 +107,10 @@ def capped_clock_mhz(
     contention: Contention | None = None,
 ) -> float:
     """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
+    parts = resident_parts(iterations)
 
     def power_w(mhz: float) -> float:
-        return board_power_w(power, iterations, mhz, max_mhz, contention)
+        return board_power_w(power, parts, mhz, max_mhz, contention)
 
     return highest_clock_mhz(power_w, cap_w, request_mhz, max_mhz)
 

@@ -21,83 +21,177 @@ time falls by more than the clock rises, so that a faster clock does not either.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from heshare.arrays import FloatArray
+from heshare.compiling import compiled
 from heshare.devices.constants import Contention
-from heshare.devices.iteration_time import OVERLAP, Iteration, overlap
+from heshare.devices.iteration_time import OVERLAP, Iteration
 
 _STEPS = 60
 _EXACT = 1e-13
+_FIXED, _MEMORY, _SMS, _WORK, _FILL, _SHARE, _HOST, _SERIAL, _INTENSITY = range(9)
+"""Columns of `resident_parts`."""
 
 
-def stretches(
-    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
-) -> list[float]:
+def resident_parts(iterations: Sequence[Iteration]) -> FloatArray:
+    """Return what the compiled functions need of each resident, shape (n, 9): times in s, its share, its intensity."""
+    rows = [
+        (each.fixed_s, each.memory_s, each.sms_s, each.work_s, each.fill_s, each.share, each.host_s, each.serial_s,
+         each.intensity)
+        for each in iterations
+    ]  # fmt: skip
+    return np.array(rows, dtype=np.float64).reshape(len(rows), _INTENSITY + 1)
+
+
+def stretches(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> list[float]:
     """Return c_i, the factor on the GPU part of each resident under MPS, (n,); 1 for a resident alone.
 
     Args:
         contention: the GPU's constants.
-        iterations: the residents.
+        parts: the residents, by `resident_parts`.
         sm_slowdown: v = top clock / clock.
         memory_slowdown: mu(f), the factor on memory time at the clock.
     """
-    if len(iterations) < 2:
-        return [1.0] * len(iterations)
-    tasks = _tasks(contention, iterations, sm_slowdown, memory_slowdown)
-    loads = [(work + share * waiting, *parts) for work, waiting, share, *parts in tasks]
-    total_share = sum(task.share for task in iterations)
-    found: dict[tuple[float, ...], float] = {}
-    for index, key in enumerate(tasks):
-        if key not in found:
-            work, waiting, share, *parts = key
-            own = work + min(1.0, total_share - share) * waiting
-            found[key] = _stretch(contention.sharpness, [(own, *parts), *loads[:index], *loads[index + 1 :]])
-    return [found[key] for key in tasks]
+    if len(parts) < 2:
+        return [1.0] * len(parts)
+    found: list[float] = _stretches(parts, *_numbers(contention), sm_slowdown, memory_slowdown).tolist()
+    return found
 
 
-def common_stretch(
-    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
-) -> float:
+def common_stretch(contention: Contention, parts: FloatArray, sm_slowdown: float, memory_slowdown: float) -> float:
     """Return the factor c with which the GPU parts of all residents together fit into the time, for power.
 
     It is the root of the same equation with z_j = s_j for every resident; arguments as of `stretches`.
     """
-    if len(iterations) < 2:
+    if len(parts) < 2:
         return 1.0
-    tasks = _tasks(contention, iterations, sm_slowdown, memory_slowdown)
-    loads = [(work + share * waiting, *parts) for work, waiting, share, *parts in tasks]
-    return _stretch(contention.sharpness, loads)
+    return float(_common_stretch(parts, *_numbers(contention), sm_slowdown, memory_slowdown))
 
 
-def _tasks(
-    contention: Contention, iterations: Sequence[Iteration], sm_slowdown: float, memory_slowdown: float
-) -> list[tuple[float, ...]]:
-    """Return (v work, v wait, share, host part, GPU part, serial part) of each resident, times in s."""
-    tasks: list[tuple[float, ...]] = []
-    for task in iterations:
-        waiting_s = contention.memory * task.memory_s + contention.busy * (task.fixed_s + task.fill_s)
-        gpu_s = task.gpu_s(sm_slowdown, memory_slowdown)
-        parts = task.host_s, gpu_s, task.serial_s
-        tasks.append((sm_slowdown * task.work_s, sm_slowdown * waiting_s, task.share, *parts))
+def _numbers(contention: Contention) -> tuple[float, float, float]:
+    return float(contention.memory), float(contention.busy), float(contention.sharpness)
+
+
+@compiled
+def work_and_load(
+    parts: Any, turns: float, memory: float, sm_slowdown: float, memory_slowdown: float
+) -> tuple[float, float, float]:
+    """Return what `board_power.work_done` does, for residents whose GPU parts take `turns` times as long.
+
+    `parts` are their `resident_parts`, `memory` the weight of memory time in the load.
+    """
+    busy = work = total = busiest = strongest = 0.0
+    for task in range(len(parts)):
+        gpu_s = _gpu_s(parts[task], sm_slowdown, memory_slowdown)
+        time_s = parts[task, _SERIAL] + _overlap(parts[task, _HOST], gpu_s * turns)
+        load = sm_slowdown * (parts[task, _WORK] + memory * parts[task, _MEMORY]) / time_s
+        busy += gpu_s / time_s
+        total += load
+        work += parts[task, _INTENSITY] * load
+        busiest, strongest = max(busiest, load), max(strongest, parts[task, _INTENSITY])
+    return min(1.0, busy), min(strongest, work), total - busiest
+
+
+@compiled
+def _stretches(
+    parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
+) -> Any:
+    tasks = _tasks(parts, memory, busy, sm_slowdown, memory_slowdown)
+    loads = _loads(tasks)
+    total_share = 0.0
+    for index in range(len(tasks)):
+        total_share += tasks[index, 2]
+    found, ordered = np.empty(len(tasks)), np.empty_like(loads)
+    for index in range(len(tasks)):
+        # Equal residents get the result of the first one: its last bit depends on the order of the others.
+        first = 0
+        while not np.array_equal(tasks[first], tasks[index]):
+            first += 1
+        if first == index:
+            ordered[0] = loads[index]
+            ordered[0, 0] = tasks[index, 0] + min(1.0, total_share - tasks[index, 2]) * tasks[index, 1]
+            ordered[1 : index + 1] = loads[:index]
+            ordered[index + 1 :] = loads[index + 1 :]
+            found[index] = _stretch(sharpness, ordered)
+        else:
+            found[index] = found[first]
+    return found
+
+
+@compiled
+def _common_stretch(
+    parts: Any, memory: float, busy: float, sharpness: float, sm_slowdown: float, memory_slowdown: float
+) -> float:
+    return _stretch(sharpness, _loads(_tasks(parts, memory, busy, sm_slowdown, memory_slowdown)))
+
+
+@compiled
+def _tasks(parts: Any, memory: float, busy: float, sm_slowdown: float, memory_slowdown: float) -> Any:
+    """Return (v work, v wait, share, host part, GPU part, serial part) of each resident, (n, 6), times in s."""
+    tasks = np.empty((len(parts), 6))
+    for task in range(len(parts)):
+        waiting_s = memory * parts[task, _MEMORY] + busy * (parts[task, _FIXED] + parts[task, _FILL])
+        tasks[task, 0] = sm_slowdown * parts[task, _WORK]
+        tasks[task, 1] = sm_slowdown * waiting_s
+        tasks[task, 2], tasks[task, 3] = parts[task, _SHARE], parts[task, _HOST]
+        tasks[task, 4] = _gpu_s(parts[task], sm_slowdown, memory_slowdown)
+        tasks[task, 5] = parts[task, _SERIAL]
     return tasks
 
 
-def _stretch(p: float, tasks: Sequence[tuple[float, ...]]) -> float:
-    """Return the root c for tasks given as (v busy_j, host_j, g_j, serial_j), s, by Newton's method between bounds."""
+@compiled
+def _loads(tasks: Any) -> Any:
+    """Return (v busy_j, host_j, g_j, serial_j) of each resident with z_j = s_j, (n, 4), s, from `_tasks`."""
+    loads = np.empty((len(tasks), 4))
+    for task in range(len(tasks)):
+        loads[task, 0] = tasks[task, 0] + tasks[task, 2] * tasks[task, 1]
+        loads[task, 1:] = tasks[task, 3:]
+    return loads
+
+
+@compiled
+def _gpu_s(part: Any, sm_slowdown: float, memory_slowdown: float) -> float:
+    """Return what `Iteration.gpu_s` does, s."""
+    return float(part[_FIXED] + part[_MEMORY] * memory_slowdown + sm_slowdown * part[_SMS])
+
+
+@compiled
+def _overlap(host_s: float, gpu_s: float) -> float:
+    """Return what `iteration_time.overlap` does, s."""
+    if host_s <= 0.0:
+        return gpu_s
+    longer, shorter = (gpu_s, host_s) if gpu_s > host_s else (host_s, gpu_s)
+    return float(longer * (1.0 + (shorter / longer) ** OVERLAP) ** (1.0 / OVERLAP))
+
+
+@compiled
+def _stretch(p: float, tasks: Any) -> float:
+    """Return the root c for tasks given as from `_loads`, by Newton's method between bounds."""
     # With no host part every rho_j is proportional to 1 / c, and the root has a closed form; hosts make it smaller.
-    alone = [busy / gpu for busy, _, gpu, _ in tasks]
-    low, high = 0.0, math.log1p(max(0.0, sum(alone) ** p - sum(load**p for load in alone))) / p
-    if high <= _EXACT or all(host + serial <= 0.0 for _, host, _, serial in tasks):
+    total = powers = 0.0
+    hosted = False
+    for task in range(len(tasks)):
+        alone = tasks[task, 0] / tasks[task, 2]
+        total, powers = total + alone, powers + alone**p
+        hosted = hosted or tasks[task, 1] + tasks[task, 3] > 0.0
+    low, high = 0.0, math.log1p(max(0.0, total**p - powers)) / p
+    if high <= _EXACT or not hosted:
         return math.exp(high)
     log_c = high
     for _ in range(_STEPS):
         c = math.exp(log_c)
         total = powers = slope_total = slope_powers = 0.0
-        for busy, host, gpu, serial in tasks:
-            parallel_s = overlap(host, c * gpu)
+        for task in range(len(tasks)):
+            busy, host, gpu, serial = tasks[task, 0], tasks[task, 1], tasks[task, 2], tasks[task, 3]
+            parallel_s = _overlap(host, c * gpu)
             time_s = serial + parallel_s
             rho, falls = busy / time_s, (c * gpu / parallel_s) ** OVERLAP * parallel_s / time_s
-            total, powers = total + rho, powers + rho**p
-            slope_total, slope_powers = slope_total + rho * falls, slope_powers + rho**p * falls
+            power = rho**p
+            total, powers = total + rho, powers + power
+            slope_total, slope_powers = slope_total + rho * falls, slope_powers + power * falls
         left = math.exp(-p * log_c)
         value = 1.0 - left - (total**p - powers)
         low, high = (low, log_c) if value > 0.0 else (log_c, high)

@@ -26,14 +26,13 @@ from typing import Protocol
 from heshare.devices.board_power import (
     activity,
     board_power_w,
-    capped_clock_mhz,
     highest_clock_mhz,
     memory_slowdown_at,
     power_at_times_w,
     work_done,
 )
 from heshare.devices.constants import Constants, Contention, Power, default
-from heshare.devices.crowding import stretches
+from heshare.devices.crowding import resident_parts, stretches
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
 from heshare.errors import InputError
@@ -196,16 +195,21 @@ def co_run(
     if sharing is not None:
         return _co_run_by(sharing, gpu, residents, iterations, request_mhz, cap_w, constants)
     contention = constants.contention[gpu.name]
-    reached_mhz = capped_clock_mhz(power, iterations, cap_w, request_mhz, top_mhz, contention)
+    parts = resident_parts(iterations)
+
+    def model_w(mhz: float) -> float:
+        return board_power_w(power, parts, mhz, top_mhz, contention)
+
+    reached_mhz = highest_clock_mhz(model_w, cap_w, request_mhz, top_mhz)
     sm_slowdown, memory_slowdown = top_mhz / reached_mhz, memory_slowdown_at(power, reached_mhz)
-    turns = stretches(contention, iterations, sm_slowdown, memory_slowdown)
+    turns = stretches(contention, parts, sm_slowdown, memory_slowdown)
     times_s = [
         iteration.time_s(sm_slowdown, memory_slowdown, turn * factor, wait_s)
         for iteration, turn, (factor, wait_s) in zip(
             iterations, turns, contention_factors(contention, iterations), strict=True
         )
     ]
-    power_w = min(cap_w, board_power_w(power, iterations, reached_mhz, top_mhz, contention))
+    power_w = min(cap_w, model_w(reached_mhz))
     beside = [constants.spreads.beside("mps", len(residents) - 1)] * len(residents)
     if len(residents) > 1 and any(resident.workload.phase in _CO_RUN_RECORDS for resident in residents):
         recorded = _as_recorded(gpu.name, residents, iterations, (sm_slowdown, memory_slowdown))
@@ -213,9 +217,7 @@ def co_run(
         if any(at_least_s > time_s for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)):
             times_s = [max(time_s, at_least_s) for time_s, (at_least_s, _) in zip(times_s, recorded, strict=True)]
             power_w = min(power_w, power_at_times_w(power, iterations, times_s, reached_mhz, top_mhz))
-    demand_w = (
-        power_w if reached_mhz == request_mhz else board_power_w(power, iterations, request_mhz, top_mhz, contention)
-    )
+    demand_w = power_w if reached_mhz == request_mhz else model_w(request_mhz)
     slowdowns = sm_slowdown, memory_slowdown
     load = activity(power, iterations, *slowdowns)
     draw = _draw(power, iterations, (power_w, demand_w, min(demand_w, gpu.tdp_w)), load, sm_slowdown)

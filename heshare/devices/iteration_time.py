@@ -69,6 +69,11 @@ class Iteration:
         """Time for which an iteration keeps the whole GPU's SMs busy at the top clock, s, however long it takes."""
         return self.base_s + self.batch_s
 
+    @property
+    def sms_s(self) -> float:
+        """Time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s."""
+        return self.base_s / self.share + filled(self.batch_s / self.share, self.fill_s)
+
     def gpu_s(self, sm_slowdown: float, memory_slowdown: float) -> float:
         """Return the GPU part, `fixed + memory mu(f) + v (base / s + ((batch / s)^r + fill^r)^(1/r))`, s.
 
@@ -76,8 +81,7 @@ class Iteration:
             sm_slowdown: v = top clock / clock.
             memory_slowdown: mu(f), the factor on memory time at the clock.
         """
-        sms_s = self.base_s / self.share + filled(self.batch_s / self.share, self.fill_s)
-        return self.fixed_s + self.memory_s * memory_slowdown + sm_slowdown * sms_s
+        return self.fixed_s + self.memory_s * memory_slowdown + sm_slowdown * self.sms_s
 
     def time_s(self, sm_slowdown: float, memory_slowdown: float, contention: float = 1.0, wait_s: float = 0.0) -> float:
         """Return the time of the iteration, s: the host part and the GPU part, the latter x `contention` + `wait_s`."""

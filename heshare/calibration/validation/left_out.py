@@ -31,6 +31,7 @@ from heshare.calibration.validation.points import LeftOutPoint, cell_point, tabl
 from heshare.calibration.validation.training_points import TRAINING_TARGETS, TRAINING_TESTS
 from heshare.devices.board_power import board_power_w, capped_clock_mhz
 from heshare.devices.constants import Constants, Power
+from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import iteration_at
 from heshare.world import catalogue
@@ -188,7 +189,7 @@ def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
         iterations = [iteration_at(fitted.timing, int(row.batch_size), row.mps_pct / 100)]
         reached = capped_clock_mhz(power, iterations, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)
         setting = f"b{row.batch_size:.0f} {row.mps_pct} %"
-        modelled = board_power_w(power, iterations, reached, gpu.max_mhz)
+        modelled = board_power_w(power, resident_parts(iterations), reached, gpu.max_mhz)
         own = Resident(Workload(str(row.workload), int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
         test = "V100 power, a workload left out"
         yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from heshare.calibration.contention.crowded_sets import stretch_arrays
-from heshare.devices.constants import Contention, Timing
-from heshare.devices.crowding import stretches
+from heshare.devices import crowding
+from heshare.devices.board_power import work_done
+from heshare.devices.constants import Contention, Power, Timing
+from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
 from heshare.devices.iteration_time import Iteration, iteration_at, overlap
 
 TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)
@@ -15,6 +17,10 @@ TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)
 
 def task(timing: Timing, batch: int = 1, share: float = 1.0) -> Iteration:
     return iteration_at(timing, batch, share)
+
+
+def stretches(contention: Contention, tasks: list[Iteration], slow: float, stalled: float) -> list[float]:
+    return crowding.stretches(contention, resident_parts(tasks), slow, stalled)
 
 
 PURE = Timing(0.0, 0.0, 0.0, 0.01)
@@ -71,3 +77,18 @@ def test_a_further_copy_stretches_more_and_a_lower_clock_never_less_in_time():
         for slow, count in ((1.0, 2), (1.0, 3), (1.4, 3), (1.4, 4))
     ]
     assert times == sorted(times)
+
+
+def test_compiled_work_has_the_bits_of_the_plain_form():
+    power = Power(idle_w=50.0, dynamic_w=200.0, memory=0.3, knee_mhz=500.0, v_min=0.5, memory_knee_mhz=0.0)
+    rng = np.random.default_rng(2)
+    for count in (1, 2, 3, 5):
+        for _ in range(40):
+            tasks = [
+                task(Timing(*rng.uniform(1e-4, 0.01, 4), host_s=rng.uniform(0, 0.02)), 2, rng.uniform(0.1, 1.0))
+                for _ in range(count)
+            ]
+            parts, slowdowns = resident_parts(tasks), (rng.uniform(1, 4), rng.uniform(1, 2))
+            turns = common_stretch(TURNS, parts, *slowdowns)
+            times_s = [one.time_s(*slowdowns, turns) for one in tasks]
+            assert work_and_load(parts, turns, power.memory, *slowdowns) == work_done(power, tasks, times_s, *slowdowns)

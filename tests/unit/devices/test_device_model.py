@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from heshare.devices.board_power import board_power_w, relative_voltage
+from heshare.devices import board_power
+from heshare.devices.board_power import relative_voltage
 from heshare.devices.constants import Constants, Contention, HalfPrecision, Power, Timing
+from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import Iteration
 from heshare.devices.uncertainty import Uncertainty
@@ -18,6 +20,10 @@ from heshare.world.workload import Resident, Workload
 GPU = Gpu("G", "G", "toy", 10, 640, 1000.0, 100.0, 1.0, 1.0, 200.0, 50.0, (500, 750, 1000))
 POWER = Power(idle_w=50.0, dynamic_w=200.0, memory=0.0, knee_mhz=500.0, v_min=0.5, memory_knee_mhz=0.0)
 NO_CONTENTION = Contention(0.0, 0.0)
+
+
+def board_power_w(power: Power, iterations: list[Iteration], sm_mhz: float, max_mhz: float) -> float:
+    return board_power.board_power_w(power, resident_parts(iterations), sm_mhz, max_mhz)
 
 
 def constants(contention: Contention = NO_CONTENTION, **timings: Timing) -> Constants:
