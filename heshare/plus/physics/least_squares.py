@@ -48,8 +48,9 @@ def least_squares(
     for _ in range(rounds):
         weights = 1 / np.sqrt(1 + (now / scale) ** 2)
         slopes = _slopes(residuals, point, now, high)
-        products = [[float((weights * a * b).sum()) for b in slopes] for a in slopes]
-        gradient = [float((weights * a * now).sum()) for a in slopes]
+        weighted = [weights * a for a in slopes]
+        products = [[float((a * b).sum()) for b in slopes] for a in weighted]
+        gradient = [float((a * now).sum()) for a in weighted]
         for _ in range(6):
             damped = [
                 [value + (i == j) * damping * (value + 1e-9) for j, value in enumerate(row)]

@@ -68,6 +68,7 @@ CONSTANTS = {
     "usable_share": (0.95, 0.2, 1),
 }
 """b1, b2, b3, a, p, y, q, k and f of the derivation: where the search for each begins, and its bounds."""
+_NUMBER = {name: number for number, name in enumerate(CONSTANTS)}
 _START, _LOW, _HIGH = np.array(list(CONSTANTS.values())).T.copy()
 _VOLTAGE_START, _VOLTAGE_LOW, _VOLTAGE_HIGH = (0.8, 0.8), (0.3, 0.4), (0.95, 1.0)
 _BISECTIONS, _SCALE = 14, 0.05
@@ -214,9 +215,25 @@ class ResidentSets:
         """Return the sets with these numbers, in their order."""
         sizes = self.size[rows]
         row = np.repeat(np.arange(len(rows)), sizes)
-        index = np.repeat(self.starts[rows] - np.cumsum(sizes) + sizes, sizes) + np.arange(len(row))
-        gpus = tuple(self.gpus[number] for number in rows.tolist())
-        return ResidentSets(self.tasks[index], self.share[index], row, gpus, self.clock[rows], self.idle_w[rows])
+        starts = np.cumsum(sizes) - sizes
+        index = np.repeat(self.starts[rows] - starts, sizes) + np.arange(len(row))
+        picked = object.__new__(ResidentSets)
+        values = {
+            "tasks": self.tasks[index],
+            "share": self.share[index],
+            "row": row,
+            "gpus": tuple(map(self.gpus.__getitem__, rows.tolist())),
+            "starts": starts,
+            "names": self.names,
+            **{name: getattr(self, name)[rows] for name in _BY_SET},
+        }
+        for name, value in values.items():
+            object.__setattr__(picked, name, value)
+        return picked
+
+
+_BY_SET = ("clock", "idle_w", "limit_w", "lowest", "size", "gpu_index")
+"""The attributes of `ResidentSets` that are arrays with one value a set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +257,38 @@ class RooflineState:
     active: FloatArray
     power_w: FloatArray
     clock: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Volts:
+    """The curve V of each resident's GPU: its knee and its floor, (r,)."""
+
+    knee: FloatArray
+    floor: FloatArray
+
+    def clock_power(self, clock: FloatArray) -> FloatArray:
+        """Return c V(c)^2 at the clocks of residents, (r,)."""
+        volts = np.where(clock > self.knee, 1 - (1 - clock) * (1 - self.floor) / (1 - self.knee), self.floor)
+        clock_power: FloatArray = clock * volts * volts
+        return clock_power
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What equations (1) to (3) have of each resident beside the clock, (r,).
+
+    `memory_s` is m over its factor at the clock reached alone, `share` is min(1, s / f)^p, `per_activity_w` is e.
+    """
+
+    time_s: FloatArray
+    host_s: FloatArray
+    memory_s: FloatArray
+    work_s: FloatArray
+    dram: FloatArray
+    l2: FloatArray
+    share: FloatArray
+    per_activity_w: FloatArray
+    volts: _Volts
 
 
 class Roofline:
@@ -285,54 +334,68 @@ class Roofline:
 
     def run(self, sets: ResidentSets) -> RooflineState:
         """Return the predictions for every set and resident, with the clock that each power limit leaves."""
-        state = self._at(sets, sets.clock)
+        terms = self._terms(sets)
+        state = self._at(sets, sets.clock, terms)
         over = np.flatnonzero(state.power_w > sets.limit_w)
         if over.size:
             hot = sets.pick(over)
+            hot_terms = self._terms(hot)
             low, high = np.minimum(hot.lowest, hot.clock), hot.clock
             for _ in range(_BISECTIONS):
                 middle = (low + high) / 2
-                above = self._at(hot, middle).power_w > hot.limit_w
+                above = self._at(hot, middle, hot_terms).power_w > hot.limit_w
                 low, high = np.where(above, low, middle), np.where(above, middle, high)
             clock = sets.clock.copy()
             clock[over] = high
-            state = self._at(sets, clock)
+            state = self._at(sets, clock, terms)
         # A workload alone takes its recorded time; the bisection ends just above the limit.
         parts = sets.tasks
         alone_s = overlap_arrays(parts[:, HOST], parts[:, MEMORY] + parts[:, WORK] / parts[:, REACHED])
         time_s = state.time_s * (parts[:, TIME] / alone_s)
         return replace(state, time_s=time_s, power_w=np.minimum(state.power_w, sets.limit_w))
 
-    def _at(self, sets: ResidentSets, clock: FloatArray) -> RooflineState:
+    def _terms(self, sets: ResidentSets) -> _Terms:
+        """Return the terms of equations (1) to (3) that do not depend on the clocks, of each resident."""
+        share, usable = self._named("share"), self._named("usable_share")
+        time_s, host_s, memory_s, work_s, reached, dram, l2, dynamic_w, busy = np.ascontiguousarray(sets.tasks.T)
+        voltages = np.array([self._voltage(name) for name in sets.names]).reshape(-1, 2)[sets.gpu_index[sets.row]]
+        volts = _Volts(*np.ascontiguousarray(voltages.T))
+        return _Terms(
+            time_s,
+            host_s,
+            memory_s / np.maximum(1, self._named("memory_knee") / reached),
+            work_s,
+            dram,
+            l2,
+            np.minimum(1, sets.share / usable) ** share,
+            dynamic_w / (volts.clock_power(reached) * busy),
+            volts,
+        )
+
+    def _named(self, name: str) -> float:
+        return float(self.constants[_NUMBER[name]])
+
+    def _at(self, sets: ResidentSets, clock: FloatArray, terms: _Terms) -> RooflineState:
         """Return the results of equations (1) to (3) at the clocks that the GPUs run at, (m,)."""
-        dram, duty, l2, oversubscription, share, sharing_power, dilution, knee, usable = self.constants.tolist()
-        parts, row = sets.tasks, sets.row
+        dram, duty, l2, oversubscription, _, sharing_power, dilution, knee, _ = self.constants.tolist()
+        row = sets.row
         task_clock = clock[row]
-        memory = parts[:, MEMORY] / np.maximum(1, knee / parts[:, REACHED]) * np.maximum(1, knee / task_clock)
-        gpu_s = memory + parts[:, WORK] / (task_clock * np.minimum(1, sets.share / usable) ** share)
-        alone = overlap_arrays(parts[:, HOST], gpu_s)
-        load, duty_cycle = parts[:, WORK] / task_clock / alone, gpu_s / alone
-        rate = parts[:, TIME] / alone
-        bandwidth, cache = parts[:, DRAM] * rate, parts[:, L2] * rate
+        gpu_s = terms.memory_s * np.maximum(1, knee / task_clock) + terms.work_s / (task_clock * terms.share)
+        alone = overlap_arrays(terms.host_s, gpu_s)
+        load, duty_cycle = terms.work_s / task_clock / alone, gpu_s / alone
+        rate = terms.time_s / alone
+        bandwidth, cache = terms.dram * rate, terms.l2 * rate
         demand = np.maximum(1, _sums(load, sets))
         pressure = dram * bandwidth + duty * duty_cycle + l2 * cache
         others = _sums(pressure, sets)[row] - pressure
-        stretch = demand[row] ** oversubscription * (1 + others / demand[row] ** dilution)
-        time_s = overlap_arrays(parts[:, HOST], gpu_s * stretch)
-        active = parts[:, WORK] / task_clock / time_s
-        per_activity_w = parts[:, DYNAMIC] / (self._clock_power(sets, parts[:, REACHED]) * parts[:, BUSY])
+        # A power depends on the set alone, so it is taken before the values are spread over the residents.
+        stretch = (demand**oversubscription)[row] * (1 + others / (demand**dilution)[row])
+        time_s = overlap_arrays(terms.host_s, gpu_s * stretch)
+        active = terms.work_s / task_clock / time_s
         beside = _sums(active, sets) - np.maximum.reduceat(active, sets.starts) if len(active) else active
-        dynamic_w = self._clock_power(sets, task_clock) * per_activity_w * active
+        dynamic_w = terms.volts.clock_power(task_clock) * terms.per_activity_w * active
         power_w = sets.idle_w + _sums(dynamic_w, sets) * (1 + sharing_power * beside)
         return RooflineState(time_s, load, duty_cycle, bandwidth, active, power_w, clock)
-
-    def _clock_power(self, sets: ResidentSets, clock: FloatArray) -> FloatArray:
-        """Return c V(c)^2 of every resident's GPU, (r,)."""
-        voltages = np.array([self._voltage(name) for name in sets.names]).reshape(-1, 2)[sets.gpu_index[sets.row]]
-        knee, floor = voltages[:, 0], voltages[:, 1]
-        volts = np.where(clock > knee, 1 - (1 - clock) * (1 - floor) / (1 - knee), floor)
-        clock_power: FloatArray = clock * volts * volts
-        return clock_power
 
     def _voltage(self, name: str) -> tuple[float, float]:
         return self.voltages.get(name, self._mean_voltage)
