@@ -5,7 +5,8 @@ outside (the API, the command line, sweeps, the executor) imports the registry f
 """
 
 # ruff: noqa: F401 (imported so that they register)
-from heshare.plus import heshare_plus_policy, marginal, online
+from heshare.plus import heshare_plus_policy, online
+from heshare.plus.marginal import marginal_policy
 from heshare.policies import registry
 from heshare.policies.registry import canonical, make, policies, title
 from heshare.systems import device_models

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -136,6 +136,26 @@ class Running:
     remaining: float
     sharing: str = "mps"
     gpus: tuple[int, ...] = ()
+
+
+class Pace(NamedTuple):
+    """Progress of a task as a function of time, which holds until something changes on its GPU.
+
+    `GpuView.running` of a run returns it by its function `pace(task_id)`, and the view of a GPU is the same object as
+    long as nothing changes there; so a policy need not ask for the progress of all tasks at each event. At t there
+    remain `max(left - (done + (t - read_s) / time_s), 0)` iterations.
+
+    Attributes:
+        left: iterations that remained when it last started.
+        done: iterations since then, at `read_s`.
+        read_s: when its GPU was last read, s.
+        time_s: seconds per iteration; `inf` while it loads.
+    """
+
+    left: float
+    done: float
+    read_s: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
 from heshare.errors import DeviceError
-from heshare.policies.policy import GpuView, Running
+from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
@@ -290,6 +290,16 @@ class RunningTasks(Mapping[int, Running]):
         done = progress.done + since_s / progress.time_s
         remaining = max(task.remaining / task.scale - done, 0.0)
         return Running(task.spec, task.mps_pct, progress.time_s, remaining, task.sharing, gpus)
+
+    def pace(self, task_id: int) -> Pace:
+        """Return the pace of a task, from which `remaining` follows until something changes."""
+        task = self._gpu.tasks[task_id]
+        left = task.remaining / task.scale
+        if not task.running:
+            return Pace(left, 0.0, 0.0, math.inf)
+        first = task.gpus[0]
+        progress = first.read().residents[task_id]
+        return Pace(left, progress.done, first.read_s, progress.time_s)
 
 
 class GpuViews(Sequence[GpuView]):

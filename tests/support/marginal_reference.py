@@ -1,38 +1,6 @@
-"""Marginal, an online policy that is not HeShare: each task where and when it adds least to energy and waiting.
+"""Slow form of the policy `marginal` for tasks on one GPU, which computes every place of every task in Python.
 
-It has none of HeShare's parts (no genetic search, no plan, no batches, no MPS percentages), and its clocks follow from
-the same cost.
-
-A second that a task spends in the system costs p, in W = J / s. With N(t) tasks in the system at time t, the sum
-of JCTs is the integral of N (each task counts from arrival to completion, as in Little's law), so
-
-    cost = E + p T = integral over t of (sum over g of P_g(t) + p N(t)) dt
-
-and p is the weight w of `heshare.plus.weighted_search`: a low p leads to the end of least energy, a high one to the
-end of least JCT. Idle power is left out of P_g: it is drawn whatever the policy does.
-
-Clock. A GPU that runs the set S with q tasks queued behind it costs P(f) - P_idle + p (|S| + q) per second at clock f.
-The same work takes s(f) = mean over S of t_i(f) / t_i(top) times as long as at the top clock, so the cheapest clock is
-
-    f* = argmin (P(f) - P_idle + p (|S| + q)) s(f)
-
-Place. D(S) is the cost until S has ended with no further start, by the steps of `heshare.plus.batch_execution`, each at
-its f* for q = 0, and e(S) is its end. Task i adds D(S + i) - D(S) beside S, and D(i) + p (e(S) + time of the queued
-tasks) behind it. At each event, every waiting task in SPT order takes the cheapest of these places over all GPUs. The
-rule is greedy: nothing is planned ahead, nothing is batched, and later arrivals are not foreseen.
-
-Example: two tasks with 2 and 5 iterations that take turns end after 4 and 7 s at 100 W above idle: 700 J, and at
-p = 10 W another 10 (4 + 7) J.
-
->>> from heshare.testing.toy import ToyPredictor, toy_gpu
->>> gpu, short, long = toy_gpu(), Workload("mobilenet", 4), Workload("resnet18", 4)
->>> sets = SetPredictions(ToyPredictor(), clocks=2, price_w=10.0)
->>> sets.predict(gpu, [(short, long)])
->>> sets.drain(gpu, [(long, 5.0), (short, 2.0)])
-(810.0, 7.0)
-
-Sources: energy plus flow time as one objective of online scheduling with variable speed: Albers and Fujiwara 2007,
-doi:10.1145/1290672.1290686. Little's law: Little 1961, doi:10.1287/opre.9.3.383. The policy itself is ours.
+The policy and the costs are described in `heshare.plus.marginal`; tests compare their decisions.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +13,6 @@ import numpy as np
 from heshare.arrays import FloatArray
 from heshare.errors import require
 from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, Traits, View
-from heshare.policies.registry import register
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -174,8 +141,7 @@ class _Placement:
     running: list[tuple[Workload, float]]
 
 
-@register("marginal", title="Marginal")
-class Marginal:
+class MarginalReference:
     """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
 
     For tasks that need one GPU. The defaults were chosen on task sets that no comparison uses.
