@@ -4,8 +4,10 @@ Each function draws its random numbers from a seed, and its predictor is the for
 unless another is given. The stages' own functions, named in each docstring, have no defaults for these.
 """
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pandas as pd
@@ -21,6 +23,9 @@ from heshare.exploring.results import DrawableRun, ExplorableFront
 from heshare.plugins import registry
 from heshare.plus.heshare_plus import optimise as optimise_tasks
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
+from heshare.plus.timed.kept_tables import budget_predictor
+from heshare.plus.weighted_search import Progress
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.run import run as run_policy
@@ -116,20 +121,27 @@ def optimise(
     budget_s: float | None = None,
     predictor: Predictor | None = None,
     effort: SearchSettings | None = None,
-    progress: bool = False,
+    progress: bool | Progress = False,
+    cancel: Cancel | None = None,
 ) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
+
+    Ctrl-C ends the search with the front so far and an `InterruptedSearchWarning`. Before there is a front, and pressed
+    twice, it raises `KeyboardInterrupt`.
 
     Args:
         tasks: the task set, all there from the start; see `heshare.experiments.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
-        budget_s: time of the search, s; without one it takes `effort.rounds` rounds, and the same seed gives the same
-            front.
+        budget_s: wall time until the front is there, s; without one the search takes `effort.rounds` rounds, and the
+            same seed gives the same front. With one the plans are built when they are looked at, and without a
+            predictor all such calls of a process share one, which keeps its tables.
         predictor: of the scheduler; by default the trained forest.
         effort: extent of the search, and the choices of a batch.
-        progress: show a progress bar over the rounds.
+        progress: show a progress bar over the rounds, or call this after each round with their number so far and the
+            objectives, shape (m, 2); what returns False stops the search.
+        cancel: such as a `threading.Event` that another thread sets: the search then ends with the front so far.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -139,15 +151,21 @@ def optimise(
         >>> hs.optimise(4, "1xT4,1xA100")
         Front(18 plans, 471 to 652 kJ, average JCT 1,358 to 1,742 s)
     """
+    start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
-    predictor = arguments.as_predictor(predictor)
-    rng, rounds = streams.rng(POLICY), effort.rounds if budget_s is None else None
-    with bar("optimise", "round", progress) as update:
-        shown = rounds_of(update, rounds)
-        front = optimise_tasks(to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=budget_s, progress=shown)
+    predictor = budget_predictor() if predictor is None and budget_s is not None else arguments.as_predictor(predictor)
+    rng, rounds, stop = streams.rng(POLICY), effort.rounds if budget_s is None else None, InterruptRequest(cancel)
+    with bar("optimise", "round", progress is True) as update, stop.handled():
+        shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None
+        left_s = None if budget_s is None else max(0.0, budget_s - (perf_counter() - start_s))
+        front = optimise_tasks(
+            to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown, cancel=stop
+        )
+    if stop.interrupted:
+        warnings.warn("interrupted: the front is that of the search so far", InterruptedSearchWarning, stacklevel=2)
     return ExplorableFront.of(front, predictor, series="HeShare+")
 
 

@@ -33,6 +33,7 @@ doi:10.1016/S0377-2217(99)00153-8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -44,11 +45,16 @@ from heshare.errors import InputError
 from heshare.plus.batch_execution import RateTables, Scratch, batch_options, scratch_for
 from heshare.plus.rates import Rates
 from heshare.plus.search_settings import DEFAULT_CHOICES, BatchChoices
+from heshare.plus.timed.deadline import NEVER
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.configuration import clock_candidates
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.settings import Settings
+from heshare.world.workload import Workload
+
+FILL_SHARE = 0.25
+"""Share of the time left that predicting the sets of one step may take, so that time for the search remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,13 @@ class BatchCosts:
         world: the task set on its cluster.
         predictor: predicts times and powers, each set of workloads once and many at a time.
         choices: the clocks and MPS percentages that a batch may have.
+        rates: tables of each type of GPU to use and to fill further, of the same choices; new ones unless given.
 
     Attributes:
         world: the task set on its cluster.
         choices: the clocks and MPS percentages that a batch may have.
+        deadline: when predictions for the tables have to end; a set that is not predicted by then has no options.
+        filled: whether `fill` had time for all sets since this was set to True.
         time_s: time alone of each task on each type of GPU at the default clock, s, shape (n, kinds).
         energy_j: energy likewise, J, shape (n, kinds).
         order: tasks in SPT order on each type of GPU, those that do not fit last, shape (kinds, n).
@@ -97,24 +106,25 @@ class BatchCosts:
         rates: the tables of each type of GPU.
     """
 
-    def __init__(self, world: Instance, predictor: Predictor, choices: BatchChoices = DEFAULT_CHOICES) -> None:
-        self.choices = choices
+    def __init__(
+        self,
+        world: Instance,
+        predictor: Predictor,
+        choices: BatchChoices = DEFAULT_CHOICES,
+        rates: Sequence[Rates] = (),
+    ) -> None:
+        self.choices, self.deadline, self.filled = choices, NEVER, True
         self._set_world(world)
-        workloads = tuple(sorted({task.workload for task in world.tasks}))
+        workloads = rates[0].workloads if rates else tuple(sorted({task.workload for task in world.tasks}))
         index = {workload: number for number, workload in enumerate(workloads)}
         self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
-        clocks_mhz = clock_candidates(world, Settings(clocks=choices.clocks))
-        self.rates = tuple(
-            Rates(gpu, workloads, predictor, np.unique(clocks_mhz[kind]), choices)
-            for kind, gpu in enumerate(world.kinds)
-        )
+        self.rates = tuple(rates) or rate_tables(world, workloads, predictor, choices)
 
     def _set_world(self, world: Instance) -> None:
         """Set what follows from the task set and the cluster alone."""
         self.world = world
-        first = world.first_of_kind
-        self.time_s, self.energy_j = world.time_s[:, first], world.energy_j[:, first]
-        self.fits: BoolArray = world.fits[:, first]
+        self.time_s, self.energy_j = world.time_of_kind, world.energy_of_kind
+        self.fits: BoolArray = world.fits_of_kind
         self.order = world.order_of_kind
         self.rank: IntArray = np.argsort(self.order, axis=1)
         self.iterations = np.array([task.iterations for task in world.tasks], dtype=np.float64)
@@ -129,6 +139,12 @@ class BatchCosts:
         result.rates = tuple(self.rates[whole.kinds.index(gpu)] for gpu in result.world.kinds)
         return result
 
+    def balanced_weight(self) -> float:
+        """Return a weight at which energy and the sum of JCTs count about the same: E / T of queues of n / k tasks."""
+        energy_j = float(np.where(self.fits, self.energy_j, np.inf).min(axis=1).sum())
+        alone_s = float(np.where(self.fits, self.time_s, np.inf).min(axis=1).sum())
+        return energy_j / (alone_s * (1 + self.world.n / self.world.k) / 2)
+
     def fill_tables(self) -> None:
         """Predict every set of workloads that a batch could have; otherwise each one is predicted when first needed."""
         for rates in self.rates:
@@ -137,8 +153,10 @@ class BatchCosts:
     def fill(self, kind: int, tasks: IntArray) -> None:
         """Fill the tables for sets of tasks on a type of GPU, shape (m, w), `EMPTY` beyond a set's size."""
         sizes = (tasks != EMPTY).sum(axis=1)
+        deadline = self.deadline.part(FILL_SHARE) if self.deadline.timed else NEVER
         for size in range(1, tasks.shape[1] + 1):
-            self.rates[kind].fill(np.sort(self.workload[tasks[sizes == size, :size]], axis=1))
+            multisets = np.sort(self.workload[tasks[sizes == size, :size]], axis=1)
+            self.filled &= self.rates[kind].fill(multisets, deadline)
 
     def fit_together(self, kind: int, tasks: IntArray) -> BoolArray:
         """Return which sets fit a type of GPU together (memory and MPS clients), shape (m, w) -> (m,)."""
@@ -178,6 +196,16 @@ class BatchCosts:
             self.iterations,
         )
         return BatchOptions(begin, values, rates.clocks_mhz[clock], mps_pct)
+
+
+def rate_tables(
+    world: Instance, workloads: tuple[Workload, ...], predictor: Predictor, choices: BatchChoices
+) -> tuple[Rates, ...]:
+    """Return empty tables of each type of GPU for workloads, ascending."""
+    clocks_mhz = clock_candidates(world, Settings(clocks=choices.clocks))
+    return tuple(
+        Rates(gpu, workloads, predictor, np.unique(clocks_mhz[kind]), choices) for kind, gpu in enumerate(world.kinds)
+    )
 
 
 @compiled

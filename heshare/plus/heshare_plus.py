@@ -36,13 +36,18 @@ from time import perf_counter
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.compiling import compiled
 from heshare.errors import require
 from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import front_of_queues, sum_fronts
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.plus.timed.deadline import NEVER, Cancel, Deadline
+from heshare.plus.timed.kept_tables import kept_tables
+from heshare.plus.timed.kind_instance import make_kind_instance
+from heshare.plus.timed.timed_search import TimedSearch
 from heshare.plus.weighted_search import Progress, RoundSearch, WeightedSearch
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import Front, thin
 from heshare.scheduling.plan import Batch
 from heshare.world.cluster import Cluster
@@ -58,6 +63,7 @@ def optimise(
     effort: SearchSettings = DEFAULT_SETTINGS,
     budget_s: float | None = None,
     progress: Progress | None = None,
+    cancel: Cancel | None = None,
     ready_s: FloatArray | None = None,
     seeds: Sequence[IntArray] = (),
 ) -> Front:
@@ -69,9 +75,11 @@ def optimise(
         predictor: predicts times and powers.
         rng: the only source of chance; the same state gives the same front, byte for byte, unless a budget is given.
         effort: the limits of the search, and the clocks and MPS percentages that a batch may have.
-        budget_s: search for so many seconds instead of `effort.rounds` rounds; the front then depends on the speed of
-            the machine. Filling the predictor's tables counts, and a first front is always finished.
+        budget_s: return within so many seconds instead of after `effort.rounds` rounds (`heshare.plus.timed`); the
+            front then depends on the speed of the machine, and its plans are built when they are looked at. A first
+            front is always finished, which takes about 10 us for each task and the predictions of tasks alone.
         progress: called after every round with the front so far; False stops the search.
+        cancel: asked again and again once there is a front; the search then ends with the front so far.
         ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
         seeds: assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
 
@@ -81,14 +89,38 @@ def optimise(
     Raises:
         InputError: there is no task, one fits no GPU, or the budget is no time.
     """
+    start_s = perf_counter()
     good = budget_s is None or 0 <= budget_s < math.inf
     require("budget_s", budget_s, good, "finite seconds of at least zero, or None", "Correct the budget.")
-    until_s = None if budget_s is None else perf_counter() + budget_s
     before = predictor.calls
-    costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
-    search = search_for(costs, effort, rng, seeds)
-    search.run(until_s, progress)
-    return replace(search.front(), predictor_rows=predictor.calls - before)
+    if budget_s is None:
+        costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
+        search = search_for(costs, effort, rng, seeds)
+        search.run(None, progress, cancel)
+        front = search.front()
+    else:
+        world = make_kind_instance(tasks, cluster, predictor, ready_s)
+        with kept_tables(world, predictor, effort.choices) as rates:
+            costs, until_s = BatchCosts(world, predictor, effort.choices, rates), start_s + budget_s
+            blocks = _blocks(costs, effort)
+            timed = TimedSearch(costs, effort, rng, *blocks, until_s=until_s, cancel=cancel, seeds=seeds)
+            timed.run(progress)
+            front = timed.front()
+    return replace(front, predictor_rows=predictor.calls - before)
+
+
+def _in_blocks(world: Instance, settings: SearchSettings) -> bool:
+    """Return whether a task set is so large that blocks of the cluster are searched instead of the whole."""
+    return world.n > settings.undivided_tasks and world.k >= 2 * settings.block_gpus
+
+
+def _blocks(costs: BatchCosts, settings: SearchSettings) -> tuple[IntArray, IntArray]:
+    """Return the block of each GPU, shape (k,), and of each task, shape (n,); one block for a small task set."""
+    world = costs.world
+    if not _in_blocks(world, settings):
+        return np.zeros(world.k, dtype=np.int64), np.zeros(world.n, dtype=np.int64)
+    block_of_gpu = gpu_blocks(world.kind_of, max(1, world.k // settings.block_gpus))
+    return block_of_gpu, assign_to_blocks(costs.time_s, costs.fits, world.kind_of, block_of_gpu)
 
 
 def search_for(
@@ -98,8 +130,7 @@ def search_for(
 
     Blocks assign the tasks again, so they make no use of `seeds`, which are those of `WeightedSearch`.
     """
-    world = costs.world
-    if world.n > settings.undivided_tasks and world.k >= 2 * settings.block_gpus:
+    if _in_blocks(costs.world, settings):
         return DecomposedSearch(costs, settings, rng)
     return WeightedSearch(costs, settings, rng, seeds)
 
@@ -116,9 +147,7 @@ class DecomposedSearch(RoundSearch):
     def __init__(self, costs: BatchCosts, settings: SearchSettings, rng: np.random.Generator) -> None:
         super().__init__(settings)
         self._world = costs.world
-        kind_of = costs.world.kind_of
-        block_of_gpu = gpu_blocks(kind_of, max(1, costs.world.k // settings.block_gpus))
-        block_of_task = assign_to_blocks(costs.time_s, costs.fits, kind_of, block_of_gpu)
+        block_of_gpu, block_of_task = _blocks(costs, settings)
         labels, sum_points = settings.front_limits(costs.world.k)
         block_settings = replace(settings, labels=labels, sum_points=sum_points)
         self._gpus: list[IntArray] = []
@@ -129,12 +158,12 @@ class DecomposedSearch(RoundSearch):
             self._gpus.append(gpus)
             self._searches.append(WeightedSearch(costs.part(tasks, gpus), block_settings, stream))
 
-    def advance(self, number: int, until_s: float | None = None) -> None:
+    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
         """Run one round of the search in every block of GPUs."""
         for search in self._searches:
-            if number and until_s is not None and perf_counter() >= until_s:
+            if deadline.over():
                 break
-            search.advance(number, until_s)
+            search.advance(number, deadline)
             # One table for all blocks at a time: 100 of them would take gigabytes.
             search.release_table()
 
@@ -187,14 +216,25 @@ def assign_to_blocks(time_s: FloatArray, fits: BoolArray, kind_of: IntArray, blo
     speed = np.where(fits, work_s[:, None] / time_s, 0.0).mean(axis=0)
     gpus = np.zeros((int(block_of.max()) + 1, len(speed)), dtype=np.int64)
     np.add.at(gpus, (block_of, kind_of), 1)
-    share = gpus @ speed
+    return _assigned(np.lexsort((-work_s, fits.sum(axis=1))), work_s, fits, gpus, gpus @ speed)
+
+
+@compiled
+def _assigned(order: IntArray, work_s: FloatArray, fits: BoolArray, gpus: IntArray, share: FloatArray) -> IntArray:
+    """Return the block of each task, assigned in this order; `gpus` of each block and type, `share` of each block."""
     count, load_s = np.zeros(len(gpus)), np.zeros(len(gpus))
     result = np.empty(len(work_s), dtype=np.int64)
-    for task in np.lexsort((-work_s, fits.sum(axis=1))).tolist():
-        candidates = np.flatnonzero(gpus[:, fits[task]].any(axis=1))
-        filled = (count[candidates] + 1) / share[candidates]
-        level = candidates[filled == filled.min()]
-        block = int(level[np.argmin(load_s[level] / share[level])])
+    for task in order:
+        block, least, least_s = -1, np.inf, np.inf
+        for candidate in range(len(gpus)):
+            fitting = 0
+            for kind in range(gpus.shape[1]):
+                fitting += gpus[candidate, kind] if fits[task, kind] else 0
+            if not fitting:
+                continue
+            filled, loaded_s = (count[candidate] + 1) / share[candidate], load_s[candidate] / share[candidate]
+            if filled < least or (filled == least and loaded_s < least_s):
+                block, least, least_s = candidate, filled, loaded_s
         result[task] = block
         count[block] += 1
         load_s[block] += work_s[task]

@@ -260,7 +260,7 @@ class HeShareOnline(OnlinePlanner):
 
     def seed_plans(self, front: Front) -> tuple[Plan, ...]:
         """Return half a population of plans, spread over the front."""
-        return front.plans[:: -(-2 * len(front) // self._settings.population)]
+        return tuple(front.plans[:: -(-2 * len(front) // self._settings.population)])
 
     def front(self, tasks: Sequence[Task], ready_s: FloatArray, seeds: Sequence[IntArray]) -> Front:
         """Return HeShare's front."""

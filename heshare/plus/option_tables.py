@@ -84,12 +84,12 @@ class OptionTable(NamedTuple):
     members: IntArray
 
 
-def option_table(costs: BatchCosts) -> OptionTable:
-    """Return an empty table for a task set, with the predictions that there are now."""
+def option_table(costs: BatchCosts, most_slots: int = _MAX_SLOTS) -> OptionTable:
+    """Return an empty table of at most so many slots for a task set, with the predictions that there are now."""
     rates = _joined([rates.tables for rates in costs.rates])
     width, n, kinds = costs.choices.width, costs.world.n, len(costs.rates)
     sets = sum(float(n) ** size / np.prod(np.arange(1.0, size + 1)) for size in range(1, width + 1)) * kinds
-    slots = 1 << int(np.ceil(np.log2(min(_MAX_SLOTS, max(64.0, 2 * sets)))))
+    slots = 1 << int(np.ceil(np.log2(min(most_slots, max(64.0, 2 * sets)))))
     scratch = scratch_for(rates, width)
     return OptionTable(
         rates=rates,
@@ -133,14 +133,17 @@ def _shifted(table: IntArray, by: int) -> IntArray:
 
 
 def with_missing(costs: BatchCosts, table: OptionTable) -> OptionTable:
-    """Predict the sets that a search found missing; return a new table, or `table` itself if none was missing."""
+    """Predict the sets that a search found missing; return a new table, or `table` itself if none was missing.
+
+    `costs.filled` then tells whether there was time for all of them.
+    """
     count = int(table.counts[2])
     if not count:
         return table
-    missing = table.missing[:count]
+    missing, costs.filled = table.missing[:count], True
     for kind in range(len(costs.rates)):
         costs.fill(kind, missing[missing[:, 0] == kind, 1:])
-    return option_table(costs)
+    return option_table(costs, len(table.slots))
 
 
 @inlined

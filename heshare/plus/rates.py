@@ -41,6 +41,7 @@ doi:10.1145/355732.355739.
 
 from itertools import combinations_with_replacement, product
 from math import comb
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,13 @@ import numpy as np
 from heshare.arrays import FloatArray, IntArray
 from heshare.plus.batch_execution import UNKNOWN, RateTables, run_batches
 from heshare.plus.search_settings import BatchChoices
+from heshare.plus.timed.deadline import NEVER, Deadline
 from heshare.prediction.predictor import Predictor
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
+_CHUNK_S, _LONG_S = 0.02, 0.01
+"""Time of predictions between two looks at a deadline, and of one multiset before any was predicted, s."""
 _CODES = 128
 """A resident is one number: workload times this, plus MPS percentage."""
 
@@ -74,6 +78,7 @@ class Rates:
 
     Attributes:
         gpu: the type of GPU.
+        workloads: the workloads, ascending.
         width: the largest number of members of a set.
         tables: times and powers, for compiled code.
         clocks_mhz: the clocks, MHz, shape (c,).
@@ -89,7 +94,8 @@ class Rates:
         choices: BatchChoices,
     ) -> None:
         self.gpu, self.width, self.clocks_mhz = gpu, choices.width, clocks_mhz
-        self._workloads, self._predictor, self._choices = workloads, predictor, choices
+        self.workloads, self._predictor, self._choices = workloads, predictor, choices
+        self._multiset_s = dict.fromkeys(range(1, choices.width + 1), _LONG_S)
         self._state_of: dict[tuple[int, ...], int] = {}
         self._residents: dict[int, Resident] = {}
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
@@ -114,15 +120,35 @@ class Rates:
     def fill_all(self) -> None:
         """Fill the tables for every multiset."""
         for size in range(1, self.width + 1):
-            multisets = combinations_with_replacement(range(len(self._workloads)), size)
+            multisets = combinations_with_replacement(range(len(self.workloads)), size)
             self.fill(np.array(list(multisets), dtype=np.int64))
 
-    def fill(self, multisets: IntArray) -> None:
-        """Fill the tables for multisets of one size, given as ascending workload indices, shape (m, s)."""
+    def fill(self, multisets: IntArray, deadline: Deadline = NEVER) -> bool:
+        """Fill the tables for multisets of one size, given as ascending workload indices, shape (m, s).
+
+        With a deadline the multisets that occur most often come first, a few at a time.
+
+        Returns:
+            Whether there was time for all.
+        """
         unknown = self.tables.variant_begin[self.number(multisets)] == UNKNOWN
-        multisets = np.unique(multisets[unknown], axis=0)
-        if not len(multisets):
-            return
+        if not unknown.any():
+            return True
+        multisets, often = np.unique(multisets[unknown], axis=0, return_counts=True)
+        if not deadline.timed:
+            self._fill(multisets)
+            return True
+        multisets, size = multisets[np.argsort(-often, kind="stable")], multisets.shape[1]
+        first = 0
+        while first < len(multisets) and not deadline.over():
+            chunk, start_s = multisets[first : first + max(1, int(_CHUNK_S / self._multiset_s[size]))], perf_counter()
+            self._fill(chunk)
+            self._multiset_s[size] = max(1e-6, (perf_counter() - start_s) / len(chunk))
+            first += len(chunk)
+        return first >= len(multisets)
+
+    def _fill(self, multisets: IntArray) -> None:
+        """Fill the tables for distinct multisets that are not in them."""
         chosen = self._percentages(multisets)
         counts = np.array([len(vectors) for vectors in chosen])
         mps_pct = np.array([vector for vectors in chosen for vector in vectors], dtype=np.int64)
@@ -156,7 +182,7 @@ class Rates:
     def _predict(self, keys: list[tuple[int, ...]], clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return times, shape (m, c, w), 1 beyond a set's size, and powers, shape (m, c), of sets of resident codes."""
         for code in {code for key in keys for code in key}.difference(self._residents):
-            self._residents[code] = Resident(self._workloads[code // _CODES], code % _CODES)
+            self._residents[code] = Resident(self.workloads[code // _CODES], code % _CODES)
         sets = [tuple([self._residents[code] for code in key]) for key in keys]
         count = len(clocks_mhz)
         clocks: list[int | None] = clocks_mhz.tolist() * len(sets)
@@ -175,7 +201,7 @@ class Rates:
             return [[full]] * len(multisets)
         levels = self._choices.mps_pcts if size == 2 else self._choices.coarse_mps_pcts
         candidates = [full, *(vector for vector in product(reversed(levels), repeat=size) if vector != full)]
-        names = [tuple([self._workloads[workload] for workload in row]) for row in multisets.tolist()]
+        names = [tuple([self.workloads[workload] for workload in row]) for row in multisets.tolist()]
         chosen = self._chosen.setdefault((self.gpu, levels, variants), {})
         new = [row for row, name in enumerate(names) if name not in chosen]
         if new:

@@ -28,18 +28,25 @@ Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-480
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from time import perf_counter
+from math import inf
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import FrontArchive
-from heshare.plus.local_search import NO_GPU, assign, construct, descend, empty_assignment, perturb
+from heshare.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
 from heshare.plus.option_tables import OptionTable, option_table, with_missing
 from heshare.plus.search_settings import SearchSettings
+from heshare.plus.timed.deadline import NEVER, Cancel, Deadline
 from heshare.scheduling.pareto import Front
 
+_FIRST_SLOTS = 1 << 14
+"""Slots of the option table of constructions, which look at few sets: a larger table takes longer to make."""
+_CONSTRUCT_S = 1e-7
+"""Time that a construction of n tasks on k GPUs is expected to take for each n * n / k, s."""
+_STEP_S, _MOVE_S = 0.02, 1e-7
+"""Time of relocations between two looks at a deadline, and of one for each task of its queue, s."""
 Progress = Callable[[int, FloatArray], object]
 """Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
 
@@ -54,24 +61,25 @@ class RoundSearch(ABC):
     def __init__(self, settings: SearchSettings) -> None:
         self._settings = settings
 
-    def run(self, until_s: float | None = None, progress: Progress | None = None) -> None:
-        """Search round by round, until the rounds are done or the time is over.
+    def run(self, until_s: float | None = None, progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+        """Search round by round, until the rounds are done or the time is over; the first round is always finished.
 
         Args:
             until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
             progress: called after every round; False stops the search.
+            cancel: asked after the first round whether to stop.
         """
-        self.advance(0, until_s)
-        done = 1
+        self.advance(0)
+        deadline, done = Deadline(inf if until_s is None else until_s, cancel), 1
         while progress is None or progress(done, self.objectives()) is not False:
-            if done >= self._settings.rounds if until_s is None else perf_counter() >= until_s:
+            if deadline.over() or (until_s is None and done >= self._settings.rounds):
                 break
-            self.advance(done, until_s)
+            self.advance(done, deadline)
             done += 1
 
     @abstractmethod
-    def advance(self, number: int, until_s: float | None = None) -> None:
-        """Do one round; it is cut short after `until_s`, except round 0, so that there always is a front."""
+    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
+        """Do one round; it is cut short at the deadline."""
 
     @abstractmethod
     def objectives(self) -> FloatArray:
@@ -114,12 +122,22 @@ class WeightedSearch(RoundSearch):
         self._best: list[IntArray] = []
         self._best_costs: list[float] = []
 
-    def advance(self, number: int, until_s: float | None = None) -> None:
+    def begin(self, deadline: Deadline) -> None:
+        """Add the constructions of a few weights, so that there is a front before round 0."""
+        n, k = self._costs.world.n, self._costs.world.k
+        if self._table is None:
+            self._table = option_table(self._costs, _FIRST_SLOTS)
+        for weight in self._coarse_weights()[1::2].tolist():
+            if deadline.over(_CONSTRUCT_S * n * n / k):
+                break
+            self.archive.add_until([self._constructed(weight)], deadline)
+
+    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
         """Do one round, the coarse one if its number is 0."""
         if number:
-            self._refine(number, until_s)
+            self._refine(number, deadline)
         else:
-            self._find_weights()
+            self._find_weights(deadline)
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
@@ -139,29 +157,42 @@ class WeightedSearch(RoundSearch):
             self._table = option_table(self._costs)
         return self._table
 
-    def _find_weights(self) -> None:
+    def _coarse_weights(self) -> FloatArray:
+        """Return the weights of the first round, over six decades."""
+        return np.asarray(self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, self._settings.coarse_weights))
+
+    def _add(self, schemes: Sequence[IntArray]) -> None:
+        """Add schemes to the archive; where there is a deadline for all, as far as the time allows."""
+        if self._costs.deadline.timed:
+            self.archive.add_until(schemes, self._costs.deadline)
+        else:
+            self.archive.add(schemes)
+
+    def _adding_s(self, schemes: int) -> float:
+        """Return the time that has to be left to add some schemes to the archive, s."""
+        return schemes * self.archive.scheme_s if self._costs.deadline.timed else 0.0
+
+    def _find_weights(self, deadline: Deadline) -> None:
         """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
         settings = self._settings
-        coarse = self._balanced_weight() * 10.0 ** np.linspace(-3, 3, settings.coarse_weights)
-        schemes = [self._local_optimum(self._constructed(weight), weight)[0] for weight in coarse]
-        self.archive.add(schemes)
+        coarse = self._coarse_weights()
+        schemes: list[IntArray] = []
+        for weight in coarse:
+            if schemes and deadline.over(self._adding_s(len(schemes))):
+                break
+            schemes.append(self._local_optimum(self._constructed(weight), weight)[0])
+        coarse = coarse[: len(schemes)]
+        self._add(schemes)
         low, high = self.archive.weight_range()
         self._weights = np.geomspace(low / 2, high * 2, settings.weights)
         nearest = np.abs(np.log(coarse)[None] - np.log(self._weights)[:, None]).argmin(axis=1)
         self._best = [schemes[index] for index in nearest]
         self._best_costs = [np.inf] * len(self._weights)
 
-    def _balanced_weight(self) -> float:
-        """Return a weight at which energy and the sum of JCTs count about the same: E / T of queues of n / k tasks."""
-        costs = self._costs
-        energy_j = float(np.where(costs.fits, costs.energy_j, np.inf).min(axis=1).sum())
-        alone_s = float(np.where(costs.fits, costs.time_s, np.inf).min(axis=1).sum())
-        return energy_j / (alone_s * (1 + costs.world.n / costs.world.k) / 2)
-
-    def _refine(self, number: int, until_s: float | None) -> None:
+    def _refine(self, number: int, deadline: Deadline) -> None:
         """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
         count = len(self._weights)
-        neighbour = None
+        neighbour, visited = None, 0
         for index in range(count) if number % 2 else range(count - 1, -1, -1):
             weight = float(self._weights[index])
             starts = [self._constructed(weight), *self._seeds] if number == 1 else []
@@ -169,13 +200,17 @@ class WeightedSearch(RoundSearch):
             starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
             starts += [self._best[neighbour]] if neighbour is not None else []
             for start in starts:
+                if deadline.over():
+                    break
                 self._accept(index, *self._local_optimum(start, weight))
             for _ in range(self._settings.perturbations if number > 1 else 0):
+                if deadline.over():
+                    break
                 self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
-            neighbour = index
-            if until_s is not None and perf_counter() >= until_s:
+            neighbour, visited = index, visited + 1
+            if deadline.over(self._adding_s(visited)):
                 break
-        self.archive.add(self._best)
+        self._add(self._best)
 
     def _accept(self, index: int, scheme: IntArray, cost: float) -> None:
         if cost < self._best_costs[index]:
@@ -193,7 +228,7 @@ class WeightedSearch(RoundSearch):
         """Predict what the last search found missing; return whether there was anything."""
         before = self._options
         self._table = with_missing(self._costs, before)
-        return self._table is not before
+        return self._table is not before and self._costs.filled
 
     def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
         """Return a scheme improved until no move improves it, and what it costs."""
@@ -209,10 +244,29 @@ class WeightedSearch(RoundSearch):
         for _ in range(1 if self._exhaustive else settings.samples):
             order = rng.permutation(n)
             targets = np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)
-            total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
+            if costs.deadline.timed and n > settings.undivided_tasks:
+                total = self._descend_in_steps(queues, order, targets, weight)
+            else:
+                total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
         if self._fill_missing():
             return self._local_optimum(queues.gpu_of, weight)
         return queues.gpu_of, total
+
+    def _descend_in_steps(self, queues: Assignment, order: IntArray, targets: IntArray, weight: float) -> float:
+        """Relocate tasks as `descend` does, some at a time, until the deadline or no move improves; return the cost.
+
+        For long queues, where one descent can take minutes.
+        """
+        costs, total, before = self._costs, np.inf, np.nan
+        step = max(1, int(_STEP_S / (_MOVE_S * targets.shape[1] * costs.world.n / costs.world.k)))
+        while total != before:
+            before = total
+            for first in range(0, len(order), step):
+                rows = slice(first, first + step)
+                total = descend(self._options, queues, order[rows], targets[rows], costs.fits, False, 1, weight)
+                if costs.deadline.over():
+                    return total
+        return total
 
     def _sampled_gpus(self, n: int) -> IntArray:
         """Return some GPUs of every type for each task, shape (n, s)."""

@@ -73,9 +73,24 @@ class Instance:
         return np.unique(self.kind_of, return_index=True)[1]
 
     @cached_property
+    def time_of_kind(self) -> FloatArray:
+        """Time of each task on each type of GPU, s, shape (n, kinds)."""
+        return self.time_s[:, self.first_of_kind]
+
+    @cached_property
+    def energy_of_kind(self) -> FloatArray:
+        """Energy of each task on each type of GPU, J, shape (n, kinds)."""
+        return self.energy_j[:, self.first_of_kind]
+
+    @cached_property
+    def fits_of_kind(self) -> BoolArray:
+        """Whether each task fits each type of GPU, shape (n, kinds)."""
+        return self.fits[:, self.first_of_kind]
+
+    @cached_property
     def order_of_kind(self) -> IntArray:
         """Shortest-processing-time (SPT) order of the tasks on each type of GPU, ties by index, shape (kinds, n)."""
-        return np.argsort(round_significant(self.time_s[:, self.first_of_kind]).T, axis=1, kind="stable")
+        return np.argsort(round_significant(self.time_of_kind).T, axis=1, kind="stable")
 
     @cached_property
     def order(self) -> IntArray:

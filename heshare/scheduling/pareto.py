@@ -1,6 +1,6 @@
 """Pareto fronts of energy and average JCT (Eq. 10): filters, crowding distance, knee, hypervolume, `Front`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, SupportsIndex, cast, overload
 
@@ -196,7 +196,7 @@ class Front:
     Fronts of equal plans are equal. `front[3]` is a plan, `front[3:6]` a front.
 
     Attributes:
-        plans: in order of energy.
+        plans: in order of energy; a tuple, or built when they are looked at (`PlansOnDemand`).
         objectives: [energy in J, average JCT in s] of each, shape (m, 2).
         predictor_rows: rows predicted during planning.
 
@@ -212,7 +212,7 @@ class Front:
         ['energy_j', 'jct_s', 'choice']
     """
 
-    plans: tuple[Plan, ...]
+    plans: Sequence[Plan]
     objectives: FloatArray = field(compare=False)
     predictor_rows: int = field(default=0, compare=False)
 
@@ -234,7 +234,7 @@ class Front:
     def __getitem__(self, index: SupportsIndex | slice, /) -> Plan | Self:
         if isinstance(index, slice):
             return replace(self, plans=self.plans[index], objectives=self.objectives[index])
-        return self.plans[index]
+        return self.plans[index.__index__()]
 
     def __repr__(self) -> str:
         (least_j, least_s), (most_j, most_s) = self.objectives.min(axis=0), self.objectives.max(axis=0)
@@ -247,26 +247,33 @@ class Front:
     @property
     def trade_off(self) -> Plan:
         """Trade-off: the plan at the knee."""
-        return self.plans[knee(self.objectives)]
+        return self.choose("trade-off")
 
     @property
     def en_opt(self) -> Plan:
         """En-opt: the plan with the least energy."""
-        return self.plans[int(np.lexsort((self.objectives[:, 1], self.objectives[:, 0]))[0])]
+        return self.choose("en-opt")
 
     @property
     def jct_opt(self) -> Plan:
         """JCT-opt: the plan with the least average JCT."""
-        return self.plans[int(np.lexsort((self.objectives[:, 0], self.objectives[:, 1]))[0])]
+        return self.choose("jct-opt")
 
     def choose(self, choice: PlanChoice) -> Plan:
         """Return one of the three named plans."""
-        return {"trade-off": self.trade_off, "en-opt": self.en_opt, "jct-opt": self.jct_opt}[choice]
+        return self.plans[self._named()[choice]]
+
+    def _named(self) -> dict[PlanChoice, int]:
+        """Return the indices of the three named plans."""
+        energy_j, jct_s = self.objectives.T
+        en_opt, jct_opt = int(np.lexsort((jct_s, energy_j))[0]), int(np.lexsort((energy_j, jct_s))[0])
+        return {"trade-off": knee(self.objectives), "en-opt": en_opt, "jct-opt": jct_opt}
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per plan: `energy_j`, `jct_s`, and `choice`, the names of the plan among the three."""
         choice = np.full(len(self), "", dtype=object)
-        for name, chosen in (("Trade-off", self.trade_off), ("En-opt", self.en_opt), ("JCT-opt", self.jct_opt)):
-            index = next(i for i, plan in enumerate(self.plans) if plan is chosen)
-            choice[index] = f"{choice[index]}/{name}".lstrip("/")
+        named = self._named()
+        for name, title in (("trade-off", "Trade-off"), ("en-opt", "En-opt"), ("jct-opt", "JCT-opt")):
+            index = named[cast(PlanChoice, name)]
+            choice[index] = f"{choice[index]}/{title}".lstrip("/")
         return pd.DataFrame({"energy_j": self.objectives[:, 0], "jct_s": self.objectives[:, 1], "choice": choice})

@@ -1,0 +1,104 @@
+"""When a search has to end: a moment in time, a request to cancel it, or Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from types import FrameType
+from typing import Protocol
+
+
+class Cancel(Protocol):
+    """What a search asks whether to stop, such as a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Return whether the search is to stop with the front so far."""
+        ...
+
+
+class Deadline:
+    """The end of a search: a moment, or earlier if it is cancelled.
+
+    Args:
+        until_s: the moment of `perf_counter`, s; infinite for none.
+        cancel: asked each time whether the search is to stop; None for never.
+
+    Example: with two seconds left, a step that needs three is too long.
+
+    >>> deadline = Deadline(perf_counter() + 2.0)
+    >>> deadline.over(), deadline.over(need_s=3.0), Deadline().over()
+    (False, True, False)
+    """
+
+    def __init__(self, until_s: float = math.inf, cancel: Cancel | None = None) -> None:
+        self.until_s, self._cancel = until_s, cancel
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a moment at which the search has to end."""
+        return self.until_s < math.inf
+
+    def over(self, need_s: float = 0.0) -> bool:
+        """Return whether the search is cancelled, or no more than `need_s` seconds are left."""
+        cancelled = self._cancel is not None and self._cancel.is_set()
+        return cancelled or self.until_s - perf_counter() <= need_s
+
+    def sooner(self, by_s: float) -> Deadline:
+        """Return a deadline that is so many seconds sooner."""
+        return Deadline(self.until_s - by_s, self._cancel)
+
+    def part(self, share: float) -> Deadline:
+        """Return the deadline of a step that may take a share of the time that is left."""
+        now_s = perf_counter()
+        return Deadline(now_s + share * (self.until_s - now_s), self._cancel)
+
+
+NEVER = Deadline()
+
+
+class InterruptedSearchWarning(UserWarning):
+    """Ctrl-C has ended a search early."""
+
+
+class InterruptRequest:
+    """Ctrl-C as a request to stop with the front so far, once there is a front; it is a `Cancel`.
+
+    The first call of `is_set` says that there is one. Ctrl-C before that, and a second one, raise `KeyboardInterrupt`.
+
+    Args:
+        cancel: a further request to stop, or None.
+
+    Attributes:
+        interrupted: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self, cancel: Cancel | None = None) -> None:
+        self._cancel, self._asked = cancel, False
+        self.interrupted = False
+
+    def is_set(self) -> bool:
+        """Return whether Ctrl-C was pressed or the other request is set."""
+        self._asked = True
+        return self.interrupted or (self._cancel is not None and self._cancel.is_set())
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle Ctrl-C meanwhile, in the main thread and unless somebody else handles it."""
+        main = threading.current_thread() is threading.main_thread()
+        if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted or not self._asked:
+            raise KeyboardInterrupt
+        self.interrupted = True

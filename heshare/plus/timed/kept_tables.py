@@ -1,0 +1,60 @@
+"""Tables of predictions that stay with their predictor between searches with a budget.
+
+Tables take seconds to fill, so that a second search for the same workloads has them from the start. A search without a
+budget begins with empty tables: where it meets a set first depends on what is filled, and with it its random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from heshare.plus.costs import rate_tables
+from heshare.plus.physics.physics_predictor import load_predictor
+from heshare.plus.rates import Rates
+from heshare.plus.search_settings import BatchChoices
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.objectives import Instance
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Workload
+
+MOST_WORKLOADS = 64
+"""Workloads up to which tables are extended by those of further task sets: they grow with the third power."""
+
+
+class KeptTables:
+    """Tables of some types of GPU for one set of workloads; a copy or pickle of them is empty."""
+
+    def __init__(self) -> None:
+        self.workloads: tuple[Workload, ...] = ()
+        self.of_gpu: dict[Gpu, Rates] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeptTables, ()
+
+
+@cache
+def budget_predictor() -> Predictor:
+    """Return the trained forest that all searches with a budget of this process share, unless they are given one."""
+    return load_predictor()
+
+
+@contextmanager
+def kept_tables(world: Instance, predictor: Predictor, choices: BatchChoices) -> Iterator[tuple[Rates, ...]]:
+    """Yield the tables of each type of GPU of an instance, as far as they are filled, and keep them afterwards.
+
+    One search has them at a time; another one meanwhile begins with empty ones. After an error they are not kept.
+    """
+    derived: dict[object, Any] = getattr(predictor, "derived", {})
+    kept = derived.pop((KeptTables, choices), None) or KeptTables()
+    needed = {task.workload for task in world.tasks}
+    if not needed.issubset(kept.workloads):
+        union = needed.union(kept.workloads)
+        kept.workloads, kept.of_gpu = tuple(sorted(union if len(union) <= MOST_WORKLOADS else needed)), {}
+    new = rate_tables(world, kept.workloads, predictor, choices)
+    for gpu, rates in zip(world.kinds, new, strict=True):
+        kept.of_gpu.setdefault(gpu, rates)
+    yield tuple([kept.of_gpu[gpu] for gpu in world.kinds])
+    derived[KeptTables, choices] = kept
