@@ -24,7 +24,6 @@ from heshare.plugins import registry
 from heshare.plus.heshare_plus import optimise as optimise_tasks
 from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
-from heshare.plus.timed.kept_tables import budget_predictor
 from heshare.plus.weighted_search import Progress
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
@@ -156,7 +155,8 @@ def optimise(
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
-    predictor = budget_predictor() if predictor is None and budget_s is not None else arguments.as_predictor(predictor)
+    shares = predictor is None and budget_s is not None
+    predictor = arguments.budget_predictor() if shares else arguments.as_predictor(predictor)
     rng, rounds, stop = streams.rng(POLICY), effort.rounds if budget_s is None else None, InterruptRequest(cancel)
     with bar("optimise", "round", progress is True) as update, stop.handled():
         shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None

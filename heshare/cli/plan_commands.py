@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from heshare.arrays import FloatArray
     from heshare.devices.uncertainty import Uncertainty
+    from heshare.plus.timed.deadline import InterruptRequest
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
     from heshare.world.cluster import Cluster
@@ -109,7 +111,8 @@ def plan(
     repetition: RepetitionNumber = 0,
     improved: Annotated[bool, typer.Option("--improved", help="Search near the optimum instead (HeShare+).")] = False,
     budget: Annotated[
-        str | None, typer.Option(help="With --improved: time of the search, such as 30s or 2m (a number: seconds).")
+        str | None,
+        typer.Option(help="With --improved: time until the plans are there, such as 30s or 2m (a number: seconds)."),
     ] = None,
     bound: Annotated[
         bool, typer.Option("--bound", help="With --improved: prove a lower bound, and print each plan's gap to it.")
@@ -121,17 +124,27 @@ def plan(
     """Plan a task set with HeShare: print its Pareto front and the three plans named in the paper.
 
     --out writes the front, the tasks, and each of the three plans as a table and as a file that `heshare run --plan`
-    runs. Tasks that arrive later are refused, since the search ignores arrivals.
+    runs. Tasks that arrive later are refused, since the search ignores arrivals. With --improved, Ctrl-C ends the
+    search: the front so far is printed and written, a line on stderr says so, and the exit code is 130. Before there is
+    a front, and pressed twice, it ends the command.
     """
+    start_s = perf_counter()
     from heshare.experiments.sweeps.random_streams import POLICY, Repetition
+    from heshare.plus.timed.deadline import InterruptRequest
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
+    until_s = None if budget is None else start_s + parse_duration_s(budget)
+    stop = InterruptRequest()
     with told("plan", quiet):
         predictor = predictor_factory(profiles)()
-        front = _front(tasks_to_plan, gpus, predictor, streams.rng(POLICY), improved, budget, shows_bar(quiet))
+        rng, shows = streams.rng(POLICY), shows_bar(quiet)
+        if improved:
+            front = _improved_front(tasks_to_plan, gpus, predictor, rng, until_s, shows, stop)
+        else:
+            front = _front(tasks_to_plan, gpus, predictor, rng, shows)
         frame = front.to_frame()
         if bound:
             frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor)
@@ -139,10 +152,12 @@ def plan(
         _write(out, frame, front, tasks_to_plan)
     if json:
         print_frame(frame, True, cluster=str(gpus), tasks=len(tasks_to_plan), predictor_rows=front.predictor_rows)
-        return
-    named = frame[frame["choice"] != ""].reset_index(drop=True)
-    columns = ["choice", "energy_j", "jct_s", *(["gap_pct"] if bound else [])]
-    print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows)
+    else:
+        named = frame[frame["choice"] != ""].reset_index(drop=True)
+        columns = ["choice", "energy_j", "jct_s", *(["gap_pct"] if bound else [])]
+        print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows)
+    if stop.interrupted:
+        raise KeyboardInterrupt("the front is that of the search so far")
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
@@ -159,27 +174,33 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
         write_plan(out / f"plan-{name}.json", chosen)
 
 
-def _front(
+def _front(tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, rng: np.random.Generator, shows: bool) -> Front:
+    """Return the front of HeShare as published."""
+    from heshare.experiments.progress import bar
+    from heshare.scheduling.planner import plan as plan_tasks
+
+    with bar("plan", "generation", shows) as update:
+        return plan_tasks(tasks, gpus, predictor, rng=rng, progress=update)
+
+
+def _improved_front(
     tasks: Sequence[Task],
     gpus: Cluster,
     predictor: Predictor,
     rng: np.random.Generator,
-    improved: bool,
-    budget: str | None,
+    until_s: float | None,
     shows: bool,
+    stop: InterruptRequest,
 ) -> Front:
+    """Return the front of HeShare+, by a moment of `perf_counter` if one is given, or the front so far at Ctrl-C."""
     from heshare.experiments.progress import bar, rounds_of
     from heshare.plus.heshare_plus import optimise
     from heshare.plus.search_settings import DEFAULT_SETTINGS
-    from heshare.scheduling.planner import plan as plan_tasks
 
-    if not improved:
-        with bar("plan", "generation", shows) as update:
-            return plan_tasks(tasks, gpus, predictor, rng=rng, progress=update)
-    budget_s = None if budget is None else parse_duration_s(budget)
-    rounds = DEFAULT_SETTINGS.rounds if budget_s is None else None
-    with bar("plan", "round", shows) as update:
-        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=rounds_of(update, rounds))
+    budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
+    with bar("plan", "round", shows) as update, stop.handled():
+        after_round = rounds_of(update, DEFAULT_SETTINGS.rounds if budget_s is None else None) if shows else None
+        return optimise(tasks, gpus, predictor, rng=rng, budget_s=budget_s, progress=after_round, cancel=stop)
 
 
 def _check_improved_options(improved: bool, budget: str | None, bound: bool) -> None:

@@ -39,6 +39,8 @@ Source of the numbers: Buckles and Lybanon 1977, Generation of a vector from the
 doi:10.1145/355732.355739.
 """
 
+from __future__ import annotations
+
 from itertools import combinations_with_replacement, product
 from math import comb
 from time import perf_counter
@@ -111,6 +113,23 @@ class Rates:
             terms,
         )
         self.mps_pct = np.zeros((0, width), dtype=np.int64)
+
+    def extended(self, workloads: tuple[Workload, ...]) -> Rates:
+        """Return tables for more workloads, ascending, with everything that is in these; the arrays are shared."""
+        result = Rates(self.gpu, workloads, self._predictor, self.clocks_mhz, self._choices)
+        place = np.array([workloads.index(workload) for workload in self.workloads])
+        begin, count = result.tables.variant_begin, result.tables.variant_count
+        for size in range(1, self.width + 1):
+            multisets = np.array(list(combinations_with_replacement(range(len(place)), size)))
+            numbers, own = result.number(place[multisets]), self.number(multisets)
+            begin[numbers], count[numbers] = self.tables.variant_begin[own], self.tables.variant_count[own]
+        result.tables = self.tables._replace(variant_begin=begin, variant_count=count, terms=result.tables.terms)
+        result.mps_pct = self.mps_pct
+        shift = ((place - np.arange(len(place))) * _CODES).tolist()
+        result._state_of = {
+            tuple([code + shift[code // _CODES] for code in key]): state for key, state in self._state_of.items()
+        }
+        return result
 
     def number(self, multisets: IntArray) -> IntArray:
         """Return the number of each multiset of workload indices, each row ascending, shape (m, s) -> (m,)."""

@@ -29,6 +29,7 @@ Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-480
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import inf
+from time import perf_counter
 
 import numpy as np
 
@@ -121,6 +122,7 @@ class WeightedSearch(RoundSearch):
         self._weights = np.zeros(0)
         self._best: list[IntArray] = []
         self._best_costs: list[float] = []
+        self._optimum_s = 0.0
 
     def begin(self, deadline: Deadline) -> None:
         """Add the constructions of a few weights, so that there is a front before round 0."""
@@ -168,9 +170,10 @@ class WeightedSearch(RoundSearch):
         else:
             self.archive.add(schemes)
 
-    def _adding_s(self, schemes: int) -> float:
-        """Return the time that has to be left to add some schemes to the archive, s."""
-        return schemes * self.archive.scheme_s if self._costs.deadline.timed else 0.0
+    def _late(self, deadline: Deadline, schemes: int) -> bool:
+        """Return whether there is no time for a local optimum and to add so many schemes to the archive."""
+        timed = self._costs.deadline.timed
+        return deadline.over(schemes * self.archive.scheme_s + self._optimum_s if timed else 0.0)
 
     def _find_weights(self, deadline: Deadline) -> None:
         """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
@@ -178,7 +181,7 @@ class WeightedSearch(RoundSearch):
         coarse = self._coarse_weights()
         schemes: list[IntArray] = []
         for weight in coarse:
-            if schemes and deadline.over(self._adding_s(len(schemes))):
+            if schemes and self._late(deadline, len(schemes) + 1):
                 break
             schemes.append(self._local_optimum(self._constructed(weight), weight)[0])
         coarse = coarse[: len(schemes)]
@@ -200,15 +203,15 @@ class WeightedSearch(RoundSearch):
             starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
             starts += [self._best[neighbour]] if neighbour is not None else []
             for start in starts:
-                if deadline.over():
+                if self._late(deadline, visited + 1):
                     break
                 self._accept(index, *self._local_optimum(start, weight))
             for _ in range(self._settings.perturbations if number > 1 else 0):
-                if deadline.over():
+                if self._late(deadline, visited + 1):
                     break
                 self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
             neighbour, visited = index, visited + 1
-            if deadline.over(self._adding_s(visited)):
+            if self._late(deadline, visited + 1):
                 break
         self._add(self._best)
 
@@ -241,6 +244,7 @@ class WeightedSearch(RoundSearch):
             perturb(self._options, queues, tasks, rng.integers(k, size=len(tasks)), costs.fits, weight)
         # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
         total, passes = np.inf, n * n if self._exhaustive else settings.passes
+        start_s = perf_counter()
         for _ in range(1 if self._exhaustive else settings.samples):
             order = rng.permutation(n)
             targets = np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)
@@ -248,6 +252,7 @@ class WeightedSearch(RoundSearch):
                 total = self._descend_in_steps(queues, order, targets, weight)
             else:
                 total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
+        self._optimum_s = perf_counter() - start_s
         if self._fill_missing():
             return self._local_optimum(queues.gpu_of, weight)
         return queues.gpu_of, total

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from heshare.plus.costs import rate_tables
-from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.plus.rates import Rates
 from heshare.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import Predictor
@@ -35,12 +33,6 @@ class KeptTables:
         return KeptTables, ()
 
 
-@cache
-def budget_predictor() -> Predictor:
-    """Return the trained forest that all searches with a budget of this process share, unless they are given one."""
-    return load_predictor()
-
-
 @contextmanager
 def kept_tables(world: Instance, predictor: Predictor, choices: BatchChoices) -> Iterator[tuple[Rates, ...]]:
     """Yield the tables of each type of GPU of an instance, as far as they are filled, and keep them afterwards.
@@ -51,8 +43,12 @@ def kept_tables(world: Instance, predictor: Predictor, choices: BatchChoices) ->
     kept = derived.pop((KeptTables, choices), None) or KeptTables()
     needed = {task.workload for task in world.tasks}
     if not needed.issubset(kept.workloads):
-        union = needed.union(kept.workloads)
-        kept.workloads, kept.of_gpu = tuple(sorted(union if len(union) <= MOST_WORKLOADS else needed)), {}
+        union = tuple(sorted(needed.union(kept.workloads)))
+        if len(union) <= MOST_WORKLOADS:
+            kept.of_gpu = {gpu: rates.extended(union) for gpu, rates in kept.of_gpu.items()}
+            kept.workloads = union
+        else:
+            kept.of_gpu, kept.workloads = {}, tuple(sorted(needed))
     new = rate_tables(world, kept.workloads, predictor, choices)
     for gpu, rates in zip(world.kinds, new, strict=True):
         kept.of_gpu.setdefault(gpu, rates)

@@ -10,6 +10,16 @@ share of the time that is left (`heshare.plus.costs.FILL_SHARE`); a set without 
 when they are looked at.
 
 A small task set, or a small cluster, is one block.
+
+Example: the two tasks of the example in `heshare.plus.timed.quick_plans`, with no time left for more than first plans.
+
+>>> from heshare.plus.search_settings import DEFAULT_SETTINGS
+>>> from heshare.testing.toy import toy_instance
+>>> costs, block = BatchCosts(*toy_instance([2.0, 5.0], gpus=2)), np.zeros(2, dtype=np.int64)
+>>> search = TimedSearch(costs, DEFAULT_SETTINGS, np.random.default_rng(0), block, block, until_s=perf_counter())
+>>> search.run()
+>>> search.front().objectives.round(6).tolist()
+[[770.0, 3.5]]
 """
 
 from __future__ import annotations
@@ -140,19 +150,19 @@ class TimedSearch:
         """Search stage by stage until the deadline.
 
         Args:
-            progress: called after every stage with their number so far; False stops the search.
+            progress: called with the first plans and after every stage; False stops the search.
         """
         start_s, deadline = perf_counter(), self._costs.deadline
-        self._sum()
+        objectives, _ = self._sum()
         at_the_end_s = _SUMS * (perf_counter() - start_s) + _RELEASE_S * len(self._blocks)
         self._costs.deadline = deadline.sooner(at_the_end_s)
         for stage in count():
+            if progress is not None and progress(stage + 1, objectives if stage == 0 else self._sum()[0]) is False:
+                return
             for block, stream in zip(self._blocks, self._streams, strict=True):
                 if self._costs.deadline.over():
                     return
                 block.advance(stage, self._settings, stream, self._seeds)
-            if progress is not None and progress(stage + 1, self._sum()[0]) is False:
-                return
 
     def front(self) -> Front:
         """End the search; return the front, thinned to at most `settings.front_plans` plans, built when looked at."""
