@@ -36,11 +36,11 @@ from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import FrontArchive, sum_fronts, thinned_front
 from heshare.plus.search_settings import SearchSettings
 from heshare.plus.timed.deadline import Cancel, Deadline
+from heshare.plus.timed.plans_on_demand import PlansOnDemand
 from heshare.plus.timed.quick_plans import QuickPlans, quick_plans, quick_queues
 from heshare.plus.weighted_search import Progress, WeightedSearch
 from heshare.scheduling.pareto import Front, non_dominated, thin
 from heshare.scheduling.plan import Batch, Plan
-from heshare.scheduling.plans_on_demand import PlansOnDemand
 
 QUICK_WEIGHTS = 13
 """Weights of the first plans, over six decades."""

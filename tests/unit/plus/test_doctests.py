@@ -23,7 +23,9 @@ def test_worked_examples_print_their_results(name: str) -> None:
 
 def test_worked_examples_cover_every_algorithm() -> None:
     physics = {f"heshare.plus.physics.{name}" for name in ("roofline", "conformal", "few_shot", "least_squares")}
-    other = {f"heshare.plus.timed{name}" for name in ("", ".deadline", ".kept_tables", ".kind_instance")}
+    other = {
+        f"heshare.plus.timed{name}" for name in ("", ".deadline", ".kept_tables", ".kind_instance", ".plans_on_demand")
+    }
     search = {name for name in MODULES if "physics" not in name} - {"heshare.plus.optimum"} - other
     assert physics | search <= set(EXAMPLES)
 

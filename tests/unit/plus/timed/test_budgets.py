@@ -25,11 +25,11 @@ from heshare.plus.search_settings import BatchChoices, SearchSettings
 from heshare.plus.timed.deadline import Deadline, InterruptedSearchWarning, InterruptRequest
 from heshare.plus.timed.kept_tables import KeptTables, kept_tables
 from heshare.plus.timed.kind_instance import make_kind_instance
+from heshare.plus.timed.plans_on_demand import PlansOnDemand
 from heshare.plus.timed.quick_plans import quick_plans
 from heshare.plus.timed.timed_search import TimedSearch
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated
-from heshare.scheduling.plans_on_demand import PlansOnDemand
 from heshare.world.catalogue import gpus
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
