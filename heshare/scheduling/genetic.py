@@ -9,10 +9,11 @@ from typing import Self
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import NumpyOperators, environmental_selection, initialise, tournament
+from heshare.scheduling.objectives import Instance
+from heshare.scheduling.operators import NumpyOperators, initialise
 from heshare.scheduling.operators_numba import make_operators
-from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
+from heshare.scheduling.pareto import round_significant, thin
+from heshare.scheduling.selection import Individuals, archive_order, joined
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
@@ -75,19 +76,27 @@ def evolve(
     initial = initialise(instance, settings, rng)
     if seeds is not None:
         initial[: len(seeds)] = seeds[: len(initial)]
-    offspring = _Population.evaluate(initial, operators)
-    archive = Archive.empty(instance.n)
-    archive = archive.with_new(offspring.gpus, offspring.objectives, offspring.rounded, limit=settings.archive)
-    population, rank, distance = offspring.select(settings.population)
+    offspring = _evaluated(initial, operators)
+    archive = Archive.empty(instance.n).with_new(offspring[0], *offspring[2:], limit=settings.archive)
+    kept, rank, distance = operators.select(offspring[2], offspring[3], settings.population)
+    population = joined(offspring, offspring, kept)
     yield Schemes(archive.gpus, archive.objectives, settings.population)
     for generation in range(2, settings.generations + 1):
         pairs = (settings.population + 1) // 2
-        parents = tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
-        children = operators.cross(population.gpus, population.costs, parents, rng)
-        offspring = _Population.evaluate(operators.mutate(children, rng)[: settings.population], operators)
-        archive = archive.with_new(offspring.gpus, offspring.objectives, offspring.rounded, limit=settings.archive)
-        population, rank, distance = population.join(offspring).select(settings.population)
+        parents = operators.tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
+        children = operators.cross(population[0], population[1], parents, rng)
+        offspring = _evaluated(operators.mutate(children, rng)[: settings.population], operators)
+        archive = archive.with_new(offspring[0], *offspring[2:], limit=settings.archive)
+        objectives = np.concatenate((population[2], offspring[2]))
+        rounded = np.concatenate((population[3], offspring[3]))
+        kept, rank, distance = operators.select(objectives, rounded, settings.population)
+        population = joined(population, offspring, kept)
         yield Schemes(archive.gpus, archive.objectives, generation * settings.population)
+
+
+def _evaluated(gpus: IntArray, operators: NumpyOperators) -> Individuals:
+    costs = operators.segments(gpus)
+    return gpus, costs, *operators.objectives(costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +129,12 @@ class Archive:
             rounded: the objectives after `round_significant`, if available.
             limit: the largest size.
         """
-        rounded = np.concatenate((self.rounded, round_significant(objectives) if rounded is None else rounded))
-        kept = np.sort(non_dominated_indices(rounded[:, 0], rounded[:, 1]))
-        if len(kept) and kept[-1] < len(self.gpus):
+        rounded = round_significant(objectives) if rounded is None else rounded
+        kept = archive_order(self.rounded, rounded)
+        if not len(kept):
             return self  # no new scheme stays, and the old ones are in order and within the limit
         objectives = np.concatenate((self.objectives, objectives))
         kept = kept[thin(objectives[kept], limit)]
-        return Archive(np.concatenate((self.gpus, gpus))[kept], objectives[kept], rounded[kept])
-
-
-@dataclass(frozen=True, slots=True)
-class _Population:
-    """Individuals: schemes (p, n), segment costs (p, k, 2), objectives and rounded objectives (p, 2)."""
-
-    gpus: IntArray
-    costs: FloatArray
-    objectives: FloatArray
-    rounded: FloatArray
-
-    @classmethod
-    def evaluate(cls, gpus: IntArray, operators: NumpyOperators) -> Self:
-        costs = operators.segments(gpus)
-        objectives = sum_segments(costs, gpus.shape[1])
-        return cls(gpus, costs, objectives, round_significant(objectives))
-
-    def join(self, other: _Population) -> _Population:
-        return _Population(
-            np.concatenate((self.gpus, other.gpus)),
-            np.concatenate((self.costs, other.costs)),
-            np.concatenate((self.objectives, other.objectives)),
-            np.concatenate((self.rounded, other.rounded)),
+        return Archive(
+            np.concatenate((self.gpus, gpus))[kept], objectives[kept], np.concatenate((self.rounded, rounded))[kept]
         )
-
-    def select(self, count: int) -> tuple[_Population, IntArray, FloatArray]:
-        """Return the survivors, their fronts and their crowding distances."""
-        kept, rank, distance = environmental_selection(self.objectives, self.rounded, count)
-        survivors = _Population(self.gpus[kept], self.costs[kept], self.objectives[kept], self.rounded[kept])
-        return survivors, rank, distance

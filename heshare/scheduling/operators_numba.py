@@ -2,7 +2,8 @@
 
 Every function does for one scheme after the other what its namesake in `operators` does for all at once. GPUs of a
 type have equal times and energies, so these are stored by type, shape (n, kinds). A pass over a type's SPT order
-visits the queues of all GPUs of that type in order; nothing is sorted.
+visits the queues of all GPUs of that type in order; nothing is sorted. The tasks that a pass needs are first written to
+a list without branches, because a processor cannot predict on which GPU a task is.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled, compiling
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.operators import NumpyOperators
+from heshare.scheduling.selection import rounded_objectives, survivors, winners
 from heshare.scheduling.settings import Settings
 
 SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
@@ -20,7 +22,8 @@ SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
 class NumbaOperators(NumpyOperators):
     """The operators of one search, compiled.
 
-    The time of a generation grows with tasks times GPU types, and with moved tasks times GPUs.
+    The time of a generation grows with tasks times GPU types, and with moved tasks times GPUs: migration compares all
+    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper.
     """
 
     def __init__(self, instance: Instance, settings: Settings) -> None:
@@ -36,11 +39,23 @@ class NumbaOperators(NumpyOperators):
         """Return [energy in J, sum of JCTs in s] of each GPU's subset, shape (p, k, 2)."""
         return segment_costs(schemes, self._solo)
 
+    def objectives(self, costs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the objectives of schemes from their costs, and the same rounded, shape (p, 2) each."""
+        return rounded_objectives(costs, self.instance.n)
+
+    def tournament(self, rank: IntArray, distance: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
+        """Return the indices of `count` winners of binary tournaments, shape (count,)."""
+        return winners(rng.integers(len(rank), size=(2, count)), rank, distance)
+
+    def select(self, objectives: FloatArray, rounded: FloatArray, count: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return the indices, fronts and crowding distances of the points that stay, each of shape (count,)."""
+        return survivors(objectives, rounded, count)
+
     def _elitism(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
         energy_weights = rng.random((pairs.shape[1],))
         scores = costs
         if self.settings.segments == "normalised":
-            scores = segment_scores(schemes, costs, self._best)
+            scores = segment_scores(schemes, costs, self._best, pairs)
         return elitism_selection(schemes, pairs, scores, energy_weights, self._solo, self._best)
 
     def _priority(self, children: IntArray, rng: np.random.Generator) -> IntArray:
@@ -49,12 +64,11 @@ class NumbaOperators(NumpyOperators):
             targets = np.repeat(self._static_targets[:, None], len(children), axis=1)
         else:
             targets = load_aware_targets(children, moved, self._solo, self._by_kind)
-        if not self.settings.recovery:
-            return np.where(moved, targets, children).reshape(-1, self.instance.n)
-        overload = float(self.settings.overload)
-        return np.concatenate(
-            [migrate(children, moved, target, self.usage, self._solo, overload) for target in targets]
-        )
+        overload = float(self.settings.overload) if self.settings.recovery else np.inf
+        both = np.empty((2 * len(children), self.instance.n), dtype=np.int64)
+        for goal, target in enumerate(targets):
+            migrate(children, moved, target, self.usage, self._solo, overload, both[goal * len(children) :])
+        return both
 
 
 def make_operators(instance: Instance, settings: Settings, use_numba: bool | None = None) -> NumpyOperators:
@@ -70,44 +84,69 @@ def make_operators(instance: Instance, settings: Settings, use_numba: bool | Non
 
 
 @compiled
+def _kinds_of(scheme: IntArray, kind_of: IntArray, result: IntArray) -> None:
+    """Write the type of each task's GPU, shape (n,)."""
+    for task in range(len(scheme)):
+        result[task] = kind_of[scheme[task]]
+
+
+@compiled
+def _of_kind(order: IntArray, kinds: IntArray, kind: int, result: IntArray) -> int:
+    """Write the tasks on GPUs of a type in SPT order to the begin of `result`, and return their number."""
+    count = 0
+    for task in order:
+        result[count] = task
+        count += kinds[task] == kind
+    return count
+
+
+@compiled
 def segment_costs(schemes: IntArray, solo: SoloCosts) -> FloatArray:
     """Compiled `objectives.segment_costs`: energy in J and sum of JCTs in s of each GPU's subset, (p, k, 2)."""
     time_s, energy_j, order, kind_of, begin_s = solo
     p, n = schemes.shape
-    k, kinds = len(kind_of), len(order)
-    costs = np.zeros((p, k, 2))
+    costs = np.zeros((p, len(kind_of), 2))
+    left, kinds, tasks = np.empty(len(kind_of), np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     for row in range(p):
-        left = np.zeros(k, dtype=np.int64)
+        scheme = schemes[row]
+        _kinds_of(scheme, kind_of, kinds)
+        left[:] = 0
         for task in range(n):
-            left[schemes[row, task]] += 1
-        for kind in range(kinds):
-            for task in order[kind]:
-                gpu = schemes[row, task]
-                if kind_of[gpu] == kind:
-                    costs[row, gpu, 0] += energy_j[task, kind]
-                    costs[row, gpu, 1] += time_s[task, kind] * left[gpu] + begin_s[gpu]
-                    left[gpu] -= 1
+            left[scheme[task]] += 1
+        for kind in range(len(order)):
+            for task in tasks[: _of_kind(order[kind], kinds, kind, tasks)]:
+                gpu = scheme[task]
+                costs[row, gpu, 0] += energy_j[task, kind]
+                costs[row, gpu, 1] += time_s[task, kind] * left[gpu] + begin_s[gpu]
+                left[gpu] -= 1
     return costs
 
 
 @compiled
-def segment_scores(schemes: IntArray, costs: FloatArray, best: FloatArray) -> FloatArray:
-    """Compiled `operators.segment_scores`, normalised; `best` is [best_j, best_s], shape (2, n)."""
+def segment_scores(schemes: IntArray, costs: FloatArray, best: FloatArray, pairs: IntArray) -> FloatArray:
+    """Compiled `operators.segment_scores`, normalised, of the schemes that are in a pair; `best` is (2, n)."""
     p, k, _ = costs.shape
-    scores = np.empty((p, k, 2))
+    scores, wanted, least = np.empty((p, k, 2)), np.zeros(p, dtype=np.bool_), np.empty((2, k))
+    for parent in pairs.ravel():
+        wanted[parent] = True
     for row in range(p):
-        least, total, total_least = np.zeros((2, k)), np.zeros(2), np.zeros(2)
+        if not wanted[row]:
+            continue
+        least[:] = 0.0
+        for task in range(schemes.shape[1]):
+            gpu = schemes[row, task]
+            least[0, gpu] += best[0, task]
+            least[1, gpu] += best[1, task]
         for goal in range(2):
-            for task in range(schemes.shape[1]):
-                least[goal, schemes[row, task]] += best[goal, task]
+            total, total_least = 0.0, 0.0
             for gpu in range(k):
-                total[goal] += costs[row, gpu, goal]
-                total_least[goal] += least[goal, gpu]
+                total += costs[row, gpu, goal]
+                total_least += least[goal, gpu]
             for gpu in range(k):
                 if least[goal, gpu] > 0:
                     scores[row, gpu, goal] = costs[row, gpu, goal] / least[goal, gpu]
                 else:
-                    scores[row, gpu, goal] = total[goal] / total_least[goal]
+                    scores[row, gpu, goal] = total / total_least
     return scores
 
 
@@ -168,70 +207,81 @@ def load_aware_targets(schemes: IntArray, moved: BoolArray, solo: SoloCosts, by_
     """
     time_s, energy_j, order, kind_of, begin_s = solo
     p, n = schemes.shape
-    targets = np.full((2, p, n), -1)
-    limit_j = np.empty(n)
+    targets, limit_j = np.full((2, p, n), -1), np.empty(n)
     for task in range(n):
         limit_j[task] = energy_j[task].min() * (1 + 1e-9)
+    kinds, tasks, least_s = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((2, n))
     for row in range(p):
-        begin, done_s = _queues(schemes[row], solo)
-        position, least_s = begin.copy(), np.full((2, n), np.inf)
+        scheme, is_moved = schemes[row], moved[row]
+        _kinds_of(scheme, kind_of, kinds)
+        begin, position, done_s, wait_s, more = _queues(scheme, kinds, tasks, solo)
+        least_s[:] = np.inf
         first = 0
         for kind in range(len(order)):
             last = first
             while last < len(by_kind) and kind_of[by_kind[last]] == kind:
                 last += 1
+            gpus, count = by_kind[first:last], 0
             for task in order[kind]:
-                source = schemes[row, task]
-                if moved[row, task] and time_s[task, kind] < np.inf:
-                    added_s, gpu = _least_added(
-                        time_s[task, kind], source, by_kind[first:last], (begin, position, done_s, begin_s)
-                    )
+                tasks[count] = task
+                count += is_moved[task] | (kinds[task] == kind)
+            for task in tasks[:count]:
+                source = scheme[task]
+                if is_moved[task] and time_s[task, kind] < np.inf:
+                    more[source] -= 1.0  # the task does not delay itself
+                    added_s, gpu = _least_added(time_s[task, kind], gpus, wait_s, more)
+                    more[source] += 1.0
                     for goal in range(2):
                         allowed = goal == 1 or energy_j[task, kind] <= limit_j[task]
                         tied = added_s == least_s[goal, task] and gpu < targets[goal, row, task]
                         if allowed and (added_s < least_s[goal, task] or tied):
                             least_s[goal, task], targets[goal, row, task] = added_s, gpu
-                if kind_of[source] == kind:
+                if kinds[task] == kind:
                     position[source] += 1
+                    more[source] -= 1.0
+                    wait_s[source] = done_s[position[source]] - done_s[begin[source]] + begin_s[source]
             first = last
     return targets
 
 
 @compiled
-def _queues(scheme: IntArray, solo: SoloCosts) -> tuple[IntArray, FloatArray]:
-    """Return the begin of each GPU's queue in the sorted tasks, (k + 1,), and the sum of times before each, (n + 1,).
+def _queues(
+    scheme: IntArray, kinds: IntArray, tasks: IntArray, solo: SoloCosts
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return the queues of a scheme before the first task of each.
 
     The times add up over all queues: a task's wait is the difference to the sum at the begin of its queue.
+
+    Returns:
+        The begin of each GPU's queue in the sorted tasks, (k + 1,), the same to be moved on, (k,), the sum of times
+        before each task, s, (n + 1,), each GPU's wait, s, (k,), and one more than the tasks that wait there, (k,).
     """
-    time_s, _, order, kind_of, _ = solo
+    time_s, _, order, kind_of, begin_s = solo
     n, k = len(scheme), len(kind_of)
-    begin = np.zeros(k + 1, dtype=np.int64)
+    begin, more = np.zeros(k + 1, dtype=np.int64), np.empty(k)
     for task in range(n):
         begin[scheme[task] + 1] += 1
     for gpu in range(k):
+        more[gpu] = 1.0 + begin[gpu + 1]
         begin[gpu + 1] += begin[gpu]
-    position, sorted_s = begin.copy(), np.empty(n)
+    position, done_s = begin[:k].copy(), np.empty(n + 1)
     for kind in range(len(order)):
-        for task in order[kind]:
+        for task in tasks[: _of_kind(order[kind], kinds, kind, tasks)]:
             gpu = scheme[task]
-            if kind_of[gpu] == kind:
-                sorted_s[position[gpu]] = time_s[task, kind]
-                position[gpu] += 1
-    done_s = np.zeros(n + 1)
+            position[gpu] += 1
+            done_s[position[gpu]] = time_s[task, kind]
+    done_s[0] = 0.0
     for index in range(n):
-        done_s[index + 1] = done_s[index] + sorted_s[index]
-    return begin, done_s
+        done_s[index + 1] += done_s[index]
+    return begin, begin[:k].copy(), done_s, begin_s.copy(), more
 
 
 @compiled
-def _least_added(
-    own_s: float, source: int, gpus: IntArray, queues: tuple[IntArray, IntArray, FloatArray, FloatArray]
-) -> tuple[float, int]:
+def _least_added(own_s: float, gpus: IntArray, wait_s: FloatArray, more: FloatArray) -> tuple[float, int]:
     """Return the least that a task adds to the sum of JCTs on one of some GPUs of a type, s, and that GPU."""
-    (begin, position, done_s, begin_s), least_s, best = queues, np.inf, -1
+    least_s, best = np.inf, -1
     for gpu in gpus:
-        behind = begin[gpu + 1] - position[gpu] - (1 if gpu == source else 0)
-        added_s = done_s[position[gpu]] - done_s[begin[gpu]] + begin_s[gpu] + own_s * (1 + behind)
+        added_s = wait_s[gpu] + own_s * more[gpu]
         if added_s < least_s:
             least_s, best = added_s, gpu
     return least_s, best
@@ -239,52 +289,84 @@ def _least_added(
 
 @compiled
 def migrate(
-    schemes: IntArray, moved: BoolArray, target: IntArray, usage: FloatArray, solo: SoloCosts, overload: float
-) -> IntArray:
-    """Compiled `operators.migrate` (Section III-B 2c); `target` is set where a task moves, shape (p, n)."""
+    schemes: IntArray,
+    moved: BoolArray,
+    target: IntArray,
+    usage: FloatArray,
+    solo: SoloCosts,
+    overload: float,
+    after: IntArray,
+) -> None:
+    """Compiled `operators.migrate` (Section III-B 2c); `target` is set where a task moves, shape (p, n).
+
+    Writes the schemes after migration to the first p rows of `after`. Without recovery `overload` is infinite.
+    """
     time_s, _, _, kind_of, _ = solo
     p, n = schemes.shape
     k = len(kind_of)
-    after = np.where(moved, target, schemes)
+    busy_s, begin, members = np.empty(k), np.empty(k + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     for row in range(p):
-        busy_s, total_s = np.zeros(k), 0.0
+        total_s, listed = 0.0, False
+        busy_s[:] = 0.0
         for task in range(n):
-            busy_s[after[row, task]] += time_s[task, kind_of[after[row, task]]]
+            gpu = target[row, task] if moved[row, task] else schemes[row, task]
+            after[row, task] = gpu
+            busy_s[gpu] += time_s[task, kind_of[gpu]]
         for gpu in range(k):
             total_s += busy_s[gpu]
         limit_s = overload * (total_s / k)
         for task in range(n):
-            gpu, source = target[row, task], schemes[row, task]
-            if moved[row, task] and gpu != source and busy_s[gpu] > limit_s:
-                _recover(after[row], schemes[row], moved[row], task, gpu, usage[kind_of[gpu]], solo)
-    return after
+            if moved[row, task]:
+                gpu = target[row, task]
+                if gpu != schemes[row, task] and busy_s[gpu] > limit_s:
+                    if not listed:
+                        _list_members(schemes[row], moved[row], begin, members)
+                        listed = True
+                    candidates = members[begin[gpu] : begin[gpu + 1]]
+                    _recover(after[row], candidates, schemes[row, task], task, gpu, usage[kind_of[gpu]], solo)
+
+
+@compiled
+def _list_members(scheme: IntArray, moved: BoolArray, begin: IntArray, members: IntArray) -> None:
+    """Write the tasks of each GPU that do not move, ascending, and where each GPU's begin, shape (k + 1,)."""
+    begin[:] = 0
+    for task in range(len(scheme)):
+        begin[scheme[task]] += 0 if moved[task] else 1
+    total = 0
+    for gpu in range(len(begin)):
+        total += begin[gpu]
+        begin[gpu] = total
+    for task in range(len(scheme) - 1, -1, -1):
+        if not moved[task]:
+            begin[scheme[task]] -= 1
+            members[begin[scheme[task]]] = task
 
 
 @compiled
 def _recover(
-    after: IntArray, scheme: IntArray, moved: BoolArray, arrival: int, gpu: int, usage: FloatArray, solo: SoloCosts
+    after: IntArray, members: IntArray, source: int, arrival: int, gpu: int, usage: FloatArray, solo: SoloCosts
 ) -> None:
-    """Move tasks of `gpu` that are most similar to the arriving task to its source, until they free its time."""
+    """Move the members of `gpu` that are most similar to the arriving task to its source, until they free its time."""
     time_s, _, _, kind_of, _ = solo
-    source, kind = scheme[arrival], kind_of[gpu]
-    tasks = np.empty(len(scheme), dtype=np.int64)
-    difference = np.empty(len(scheme))
-    count = 0
-    for task in range(len(scheme)):
-        if scheme[task] == gpu and not moved[task] and time_s[task, kind_of[source]] < np.inf:
-            tasks[count] = task
-            difference[count] = abs(usage[arrival, 0] - usage[task, 0]) + abs(usage[arrival, 1] - usage[task, 1])
-            difference[count] += abs(usage[arrival, 2] - usage[task, 2])
-            count += 1
+    kind, other_kind = kind_of[gpu], kind_of[source]
+    difference = np.empty(len(members))
+    for place in range(len(members)):
+        task = members[place]
+        difference[place] = np.inf
+        if time_s[task, other_kind] < np.inf:
+            difference[place] = abs(usage[arrival, 0] - usage[task, 0]) + abs(usage[arrival, 1] - usage[task, 1])
+            difference[place] += abs(usage[arrival, 2] - usage[task, 2])
     freed_s = 0.0
     # Usually one or two tasks leave, so searching the nearest of the rest each time is faster than sorting.
-    for _ in range(count):
+    for _ in range(len(members)):
         if not freed_s < time_s[arrival, kind]:
             break
         nearest = 0
-        for index in range(1, count):
-            if difference[index] < difference[nearest]:
-                nearest = index
-        after[tasks[nearest]] = source
-        freed_s += time_s[tasks[nearest], kind]
+        for place in range(1, len(members)):
+            if difference[place] < difference[nearest]:
+                nearest = place
+        if not difference[nearest] < np.inf:
+            break
+        after[members[nearest]] = source
+        freed_s += time_s[members[nearest], kind]
         difference[nearest] = np.inf
