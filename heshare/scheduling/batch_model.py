@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.compiling import compiled
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import Instance
 from heshare.world.workload import Resident
@@ -16,6 +17,10 @@ EMPTY = -1
 """Marks an index without a task, or a GPU without a queue."""
 DEFAULT_CLOCK = 0
 """Marks the GPU's default clock."""
+_PCTS = 128
+"""More than any MPS percentage: a resident's code is workload times this plus percentage."""
+_FACTOR, _BITS = 0x9E3779B1, (1 << 31) - 1
+"""Mix the entries of a row; products stay below 2 ** 63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,10 @@ class BatchModel:
         self._workloads = sorted({task.workload for task in instance.tasks})
         self._workload = np.array([self._workloads.index(task.workload) for task in instance.tasks])
         self._iterations = np.array([task.iterations for task in instance.tasks])
-        # Cached predictions: row by key (kind, clock, residents), and per row the times and the power.
-        self._row: dict[tuple[int, ...], int] = {}
-        self._times, self._powers = np.zeros((1024, 1)), np.zeros(1024)
+        # Predictions by the number of the key (kind, clock, codes of the residents): times, power.
+        self._keys, self._predicted = RowTable(), 0
+        self._times, self._powers = np.ones((1024, 1)), np.zeros(1024)
+        self._residents: dict[int, Resident] = {}
 
     def execute(self, batches: Batches, *, piecewise: bool = False) -> BatchExecutions:
         """Predict batches whose tasks start together and which end with their last task (Eqs. 13 and 14).
@@ -142,46 +148,85 @@ class BatchModel:
 
         Seconds are 1 where there is no task.
         """
-        code = np.where(batches.members, self._workload[batches.tasks] * 128 + batches.mps_pct, EMPTY)
-        # The order of the residents does not matter, so sorted codes make equal sets equal keys.
-        order = np.argsort(-code, axis=1, kind="stable")
-        keys = np.concatenate(
-            (batches.kind[:, None], batches.sm_mhz[:, None], np.take_along_axis(code, order, axis=1)), axis=1
-        )
-        first, inverse = distinct_rows(keys)
-        cached = self._lookup(keys[first])
-        width = code.shape[1]
-        sorted_s = np.ones((len(batches), width))
-        cached_width = min(width, self._times.shape[1])
-        sorted_s[:, :cached_width] = self._times[cached[inverse], :cached_width]
-        per_iteration = np.empty_like(sorted_s)
-        np.put_along_axis(per_iteration, order, sorted_s, axis=1)
-        return np.where(batches.members, per_iteration, 1.0), self._powers[cached[inverse]]
+        keys, order = _sorted_keys(batches.kind, batches.sm_mhz, batches.tasks, batches.mps_pct, self._workload)
+        numbers = self._keys.numbers(keys)
+        if self._predicted < len(self._keys):
+            self._predict_new()
+        return _in_order(numbers, order, self._times, self._powers)
 
-    def _lookup(self, distinct: IntArray) -> IntArray:
-        """Return the cache row of each distinct key; predict those that are missing."""
-        keys = [tuple(row[: np.count_nonzero(row >= 0)].tolist()) for row in distinct]
-        missing = sorted({key for key in keys if key not in self._row})
-        for kind in sorted({key[0] for key in missing}):
-            self._predict(kind, [key for key in missing if key[0] == kind])
-        return np.array([self._row[key] for key in keys], dtype=np.int64)
+    def _predict_new(self) -> None:
+        """Predict the keys that have a number but no prediction, in one call for each type of GPU."""
+        first, last = self._predicted, len(self._keys)
+        new = self._keys.rows[first:last]
+        for kind in np.unique(new[:, 0]).tolist():
+            rows = np.flatnonzero(new[:, 0] == kind)
+            answer = self._predictor.co_run(
+                [self._set(codes) for codes in new[rows, 2:].tolist()],
+                self.instance.kinds[kind],
+                [mhz or None for mhz in new[rows, 1].tolist()],
+            )
+            width = answer.time_s.shape[1]
+            self._grow(last, width)
+            self._times[first + rows, :width] = np.nan_to_num(answer.time_s, nan=1.0)
+            self._powers[first + rows] = answer.power_w
+        self._predicted = last
 
-    def _predict(self, kind: int, keys: list[tuple[int, ...]]) -> None:
-        sets = [tuple(Resident(self._workloads[code // 128], code % 128) for code in key[2:]) for key in keys]
-        clocks = [key[1] or None for key in keys]
-        answer = self._predictor.co_run(sets, self.instance.kinds[kind], clocks)
-        first, width = len(self._row), answer.time_s.shape[1]
-        self._grow(first + len(keys), width)
-        self._times[first : first + len(keys), :width] = np.nan_to_num(answer.time_s, nan=1.0)
-        self._powers[first : first + len(keys)] = answer.power_w
-        self._row.update((key, first + index) for index, key in enumerate(keys))
+    def _set(self, codes: list[int]) -> tuple[Resident, ...]:
+        """Return the residents of a key; each is one object, which predictors look up faster."""
+        known = self._residents
+        return tuple([known[code] if code in known else self._resident(code) for code in codes if code >= 0])
+
+    def _resident(self, code: int) -> Resident:
+        return self._residents.setdefault(code, Resident(self._workloads[code // _PCTS], code % _PCTS))
 
     def _grow(self, rows: int, width: int) -> None:
         height = len(self._times)
         more_rows = max(rows, 2 * height) - height if rows > height else 0
         more_columns = max(0, width - self._times.shape[1])
-        self._times = np.pad(self._times, ((0, more_rows), (0, more_columns)), constant_values=1.0)
-        self._powers = np.pad(self._powers, (0, more_rows))
+        if more_rows or more_columns:
+            self._times = np.pad(self._times, ((0, more_rows), (0, more_columns)), constant_values=1.0)
+            self._powers = np.pad(self._powers, (0, more_rows))
+
+
+@compiled
+def _sorted_keys(
+    kind: IntArray, sm_mhz: IntArray, tasks: IntArray, mps_pct: IntArray, workload: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the key of each of b batches, (b, 2 + w), and the position of each of its residents, (b, w).
+
+    A key is kind, clock and the residents as codes, the largest first, since their order does not matter.
+    """
+    b, w = tasks.shape
+    keys, order = np.full((b, 2 + w), EMPTY), np.full((b, w), EMPTY)
+    for row in range(b):
+        keys[row, 0], keys[row, 1] = kind[row], sm_mhz[row]
+        size = 0
+        for position in range(w):
+            if tasks[row, position] == EMPTY:
+                continue
+            code, place = workload[tasks[row, position]] * _PCTS + mps_pct[row, position], size
+            while place and keys[row, 1 + place] < code:
+                keys[row, 2 + place], order[row, place] = keys[row, 1 + place], order[row, place - 1]
+                place -= 1
+            keys[row, 2 + place], order[row, place] = code, position
+            size += 1
+    return keys, order
+
+
+@compiled
+def _in_order(
+    numbers: IntArray, order: IntArray, times: FloatArray, powers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the predictions of numbered keys, each time at its resident's position, shapes (b, w) and (b,)."""
+    b, w = order.shape
+    time_s, power_w = np.ones((b, w)), np.empty(b)
+    for row in range(b):
+        power_w[row] = powers[numbers[row]]
+        for place in range(w):
+            if order[row, place] == EMPTY:
+                break
+            time_s[row, order[row, place]] = times[numbers[row], place]
+    return time_s, power_w
 
 
 def distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
@@ -191,3 +236,68 @@ def distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     opaque = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(opaque, return_index=True, return_inverse=True)
     return first, inverse.ravel()
+
+
+class RowTable:
+    """Numbers for distinct rows of integers, 0, 1, 2, ... in the order in which the rows first come.
+
+    Attributes:
+        rows: the rows by number, `EMPTY` behind the entries of each; those from `len(table)` on are not used.
+    """
+
+    def __init__(self) -> None:
+        self.rows = np.full((512, 4), EMPTY, dtype=np.int32)
+        self._slots = np.full(1024, EMPTY)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def numbers(self, rows: IntArray) -> IntArray:
+        """Return the number of each of m rows, shape (m, w) -> (m,); rows of other widths may have come before."""
+        self._reserve(self._count + len(rows), rows.shape[1])
+        numbers, self._count = _numbered(rows, self.rows, self._slots, self._count)
+        return numbers
+
+    def _reserve(self, count: int, width: int) -> None:
+        height, before = self.rows.shape
+        if count > height or width > before:
+            larger = np.full((max(height, 2 * count if count > height else 0), max(before, width)), EMPTY, np.int32)
+            larger[: self._count, :before] = self.rows[: self._count]
+            self.rows = larger
+        if 2 * count > len(self._slots):
+            self._slots = np.full(1 << (4 * count).bit_length(), EMPTY)
+            _numbered(self.rows[: self._count], self.rows, self._slots, 0)
+
+
+@compiled
+def _numbered(rows: Any, known: Any, slots: IntArray, count: int) -> tuple[IntArray, int]:
+    """Return the number of each row and how many are known now; new rows go to `known` and `slots`."""
+    numbers = np.empty(len(rows), dtype=np.int64)
+    for place in range(len(rows)):
+        row, width = rows[place], rows.shape[1]
+        while width and row[width - 1] < 0:
+            width -= 1
+        code = width
+        for column in range(width):
+            code = (code * _FACTOR + int(row[column])) & _BITS
+            code ^= code >> 15
+        slot = code % len(slots)
+        while slots[slot] >= 0 and not _equal(known[slots[slot]], row, width):
+            slot = (slot + 1) % len(slots)
+        if slots[slot] < 0:
+            known[count, :width] = row[:width]
+            known[count, width:] = EMPTY
+            slots[slot] = count
+            count += 1
+        numbers[place] = slots[slot]
+    return numbers, count
+
+
+@compiled
+def _equal(known: Any, row: Any, width: int) -> bool:
+    """Return whether a known row has just the first `width` entries of a row."""
+    for column in range(width):
+        if known[column] != row[column]:
+            return False
+    return width == len(known) or known[width] < 0

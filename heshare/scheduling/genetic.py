@@ -9,11 +9,11 @@ from typing import Self
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
-from heshare.scheduling.objectives import Instance
-from heshare.scheduling.operators import NumpyOperators, initialise
+from heshare.scheduling.objectives import Instance, sum_segments
+from heshare.scheduling.operators import NumpyOperators, initialise, tournament
 from heshare.scheduling.operators_numba import make_operators
 from heshare.scheduling.pareto import round_significant, thin
-from heshare.scheduling.selection import Individuals, archive_order, joined
+from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
 from heshare.scheduling.settings import Settings
 
 Progress = Callable[[int, int], object]
@@ -78,25 +78,26 @@ def evolve(
         initial[: len(seeds)] = seeds[: len(initial)]
     offspring = _evaluated(initial, operators)
     archive = Archive.empty(instance.n).with_new(offspring[0], *offspring[2:], limit=settings.archive)
-    kept, rank, distance = operators.select(offspring[2], offspring[3], settings.population)
+    kept, rank, distance = environmental_selection(offspring[2], offspring[3], settings.population)
     population = joined(offspring, offspring, kept)
     yield Schemes(archive.gpus, archive.objectives, settings.population)
     for generation in range(2, settings.generations + 1):
         pairs = (settings.population + 1) // 2
-        parents = operators.tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
+        parents = tournament(rank, distance, 2 * pairs, rng).reshape(2, pairs)
         children = operators.cross(population[0], population[1], parents, rng)
         offspring = _evaluated(operators.mutate(children, rng)[: settings.population], operators)
         archive = archive.with_new(offspring[0], *offspring[2:], limit=settings.archive)
         objectives = np.concatenate((population[2], offspring[2]))
         rounded = np.concatenate((population[3], offspring[3]))
-        kept, rank, distance = operators.select(objectives, rounded, settings.population)
+        kept, rank, distance = environmental_selection(objectives, rounded, settings.population)
         population = joined(population, offspring, kept)
         yield Schemes(archive.gpus, archive.objectives, generation * settings.population)
 
 
 def _evaluated(gpus: IntArray, operators: NumpyOperators) -> Individuals:
     costs = operators.segments(gpus)
-    return gpus, costs, *operators.objectives(costs)
+    objectives = sum_segments(costs, gpus.shape[1])
+    return gpus, costs, objectives, round_significant(objectives)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,8 @@ from typing import cast
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.compiling import compiled
-from heshare.scheduling.objectives import (
-    Instance,
-    SchemeQueues,
-    scheme_queues,
-    segment_costs,
-    sum_by_gpu,
-    sum_segments,
-)
-from heshare.scheduling.pareto import crowding_distance, front_ranks, round_significant
+from heshare.scheduling.objectives import Instance, SchemeQueues, scheme_queues, segment_costs, sum_by_gpu
+from heshare.scheduling.pareto import round_significant
 from heshare.scheduling.settings import Settings
 
 
@@ -71,27 +63,6 @@ def tournament(rank: IntArray, distance: FloatArray, count: int, rng: np.random.
     second_wins = (rank[second] < rank[first]) | ((rank[second] == rank[first]) & (distance[second] > distance[first]))
     winners: IntArray = np.where(second_wins, second, first)
     return winners
-
-
-@compiled
-def environmental_selection(
-    objectives: FloatArray, rounded: FloatArray, count: int
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """Select the `count` of m points that stay: by front, then by crowding distance, then by index.
-
-    Args:
-        objectives: of parents and offspring, shape (m, 2).
-        rounded: the objectives after `round_significant`, shape (m, 2).
-        count: number of points.
-
-    Returns:
-        Their indices, fronts and crowding distances, each of shape (count,).
-    """
-    rank = front_ranks(rounded)
-    distance = crowding_distance(objectives, rank)
-    survivors = np.argsort(-distance, kind="mergesort")
-    survivors = survivors[np.argsort(rank[survivors], kind="mergesort")][:count]
-    return survivors, rank[survivors], distance[survivors]
 
 
 def segment_scores(schemes: IntArray, costs: FloatArray, instance: Instance, settings: Settings) -> FloatArray:
@@ -288,19 +259,6 @@ class NumpyOperators:
     def segments(self, schemes: IntArray) -> FloatArray:
         """Return [energy in J, sum of JCTs in s] of each GPU's subset, shape (p, k, 2)."""
         return segment_costs(schemes, self.instance)
-
-    def objectives(self, costs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the objectives of schemes from their costs, and the same rounded, shape (p, 2) each."""
-        objectives = sum_segments(costs, self.instance.n)
-        return objectives, round_significant(objectives)
-
-    def tournament(self, rank: IntArray, distance: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
-        """Return the indices of `count` winners of binary tournaments, shape (count,)."""
-        return tournament(rank, distance, count, rng)
-
-    def select(self, objectives: FloatArray, rounded: FloatArray, count: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the indices, fronts and crowding distances of the points that stay, each of shape (count,)."""
-        return environmental_selection(objectives, rounded, count)
 
     def cross(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
         """Return one child of each pair of parents, `pairs` of shape (2, c) -> (c, n)."""

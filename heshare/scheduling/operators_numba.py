@@ -12,7 +12,6 @@ from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled, compiling
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.operators import NumpyOperators
-from heshare.scheduling.selection import rounded_objectives, survivors, winners
 from heshare.scheduling.settings import Settings
 
 SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
@@ -38,18 +37,6 @@ class NumbaOperators(NumpyOperators):
     def segments(self, schemes: IntArray) -> FloatArray:
         """Return [energy in J, sum of JCTs in s] of each GPU's subset, shape (p, k, 2)."""
         return segment_costs(schemes, self._solo)
-
-    def objectives(self, costs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the objectives of schemes from their costs, and the same rounded, shape (p, 2) each."""
-        return rounded_objectives(costs, self.instance.n)
-
-    def tournament(self, rank: IntArray, distance: FloatArray, count: int, rng: np.random.Generator) -> IntArray:
-        """Return the indices of `count` winners of binary tournaments, shape (count,)."""
-        return winners(rng.integers(len(rank), size=(2, count)), rank, distance)
-
-    def select(self, objectives: FloatArray, rounded: FloatArray, count: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the indices, fronts and crowding distances of the points that stay, each of shape (count,)."""
-        return survivors(objectives, rounded, count)
 
     def _elitism(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
         energy_weights = rng.random((pairs.shape[1],))

@@ -1,69 +1,12 @@
-"""Selection in stage 1, compiled: rounding of objectives, tournaments, survivors and the archive's members.
-
-Every function returns the same bytes as its plain form: `objectives.sum_segments` with `pareto.round_significant`,
-`operators.tournament`, `operators.environmental_selection`, and the filter and order of `genetic.Archive`.
-"""
+"""Selection in stage 1, compiled: who survives a generation, and who stays in the archive."""
 
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
 from heshare.compiling import compiled
-from heshare.scheduling.objectives import sum_segments
-from heshare.scheduling.pareto import round_significant
 
 Individuals = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 """Schemes (p, n), segment costs (p, k, 2), objectives and rounded objectives (p, 2)."""
-
-_DIGITS = 10
-_LEAST, _MOST = -30, 60
-_SCALES: FloatArray = 10.0 ** (_DIGITS - 1 - np.arange(_LEAST, _MOST, dtype=np.float64))
-"""The scale of `round_significant` for each order of magnitude from `_LEAST`."""
-_NEAR = 1e-12
-"""Distance of a logarithm from a whole number within which two libraries could round it to different sides."""
-
-
-def rounded_objectives(costs: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return the objectives of n tasks from `segment_costs`, and the same after `round_significant`, (p, 2) each."""
-    objectives, rounded, exact = _rounded_sums(costs, float(n), _SCALES)
-    if exact:
-        return objectives, rounded
-    objectives = sum_segments(costs, n)
-    return objectives, round_significant(objectives, _DIGITS)
-
-
-@compiled
-def _rounded_sums(costs: FloatArray, n: float, scales: FloatArray) -> tuple[FloatArray, FloatArray, bool]:
-    """Return objectives, rounded objectives, and whether both are surely those of the numpy form."""
-    p, k, _ = costs.shape
-    objectives, rounded, exact = np.empty((p, 2)), np.empty((p, 2)), True
-    for row in range(p):
-        energy_j, jct_s = 0.0, 0.0
-        for gpu in range(k):
-            energy_j += costs[row, gpu, 0]
-            jct_s += costs[row, gpu, 1]
-        objectives[row, 0], objectives[row, 1] = energy_j, jct_s / n
-        for column in range(2):
-            value = objectives[row, column]
-            if not 0.0 < value < np.inf:
-                return objectives, rounded, False
-            logarithm = np.log10(value)
-            magnitude = int(np.floor(logarithm))
-            exact = exact and abs(logarithm - np.rint(logarithm)) > _NEAR and _LEAST <= magnitude < _MOST
-            if exact:
-                scale = scales[magnitude - _LEAST]
-                rounded[row, column] = np.rint(value * scale) / scale
-    return objectives, rounded, exact
-
-
-@compiled
-def winners(drawn: IntArray, rank: IntArray, distance: FloatArray) -> IntArray:
-    """Compiled `operators.tournament`, for the drawn competitors, shape (2, count) -> (count,)."""
-    won = np.empty(drawn.shape[1], dtype=np.int64)
-    for place in range(len(won)):
-        first, second = drawn[0, place], drawn[1, place]
-        better = rank[second] < rank[first] or (rank[second] == rank[first] and distance[second] > distance[first])
-        won[place] = second if better else first
-    return won
 
 
 @compiled
@@ -106,13 +49,21 @@ def _before(item: int, other: int, first: FloatArray, second: FloatArray) -> boo
 
 
 @compiled
-def survivors(objectives: FloatArray, rounded: FloatArray, count: int) -> tuple[IntArray, IntArray, FloatArray]:
-    """Compiled `operators.environmental_selection`; crowding is computed only in the fronts that can stay.
+def environmental_selection(
+    objectives: FloatArray, rounded: FloatArray, count: int
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Select the `count` of m points that stay: by front, then by crowding distance, then by index.
+
+    The crowding distance of a point is the sum over both objectives of the gap between its neighbours in its front,
+    over the front's span; at both ends it is infinite.
 
     Args:
         objectives: of parents and offspring, shape (m, 2).
         rounded: the objectives after `round_significant`, shape (m, 2).
         count: number of points.
+
+    Returns:
+        Their indices, fronts (0 is the best) and crowding distances, each of shape (count,).
     """
     m = len(rounded)
     order, rank, begins, spare = _fronts(rounded)
@@ -143,9 +94,11 @@ def survivors(objectives: FloatArray, rounded: FloatArray, count: int) -> tuple[
 
 @compiled
 def _fronts(rounded: FloatArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return the points by front (m,), their `pareto.front_ranks` (m,), where each front begins, and a spare array.
+    """Return m points by front, the front of each, where the fronts begin among the points, and a spare array, (m,).
 
-    Points of one front are in order of energy. Duplicates form fronts of their own behind all others.
+    Points of one front are in order of energy. In that order, each point goes to the first front whose last point does
+    not dominate it. Duplicates of a point rank behind all other points, so that selection keeps them only for lack of
+    others.
     """
     m = len(rounded)
     columns = np.empty((2, m))

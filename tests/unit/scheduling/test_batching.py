@@ -7,8 +7,11 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
+from heshare.scheduling import batching
 from heshare.scheduling.batch_model import EMPTY, BatchModel, unconfigured_batches
 from heshare.scheduling.batching import (
     BatchSplit,
@@ -145,3 +148,14 @@ def test_distinct_queues_have_the_type_of_their_gpu(name: str) -> None:
     instance = make_instance(mixed_tasks(5), Cluster((gpu,)), Toy())
     assert instance.kinds == (gpu,)
     assert queues_of(instance).kind.tolist() == [0]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([7, 8, 60, 128, 129, 300, 700]))
+def test_needed_memory_is_the_sum_of_a_masked_row_to_the_last_bit(seed: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    needs_mib, tasks = rng.random(50) * 2000, rng.integers(0, 50, (9, width))
+    last = int(rng.integers(width))
+    begin = np.maximum(0, last - rng.integers(0, 64, 9))
+    inside = (np.arange(width) >= begin[:, None]) & (np.arange(width) <= last)
+    found = batching._needed_mib(tasks, np.arange(9), begin, last, needs_mib)
+    assert found.tobytes() == (needs_mib[tasks] * inside).sum(axis=1).tobytes()

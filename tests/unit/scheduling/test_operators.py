@@ -11,6 +11,7 @@ from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_task
 
 from heshare.scheduling import operators
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance, scheme_queues, segment_costs
+from heshare.scheduling.selection import environmental_selection
 from heshare.scheduling.settings import Settings
 from heshare.world.cluster import Cluster
 
@@ -102,11 +103,11 @@ def test_environmental_selection_prefers_fronts_then_least_crowded() -> None:
     front = [[0.0, 10.0], [1.0, 6.0], [1.5, 5.5], [10.0, 0.0]]
     behind = [[2.0, 12.0], [20.0, 1.0]]
     points = np.array(behind + front)
-    kept, rank, distance = operators.environmental_selection(points, points, 3)
+    kept, rank, distance = environmental_selection(points, points, 3)
     assert sorted(kept.tolist()) == [2, 4, 5]  # both ends and the less crowded of the other two
     assert rank.tolist() == [0, 0, 0]
     assert np.isfinite(distance[kept == 4]).all()
-    _, five_ranks, _ = operators.environmental_selection(points, points, 5)
+    _, five_ranks, _ = environmental_selection(points, points, 5)
     assert sorted(five_ranks.tolist()) == [0, 0, 0, 0, 1]
 
 

@@ -7,12 +7,11 @@ from itertools import product
 import moocore
 import numpy as np
 import pytest
+from support.plain_selection import crowding_distance, front_ranks
 
 from heshare.errors import InputError
 from heshare.scheduling.pareto import (
     Front,
-    crowding_distance,
-    front_ranks,
     hypervolume,
     ideal,
     knee,

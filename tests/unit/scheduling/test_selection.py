@@ -1,15 +1,15 @@
-"""Compiled selection returns the same bytes as the plain forms, also for ties, duplicates and powers of ten."""
+"""Compiled selection returns the same bytes as the plain forms, also for ties and duplicates."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from support import plain_selection
 
 from heshare.arrays import FloatArray
-from heshare.scheduling import operators, selection
+from heshare.scheduling import selection
 from heshare.scheduling.genetic import Archive
-from heshare.scheduling.objectives import sum_segments
 from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -23,34 +23,13 @@ def points(rng: np.random.Generator, size: int, *, values: int) -> tuple[FloatAr
 
 
 @given(SEEDS, st.integers(1, 90), st.sampled_from([3, 12, 400]))
-def test_survivors_equal_environmental_selection(seed: int, size: int, values: int) -> None:
+def test_environmental_selection_equals_its_plain_form(seed: int, size: int, values: int) -> None:
     rng = np.random.default_rng(seed)
     objectives, rounded = points(rng, size, values=values)
     count = int(rng.integers(1, size + 1))
-    expected = operators.environmental_selection(objectives, rounded, count)
-    for found, wanted in zip(selection.survivors(objectives, rounded, count), expected, strict=True):
+    expected = plain_selection.environmental_selection(objectives, rounded, count)
+    for found, wanted in zip(selection.environmental_selection(objectives, rounded, count), expected, strict=True):
         assert found.tobytes() == wanted.tobytes()
-
-
-@given(SEEDS, st.integers(1, 300))
-def test_rounded_objectives_equal_sums_that_are_rounded(seed: int, k: int) -> None:
-    rng = np.random.default_rng(seed)
-    costs = rng.random((7, k, 2)) * 10.0 ** rng.integers(-3, 9, (7, 1, 2))
-    if seed % 3 == 0:
-        costs[2] = 0.0
-        costs[2, 0] = 10.0 ** rng.integers(-3, 9)
-    objectives, rounded = selection.rounded_objectives(costs, 13)
-    assert objectives.tobytes() == sum_segments(costs, 13).tobytes()
-    assert rounded.tobytes() == round_significant(objectives).tobytes()
-
-
-@given(SEEDS)
-def test_winners_equal_those_of_the_tournament(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rank, distance = rng.integers(0, 3, 20), rng.choice([0.5, 1.0, np.inf], 20)
-    expected = operators.tournament(rank, distance, 50, np.random.default_rng(seed))
-    drawn = np.random.default_rng(seed).integers(20, size=(2, 50))
-    assert selection.winners(drawn, rank, distance).tobytes() == expected.tobytes()
 
 
 @given(SEEDS, st.sampled_from([4, 30, 900]), st.sampled_from([3, 200]))
