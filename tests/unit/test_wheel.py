@@ -99,10 +99,15 @@ def test_source_archive_has_everything_that_make_needs(archives: Path) -> None:
 
 
 def test_commands_run_from_the_wheel_alone(program: Heshare, tmp_path: Path, python: Path) -> None:
-    for command in COMMANDS:
+    told = []
+    for command in (*COMMANDS, "plan --tasks 4"):
         done = program("heshare", *command.split())
         assert done.returncode == 0, (command, done.stderr)
         assert done.stdout, command
+        told.append(done.stderr.count("heshare: compiling for this machine"))
+    assert told[:3] == [0, 0, 1], "the first command that plans compiles, and says so once"
+    assert told[-1] == 0
+    assert (tmp_path / "home" / ".cache" / "heshare" / "arrays" / "forest.npz").is_file()
     assert list((tmp_path / "elsewhere").iterdir()) == [], "nothing was written to the current folder"
     kept = [path for path in python.parents[1].rglob("*.nb[ci]") if "heshare" in path.parts]
     assert kept == [], "compiled code belongs into the user's cache, not among the installed packages"

@@ -12,6 +12,8 @@ from heshare import files
 from heshare.errors import InputError
 
 _FOLDERS = (
+    "caches",
+    "inputs",
     "world",
     "devices",
     "profiles",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,21 @@ def test_arrays_of_a_clone_that_cannot_be_written_are_stored_in_the_users_cache(
     assert load_arrays("some", "key") is not None
     assert save_arrays("some", "new", ARRAYS) == folder / "some.npz"
     assert load_arrays("some", "new") is not None
+
+
+def test_arrays_are_read_whole_while_other_processes_store_them(folder: Path) -> None:
+    def store_often(value: int) -> None:
+        for _ in range(20):
+            save_arrays("some", "key", {"numbers": np.full(10_000, value)})
+
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(store_often, value) for value in range(3)]
+        found = []
+        while not all(writer.done() for writer in writers):
+            found.append(load_arrays("some", "key"))
+    assert all(len(set(read["numbers"].tolist())) == 1 for read in found if read is not None)
+    assert any(read is not None for read in found)
+    assert [path.name for path in folder.iterdir()] == ["some.npz"]
 
 
 def test_key_changes_with_bytes_of_files_and_settings(tmp_path: Path) -> None:
