@@ -140,10 +140,16 @@ def gpu(name: str) -> Gpu:
     Raises:
         InputError: no such GPU; the message lists the known ones.
     """
-    for gpu_name, card in gpus().items():
-        if isinstance(name, str) and _letters(gpu_name) == _letters(name):
+    if isinstance(name, str):
+        card = gpus().get(name) or _gpus_by_letters().get(_letters(name))
+        if card is not None:
             return card
     raise unknown(name, gpus(), "Choose one, or describe the GPU in data/gpus.csv.", column="gpu")
+
+
+@cache
+def _gpus_by_letters() -> dict[str, Gpu]:
+    return {_letters(name): card for name, card in reversed(gpus().items())}
 
 
 def _letters(name: str) -> str:

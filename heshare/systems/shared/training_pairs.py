@@ -63,8 +63,15 @@ def similar_slowdown(own: Workload, other: Workload, known: Slowdowns) -> float:
     The weight of a known pair is 2^-(distance of the first workloads + distance of the second ones).
     """
     total = weighted = 0.0
+    # The record has the same few objects in many pairs; hashing a workload takes longer than the rest of the loop.
+    from_own: dict[int, float] = {}
+    from_other: dict[int, float] = {}
     for (first, second), slowdown in known.items():
-        weight = 2.0 ** -(distance(own, first) + distance(other, second))
+        if id(first) not in from_own:
+            from_own[id(first)] = distance(own, first)
+        if id(second) not in from_other:
+            from_other[id(second)] = distance(other, second)
+        weight = 2.0 ** -(from_own[id(first)] + from_other[id(second)])
         total += weight
         weighted += weight * math.log(slowdown)
     return math.exp(weighted / total)
