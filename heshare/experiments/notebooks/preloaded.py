@@ -1,4 +1,4 @@
-"""Imports that notebooks need; the server from which kernels are forked imports this module in advance."""
+"""Imports and compiled code that notebooks need; the server from which kernels are forked imports this module first."""
 
 from contextlib import suppress
 
@@ -18,7 +18,7 @@ with suppress(Exception):
     import heshare.experiments.studies.variants
     import heshare.plugins
     import heshare.plus.physics.few_shot  # noqa: F401
-    from heshare.prediction.forest import load_forest_predictor
+    from heshare.experiments.compile_all import compile_all
 
-    # The predictor of the shipped profiles is trained once for all notebooks.
-    load_forest_predictor()
+    # Loading compiled code and the predictor takes 3 to 5 s, which all notebooks share.
+    compile_all()
