@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from heshare.arrays import IntArray
 from heshare.plus.marginal.drain_costs import GpuArrays, Paces, new_moment
 from heshare.plus.marginal.set_tables import SetTables
 from heshare.policies.policy import GpuView, Pace, View
 from heshare.world.cluster import Cluster
 from heshare.world.workload import Workload
+
+_BLOCK = 32
+"""GPUs of a block: the root of about 1,000."""
 
 
 class GpuRecords:
@@ -51,9 +55,10 @@ class GpuRecords:
             sm_mhz=np.full(gpus, -1),
             gang=np.zeros(gpus, dtype=np.bool_),
             held=np.full(gpus, -1),
+            **_blocks(kind),
         )
         self.progress = Paces(*(np.ones(gpus * most) for _ in Paces._fields))
-        self.moment = new_moment(gpus, most)
+        self.moment = new_moment(gpus, most, len(self.arrays.members))
         self._seen: list[GpuView | None] = [None] * gpus
         self._tasks: list[tuple[int, ...]] = [()] * gpus
         self._rows: dict[int, int] = {}
@@ -129,6 +134,19 @@ class GpuRecords:
         """Return what a task runs; one that was started before the last reset runs its own workload."""
         found = self._started.get(task)
         return gpu.running[task].task.workload if found is None else found
+
+
+def _blocks(kind: IntArray) -> dict[str, IntArray]:
+    """Return the block of each GPU and the GPUs of each block, as `GpuArrays` describes them."""
+    parts = []
+    for one in range(kind.max() + 1):
+        members = np.flatnonzero(kind == one)
+        parts += [members[begin : begin + _BLOCK] for begin in range(0, len(members), _BLOCK)]
+    block, members = np.zeros(len(kind), dtype=np.int64), np.full((len(parts), _BLOCK), -1)
+    for number, part in enumerate(parts):
+        block[part] = number
+        members[number, : len(part)] = part
+    return {"block": block, "members": members}
 
 
 def _pace(gpu: GpuView, task: int, now_s: float) -> Pace:

@@ -101,7 +101,9 @@ class Marginal:
             self._gpus.arrays.held[:] = -1
         order = self._order.first(self._look, view.now_s)
         gpus, moment = self._gpus.arrays, self._gpus.moment
-        begin_moment(view.now_s, self._tables.arrays, gpus, self._gpus.progress, moment, len(order) > 0)
+        begin_moment(
+            view.now_s, self._tables.arrays, gpus, self._gpus.progress, moment, len(order) > 0, np.empty(self._most)
+        )
         starts = self._place(order)
         # Clocks first: a task that starts now runs at the clock that was chosen with it.
         count = changed_clocks(self._tables.arrays, gpus, moment, self._grids_mhz, self._price_w, self._changed)

@@ -9,11 +9,14 @@ Beside a task i, the set T of those that still run adds to the marginal cost of 
 
     R(T + i) - sum over j in T of G_j(T) / t_j(T + i)  >=  rho(T, i),    the least over all orders of ends.
 
-So each iteration of i costs at least a(S) = rho(S, i) t_i(S + i) until the first member of S ends, and at least
-b(S) = the least of a(T) over the proper subsets T of S after that. The first member ends no earlier than sigma f, where
-f is its end without i, and sigma the least of t_j(S + i) / t_j(S). With n iterations of i,
+So each iteration of i costs at least a(S) = rho(S, i) t_i(S + i) until the first member of S ends, at least b(S), the
+least of a(T) over the non-empty T inside S, until the last one has ended, and a({}) after that. Beside i, the first
+one ends no earlier than sigma f, where f is its end without i, and sigma the least of t_j(S + i) / t_j(S). The last
+one ends no earlier than mu g, where g is the largest r_j t_j(S), and mu the least of t_j(T + i) / t_j(S). So i does
+at least sigma f / t_i(S + i) iterations in the first part, and mu g over the largest t_i(T + i) in the first two.
+With n iterations of i, a >= b >= c, where b and c are lowered to the least of those before,
 
-    V_(S + i) - V_S >= b n + max(a - b, 0) min(n, sigma f / t_i(S + i))    where a >= b, else a n.
+    V_(S + i) - V_S >= c n + (b - c) min(n, mu g / max t_i(T + i)) + (a - b) min(n, sigma f / t_i(S + i))
 
 Example: on the toy GPU two tasks take turns. Beside a task with 5 iterations, each of the first iterations of another
 takes 2 s and delays the first task by 1 s: 100 J, and 10 W x (2 s + 1 s). It is as cheap as alone once that has ended.
@@ -23,11 +26,11 @@ takes 2 s and delays the first task by 1 s: 100 J, and 10 W x (2 s + 1 s). It is
 >>> one, other = Workload("mobilenet", 4), Workload("resnet18", 4)
 >>> tables.join(tables.workload(other), [tables.number(0, (one,))])
 >>> tables.arrays.bound[tables.number(0, (one,)), tables.workload(other)].tolist()
-[110.0, 20.0, 1.0]
+[110.0, 20.0, 1.0, 0.0, 1.0]
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 
 import numpy as np
 
@@ -38,7 +41,7 @@ from heshare.world.workload import Workload
 
 _WIDEST = 3
 """Members of the largest set with a bound: the orders of the ends are as many as its factorial."""
-_NO_BOUND = -np.inf
+_NO_BOUND = -np.inf, 0.0, 0.0, 0.0, 0.0
 
 
 class SetTables:
@@ -60,7 +63,7 @@ class SetTables:
         self._numbers: dict[tuple[int, Set], int] = {}
         self._sets: list[tuple[int, Set]] = []
         self._gradients: dict[int, list[tuple[float, ...]]] = {}
-        self._joining: dict[tuple[int, int], tuple[float, float]] = {}
+        self._joining: dict[tuple[int, Set, Workload], tuple[float, float, list[float]]] = {}
         self.arrays = _empty(64, 16, most, predictions.clocks)
         for kind in range(len(kinds)):
             self.number(kind, ())
@@ -115,46 +118,56 @@ class SetTables:
         arrays.clock[number] = clock
 
     def _link(self, number: int, workload: int, joined: int) -> None:
-        place = self._sets[joined][1].index(self._list[workload])
-        while_all, after = self._bounds(number, workload, joined)
-        arrays = self.arrays
-        arrays.joined[number, workload], arrays.place[number, workload] = joined, place
-        if while_all <= after or after == _NO_BOUND:
-            arrays.bound[number, workload] = min(while_all, after), 0.0, 0.0
-            return
-        size = arrays.size[number]
-        beside_s = np.delete(arrays.time_s[joined, : size + 1], place)
-        slowest = float((beside_s / arrays.time_s[number, :size]).min())
-        arrays.bound[number, workload] = after, while_all - after, slowest / arrays.time_s[joined, place]
+        running, added = self._sets[number][1], self._list[workload]
+        bound = self._bound(self._sets[number][0], running, added)
+        self.arrays.joined[number, workload] = joined
+        self.arrays.place[number, workload] = self._sets[joined][1].index(added)
+        self.arrays.bound[number, workload] = bound
 
-    def _bounds(self, number: int, workload: int, joined: int) -> tuple[float, float]:
-        """Return a(S) and b(S) of joining a set, per iteration, J; b of the empty set is infinite."""
-        key = number, workload
-        if key not in self._joining:
-            arrays, size, kind = self.arrays, int(self.arrays.size[number]), self._sets[joined][0]
-            rests = {int(rest) for rest in arrays.without[number, :size]}
-            added = self._list[workload]
-            after = np.inf
-            for rest in rests:
-                with_rest = self.number(kind, tuple(sorted((*self._sets[rest][1], added))))
-                after = min(after, *self._bounds(rest, workload, with_rest))
-            self._joining[key] = self._least(number, joined, added), after
-        return self._joining[key]
+    def _bound(self, kind: int, running: Set, added: Workload) -> tuple[float, ...]:
+        """Return the coefficients of the lower bound on what one more workload costs beside a set.
 
-    def _least(self, number: int, joined: int, added: Workload) -> float:
-        """Return a(S); no bound for a large set, or where equal workloads are predicted to run at different paces."""
-        arrays, size = self.arrays, int(self.arrays.size[number])
-        running = self._sets[joined][1]
-        place, count = running.index(added), running.count(added)
-        times_s = [float(time_s) for time_s in arrays.time_s[joined, : size + 1]]
-        if size > _WIDEST or len(set(times_s[place : place + count])) > 1:
+        They are c, b - c, mu over the largest t_i, a - b, and sigma over t_i; c is -inf where there is no bound.
+        """
+        if len(running) > _WIDEST:
             return _NO_BOUND
-        beside_s = times_s[:place] + times_s[place + 1 :]
-        relieved_w = max(
-            sum(cost_j / time_s for cost_j, time_s in zip(gradient, beside_s, strict=True))
-            for gradient in self._gradient(number)
-        )
-        return (float(arrays.rate_w[joined]) - relieved_w) * times_s[place]
+        alone, _, _ = self._beside(kind, (), added)
+        if not running:
+            return alone, 0.0, 0.0, 0.0, 0.0
+        whole = range(len(running))
+        while_all, own_s, beside_s = self._beside(kind, running, added)
+        times_s = self.arrays.time_s[self.number(kind, running)].tolist()
+        first = min(beside_s[i] / times_s[i] for i in whole)
+        while_some, last, slowest_s = while_all, first, own_s
+        for part in [part for size in range(1, len(running)) for part in combinations(whole, size)]:
+            cost_j, part_own_s, part_s = self._beside(kind, tuple([running[i] for i in part]), added)
+            while_some, slowest_s = min(while_some, cost_j), max(slowest_s, part_own_s)
+            last = min(last, *(part_s[place] / times_s[i] for place, i in enumerate(part)))
+        after = min(while_some, alone)
+        if after == -np.inf:
+            return _NO_BOUND
+        return after, while_some - after, last / slowest_s, while_all - while_some, first / own_s
+
+    def _beside(self, kind: int, running: Set, added: Workload) -> tuple[float, float, list[float]]:
+        """Return the least cost per iteration of one more workload, J, its time and those of the others, s.
+
+        The cost is -inf where equal workloads are predicted to run at different paces.
+        """
+        key = kind, running, added
+        if key not in self._joining:
+            number, with_added = self.number(kind, running), tuple(sorted((*running, added)))
+            joined = self.number(kind, with_added)
+            times_s = self.arrays.time_s[joined, : len(with_added)].tolist()
+            place, count = with_added.index(added), with_added.count(added)
+            own_s, beside_s = times_s[place], times_s[:place] + times_s[place + 1 :]
+            relieved_w = max(
+                sum(cost_j / time_s for cost_j, time_s in zip(gradient, beside_s, strict=True))
+                for gradient in self._gradient(number)
+            )
+            cost_j = (float(self.arrays.rate_w[joined]) - relieved_w) * own_s
+            alike = len(set(times_s[place : place + count])) == 1
+            self._joining[key] = cost_j if alike else -np.inf, own_s, beside_s
+        return self._joining[key]
 
     def _gradient(self, number: int) -> list[tuple[float, ...]]:
         """Return the gradients of V of a set, one for each order in which its members end, J per iteration."""
@@ -205,7 +218,7 @@ def _empty(sets: int, workloads: int, most: int, clocks: int) -> SetArrays:
         member=np.full((sets, most), -1),
         joined=np.full((sets, workloads), -1),
         place=np.zeros((sets, workloads), dtype=np.int64),
-        bound=np.full((sets, workloads, 3), _NO_BOUND),
+        bound=np.zeros((sets, workloads, len(_NO_BOUND))),
         above_w=np.full((sets, clocks), np.inf),
         relative_time=np.ones((sets, clocks)),
         clock=np.zeros(sets, dtype=np.int64),

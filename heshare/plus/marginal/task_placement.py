@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.compiling import compiled
-from heshare.plus.marginal.drain_costs import GpuArrays, Moment, SetArrays, drain, first_end_s
+from heshare.compiling import allocation_free, compiled
+from heshare.plus.marginal.drain_costs import GpuArrays, Moment, SetArrays, drain, list_open, set_ahead, set_times
 
 WAITS, UNKNOWN = -1, -2
 """What `place_tasks` writes for a task that waits, and returns as its place in the order where sets are missing."""
@@ -81,7 +81,7 @@ class Missing(NamedTuple):
     sets: IntArray
 
 
-@compiled
+@allocation_free
 def joined_left(sets: SetArrays, moment: Moment, gpu: int, workload: int, iterations: float, left: FloatArray) -> None:
     """Write the iterations left of the members of a GPU's set with one more task into `left`."""
     number = moment.set[gpu]
@@ -95,7 +95,7 @@ def joined_left(sets: SetArrays, moment: Moment, gpu: int, workload: int, iterat
         left[i] = moment.left[gpu, i]
 
 
-@compiled
+@allocation_free
 def joined_drain(
     sets: SetArrays, moment: Moment, gpu: int, workload: int, iterations: float, work: FloatArray
 ) -> tuple[float, float]:
@@ -104,7 +104,7 @@ def joined_drain(
     return drain(sets, sets.joined[moment.set[gpu], workload], work)
 
 
-@compiled
+@allocation_free
 def alone_costs(
     sets: SetArrays, workload: int, iterations: float, costs: FloatArray, missing: Missing, work: FloatArray
 ) -> bool:
@@ -121,27 +121,58 @@ def alone_costs(
     return bool(missing.total[0] == 0)
 
 
-@compiled
+@allocation_free
 def cheapest_wait(
-    sets: SetArrays,
-    gpus: GpuArrays,
-    moment: Moment,
-    rules: Rules,
-    costs: FloatArray,
-    need_mib: float,
+    gpus: GpuArrays, moment: Moment, rules: Rules, costs: FloatArray, need_mib: float
 ) -> tuple[float, int]:
-    """Return the cost of the cheapest GPU to wait for, J, and the GPU; the first of equal ones, -1 for none."""
+    """Return the cost of the cheapest GPU to wait for, J, and the GPU; the first of equal ones, -1 for none.
+
+    The cost rises with `ahead_s`, so that the least of a block has the least cost of the block, whatever rounding does.
+    """
     best_j, best = np.inf, -1
-    for gpu in range(len(moment.set)):
-        kind = gpus.kind[gpu]
-        if (sets.size[moment.set[gpu]] or moment.queued[gpu]) and need_mib <= rules.memory_mib[kind]:
-            cost_j = costs[kind, 0] + rules.price_w * (moment.end_s[gpu] + moment.queued_s[gpu])
-            if cost_j < best_j:
-                best_j, best = cost_j, gpu
+    for block in range(len(moment.least_s)):
+        kind = gpus.kind[gpus.members[block, 0]]
+        if need_mib <= rules.memory_mib[kind]:
+            best_j = min(best_j, costs[kind, 0] + rules.price_w * moment.least_s[block])
+    if best_j == np.inf:
+        return best_j, best
+    for block in range(len(moment.least_s)):
+        kind = gpus.kind[gpus.members[block, 0]]
+        if need_mib > rules.memory_mib[kind] or costs[kind, 0] + rules.price_w * moment.least_s[block] > best_j:
+            continue
+        for place in range(gpus.members.shape[1]):
+            gpu = gpus.members[block, place]
+            if gpu >= 0 and costs[kind, 0] + rules.price_w * moment.ahead_s[gpu] == best_j:
+                best = gpu if best < 0 else min(best, gpu)
+                break
     return best_j, best
 
 
-@compiled
+@allocation_free
+def first_idle(sets: SetArrays, gpus: GpuArrays, moment: Moment, idle: IntArray) -> None:
+    """Set the first idle GPU of each type for which nothing is queued; the number of GPUs where there is none.
+
+    Within an event, one that is not idle does not become idle, so the search goes on from the last result.
+    """
+    for kind in range(len(idle)):
+        gpu = idle[kind]
+        while gpu < len(moment.set) and (
+            gpus.kind[gpu] != kind or sets.size[moment.set[gpu]] or moment.queued[gpu] or moment.gang[gpu]
+        ):
+            gpu += 1
+        idle[kind] = gpu
+
+
+@allocation_free
+def least_cost_j(sets: SetArrays, moment: Moment, gpu: int, workload: int, iterations: float) -> float:
+    """Return the lower bound on what a task adds on a GPU beside what runs there, J; NaN is none."""
+    bound = sets.bound[moment.set[gpu], workload]
+    found_j: float = bound[0] * iterations + bound[1] * min(iterations, bound[2] * moment.last_s[gpu])
+    found_j += bound[3] * min(iterations, bound[4] * moment.first_s[gpu])
+    return found_j
+
+
+@allocation_free
 def cheapest_start(
     sets: SetArrays,
     gpus: GpuArrays,
@@ -151,58 +182,74 @@ def cheapest_start(
     task: tuple[int, float, float],
     limit_j: float,
     work: FloatArray,
+    idle: IntArray,
 ) -> tuple[float, int, float]:
     """Return the cost of the cheapest GPU to start on at once, J, the GPU, and when it has ended everything, s.
 
     The first of equal ones; -1 for none. GPUs that cost more than `limit_j` may be passed over. No task overtakes one
     that is queued for the same GPU, and none joins a gang. Sets that are not predicted yet are listed in `missing`.
+    Of the idle GPUs of a type, which cost the same, only the first one is looked at.
     """
     workload, iterations, need_mib = task
     best_j, best, best_s = np.inf, -1, 0.0
-    idle_seen = np.zeros(len(rules.room), dtype=np.bool_)
-    for gpu in range(len(moment.set)):
-        number, kind = moment.set[gpu], gpus.kind[gpu]
-        closed = moment.queued[gpu] or moment.gang[gpu] or sets.size[number] >= rules.room[kind]
-        if closed or need_mib > moment.free_mib[gpu]:
+    at = -len(idle)
+    while at < moment.total[0]:
+        gpu = moment.open[at] if at >= 0 else idle[at]
+        at += 1
+        if gpu == len(moment.set):
+            continue
+        number = moment.set[gpu]
+        if moment.queued[gpu] or sets.size[number] >= rules.room[gpus.kind[gpu]]:
+            # It is open no longer.
+            at -= 1
+            moment.total[0] -= 1
+            moment.open[at] = moment.open[moment.total[0]]
+            continue
+        if need_mib > moment.free_mib[gpu]:
             continue
         if sets.joined[number, workload] < 0:
             missing.sets[missing.total[0]] = number
             missing.total[0] += 1
             continue
-        if sets.size[number] == 0:
-            # Idle GPUs of a type cost the same, so the first one is enough.
-            if idle_seen[kind]:
-                continue
-            idle_seen[kind] = True
-        bound = sets.bound[number, workload]
-        bound_j = bound[0] * iterations + bound[1] * min(iterations, bound[2] * moment.first_s[gpu])
+        bound_j = least_cost_j(sets, moment, gpu, workload, iterations)
         if bound_j > limit_j + _MARGIN * (moment.cost_j[gpu] + abs(limit_j)):
             continue
         all_j, end_s = joined_drain(sets, moment, gpu, workload, iterations, work)
         cost_j = all_j - moment.cost_j[gpu]
-        if cost_j < best_j:
+        if cost_j < best_j or (cost_j == best_j and gpu < best):
             best_j, best, best_s = cost_j, gpu, end_s
             limit_j = min(limit_j, cost_j)
     return best_j, best, best_s
 
 
-@compiled
+@allocation_free
 def start(
-    sets: SetArrays, moment: Moment, gpu: int, task: tuple[int, float, float], cost_j: float, end_s: float
+    sets: SetArrays,
+    gpus: GpuArrays,
+    moment: Moment,
+    gpu: int,
+    task: tuple[int, float, float],
+    cost_j: float,
+    end_s: float,
+    work: FloatArray,
 ) -> None:
     """Add a task to those of a GPU: it adds a cost, and everything has then ended at `end_s`."""
+    if sets.size[moment.set[gpu]] == 0:
+        moment.open[moment.total[0]] = gpu
+        moment.total[0] += 1
     workload, iterations, need_mib = task
-    work = np.empty(moment.left.shape[1])
     joined_left(sets, moment, gpu, workload, iterations, work)
-    moment.left[gpu] = work
+    for i in range(sets.size[moment.set[gpu]] + 1):
+        moment.left[gpu, i] = work[i]
     moment.set[gpu] = sets.joined[moment.set[gpu], workload]
     moment.free_mib[gpu] -= need_mib
     moment.cost_j[gpu] += cost_j
     moment.end_s[gpu] = end_s
-    moment.first_s[gpu] = first_end_s(sets, moment.set[gpu], work)
+    set_times(sets, gpu, work, moment)
+    set_ahead(sets, gpus, moment, gpu)
 
 
-@compiled
+@allocation_free
 def place_task(
     row: int,
     waiting: WaitingArrays,
@@ -213,19 +260,21 @@ def place_task(
     missing: Missing,
     costs: FloatArray,
     work: FloatArray,
+    idle: IntArray,
 ) -> tuple[int, int]:
     """Place a task for one GPU; return the GPU on which it starts, `WAITS` or `UNKNOWN`, and which size it has."""
     best_j, best, best_waits, best_size, best_s = np.inf, -1, False, 0, 0.0
+    first_idle(sets, gpus, moment, idle)
     for size in range(waiting.workload.shape[1]):
         task = waiting.workload[row, size], waiting.iterations[row, size], waiting.need_mib[row, size]
         if task[0] < 0:
             break
         if not alone_costs(sets, task[0], task[1], costs, missing, work):
             return UNKNOWN, size
-        wait_j, wait = cheapest_wait(sets, gpus, moment, rules, costs, task[2])
+        wait_j, wait = cheapest_wait(gpus, moment, rules, costs, task[2])
         if wait >= 0 and (wait_j < best_j or (wait_j == best_j and best_waits and wait < best)):
             best_j, best, best_waits, best_size, best_s = wait_j, wait, True, size, costs[gpus.kind[wait], 1]
-        start_j, first, end_s = cheapest_start(sets, gpus, moment, rules, missing, task, best_j, work)
+        start_j, first, end_s = cheapest_start(sets, gpus, moment, rules, missing, task, best_j, work, idle)
         if missing.total[0]:
             return UNKNOWN, size
         # Of equal costs, a start is better than waiting, and the first GPU better than the others.
@@ -236,9 +285,10 @@ def place_task(
     if best_waits:
         moment.queued[best] += 1
         moment.queued_s[best] += rules.overlap * best_s
+        set_ahead(sets, gpus, moment, best)
         return WAITS, best_size
     task = waiting.workload[row, best_size], waiting.iterations[row, best_size], waiting.need_mib[row, best_size]
-    start(sets, moment, best, task, best_j, best_s)
+    start(sets, gpus, moment, best, task, best_j, best_s, work)
     return best, best_size
 
 
@@ -322,7 +372,7 @@ def start_gang(
         moment.set[gpu] = sets.joined[kind, waiting.workload[row, 0]]
         moment.left[gpu, 0] = waiting.iterations[row, 0]
         moment.free_mib[gpu] -= waiting.need_mib[row, 0]
-        moment.cost_j[gpu], moment.end_s[gpu], moment.first_s[gpu] = alone[0], alone[1], alone[1]
+        moment.cost_j[gpu], moment.end_s[gpu] = alone[0], alone[1]
         moment.gang[gpu], moment.started[gpu] = True, at
     return first
 
@@ -413,7 +463,7 @@ def place_tasks(
     `chosen`, shape (n, 2), gets the GPU of each task, `WAITS` or `UNKNOWN`, and which size it has there.
     """
     costs, work = np.empty((len(rules.room), 2)), np.empty(moment.left.shape[1])
-    hold = True
+    hold, idle = True, np.zeros(len(rules.room), dtype=np.int64)
     for at in range(len(rows)):
         row = rows[at]
         # Those behind one that has aged and can hold no GPUs yet must not take them.
@@ -421,11 +471,16 @@ def place_tasks(
         if at < first:
             continue
         if waiting.gpus[row] == 1:
-            chosen[at, 0], chosen[at, 1] = place_task(row, waiting, sets, gpus, moment, rules, missing, costs, work)
+            chosen[at, 0], chosen[at, 1] = place_task(
+                row, waiting, sets, gpus, moment, rules, missing, costs, work, idle
+            )
             if chosen[at, 0] == UNKNOWN:
                 return at
             continue
         if not alone_costs(sets, waiting.workload[row, 0], waiting.iterations[row, 0], costs, missing, work):
             return at
         chosen[at, 0], chosen[at, 1] = place_gang(at, row, hold, waiting, sets, gpus, moment, rules, costs), 0
+        # It may have changed many GPUs, and released some.
+        list_open(sets, gpus, moment)
+        idle[:] = 0
     return len(rows)
