@@ -53,7 +53,7 @@ from heshare.scheduling.objectives import Instance
 from heshare.scheduling.settings import Settings
 from heshare.world.workload import Workload
 
-FILL_SHARE = 0.25
+FILL_SHARE = 0.15
 """Share of the time left that predicting the sets of one step may take, so that time for the search remains."""
 
 
@@ -153,7 +153,7 @@ class BatchCosts:
     def fill(self, kind: int, tasks: IntArray) -> None:
         """Fill the tables for sets of tasks on a type of GPU, shape (m, w), `EMPTY` beyond a set's size."""
         sizes = (tasks != EMPTY).sum(axis=1)
-        deadline = self.deadline.part(FILL_SHARE) if self.deadline.timed else NEVER
+        deadline = self.deadline.part(FILL_SHARE / len(self.rates)) if self.deadline.timed else NEVER
         for size in range(1, tasks.shape[1] + 1):
             multisets = np.sort(self.workload[tasks[sizes == size, :size]], axis=1)
             self.filled &= self.rates[kind].fill(multisets, deadline)
@@ -183,7 +183,9 @@ class BatchCosts:
                 column="tasks",
             )
         fits = self.fit_together(kind, tasks)
-        self.fill(kind, tasks[fits])
+        # Within a time, sets that the search has not asked for are no batches.
+        if not self.deadline.timed:
+            self.fill(kind, tasks[fits])
         sizes = np.where(fits, (tasks != EMPTY).sum(axis=1), 0)
         rates = self.rates[kind]
         begin, values, clock, mps_pct = list_options(
