@@ -159,7 +159,7 @@ class Rates:
             return True
         multisets, size = multisets[np.argsort(-often, kind="stable")], multisets.shape[1]
         first = 0
-        while first < len(multisets) and not deadline.over():
+        while first < len(multisets) and not deadline.over(self._multiset_s[size]):
             chunk, start_s = multisets[first : first + max(1, int(_CHUNK_S / self._multiset_s[size]))], perf_counter()
             self._fill(chunk)
             self._multiset_s[size] = max(1e-6, (perf_counter() - start_s) / len(chunk))
