@@ -190,14 +190,14 @@ class View:
         waiting: tasks that have arrived and do not run (not started, or paused), by (arrival, id).
         remaining: iterations still to do, by the id of a waiting task.
         gpus: all GPUs in the cluster's order.
-        pending: number of tasks that have not arrived yet.
+        pending: number of tasks that have not arrived yet; `inf` while an unknown number is still to come (a stream).
     """
 
     now_s: float
     waiting: Sequence[Task]
     remaining: Mapping[int, float]
     gpus: Sequence[GpuView]
-    pending: int
+    pending: float
 
 
 @dataclass(frozen=True, slots=True)

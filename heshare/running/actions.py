@@ -45,7 +45,7 @@ class ActionExecutor:
 
     Attributes:
         policy: the policy's name, for messages.
-        tasks: the tasks of the run, task i with id i.
+        tasks: the tasks of the run, by id; of a stream, those that are not over, and some that are.
         gpus: the GPUs of the run.
         clock: the time that the devices share.
         events: the queue of scheduled events.
@@ -60,7 +60,7 @@ class ActionExecutor:
     """
 
     policy: str
-    tasks: list[TaskRun]
+    tasks: dict[int, TaskRun]
     gpus: list[GpuState]
     clock: Clock
     events: EventQueue
@@ -365,9 +365,10 @@ class ActionExecutor:
             )
 
     def _task_of(self, action: Start | Pause | Migrate) -> TaskRun:
-        if not 0 <= action.task < len(self.tasks):
-            self.refuse(action, f"no task {action.task}", f"Tasks are 0 to {len(self.tasks) - 1}.")
-        return self.tasks[action.task]
+        task = self.tasks.get(action.task)
+        if task is None:
+            self.refuse(action, f"no task {action.task} in this run", "Name a task of view.waiting, or one that runs.")
+        return task
 
     def _gpu_of(self, action: Action, index: int) -> GpuState:
         if not 0 <= index < len(self.gpus):

@@ -17,18 +17,20 @@ from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
 from heshare.running.clock import MOMENT_S, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
+from heshare.running.task_stream import TaskStream
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 _MAX_IDLE_TICKS = 1_000
+_FEW_TASKS = 100
 
 
 class Loop:
     """The event loop of one run. It can be pickled between two events.
 
     Args:
-        tasks: the task set, task i with id i.
+        tasks: the task set, task i with id i; or a stream, of which only tasks that are not over are kept.
         cluster: the GPUs.
         policy: decides what starts where and when; already reset.
         devices: one for each GPU.
@@ -39,7 +41,8 @@ class Loop:
         recorder: records what happens; by default the whole timeline.
 
     Attributes:
-        tasks: the tasks of the run.
+        tasks: the tasks of the run, by id; of a stream, those that are not over, and some that are.
+        stream: the stream that the tasks come from, or None.
         gpus: the GPUs of the run.
         planning_s: wall time spent in the policy, s.
         events: how many events the policy has received.
@@ -47,7 +50,7 @@ class Loop:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[Task] | TaskStream,
         cluster: Cluster,
         policy: Policy,
         devices: Sequence[Device],
@@ -60,7 +63,8 @@ class Loop:
     ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.tasks = [TaskRun(task) for task in tasks]
+        self.stream = tasks if isinstance(tasks, TaskStream) else None
+        self.tasks = tasks.live if isinstance(tasks, TaskStream) else {task.id: TaskRun(task) for task in tasks}
         self.gpus = [GpuState(index, device, clock) for index, device in enumerate(devices)]
         self.recorder: RunRecorder = TimelineRecorder(cluster.labels) if recorder is None else recorder
         self.planning_s = 0.0
@@ -80,8 +84,9 @@ class Loop:
             self._notify,
             start_cost_s,
         )
-        self._arrivals: deque[list[TaskRun]] | None = None
-        self._pending = len(tasks)
+        self._arrivals: deque[list[TaskRun]] | TaskStream | None = None
+        self._known, self._most_kept = len(self.tasks), _FEW_TASKS
+        self._pending: float = self._known if self.stream is None else math.inf
         self._scheduled_ticks = 0
         self._idle_ticks = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
@@ -89,9 +94,9 @@ class Loop:
         self._views = GpuViews(self.gpus)
 
     @property
-    def unfinished(self) -> int:
-        """Number of tasks that have neither completed nor finally failed."""
-        return self._executor.unfinished
+    def ended(self) -> int:
+        """Number of tasks that have completed or finally failed."""
+        return self._known - self._executor.unfinished
 
     def run(
         self, *, on_end: Callable[[int], object] | None = None, after_event: Callable[[], None] | None = None
@@ -108,7 +113,7 @@ class Loop:
         """
         if self._arrivals is None:
             self._begin()
-        executor, unfinished = self._executor, self.unfinished
+        executor, ended = self._executor, self.ended
         while executor.unfinished or executor.unreported:
             if not self._queue:
                 raise self._stranded("nothing runs, nothing is still to come, and the policy starts nothing")
@@ -119,9 +124,9 @@ class Loop:
                 raise self._stranded(f"the run reached its limit of {self._max_time_s:g} s")
             self._clock.wait_until(time_s)
             call(self._clock.now_s(), *arguments)
-            if on_end is not None and executor.unfinished < unfinished:
-                on_end(unfinished - executor.unfinished)
-                unfinished = executor.unfinished
+            if on_end is not None and self.ended > ended:
+                on_end(self.ended - ended)
+                ended = self.ended
             if after_event is not None:
                 after_event()
         return self._clock.now_s()
@@ -131,17 +136,21 @@ class Loop:
         for gpu in self.gpus:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
-        tasks = sorted(self.tasks, key=lambda task: (task.spec.arrival_s, task.id))
-        self._arrivals = deque()
-        for task in tasks:
-            group = self._arrivals[-1] if self._arrivals else []
-            if group and task.spec.arrival_s <= group[0].spec.arrival_s + MOMENT_S:
-                group.append(task)
-            else:
-                self._arrivals.append([task])
+        self._arrivals = self._arrival_groups() if self.stream is None else self.stream
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
+
+    def _arrival_groups(self) -> deque[list[TaskRun]]:
+        """Return the tasks by arrival, those that arrive at one moment as one group."""
+        groups: deque[list[TaskRun]] = deque()
+        for task in sorted(self.tasks.values(), key=lambda task: (task.spec.arrival_s, task.id)):
+            group = groups[-1] if groups else []
+            if group and task.spec.arrival_s <= group[0].spec.arrival_s + MOMENT_S:
+                group.append(task)
+            else:
+                groups.append([task])
+        return groups
 
     def _notify(self, event: Event) -> bool:
         """Call the policy with an event, execute its actions, and return whether there was one."""
@@ -169,7 +178,22 @@ class Loop:
         """Schedule the next tasks to arrive; those that arrive at one moment are one event."""
         if self._arrivals:
             tasks = self._arrivals.popleft()
+            if self.stream is not None:
+                self._add_read(tasks, self.stream)
             self._queue.schedule(tasks[-1].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
+
+    def _add_read(self, tasks: Sequence[TaskRun], stream: TaskStream) -> None:
+        """Add tasks of a stream to the run; forget those that are over once they may be half of those kept."""
+        if len(self.tasks) > self._most_kept:
+            over = [task.id for task in self.tasks.values() if task.state in (TaskState.DONE, TaskState.FAILED)]
+            for task_id in set(over) - self._executor.unreported:
+                del self.tasks[task_id]
+            self._most_kept = 2 * len(self.tasks) + _FEW_TASKS
+        self.tasks.update((task.id, task) for task in tasks)
+        self._known += len(tasks)
+        self._executor.unfinished += len(tasks)
+        if not stream:
+            self._pending = len(tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
         for task in tasks:
@@ -208,7 +232,9 @@ class Loop:
 
     def _check_idle(self, acted: bool) -> None:
         """Raise `PolicyError` for a policy that leaves everything idle and only sets clocks, or does nothing."""
-        idle = self.unfinished and not (self._pending or self._scheduled_ticks or any(gpu.tasks for gpu in self.gpus))
+        idle = self._executor.unfinished and not (
+            self._pending or self._scheduled_ticks or any(gpu.tasks for gpu in self.gpus)
+        )
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if idle and (not acted or self._idle_ticks > _MAX_IDLE_TICKS):
             raise self._stranded("nothing runs, nothing is still to come, and a tick started nothing")
@@ -221,10 +247,10 @@ class Loop:
 
     def _stranded(self, reason: str) -> PolicyError:
         """Return the error for a run that cannot end, with the state of each unfinished task."""
-        ids = {state: [task.id for task in self.tasks if task.state is state] for state in TaskState}
+        ids = {state: [task.id for task in self.tasks.values() if task.state is state] for state in TaskState}
         del ids[TaskState.DONE], ids[TaskState.FAILED]
         lists = "; ".join(f"{_listed(tasks)} {state.value}" for state, tasks in ids.items() if tasks)
-        never = _listed([task.id for task in self.tasks if not task.starts])
+        never = _listed([task.id for task in self.tasks.values() if not task.starts])
         return PolicyError(
             f"{self.policy.name}, at {self._clock.now_s():g} s: {reason}. Unfinished: tasks {lists}. "
             f"Never started: {never}. Start every waiting task, or return Wait(until_s) to be called again."

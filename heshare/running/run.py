@@ -1,7 +1,7 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -20,6 +20,7 @@ from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
+from heshare.running.task_stream import TaskStream
 from heshare.running.timeline import RunRecorder
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -107,7 +108,7 @@ def run(
 
 
 def begin(
-    tasks: Sequence[Task],
+    tasks: Sequence[Task] | TaskStream,
     cluster: Cluster,
     policy: Policy,
     *,
@@ -120,12 +121,16 @@ def begin(
     observer: Observer | None = None,
     recorder: RunRecorder | None = None,
 ) -> RunState:
-    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`."""
-    ordered = _checked(tasks)
+    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`.
+
+    A stream has been checked by `checked_stream`.
+    """
     check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
     check_arguments(policy.decide, "the event and the view", 2, policy.name)
-    _check_gangs(ordered, policy)
-    _check_memory(ordered, cluster)
+    if not isinstance(tasks, TaskStream):
+        tasks = _checked(tasks)
+        _check_gangs(tasks, policy)
+        _check_memory(tasks, cluster, {})
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
     energy_j = np.array([device.read().energy_j for device in devices])
@@ -133,7 +138,7 @@ def begin(
     policy.reset(cluster, predictor, rng)
     reset_s = perf_counter() - began_s
     loop = Loop(
-        ordered,
+        tasks,
         cluster,
         policy,
         devices,
@@ -154,12 +159,11 @@ def complete(state: RunState, *, progress: bool = False, after_event: Callable[[
         progress: show a progress bar over tasks.
         after_event: is called between two events.
     """
-    loop, total = state.loop, len(state.loop.tasks)
-    with tqdm(
-        total=total, initial=total - loop.unfinished, desc=loop.policy.name, unit="task", disable=not progress
-    ) as bar:
+    loop = state.loop
+    total = len(loop.tasks) if loop.stream is None else None
+    with tqdm(total=total, initial=loop.ended, desc=loop.policy.name, unit="task", disable=not progress) as bar:
         try:
-            end_s = loop.run(on_end=bar.update, after_event=after_event)
+            end_s = loop.run(on_end=bar.update if progress else None, after_event=after_event)
         except BaseException:
             _abandon(loop)
             raise
@@ -176,7 +180,7 @@ def _result(state: RunState, end_s: float) -> Run:
     return Run(
         policy=policy.name,
         cluster=loop.cluster,
-        tasks=tuple(task.spec for task in loop.tasks),
+        tasks=tuple([task.spec for task in loop.tasks.values()] if loop.stream is None else ()),
         record=timeline,
         totals=totals,
         device_energy_j=np.array([device.read().energy_j for device in devices]) - state.energy_j,
@@ -187,9 +191,11 @@ def _result(state: RunState, end_s: float) -> Run:
     )
 
 
-def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
-    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it."""
-    fitting_gpus: dict[Workload, int] = {}
+def _check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Workload, int]) -> None:
+    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it.
+
+    `fitting_gpus` keeps the number of GPUs that hold a workload.
+    """
     for task in tasks:
         workload = task.workload
         if workload not in fitting_gpus:
@@ -249,6 +255,25 @@ def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
     found = f"{len(ids)} tasks with ids {ids[:5]} ..."
     require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
     return ordered
+
+
+def checked_stream(tasks: Iterable[Task], cluster: Cluster, policy: Policy) -> Iterator[Task]:
+    """Yield tasks as they are read, each checked as `begin` checks the tasks of a list.
+
+    Raises:
+        InputError: an id out of sequence, an arrival before that of the task above, or as `run`.
+    """
+    fitting_gpus: dict[Workload, int] = {}
+    last_s = 0.0
+    for index, task in enumerate(tasks):
+        if not isinstance(task, Task) or task.id != index or task.arrival_s < last_s:
+            found = f"{task!r} after {index} tasks, the last at {last_s:g} s"
+            order = "tasks by arrival, with ids 0, 1, 2, ... in this order"
+            raise InputError(found, order, "Sort the stream, or give the tasks as a list.", column="tasks")
+        last_s = task.arrival_s
+        _check_gangs((task,), policy)
+        _check_memory((task,), cluster, fitting_gpus)
+        yield task
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:

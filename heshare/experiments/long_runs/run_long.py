@@ -208,6 +208,11 @@ def run_long(
             start_cost_s=start_cost_s,
             recorder=_recorder(record, cluster, ordered),
         )
+    return complete_saving(state, checkpoints, progress=progress)
+
+
+def complete_saving(state: RunState, checkpoints: Checkpoints | None, *, progress: bool) -> Run:
+    """Run the event loop to its end with checkpoints, if any, and return the result."""
     if checkpoints is None:
         return complete(state, progress=progress)
     with handling(checkpoints.request_end):
@@ -218,5 +223,5 @@ def run_long(
 
 def _recorder(record: str | Path, cluster: Cluster, tasks: tuple[Task, ...]) -> RunRecorder | None:
     if isinstance(record, Path):
-        return StreamingRecorder(cluster.labels, tasks, record)
+        return StreamingRecorder(cluster.labels, TotalsRecorder(cluster.labels, tasks), record)
     return None if record == FULL else TotalsRecorder(cluster.labels, tasks)

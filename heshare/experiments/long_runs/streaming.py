@@ -64,6 +64,7 @@ class TotalsRecorder:
 
     def finish(self, now_s: float) -> tuple[Timeline, Totals]:
         """Return an empty timeline, and the totals up to `now_s`."""
+        self.release()
         held_s = now_s - np.array(self._since_s)
         return Timeline(self.labels, (), ()), Totals(
             waiting_s=np.array(self._waiting_s),
@@ -74,6 +75,9 @@ class TotalsRecorder:
             energy_cluster_j=np.array(self._energy_j) + np.array(self._power_w) * held_s,
             busy_s=np.array(self._busy_s) + np.where(self._runs, held_s, 0.0),
         )
+
+    def release(self) -> None:
+        """Close the files of a recorder that has some."""
 
 
 SEGMENTS, INTERVALS = "segments.csv", "intervals.csv"
@@ -121,40 +125,41 @@ class CsvSink:
 
 
 class StreamingRecorder:
-    """Writes the timeline to `segments.csv` and `intervals.csv` of a folder, and adds up times and energies."""
+    """Writes the timeline to `segments.csv` and `intervals.csv` of a folder; `totals` adds up times and energies."""
 
-    def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task], folder: Path) -> None:
+    def __init__(self, labels: tuple[str, ...], totals: TotalsRecorder, folder: Path) -> None:
         self._segments, self._intervals = (
             CsvSink(folder / name, kind._fields) for name, kind in ((SEGMENTS, Segment), (INTERVALS, Interval))
         )
         self._timeline = TimelineRecorder(labels, self._segments, self._intervals)
-        self._totals = TotalsRecorder(labels, tasks)
+        self.totals = totals
 
     def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
         """Account for a GPU's reading, which is valid from `now_s` on."""
         self._timeline.observe(gpu, now_s, seen)
-        self._totals.observe(gpu, now_s, seen)
+        self.totals.observe(gpu, now_s, seen)
 
     def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
         """Account for one reading of several GPUs, which is valid from `now_s` on."""
         self._timeline.observe_all(gpus, now_s, seen)
-        self._totals.observe_all(gpus, now_s, seen)
+        self.totals.observe_all(gpus, now_s, seen)
 
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Add the interval of a task that has left its GPUs; `last` is the one on the last of them."""
         self._timeline.add_interval(last, gpus)
-        self._totals.add_interval(last, gpus)
+        self.totals.add_interval(last, gpus)
 
     def finish(self, now_s: float) -> tuple[Timeline, Totals]:
         """Close the files; return an empty timeline and the totals up to `now_s`."""
         empty, _ = self._timeline.finish(now_s)
         self.release()
-        return empty, self._totals.finish(now_s)[1]
+        return empty, self.totals.finish(now_s)[1]
 
     def release(self) -> None:
         """Close the files of the timeline."""
         self._segments.close()
         self._intervals.close()
+        self.totals.release()
 
 
 def _cell(value: object) -> str:

@@ -76,7 +76,9 @@ class Fikit:
         """Give each new task its class: its own, or by its place in the order of arrival."""
         self._given = self._given or any(task.priority for task in view.waiting)
         new = [task for task in view.waiting if task.id not in self._class]
-        urgent = math.ceil(self._high * (len(self._class) + len(new) + view.pending))
+        urgent = self._high * (len(self._class) + len(new) + view.pending)
+        good = self._given or urgent < math.inf
+        require("tasks", "a stream of unknown length", good, "tasks with priorities, or a list", "Give one of the two.")
         for task in new:
             by_arrival = 0 if len(self._class) < urgent else 1
             self._class[task.id] = min(task.priority, QUEUES - 1) if self._given else by_arrival
