@@ -16,8 +16,7 @@ from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
 from heshare.running.clock import MOMENT_S, Clock, EventQueue, VirtualClock
-from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
-from heshare.running.task_stream import TaskStream
+from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState, TaskStream
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

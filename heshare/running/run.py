@@ -20,7 +20,7 @@ from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
-from heshare.running.task_stream import TaskStream
+from heshare.running.state import TaskStream
 from heshare.running.timeline import RunRecorder
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster

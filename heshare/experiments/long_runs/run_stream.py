@@ -15,7 +15,7 @@ from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import begin, checked_stream
-from heshare.running.task_stream import TaskStream
+from heshare.running.state import TaskStream
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
