@@ -16,7 +16,7 @@ from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
 from heshare.running.clock import MOMENT_S, Clock, EventQueue, VirtualClock
-from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState, TaskStream
+from heshare.running.state import GpuState, GpuViews, TaskRun, TaskSource, TaskState
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -49,7 +49,7 @@ class Loop:
 
     def __init__(
         self,
-        tasks: Sequence[Task] | TaskStream,
+        tasks: Sequence[Task] | TaskSource,
         cluster: Cluster,
         policy: Policy,
         devices: Sequence[Device],
@@ -62,8 +62,8 @@ class Loop:
     ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.stream = tasks if isinstance(tasks, TaskStream) else None
-        self.tasks = tasks.live if isinstance(tasks, TaskStream) else {task.id: TaskRun(task) for task in tasks}
+        self.stream = None if isinstance(tasks, Sequence) else tasks
+        self.tasks = {task.id: TaskRun(task) for task in tasks} if isinstance(tasks, Sequence) else tasks.live
         self.gpus = [GpuState(index, device, clock) for index, device in enumerate(devices)]
         self.recorder: RunRecorder = TimelineRecorder(cluster.labels) if recorder is None else recorder
         self.planning_s = 0.0
@@ -83,7 +83,7 @@ class Loop:
             self._notify,
             start_cost_s,
         )
-        self._arrivals: deque[list[TaskRun]] | TaskStream | None = None
+        self._arrivals: deque[list[TaskRun]] | TaskSource | None = None
         self._known, self._most_kept = len(self.tasks), _FEW_TASKS
         self._pending: float = self._known if self.stream is None else math.inf
         self._scheduled_ticks = 0
@@ -181,7 +181,7 @@ class Loop:
                 self._add_read(tasks, self.stream)
             self._queue.schedule(tasks[-1].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
 
-    def _add_read(self, tasks: Sequence[TaskRun], stream: TaskStream) -> None:
+    def _add_read(self, tasks: Sequence[TaskRun], stream: TaskSource) -> None:
         """Add tasks of a stream to the run; forget those that are over once they may be half of those kept."""
         if len(self.tasks) > self._most_kept:
             over = [task.id for task in self.tasks.values() if task.state in (TaskState.DONE, TaskState.FAILED)]

@@ -1,7 +1,7 @@
 """Run of a task set under a policy: on emulated GPUs in virtual time by default, on real ones by the same code."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -20,7 +20,7 @@ from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
-from heshare.running.state import TaskStream
+from heshare.running.state import TaskSource
 from heshare.running.timeline import RunRecorder
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
@@ -108,7 +108,7 @@ def run(
 
 
 def begin(
-    tasks: Sequence[Task] | TaskStream,
+    tasks: Sequence[Task] | TaskSource,
     cluster: Cluster,
     policy: Policy,
     *,
@@ -123,14 +123,14 @@ def begin(
 ) -> RunState:
     """Check a run's input, reset its policy and return its state before the first event; arguments as `run`.
 
-    A stream has been checked by `checked_stream`.
+    A source that is no sequence has checked its tasks itself.
     """
     check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
     check_arguments(policy.decide, "the event and the view", 2, policy.name)
-    if not isinstance(tasks, TaskStream):
+    if isinstance(tasks, Sequence):
         tasks = _checked(tasks)
-        _check_gangs(tasks, policy)
-        _check_memory(tasks, cluster, {})
+        check_gangs(tasks, policy)
+        check_memory(tasks, cluster, {})
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
     energy_j = np.array([device.read().energy_j for device in devices])
@@ -191,7 +191,7 @@ def _result(state: RunState, end_s: float) -> Run:
     )
 
 
-def _check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Workload, int]) -> None:
+def check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Workload, int]) -> None:
     """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it.
 
     `fitting_gpus` keeps the number of GPUs that hold a workload.
@@ -212,7 +212,8 @@ def _check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Wo
             )
 
 
-def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
+def check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
+    """Raise `InputError` for a task that needs several GPUs, under a policy that runs none of these."""
     if getattr(policy, "gangs", True):
         return
     gang = next((task for task in tasks if task.gpus > 1 and 1 not in task.widths), None)
@@ -255,25 +256,6 @@ def _checked(tasks: Sequence[Task]) -> tuple[Task, ...]:
     found = f"{len(ids)} tasks with ids {ids[:5]} ..."
     require("tasks", found, good, "at least one task, with ids 0 to n-1", "Number the tasks from 0.")
     return ordered
-
-
-def checked_stream(tasks: Iterable[Task], cluster: Cluster, policy: Policy) -> Iterator[Task]:
-    """Yield tasks as they are read, each checked as `begin` checks the tasks of a list.
-
-    Raises:
-        InputError: an id out of sequence, an arrival before that of the task above, or as `run`.
-    """
-    fitting_gpus: dict[Workload, int] = {}
-    last_s = 0.0
-    for index, task in enumerate(tasks):
-        if not isinstance(task, Task) or task.id != index or task.arrival_s < last_s:
-            found = f"{task!r} after {index} tasks, the last at {last_s:g} s"
-            order = "tasks by arrival, with ids 0, 1, 2, ... in this order"
-            raise InputError(found, order, "Sort the stream, or give the tasks as a list.", column="tasks")
-        last_s = task.arrival_s
-        _check_gangs((task,), policy)
-        _check_memory((task,), cluster, fitting_gpus)
-        yield task
 
 
 def _check_devices(cluster: Cluster, devices: Sequence[Device]) -> None:

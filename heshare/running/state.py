@@ -1,4 +1,4 @@
-"""State of tasks, streams of tasks, gangs and GPUs during a run, and the views of GPUs and waiting tasks that a policy gets.
+"""State of tasks, gangs and GPUs during a run, and the views of GPUs and waiting tasks that a policy gets.
 
 A task on several GPUs is a gang. Its iterations run in lockstep, at the pace of the slowest GPU; its first GPU counts
 them. While all GPUs of a gang are equal and run nothing else, the gang is mirrored: only the device of the first GPU
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, overload
-from zlib import crc32
+from typing import Any, Protocol, overload
 
 from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
-from heshare.errors import DeviceError, InputError
+from heshare.errors import DeviceError
 from heshare.policies.policy import GpuView, Pace, Running
-from heshare.running.clock import MOMENT_S, Clock
+from heshare.running.clock import Clock
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload
@@ -158,70 +157,15 @@ class TaskRun:
         self.mirrored = False
 
 
-class TaskStream:
-    """Queue of the tasks that are still to arrive, in groups that arrive at one moment; one task is read ahead.
+class TaskSource(Protocol):
+    """Queue of the tasks still to arrive, read as they arrive; `live` are those that were read and are not over."""
 
-    Its pickle holds a count and a checksum of what was read, and not the tasks that follow: `continue_with` gives them.
+    live: dict[int, TaskRun]
 
-    Args:
-        tasks: the tasks by arrival, task i with id i, already checked.
-
-    Attributes:
-        live: the tasks of the run that were read and are not over, by id; the event loop keeps it.
-        read: how many tasks were read.
-
-    Raises:
-        InputError: there is no task.
-    """
-
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._tasks = iter(tasks)
-        self.live: dict[int, TaskRun] = {}
-        self.read, self._checksum = 0, 0
-        self._next: Task | None = None
-        self._advance()
-        if self._next is None:
-            raise InputError("no task", "at least one", "Give a stream with a task.", column="tasks")
-
-    def __bool__(self) -> bool:
-        return self._next is not None
-
+    def __bool__(self) -> bool: ...
     def popleft(self) -> list[TaskRun]:
         """Return the tasks that arrive next, at one moment."""
-        assert self._next is not None
-        group, end_s = [], self._next.arrival_s + MOMENT_S
-        while self._next is not None and self._next.arrival_s <= end_s:
-            group.append(TaskRun(self._next))
-            self._advance()
-        return group
-
-    def continue_with(self, tasks: Iterable[Task]) -> None:
-        """Go on with the same tasks, read from their beginning; those that were read before are skipped.
-
-        Raises:
-            InputError: they begin otherwise than the tasks that were read before.
-        """
-        other = TaskStream(tasks)
-        while other and other.read < self.read:
-            other._advance()
-        if (other.read, other._checksum) != (self.read, self._checksum):
-            raise InputError(
-                f"other tasks among the first {self.read} than when the checkpoint was written",
-                "a stream that gives the same tasks each time",
-                "Give the same file, or a generator with the same seed.",
-                column="tasks",
-            )
-        self._tasks = other._tasks
-
-    def _advance(self) -> None:
-        self._next = task = next(self._tasks, None)
-        if task is not None:
-            self.read += 1
-            seen = (task.iterations, task.arrival_s, task.gpus, task.workload.model, task.workload.batch_size)
-            self._checksum = crc32(repr(seen).encode(), self._checksum)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tasks": iter(())}
+        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -11,11 +11,11 @@ from heshare.errors import require
 from heshare.experiments.long_runs.run_long import EVERY_S, Checkpoints, complete_saving, run_key
 from heshare.experiments.long_runs.stream_totals import StreamTotals
 from heshare.experiments.long_runs.streaming import StreamingRecorder
+from heshare.experiments.long_runs.task_stream import TaskStream, checked_stream
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
-from heshare.running.run import begin, checked_stream
-from heshare.running.state import TaskStream
+from heshare.running.run import begin
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
@@ -126,7 +126,7 @@ def run_stream(
             start_cost_s=start_cost_s,
             recorder=StreamingRecorder(cluster.labels, totals, folder) if timeline and folder else totals,
         )
-    elif state.loop.stream is not None:
+    elif isinstance(state.loop.stream, TaskStream):
         state.loop.stream.continue_with(checked)
     recorder = state.loop.recorder
     run = complete_saving(state, checkpoints, progress=progress)
