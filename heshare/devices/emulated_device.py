@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -58,29 +59,39 @@ class EmulatedDevice(VirtualDevice):
 
     def _estimate(self, sm_mhz: int | None, residents: tuple[Resident, ...]) -> Estimate:
         key = (sm_mhz, residents)
-        if key not in self._estimates:
+        estimate = self._estimates.get(key)
+        if estimate is None:
             if len(self._estimates) >= _KEPT:
                 self._estimates.clear()
             estimate = co_run(self._gpu, residents, sm_mhz, power_cap_w=self._cap_w, constants=self._constants)
             if not residents and sm_mhz is None and self._sleep_w is not None:
                 estimate = replace(estimate, power_w=self._sleep_w)
             self._estimates[key] = estimate
-        return self._estimates[key]
+        return estimate
 
-    def can_mirror(self, other: object, /) -> bool:
-        """Return whether both are idle and would do the same with the same task: one kind of device at one clock."""
-        return (
-            isinstance(other, EmulatedDevice)
-            and self._estimates is other._estimates
-            and self._clock == other._clock
-            and not self._running
-            and not other._running
-            and self._noise is None
-            and other._noise is None
-        )
+    def can_mirror(self, others: Sequence[object], /) -> bool:
+        """Return whether all are idle and would do the same with the same task: one kind of device at one clock."""
+        kind, estimates, clock = type(self), self._estimates, self._clock
+        if self._running or self._noise is not None:
+            return False
+        for other in others:
+            if (
+                type(other) is not kind
+                or other._estimates is not estimates
+                or other._running
+                or other._clock != clock
+                or other._noise is not None
+            ):
+                return False
+        return True
 
-    def add_mirrored(self, from_s: float, to_s: float, power_w: float) -> None:
-        """Account for idle power until `from_s`, then for `power_w` until `to_s`, s, when it is idle again."""
-        idle_w = (self._state or self._update()).power_w
-        self._energy_j += idle_w * (from_s - self._now_s) + power_w * (to_s - from_s)
-        self._now_s = to_s
+    def add_mirrored(self, others: Sequence[EmulatedDevice], from_s: float, to_s: float, power_w: float) -> None:
+        """Account for idle power of devices until `from_s`, then for `power_w` until `to_s`, s, when they idle again.
+
+        The devices, itself among them, have mirrored one device.
+        """
+        # They are of one kind at one clock, so their idle power is the same.
+        idle_w, busy_j = (self._state or self._update()).power_w, power_w * (to_s - from_s)
+        for other in others:
+            other._energy_j += idle_w * (from_s - other._now_s) + busy_j
+            other._now_s = to_s

@@ -52,6 +52,7 @@ class VirtualDevice(ABC):
         self._energy_j = 0.0
         self._running: dict[int, _RunningTask] = {}
         self._state: Estimate | None = None
+        self._event_s: float | None = None
         self._other_sharing = False
 
     @abstractmethod
@@ -70,7 +71,7 @@ class VirtualDevice(ABC):
             InputError: the clock is not on the grid.
         """
         self._clock = None if sm_mhz is None else self._gpu.check_clock(sm_mhz)
-        self._state = None
+        self._state = self._event_s = None
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a task under an MPS limit; with `iterations=None` it runs until stopped.
@@ -101,7 +102,7 @@ class VirtualDevice(ABC):
         total = math.inf if iterations is None else float(iterations)
         self._running[task_id] = _RunningTask(resident, total, needed_mib)
         self._other_sharing = resident.sharing != "mps"
-        self._state = None
+        self._state = self._event_s = None
 
     def hold(self, task_id: int, time_s: float) -> None:
         """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely.
@@ -111,6 +112,7 @@ class VirtualDevice(ABC):
         """
         task = self._task(task_id)
         task.least_s = time_s
+        self._event_s = None
         task.time_s = max(task.own_s, time_s)
 
     def stop(self, task_id: int) -> float:
@@ -122,7 +124,7 @@ class VirtualDevice(ABC):
         stopped = self._task(task_id)
         del self._running[task_id]
         self._other_sharing = self._other_sharing and bool(self._running)
-        self._state = None
+        self._state = self._event_s = None
         return stopped.done
 
     def restart(self, label: str) -> None:
@@ -134,6 +136,7 @@ class VirtualDevice(ABC):
         self._noise = None if self._seed_noise is None else self._seed_noise.of(label)
         self._noise_factors = {}
         self._now_s = self._energy_j = 0.0
+        self._event_s = None
         for task in self._running.values():
             task.done = 0.0
 
@@ -176,7 +179,7 @@ class VirtualDevice(ABC):
         if not running:
             return BriefReading(self._clock, state.sm_mhz, state.power_w, (), math.inf)
         residents = tuple([(task_id, task.resident.mps_pct, task.time_s) for task_id, task in running.items()])
-        next_s = self._now_s + min([task.remaining_s for task in running.values()])
+        next_s = VirtualDevice.next_event_s(self)
         return BriefReading(self._clock, state.sm_mhz, state.power_w, residents, next_s)
 
     def next_event_s(self) -> float:
@@ -185,7 +188,9 @@ class VirtualDevice(ABC):
             return math.inf
         if self._state is None:
             self._update()
-        return self._now_s + min([task.remaining_s for task in self._running.values()])
+        if self._event_s is None:
+            self._event_s = self._now_s + min([task.remaining_s for task in self._running.values()])
+        return self._event_s
 
     def advance(self, to_s: float) -> list[int]:
         """Advance to time `to_s` and return the ids of tasks that completed by then, in order of completion.
@@ -203,7 +208,7 @@ class VirtualDevice(ABC):
                 del self._running[task_id]
             self._other_sharing = self._other_sharing and bool(self._running)
             completed += ended
-            self._state = None
+            self._state = self._event_s = None
         if to_s > self._now_s:
             self._pass(to_s)
         return completed
@@ -215,6 +220,7 @@ class VirtualDevice(ABC):
             task.done = min(task.iterations, task.done + step_s / task.time_s)
         self._energy_j += power_w * step_s
         self._now_s = to_s
+        self._event_s = None
 
     def _ended(self, task: _RunningTask) -> bool:
         """Return whether a task has no iterations left, or so few that time, rounded, would no longer advance."""
@@ -224,6 +230,9 @@ class VirtualDevice(ABC):
     def _update(self) -> Estimate:
         """Return the estimate of the present residents and clock, and give the tasks their times."""
         if self._state is None:
+            if not self._running:
+                self._state = self._estimate(self._clock, ())
+                return self._state
             self._state = self._estimate(self._clock, tuple([task.resident for task in self._running.values()]))
             for task, estimate in zip(self._running.values(), self._state.tasks, strict=True):
                 task.own_s = estimate.time_s

@@ -34,7 +34,8 @@ class EventKind(Enum):
     FAILURE = 3
 
 
-@dataclass(frozen=True, slots=True)
+# Events and views are not frozen, since one of each is built every time, and frozen ones take thrice as long to build.
+@dataclass(slots=True, unsafe_hash=True)
 class Event:
     """Completion, arrival, tick or failure.
 
@@ -181,7 +182,7 @@ class GpuView:
     free_mib: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
     """Present state of the cluster as a policy sees it; valid until `decide` returns.
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from heshare.devices.device import TaskFailure
 from heshare.errors import DeviceError, InputError, PolicyError
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
-from heshare.running.clock import Clock, EventQueue
+from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks, can_mirror, keep_lockstep, split_gangs
 from heshare.running.timeline import Interval, RunRecorder
 from heshare.world.task import Task
@@ -131,26 +131,31 @@ class ActionExecutor:
 
     def record_changes(self, now_s: float) -> None:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
-        if any(gpu.gangs for gpu in self._changed):
-            keep_lockstep(self._changed, lambda gpu: self.advance(gpu, now_s))
-        for gpu in self._changed:
+        changed, recorder, infinity = self._changed, self.recorder, math.inf
+        for gpu in changed:
+            if gpu.gangs:
+                keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
+                break
+        for gpu in changed:
             gpu.listed = False
             gpu.version += 1
             if gpu.gangs and gpu.mirroring():
                 continue
             brief = gpu.read_brief()
-            self.recorder.observe(gpu.index, now_s, brief)
-            for gang in gpu.gangs.values():
-                if gang.mirrored and gang.ran_s == now_s:
-                    gang.power_w = brief.power_w
-                    self.recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
-            if brief.next_s < math.inf:
-                self.schedule_check(gpu, max(brief.next_s, now_s))
-        self._changed.clear()
+            recorder.observe(gpu.index, now_s, brief)
+            if gpu.gangs:
+                for gang in gpu.gangs.values():
+                    if gang.mirrored and gang.ran_s == now_s:
+                        gang.power_w = brief.power_w
+                        recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
+            next_s = brief.next_s
+            if next_s < infinity:
+                self.schedule_check(gpu, next_s if next_s > now_s else now_s)
+        changed.clear()
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
-        self.events.schedule(time_s, EventKind.COMPLETION.value, self._check, gpu, gpu.version)
+        self.events.schedule(time_s, COMPLETION, self._check, gpu, gpu.version)
 
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
@@ -177,7 +182,7 @@ class ActionExecutor:
     def _notify_next(self, event: Event) -> None:
         """Have the policy notified of completed or failed tasks once the present event has been processed."""
         self.unreported.update(event.tasks)
-        self.events.schedule(event.time_s, EventKind.COMPLETION.value, self._notify_now, event)
+        self.events.schedule(event.time_s, COMPLETION, self._notify_now, event)
 
     def _notify_now(self, now_s: float, event: Event) -> None:
         self.unreported.difference_update(event.tasks)
@@ -278,7 +283,7 @@ class ActionExecutor:
         if self.start_cost_s > 0:
             task.state = TaskState.LOADING
             ready_s = now_s + self.start_cost_s
-            self.events.schedule(ready_s, EventKind.COMPLETION.value, self._end_loading, task, task.starts)
+            self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
         else:
             self._run(task, mirrored, now_s)
 
@@ -379,11 +384,15 @@ class ActionExecutor:
         """Return the GPUs of a start: one, or those of a gang."""
         if action.sharing not in SHARINGS:
             self.refuse(action, f"sharing by {action.sharing!r}", f"Choose one of {', '.join(SHARINGS)}.")
-        indices = (action.gpu, *action.also)
-        gpus = tuple([self._gpu_of(action, index) for index in indices])
+        if not action.also:
+            return (self._gpu_of(action, action.gpu),)
+        indices, gpus = (action.gpu, *action.also), self.gpus
+        if min(indices) < 0 or max(indices) >= len(gpus):
+            for index in indices:
+                self._gpu_of(action, index)
         if len(set(indices)) < len(indices):
             self.refuse(action, "a GPU twice", "Give a gang different GPUs.")
-        return gpus
+        return tuple([gpus[index] for index in indices])
 
     def _refuse_width(self, action: Start | Migrate, task: Task) -> NoReturn:
         widths = sorted({task.gpus, *task.widths})

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+from heshare.policies.policy import EventKind
+
 
 class Clock(Protocol):
     """The time of a run, s. Zero is its start."""
@@ -30,7 +32,8 @@ class VirtualClock:
 
     def wait_until(self, time_s: float) -> None:
         """Jump to `time_s`; time never goes back."""
-        self._now_s = max(self._now_s, time_s)
+        if time_s > self._now_s:
+            self._now_s = time_s
 
 
 class WallClock:
@@ -52,6 +55,8 @@ class WallClock:
 
 _Scheduled = tuple[float, int, int, Callable[..., None], tuple[Any, ...]]
 
+COMPLETION, ARRIVAL, TICK = (kind.value for kind in (EventKind.COMPLETION, EventKind.ARRIVAL, EventKind.TICK))
+"""Priorities of scheduled calls at one moment."""
 MOMENT_S = 1e-9
 """Events that are at most so far apart are at one moment, s: sums of times differ in the last bits. Rounding is larger
 than this only after some 100 days."""
@@ -82,16 +87,22 @@ class EventQueue:
 
     def pop(self) -> tuple[float, Callable[..., None], tuple[Any, ...]]:
         """Remove the next event and return its time, call and arguments."""
-        event = heappop(self._heap)
-        at_once = [event]
-        while event[1] and self._heap and self._heap[0][0] <= at_once[0][0] + MOMENT_S:
+        heap = self._heap
+        event = heappop(heap)
+        if event[1] and heap and heap[0][0] <= event[0] + MOMENT_S:
+            event = self._first_of_moment(event)
+        return event[0], event[3], event[4]
+
+    def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
+        """Remove and return the first call of the moment of the earliest one, which was removed already."""
+        event, at_once = earliest, [earliest]
+        while event[1] and self._heap and self._heap[0][0] <= earliest[0] + MOMENT_S:
             at_once.append(heappop(self._heap))
             event = min(event, at_once[-1], key=_order_in_moment)
         for other in at_once:
             if other is not event:
                 heappush(self._heap, other)
-        time_s, _, _, call, arguments = event
-        return time_s, call, arguments
+        return event
 
 
 def _order_in_moment(event: _Scheduled) -> tuple[int, float, int]:

@@ -9,13 +9,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from types import MappingProxyType
+from types import GeneratorType, MappingProxyType
 
 from heshare.devices.device import Device
 from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
-from heshare.running.clock import MOMENT_S, Clock, EventQueue, VirtualClock
+from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskSource, TaskState
 from heshare.running.timeline import RunRecorder, TimelineRecorder
 from heshare.world.cluster import Cluster
@@ -23,6 +23,8 @@ from heshare.world.task import Task
 
 _MAX_IDLE_TICKS = 1_000
 _FEW_TASKS = 100
+_USUAL = (GeneratorType, list, tuple)
+"""Usual types of a policy's answer, which need no further look."""
 
 
 class Loop:
@@ -113,16 +115,17 @@ class Loop:
         if self._arrivals is None:
             self._begin()
         executor, ended = self._executor, self.ended
+        queue, clock, observer, max_time_s = self._queue, self._clock, self._observer, self._max_time_s
         while executor.unfinished or executor.unreported:
-            if not self._queue:
+            if not queue:
                 raise self._stranded("nothing runs, nothing is still to come, and the policy starts nothing")
-            for index in self._observer.wait(self._queue.next_s):
-                executor.schedule_check(self.gpus[index], self._clock.now_s())
-            time_s, call, arguments = self._queue.pop()
-            if time_s > self._max_time_s:
-                raise self._stranded(f"the run reached its limit of {self._max_time_s:g} s")
-            self._clock.wait_until(time_s)
-            call(self._clock.now_s(), *arguments)
+            for index in observer.wait(queue.next_s):
+                executor.schedule_check(self.gpus[index], clock.now_s())
+            time_s, call, arguments = queue.pop()
+            if time_s > max_time_s:
+                raise self._stranded(f"the run reached its limit of {max_time_s:g} s")
+            clock.wait_until(time_s)
+            call(clock.now_s(), *arguments)
             if on_end is not None and self.ended > ended:
                 on_end(self.ended - ended)
                 ended = self.ended
@@ -158,7 +161,7 @@ class Loop:
         view = View(event.time_s, executor.waiting, remaining, self._views, self._pending)
         before_s = perf_counter()
         answer = self.policy.decide(event, view)
-        if not isinstance(answer, Iterable):
+        if type(answer) not in _USUAL and not isinstance(answer, Iterable):
             raise self._no_actions(answer)
         actions = list(answer)
         self.planning_s += perf_counter() - before_s
@@ -179,7 +182,7 @@ class Loop:
             tasks = self._arrivals.popleft()
             if self.stream is not None:
                 self._add_read(tasks, self.stream)
-            self._queue.schedule(tasks[-1].spec.arrival_s, EventKind.ARRIVAL.value, self._arrive, tasks)
+            self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
 
     def _add_read(self, tasks: Sequence[TaskRun], stream: TaskSource) -> None:
         """Add tasks of a stream to the run; forget those that are over once they may be half of those kept."""
@@ -209,7 +212,7 @@ class Loop:
     def _schedule_tick(self, time_s: float, number: int) -> None:
         """Schedule a tick; `number` counts the periodic ticks from 1, and is 0 for the single tick of a `Wait`."""
         self._scheduled_ticks += 1
-        self._queue.schedule(time_s, EventKind.TICK.value, self._tick, number)
+        self._queue.schedule(time_s, TICK, self._tick, number)
 
     def _tick(self, now_s: float, number: int) -> None:
         self._scheduled_ticks -= 1

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
 from heshare.errors import DeviceError
@@ -109,21 +109,24 @@ class TaskRun:
     def occupy(self, gpus: tuple[GpuState, ...]) -> None:
         """Put the task on GPUs and take its memory there."""
         self.gpus = gpus
+        task_id, needed_mib, gang = self.id, self.memory_mib, len(gpus) > 1
         for gpu in gpus:
-            gpu.tasks[self.id] = self
-            if len(gpus) > 1:
-                gpu.gangs[self.id] = self
-            gpu.free_mib -= self.memory_mib
-            gpu.invalidate()
+            gpu.tasks[task_id] = self
+            if gang:
+                gpu.gangs[task_id] = self
+            gpu.free_mib -= needed_mib
+            gpu.reading = gpu.built_view = None
 
     def vacate(self) -> None:
         """Take the task off its GPUs and give its memory back."""
+        task_id, needed_mib, gang = self.id, self.memory_mib, len(self.gpus) > 1
         for gpu in self.gpus:
-            del gpu.tasks[self.id]
-            gpu.gangs.pop(self.id, None)
+            del gpu.tasks[task_id]
+            if gang:
+                del gpu.gangs[task_id]
             # An empty GPU has all its memory, whatever rounding left.
-            gpu.free_mib = gpu.free_mib + self.memory_mib if gpu.tasks else gpu.device.gpu.memory_mib
-            gpu.invalidate()
+            gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
+            gpu.reading = gpu.built_view = None
         self.gpus = ()
         self.slowed = self.mirrored = False
 
@@ -150,10 +153,12 @@ class TaskRun:
 
     def end_mirroring(self, now_s: float) -> None:
         """Account for the mirroring GPUs of a gang that has completed on its first GPU."""
+        devices = []
         for gpu in self.gpus[1:]:
             if gpu.mirrors_device is not None:
-                gpu.mirrors_device.add_mirrored(self.ran_s, now_s, self.power_w)
+                devices.append(gpu.mirrors_device)
             gpu.reading = None
+        devices[0].add_mirrored(devices, self.ran_s, now_s, self.power_w)
         self.mirrored = False
 
 
@@ -180,7 +185,8 @@ class GpuState:
         gangs: those of them that are on other GPUs too, by task id.
         reading: the latest reading, or None when something changed since.
         read_s: when that reading was taken, s.
-        free_mib: device memory that is free, MiB.
+        total_mib: device memory, MiB.
+        free_mib: that of it which is free, MiB.
         version: counts changes; a scheduled check of an older version is void.
         listed: whether it is on the executor's list of changed GPUs.
         loss_reported: whether the policy has been notified that the GPU is lost.
@@ -188,6 +194,7 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         mirrors_device: the device, if it can mirror another one.
         fallible: the device, if a task can fail on it while the run continues.
+        built_view: the view of the latest reading, or None when something changed since.
     """
 
     index: int
@@ -197,6 +204,7 @@ class GpuState:
     gangs: dict[int, TaskRun] = field(default_factory=dict)
     reading: Reading | None = None
     read_s: float = 0.0
+    total_mib: float = field(init=False)
     free_mib: float = field(init=False)
     version: int = 0
     listed: bool = False
@@ -205,19 +213,19 @@ class GpuState:
     shares_gpu: SharesGpu | None = field(init=False)
     mirrors_device: MirrorsDevice | None = field(init=False)
     fallible: Fallible | None = field(init=False)
-    _view: GpuView | None = None
+    built_view: GpuView | None = None
 
     def __post_init__(self) -> None:
         device = self.device
-        self.free_mib = device.gpu.memory_mib
-        self.shares_gpu = device if isinstance(device, SharesGpu) else None
-        self.mirrors_device = device if isinstance(device, MirrorsDevice) else None
-        self.fallible = device if isinstance(device, Fallible) else None
+        self.free_mib = self.total_mib = device.gpu.memory_mib
+        shares, mirrors, fails = _abilities(device)
+        self.shares_gpu = cast(SharesGpu, device) if shares else None
+        self.mirrors_device = cast(MirrorsDevice, device) if mirrors else None
+        self.fallible = cast(Fallible, device) if fails else None
 
     def invalidate(self) -> None:
         """Discard the reading and the view, since something on this GPU changed."""
-        self.reading = None
-        self._view = None
+        self.reading = self.built_view = None
 
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
@@ -259,9 +267,9 @@ class GpuState:
 
     def view(self) -> GpuView:
         """Return this GPU as a policy may see it; built once for each reading."""
-        if self._view is None:
+        if self.built_view is None:
             reading = self.read()
-            self._view = GpuView(
+            self.built_view = GpuView(
                 self.index,
                 self.device.gpu,
                 RunningTasks(self),
@@ -270,7 +278,19 @@ class GpuState:
                 reading.power_w,
                 self.free_mib,
             )
-        return self._view
+        return self.built_view
+
+
+_ABILITIES: dict[type, tuple[bool, bool, bool]] = {}
+
+
+def _abilities(device: Device) -> tuple[bool, bool, bool]:
+    """Return whether a kind of device can share its GPU, mirror others, and fail; found out once for each kind."""
+    found = _ABILITIES.get(type(device))
+    if found is None:
+        found = isinstance(device, SharesGpu), isinstance(device, MirrorsDevice), isinstance(device, Fallible)
+        _ABILITIES[type(device)] = found
+    return found
 
 
 class RunningTasks(Mapping[int, Running]):
@@ -375,12 +395,13 @@ def can_mirror(gpus: Sequence[GpuState], loading: int, /) -> bool:
         gpus: the GPUs.
         loading: how many tasks are on each of them and do not run yet.
     """
-    first = gpus[0].device
+    devices = []
     for gpu in gpus:
         device = gpu.mirrors_device
-        if device is None or len(gpu.tasks) != loading or not device.can_mirror(first):
+        if device is None or len(gpu.tasks) != loading:
             return False
-    return True
+        devices.append(device)
+    return devices[0].can_mirror(devices)
 
 
 def split_gangs(gpu: GpuState, now_s: float) -> None:
@@ -400,12 +421,15 @@ def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) 
     gangs: dict[int, TaskRun] = {}
     at = 0
     while at < len(changed):
-        for gang in [gang for gang in changed[at].gangs.values() if gang.running and not gang.mirrored]:
+        of_gpu = changed[at].gangs.values()
+        for gang in [gang for gang in of_gpu if not gang.mirrored and gang.running]:
             gangs[gang.id] = gang
             for gpu in gang.gpus:
                 if not gpu.listed:
                     advance(gpu)
         at += 1
+    if not gangs:
+        return
     # A gang may have completed while its GPUs were advanced.
     running = [gang for gang in gangs.values() if gang.gpus]
     for gang in running:

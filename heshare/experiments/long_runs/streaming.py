@@ -59,8 +59,9 @@ class TotalsRecorder:
         self._last_gpu[task] = gpus[-1]
         if last.outcome == "completed":
             self._completion_s[task] = end_s
+        active_j, energy_j, power_w, since_s = self._active_j, self._energy_j, self._power_w, self._since_s
         for gpu in gpus:
-            self._active_j[gpu] = self._energy_j[gpu] + self._power_w[gpu] * (end_s - self._since_s[gpu])
+            active_j[gpu] = energy_j[gpu] + power_w[gpu] * (end_s - since_s[gpu])
 
     def finish(self, now_s: float) -> tuple[Timeline, Totals]:
         """Return an empty timeline, and the totals up to `now_s`."""

@@ -64,17 +64,24 @@ class Exclusive:
         self._arrived = 0
         self._gpus_of: dict[int, tuple[int, ...]] = {}
 
-    def decide(self, event: Event, view: View) -> Iterator[Action]:
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
         """Update the queue and the free GPUs, and start the tasks that can run."""
         for task_id in event.tasks:
             # A task that is tried again arrives again: it frees its GPUs first.
             self._leave(task_id)
         if event.kind is EventKind.ARRIVAL:
             self._enter(event, view)
+        if not self._queue:
+            return ()
         return self._start_any() if self._backfill else self._start_in_order()
 
     def _enter(self, event: Event, view: View) -> None:
         """Add the arriving tasks to the queue."""
+        if len(event.tasks) == 1 and view.waiting[-1].id == event.tasks[0]:
+            self._arrived += 1
+            task = view.waiting[-1]
+            heappush(self._queue, (self._rank(task), self._arrived, task))
+            return
         new: dict[int, Task] = {}
         ids = set(event.tasks)
         # They are the last of the waiting tasks, which are many when a cluster is overloaded.
@@ -89,8 +96,9 @@ class Exclusive:
             heappush(self._queue, (self._rank(new[task_id]), self._arrived, new[task_id]))
 
     def _leave(self, task_id: int) -> None:
+        free, kind = self._free, self._kind
         for gpu in self._gpus_of.pop(task_id, ()):
-            heappush(self._free[self._kind[gpu]], gpu)
+            heappush(free[kind[gpu]], gpu)
 
     def _start_in_order(self) -> Iterator[Action]:
         while self._queue and (gpus := self._take(self._queue[0][2])):
@@ -119,13 +127,13 @@ class Exclusive:
             InputError: the cluster can never hold the task.
         """
         kinds = self._kinds_for(task)
+        if len(kinds) == 1 and len(self._free[kinds[0]]) >= task.gpus:
+            free = self._free[kinds[0]]
+            return tuple([heappop(free) for _ in range(task.gpus)])
         if sum([len(self._free[kind]) for kind in kinds]) < task.gpus:
             if sum(self._totals[kind] for kind in kinds) < task.gpus:
                 raise cannot_hold(task, self._kinds)
             return ()
-        if len(kinds) == 1:
-            free = self._free[kinds[0]]
-            return tuple([heappop(free) for _ in range(task.gpus)])
         taken: list[int] = []
         while len(taken) < task.gpus:
             available = [kind for kind in kinds if self._free[kind]]

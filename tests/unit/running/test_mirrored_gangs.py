@@ -19,7 +19,7 @@ CLUSTER = Cluster.parse("6xV100,2xV100-SXM2")
 class NeverMirrored(EmulatedDevice):
     """A device that mirrors no other."""
 
-    def can_mirror(self, other, /):
+    def can_mirror(self, others, /):
         return False
 
 
