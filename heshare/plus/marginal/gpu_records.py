@@ -74,6 +74,8 @@ class GpuRecords:
     def start(self, task: int, workload: Workload, gpus: tuple[int, ...]) -> None:
         """Note which workload a task that starts runs, and the GPUs of a gang."""
         self._started[task] = workload
+        # It may have ended before this GPU is read again.
+        self._tasks[gpus[0]] = (*self._tasks[gpus[0]], task)
         if len(gpus) > 1:
             self._gangs[task] = gpus
             others = set(gpus[1:])
@@ -96,7 +98,8 @@ class GpuRecords:
         others: list[int] = []
         for task in self._tasks[gpu.index]:
             if task not in gpu.running:
-                self._unused.append(self._rows.pop(task))
+                if task in self._rows:
+                    self._unused.append(self._rows.pop(task))
                 self._started.pop(task, None)
                 others += self._gangs.pop(task, ())[1:]
         if others:

@@ -89,3 +89,9 @@ def test_marginal_runs_the_jobs_of_venus(cluster):
 def test_a_gang_that_no_type_can_hold_is_refused():
     with pytest.raises(InputError, match="2 V100, 2 T4"):
         simulate([Task(0, TRAINING, 9.0, gpus=3)], "2xV100,2xT4")
+
+
+def test_the_gpus_of_a_gang_that_ends_before_the_next_event_are_known_to_be_free():
+    # The second event is the end of the gang; the tasks after it fill both GPUs.
+    big = [Task(i, Workload("bert_large", 64), 500.0, 900.0 + i) for i in range(1, 12)]
+    check_run(simulate([Task(0, TRAINING, 5.0, gpus=2), *big], "2xV100"))
