@@ -133,17 +133,45 @@ def _shifted(table: IntArray, by: int) -> IntArray:
 
 
 def with_missing(costs: BatchCosts, table: OptionTable) -> OptionTable:
-    """Predict the sets that a search found missing; return a new table, or `table` itself if none was missing.
+    """Predict the sets that a search found missing; return the table with them, `table` itself if none was missing.
 
-    `costs.filled` then tells whether there was time for all of them.
+    The options of all other sets stay in it. `costs.filled` then tells whether there was time for all of them.
     """
     count = int(table.counts[2])
     if not count:
         return table
-    missing, costs.filled = table.missing[:count], True
+    missing, costs.filled = table.missing[:count].copy(), True
     for kind in range(len(costs.rates)):
         costs.fill(kind, missing[missing[:, 0] == kind, 1:])
-    return option_table(costs, len(table.slots))
+    rates = _joined([rates.tables for rates in costs.rates])
+    scratch = scratch_for(rates, len(table.members))
+    # Beyond the room of `missing` it is not known which sets have to be computed again: all have to be.
+    if count == len(table.missing) or 2 * len(scratch.values) > len(table.values):
+        return option_table(costs, len(table.slots))
+    table.counts[2] = 0
+    result = table._replace(rates=rates, scratch=scratch)
+    _recompute(result, missing)
+    return result
+
+
+@allocation_free
+def _recompute(table: OptionTable, missing: IntArray) -> None:
+    """Compute the options of sets again whose slots have none, given by type and members, shape (m, 1 + w)."""
+    for row in range(len(missing)):
+        size, code = 0, 0
+        while size < missing.shape[1] - 1 and missing[row, 1 + size] != EMPTY:
+            table.members[size] = missing[row, 1 + size]
+            code = code * (len(table.workload) + 1) + table.members[size] + 1
+            size += 1
+        kind = missing[row, 0]
+        key = code * len(table.clients) + kind
+        slot = key % _PRIME % len(table.slots)
+        while table.slots[slot, 0] != key and table.slots[slot, 0] != _FREE:
+            slot = (slot + 1) % len(table.slots)
+        # A table that was emptied meanwhile has no such slot; the set is computed when it is met again.
+        if table.slots[slot, 0] == key:
+            _store_options(table, kind, size, key, slot)
+            table.counts[0] -= 1  # its slot was counted before
 
 
 @inlined
