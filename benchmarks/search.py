@@ -76,7 +76,7 @@ def improved(instance: Instance, seed: int, budget_s: float) -> FloatArray:
     """Return HeShare+'s front within a budget; the tables of predictions are filled before, as for the others."""
     settings = SearchSettings()
     costs = BatchCosts(instance, predictor(), settings.choices)
-    # An unreported search first: it compiles, and fills the tables that this task set needs.
+    # An unreported search first: it compiles, and fills the tables.
     WeightedSearch(costs, SearchSettings(rounds=2), rng(seed)).run()
     search = WeightedSearch(costs, settings, rng(seed))
     search.run(perf_counter() + budget_s)

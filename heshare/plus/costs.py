@@ -145,10 +145,14 @@ class BatchCosts:
         alone_s = float(np.where(self.fits, self.time_s, np.inf).min(axis=1).sum())
         return energy_j / (alone_s * (1 + self.world.n / self.world.k) / 2)
 
-    def fill_tables(self) -> None:
-        """Predict every set of workloads that a batch could have; otherwise each one is predicted when first needed."""
+    def fill_tables(self, most: int | None = None) -> None:
+        """Predict every set of workloads that a batch could have; otherwise each one is predicted when first needed.
+
+        With `most`, only if there are at most so many of them.
+        """
         for rates in self.rates:
-            rates.fill_all()
+            if most is None or len(rates.tables.variant_begin) <= most:
+                rates.fill_all()
 
     def fill(self, kind: int, tasks: IntArray) -> None:
         """Fill the tables for sets of tasks on a type of GPU, shape (m, w), `EMPTY` beyond a set's size."""

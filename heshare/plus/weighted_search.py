@@ -48,6 +48,8 @@ _CONSTRUCT_S = 1e-7
 """Time that a construction of n tasks on k GPUs is expected to take for each n * n / k, s."""
 _STEP_S, _MOVE_S = 0.02, 1e-7
 """Time of relocations between two looks at a deadline, and of one for each task of its queue, s."""
+FEW_SETS = 5000
+"""Sets of workloads on a type of GPU up to which all are predicted before a search without an end in time."""
 Progress = Callable[[int, FloatArray], object]
 """Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
 
@@ -138,8 +140,10 @@ class WeightedSearch(RoundSearch):
         """Do one round, the coarse one if its number is 0."""
         if number:
             self._refine(number, deadline)
-        else:
-            self._find_weights(deadline)
+            return
+        if not self._costs.deadline.timed:
+            self._costs.fill_tables(FEW_SETS)
+        self._find_weights(deadline)
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
@@ -234,28 +238,42 @@ class WeightedSearch(RoundSearch):
         return self._table is not before and self._costs.filled
 
     def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
-        """Return a scheme improved until no move improves it, and what it costs."""
+        """Return a scheme improved until no move improves it, and what it costs.
+
+        A descent that misses predictions is made again from the same start: the result does not depend on what was
+        predicted before. With a deadline it is continued.
+        """
         costs, settings, rng = self._costs, self._settings, self._rng
         n, k = costs.world.n, costs.world.k
-        queues = empty_assignment(self._costs)
-        assign(self._options, queues, scheme, weight)
-        if perturbed:
-            tasks = rng.permutation(n)[: settings.perturbation_size]
-            perturb(self._options, queues, tasks, rng.integers(k, size=len(tasks)), costs.fits, weight)
-        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
-        total, passes = np.inf, n * n if self._exhaustive else settings.passes
-        start_s = perf_counter()
+        moved = rng.permutation(n)[: settings.perturbation_size if perturbed else 0]
+        moved_to = rng.integers(k, size=len(moved))
+        trials = []
         for _ in range(1 if self._exhaustive else settings.samples):
             order = rng.permutation(n)
-            targets = np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)
+            trials.append((order, np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)))
+        while True:
+            queues, start_s = empty_assignment(costs), perf_counter()
+            assign(self._options, queues, scheme, weight)
+            perturb(self._options, queues, moved, moved_to, costs.fits, weight)
+            total = self._descend(queues, trials, weight)
+            self._optimum_s = perf_counter() - start_s
+            if not self._fill_missing():
+                return queues.gpu_of, total
+            if costs.deadline.timed:
+                scheme, moved, moved_to = queues.gpu_of, moved[:0], moved_to[:0]
+
+    def _descend(self, queues: Assignment, trials: list[tuple[IntArray, IntArray]], weight: float) -> float:
+        """Improve queues by moves to the targets of each trial, tasks in its order; return the cost."""
+        costs, settings = self._costs, self._settings
+        n, total = costs.world.n, np.inf
+        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
+        passes = n * n if self._exhaustive else settings.passes
+        for order, targets in trials:
             if costs.deadline.timed and n > settings.undivided_tasks:
                 total = self._descend_in_steps(queues, order, targets, weight)
             else:
                 total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
-        self._optimum_s = perf_counter() - start_s
-        if self._fill_missing():
-            return self._local_optimum(queues.gpu_of, weight)
-        return queues.gpu_of, total
+        return total
 
     def _descend_in_steps(self, queues: Assignment, order: IntArray, targets: IntArray, weight: float) -> float:
         """Relocate tasks as `descend` does, some at a time, until the deadline or no move improves; return the cost.
