@@ -13,7 +13,7 @@ Example: the defaults on 8 GPUs, and the numbers of labels and partial plans tha
 
 >>> settings = SearchSettings()
 >>> settings.rounds, settings.weights, settings.perturbations, settings.perturbation_size
-(8, 24, 4, 3)
+(8, 24, 6, 3)
 >>> settings.front_limits(8), settings.front_limits(1000)
 ((64, 128), (16, 48))
 
@@ -93,7 +93,7 @@ class SearchSettings:
     rounds: int = 8
     weights: int = 24
     coarse_weights: int = 7
-    perturbations: int = 4
+    perturbations: int = 6
     perturbation_size: int = 3
     exhaustive_gpus: int = 40
     sampled_gpus: int = 6

@@ -1,7 +1,7 @@
 """Tables of predictions that stay with their predictor between searches with a budget.
 
 Tables take seconds to fill, so that a second search for the same workloads has them from the start. A search without a
-budget begins with empty tables: where it meets a set first depends on what is filled, and with it its random numbers.
+budget has tables of its own.
 """
 
 from __future__ import annotations

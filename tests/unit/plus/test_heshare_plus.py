@@ -9,6 +9,7 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.errors import InputError
+from heshare.plus import weighted_search
 from heshare.plus.costs import BatchCosts
 from heshare.plus.heshare_plus import optimise
 from heshare.plus.search_settings import BatchChoices, SearchSettings
@@ -55,3 +56,17 @@ def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> 
 def test_search_settings_refuses_values_out_of_range(changed: dict[str, int]) -> None:
     with pytest.raises(InputError, match=next(iter(changed))):
         SearchSettings(**changed)  # type: ignore[arg-type]
+
+
+def test_weighted_search_does_not_depend_on_what_was_predicted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighted_search, "FEW_SETS", 0)  # predict each set when it is missing
+    points = []
+    for filled in (False, True):
+        world = make_instance(mixed_tasks(12), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS))
+        costs = BatchCosts(world, Toy(demand=DEMANDS), BatchChoices(clocks=3, mps_variants=2))
+        if filled:
+            costs.fill_tables()
+        search = WeightedSearch(costs, SearchSettings(rounds=3, weights=4), np.random.default_rng(3))
+        search.run()
+        points.append(search.archive.points)
+    assert np.array_equal(points[0], points[1])
