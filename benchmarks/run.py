@@ -19,7 +19,20 @@ from bench_rows import Row, table, with_spread, worse
 
 from heshare.files import write_text
 
-STAGES = ("cold", "stages", "executor", "optimum", "search", "planner", "growth", "venus", "million", "online")
+STAGES = (
+    "cold",
+    "budgets",
+    "stages",
+    "executor",
+    "optimum",
+    "search",
+    "planner",
+    "growth",
+    "venus",
+    "million",
+    "marginal",
+    "online",
+)
 """Modules of this folder, each with a function `results()` that returns rows."""
 LAST = Path(__file__).parent / "last.json"
 

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import heshare.plugins  # noqa: F401 (registers training and the ways of sharing)
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.prediction.oracle import DevicePredictor
