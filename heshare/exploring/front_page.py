@@ -21,7 +21,7 @@ from heshare.experiments.figures.timelines import LOAD_CLASSES
 from heshare.exploring.front_charts import BOUND, CHOICES, CLOCK_FROM, TASKS_UNTIL, front_chart, timeline_chart
 from heshare.exploring.predicted_timeline import differing_tasks, predicted_timelines
 from heshare.plus.costs import BatchCosts
-from heshare.plus.optimum.lower_bound import Bound, lower_bound, weights_along
+from heshare.plus.optimum.lower_bound import BOUND_TASKS, Bound, lower_bound, weights_along
 from heshare.plus.search_settings import DEFAULT_CHOICES
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import make_instance
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 100
 """Plans on a page; of a larger front an even selection with the three named plans."""
-BOUND_TASKS = 60
-"""Tasks up to which the bound is computed unless asked for: it takes 3 to 10 s then, and more than linearly longer."""
 BOUND_TOLERANCE = 0.01
 """How far the column generation may stop from the linear program's value; the bound is as much lower, and proven."""
 BOUND_POINTS = 60

@@ -73,6 +73,8 @@ SMOOTHING = 0.7
 """The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
 PENALTY = 10.0
 """The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
+BOUND_TASKS = 60
+"""Tasks up to which the bound is computed unless asked for: it takes 3 to 10 s then, and more than linearly longer."""
 ROUNDING = 1e-9
 """Bounds are lowered by this share of themselves, far more than rounding could add to a sum."""
 

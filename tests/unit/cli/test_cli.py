@@ -84,9 +84,20 @@ def test_estimate_depends_on_clock_precision_and_engine() -> None:
 
 
 def test_plan_prints_the_gap_of_each_plan_to_the_bound() -> None:
-    document = json_of("plan", *SMALL, "--improved", "--bound")
+    document = json_of("plan", *SMALL, "--improved")
     gaps = [row["gap_pct"] for row in document["rows"]]  # type: ignore[attr-defined]
     assert all(0 < gap < 10 for gap in gaps)
+    hurried = json_of("plan", *SMALL, "--improved", "--bound", "--budget", "0.5")
+    assert all("gap_pct" in row for row in hurried["rows"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"), [(("--budget", "0.1"), "no time for it"), (("--no-bound",), "--no-bound")]
+)
+def test_plan_says_why_no_gap_is_proven(words: tuple[str, ...], reason: str) -> None:
+    document = json_of("plan", *SMALL, "--improved", *words)
+    assert document["gap"] == f"not proven ({reason}); --bound proves it"
+    assert all("gap_pct" not in row for row in document["rows"])  # type: ignore[attr-defined]
 
 
 def test_plan_names_the_three_plans_and_writes_them(tmp_path: Path) -> None:
