@@ -1,6 +1,6 @@
 """Speed of the policy `marginal`: one decision at 1,000 GPUs with 200 waiting tasks, and the half-year of Venus.
 
-`python benchmarks/marginal.py` prints the rows; `--whole` runs all 125,000 jobs of the half-year, else the first 5,000.
+`python benchmarks/marginal.py` prints the rows; `--whole` runs all 125,000 jobs of the half-year, else the first 2,500.
 
 A decision: to 1,000 GPUs of three types, 1,000 tasks of Table IV arrive at once and then one every 0.4 s, so that more
 than 200 wait and `look`, 200, are considered. Each arrival or completion is one decision with the view that the loop
@@ -36,7 +36,7 @@ from heshare.world.workload import Workload
 
 CLUSTER = "400xT4,300xV100,300xA100"
 AT_ONCE, EVERY_S, EVENTS, WAITING = 1_000, 0.4, 400, 200
-WHOLE, PART = 125_000, 5_000
+WHOLE, PART = 125_000, 2_500
 
 
 class EnoughEventsError(Exception):

@@ -84,8 +84,11 @@ class GpuRecords:
     def update(self, view: View) -> None:
         """Read the GPUs that have changed."""
         views, seen = view.gpus, self._seen
-        present = views if len(self._read) == len(seen) else [views[gpu] for gpu in self._read]
-        changed = [gpu for gpu in present if gpu is not seen[gpu.index]]
+        if len(self._read) == len(seen):
+            changed = [gpu for gpu, before in zip(views, seen, strict=True) if gpu is not before]
+        else:
+            present = [views[gpu] for gpu in self._read]
+            changed = [gpu for gpu in present if gpu is not seen[gpu.index]]
         for gpu in changed:
             ended = self._drop(gpu)
             self._enter(gpu, view.now_s)

@@ -13,7 +13,7 @@ True
 [1, 0]
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -49,7 +49,10 @@ class WaitingOrder:
     """
 
     def __init__(self, cluster: Cluster, predictions: SetPredictions, tables: SetTables, largest_size: int) -> None:
-        self._cluster, self._predictions, self._tables = cluster, predictions, tables
+        # A cluster finds out its types anew each time.
+        self._kinds, self._predictions, self._tables = cluster.kinds, predictions, tables
+        self._counts = {kind: cluster.gpus.count(kind) for kind in self._kinds}
+        self._alone_s: dict[Workload, float] = {}
         self._largest_size = largest_size
         self.arrays = _empty(256, max(1, largest_size.bit_length()))
         self.clear()
@@ -57,6 +60,7 @@ class WaitingOrder:
     def clear(self) -> None:
         """Remove all tasks."""
         self._entries: list[_Entry] = []
+        self._rows: list[int] = []
         self._of: dict[int, _Entry] = {}
         self._tasks: dict[int, Task] = {}
         self._unused = list(range(len(self.arrays.gpus)))
@@ -98,7 +102,7 @@ class WaitingOrder:
                 self._remove_entry(task_id)
                 self._insert((-np.inf, self._tasks[row].arrival_s, task_id, row))
                 self.arrays.aged[row] = True
-        return np.array([entry[-1] for entry in self._entries[:count]], dtype=np.int64)
+        return np.array(self._rows[:count], dtype=np.int64)
 
     def remove(self, task_id: int) -> None:
         """Remove a task that starts."""
@@ -110,9 +114,11 @@ class WaitingOrder:
         if task.id in self._of:
             self.remove(task.id)
         remaining, workload = view.remaining[task.id], task.workload
-        for kind in self._cluster.kinds:
-            self._predictions.predict(kind, [(workload,)])
-        alone_s = remaining * min(self._predictions.alone_s(kind, workload) for kind in self._cluster.kinds)
+        if workload not in self._alone_s:
+            for kind in self._kinds:
+                self._predictions.predict(kind, [(workload,)])
+            self._alone_s[workload] = min(self._predictions.alone_s(kind, workload) for kind in self._kinds)
+        alone_s = remaining * self._alone_s[workload]
         row = self._row()
         self._tasks[row] = task
         arrays = self.arrays
@@ -129,9 +135,7 @@ class WaitingOrder:
     def _check_gang(self, task: Task) -> None:
         """Raise `InputError` for a gang that no type of GPU can hold."""
         need_mib = memory_mib(task.workload)
-        counts = {
-            kind.name: self._cluster.gpus.count(kind) for kind in self._cluster.kinds if kind.memory_mib >= need_mib
-        }
+        counts = {kind.name: count for kind, count in self._counts.items() if kind.memory_mib >= need_mib}
         if max(counts.values(), default=0) < task.gpus:
             raise InputError(
                 f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {need_mib:.0f} MiB each",
@@ -154,11 +158,14 @@ class WaitingOrder:
 
     def _insert(self, entry: _Entry) -> None:
         self._of[entry[2]] = entry
-        insort(self._entries, entry)
+        place = bisect_left(self._entries, entry)
+        self._entries.insert(place, entry)
+        self._rows.insert(place, entry[-1])
 
     def _remove_entry(self, task_id: int) -> int:
         entry = self._of.pop(task_id)
-        del self._entries[bisect_left(self._entries, entry)]
+        place = bisect_left(self._entries, entry)
+        del self._entries[place], self._rows[place]
         return entry[-1]
 
 

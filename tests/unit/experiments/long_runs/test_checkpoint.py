@@ -58,6 +58,11 @@ SCENARIOS = {
     ),
     "clocks": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("morak")),
     "plans": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), small_heshare),
+    "marginal": (
+        "4xT4,8xV100",
+        lambda: venus_tasks(40, rng=np.random.default_rng(1), gpus=8, load=1.2)[0],
+        lambda: make("marginal"),
+    ),
     "lots": ("T4,V100", lambda: draw(8, rng=np.random.default_rng(1), arrivals="poisson"), lambda: make("random")),
 }
 
