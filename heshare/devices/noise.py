@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +15,7 @@ from heshare.errors import InputError
 
 TIME_CV, POWER_CV = 0.0099, 0.0036
 """Relative standard deviations of the noise in the public record, of a time and of a power."""
+_Entropy = int | tuple[int, ...] | None
 
 
 def repeat_cv(cv: ArrayLike, repeats: ArrayLike) -> float:
@@ -60,12 +63,24 @@ class NoiseModel:
         Raises:
             InputError: `rng` has no seed.
         """
+        return replace(self, rng=np.random.default_rng(_stream(*self._seed(), (label,))))
+
+    def constant_factor(self, recording: str, name: str, spread: float) -> float:
+        """Return `of(recording).of(name).factor(spread)`.
+
+        It is kept, because other devices record the same settings from the same seed.
+
+        Raises:
+            InputError: `rng` has no seed.
+        """
+        return _constant_factor(*self._seed(), (recording, name), spread)
+
+    def _seed(self) -> tuple[_Entropy, tuple[int, ...]]:
+        """Return the entropy and the spawn key of the seed of `rng`."""
         seed = self.rng.bit_generator.seed_seq
         if not isinstance(seed, np.random.SeedSequence):
             raise InputError("a generator without a seed", "np.random.default_rng(seed)", "Seed.", column="rng")
-        words = np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype="<u4").tolist()
-        child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, *words))
-        return replace(self, rng=np.random.default_rng(child))
+        return tuple(seed.entropy) if isinstance(seed.entropy, Sequence) else seed.entropy, seed.spawn_key
 
     def factor(self, spread: float) -> float:
         """Return a lognormal factor with mean 1 and this relative standard deviation."""
@@ -73,3 +88,16 @@ class NoiseModel:
             return 1.0
         sigma2 = math.log1p(spread * spread)
         return math.exp(self.rng.normal(-0.5 * sigma2, math.sqrt(sigma2)))
+
+
+def _stream(entropy: _Entropy, spawn_key: tuple[int, ...], names: tuple[str, ...]) -> np.random.SeedSequence:
+    """Return the seed that another seed and names, one after the other, determine."""
+    for name in names:
+        spawn_key += tuple(np.frombuffer(hashlib.sha256(name.encode()).digest(), dtype="<u4").tolist())
+    return np.random.SeedSequence(entropy, spawn_key=spawn_key)
+
+
+@lru_cache(maxsize=2**16)
+def _constant_factor(entropy: _Entropy, spawn_key: tuple[int, ...], names: tuple[str, ...], spread: float) -> float:
+    """Return the first factor of the stream that a seed and names determine."""
+    return NoiseModel(np.random.default_rng(_stream(entropy, spawn_key, names))).factor(spread)

@@ -45,7 +45,8 @@ class VirtualDevice(ABC):
     def __init__(self, gpu: Gpu, *, provenance: str, noise: NoiseModel | None = None) -> None:
         self.provenance = provenance
         self._gpu = gpu
-        self._noise = self._seed_noise = noise
+        self._noise = noise
+        self._noise_label = ""
         self._noise_factors: dict[str, float] | None = None
         self._clock: int | None = None
         self._now_s = 0.0
@@ -133,8 +134,7 @@ class VirtualDevice(ABC):
         Until the next restart the noise of the board's power and of each task's time is constant: it is noise from one
         recording to the next.
         """
-        self._noise = None if self._seed_noise is None else self._seed_noise.of(label)
-        self._noise_factors = {}
+        self._noise_label, self._noise_factors = label, {}
         self._now_s = self._energy_j = 0.0
         self._event_s = None
         for task in self._running.values():
@@ -246,7 +246,7 @@ class VirtualDevice(ABC):
         if self._noise_factors is None:
             return self._noise.factor(spread)
         if name not in self._noise_factors:
-            self._noise_factors[name] = self._noise.of(name).factor(spread)
+            self._noise_factors[name] = self._noise.constant_factor(self._noise_label, name, spread)
         return self._noise_factors[name]
 
     def _noise_names(self) -> list[str]:

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from heshare.arrays import FloatArray, IntArray
 from heshare.devices.task_sizes import draw
 from heshare.experiments.claims.sources import source
 from heshare.experiments.figures import plots
 from heshare.experiments.figures.series_styles import GUIDE, category_style
-from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
+from heshare.experiments.statistics import ConfidenceInterval, change_pct, group_means, median_interval
 from heshare.experiments.study_runs import repeat
 from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.random_streams import Repetition
@@ -128,10 +129,23 @@ def median_change(
     Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
     alone, because worlds of one seed share their task sets and are not independent.
     """
-    index = [name for name in ("world", "repetition") if name in runs]
-    table = runs.pivot_table(index=index, columns="title", values=metric)[[ours, theirs]].apply(np.log)
-    by_seed = table.groupby("repetition").mean().apply(np.exp)
-    return change_pct(by_seed[ours], by_seed[theirs], rng)
+    return change_pct(_by_seed(runs, ours, metric), _by_seed(runs, theirs, metric), rng)
+
+
+def _by_seed(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
+    """Return a policy's geometric means of a metric over worlds, (repetitions,); NaN where it has no run."""
+    seed, seeds = _numbered(runs["repetition"])
+    world, worlds = _numbered(runs["world"]) if "world" in runs else (np.zeros_like(seed), 1)
+    rows = (runs["title"] == title).to_numpy()
+    cells = group_means(runs[metric].to_numpy(np.float64)[rows], (world * seeds + seed)[rows], worlds * seeds)
+    found = np.flatnonzero(~np.isnan(cells))
+    return np.exp(group_means(np.log(cells[found]), found % seeds, seeds))
+
+
+def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
+    """Return the position of each key among the sorted ones, and the number of different keys."""
+    numbers, different = pd.factorize(keys, sort=True)
+    return numbers, len(different)
 
 
 def rival_claim(

@@ -123,6 +123,18 @@ def test_noise_has_its_size_and_does_not_change_progress():
     assert noisy.stop(0) == exact.stop(0)
 
 
+def test_noise_of_a_recording_is_determined_by_the_seed_and_its_label():
+    def read(label: str, seed: int) -> float:
+        device = EmulatedDevice(T4, noise=NoiseModel(np.random.default_rng(seed)))
+        device.start(0, LARGE, 100)
+        device.read()
+        device.restart(label)
+        return device.read().power_w
+
+    assert read("a", 3) == read("a", 3)
+    assert len({read("a", 3), read("b", 3), read("a", 4)}) == 3
+
+
 def test_a_hundred_thousand_events_take_seconds():
     device, begin = EmulatedDevice(T4), time.perf_counter()
     for event in range(20_000):

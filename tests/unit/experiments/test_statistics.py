@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heshare.errors import InputError
-from heshare.experiments.statistics import ConfidenceInterval, change_pct, median_interval
+from heshare.experiments.statistics import ConfidenceInterval, change_pct, group_means, median_interval
 
 
 def rng() -> np.random.Generator:
@@ -59,3 +60,11 @@ def test_median_interval_refuses_bad_values(values: list[object]) -> None:
 def test_change_pct_refuses_unpaired_values(ours: list[float], theirs: list[float]) -> None:
     with pytest.raises(InputError):
         change_pct(ours, theirs, rng())
+
+
+def test_group_means_are_those_of_pandas_to_the_last_bit() -> None:
+    draw = rng()
+    values, groups = np.exp(draw.normal(0.0, 9.0, size=300)), draw.integers(0, 20, size=300)
+    groups[groups == 7] = 8
+    expected = pd.Series(values).groupby(groups).mean().reindex(range(20)).to_numpy()
+    np.testing.assert_array_equal(group_means(values, groups, 20), expected)
