@@ -133,10 +133,10 @@ clean: ## remove what make wrote, but not .venv
 		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv), or say where it is: make PYTHON=..." >&2; \
 		exit 2; \
 	fi; \
-	echo "Building .venv from requirements.lock with $$("$$python" --version), once; this takes two or three minutes."; \
+	echo "Building .venv from requirements.lock with $$("$$python" --version), once; this takes about three minutes."; \
 	rm -rf .venv && "$$python" -m venv .venv
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
-	@echo "Compiling numeric code and training the predictor, once; this takes up to a minute."
+	@echo "Compiling numeric code and training the predictor, once; this takes one or two minutes."
 	@.venv/bin/python -m heshare compile
 	@printf '%s' "$(CURDIR)" > .venv/.ready

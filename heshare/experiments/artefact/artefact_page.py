@@ -43,7 +43,7 @@ The repository holds program, data and reference results under Apache-2.0 ([LICE
 | programs | git, GNU make, Python 3.11 or later with `venv`; or Docker ([Dockerfile](Dockerfile)) |
 | network | once, for the packages of `requirements.lock` (hashed); none afterwards |
 | disk | about 1 GB for `.venv`, {mib:.0f} MiB for `figures/` |
-| time | {minutes:.0f} minutes for all results (two notebooks at a time), 1 to 2 for `.venv` |
+| time | {minutes:.0f} minutes for all results (two notebooks at a time), 3 for `.venv` |
 
 Nothing here changes the settings of a GPU. **`make live` does, with `--allow-clocks`**; no claim below needs it.
 
