@@ -156,7 +156,7 @@ def plan(
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), stop.interrupted or budget is not None)
         if improved and not no_gap:
-            frame["gap_pct"] = _gaps_pct(front, tasks_to_plan, gpus, predictor)
+            frame["gap_pct"] = _gaps_pct(front, predictor)
     if out is not None:
         _write(out, frame, front, tasks_to_plan)
     if json:
@@ -240,12 +240,8 @@ def _check_improved_options(improved: bool, budget: str | None, bound: bool | No
     require("--bound", "--bound or --no-bound without --improved", improved or bound is None, "both", action)
 
 
-def _gaps_pct(front: Front, tasks: Sequence[Task], gpus: Cluster, predictor: Predictor) -> FloatArray:
+def _gaps_pct(front: Front, predictor: Predictor) -> FloatArray:
     """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
-    from heshare.plus.costs import BatchCosts
-    from heshare.plus.optimum.lower_bound import lower_bound, weights_along
-    from heshare.scheduling.objectives import make_instance
+    from heshare.plus.optimum.lower_bound import bound_along
 
-    costs = BatchCosts(make_instance(tasks, gpus, predictor), predictor)
-    bound = lower_bound(costs, weights_along(front.objectives), tolerance=_BOUND_TOLERANCE)
-    return bound.gap_pct(front.objectives)
+    return bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)

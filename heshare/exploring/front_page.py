@@ -20,11 +20,9 @@ from heshare.experiments.figures.series_styles import EDGE, GRID, TEXT
 from heshare.experiments.figures.timelines import LOAD_CLASSES
 from heshare.exploring.front_charts import BOUND, CHOICES, CLOCK_FROM, TASKS_UNTIL, front_chart, timeline_chart
 from heshare.exploring.predicted_timeline import differing_tasks, predicted_timelines
-from heshare.plus.costs import BatchCosts
-from heshare.plus.optimum.lower_bound import BOUND_TASKS, Bound, lower_bound, weights_along
+from heshare.plus.optimum.lower_bound import BOUND_TASKS, Bound, bound_along
 from heshare.plus.search_settings import DEFAULT_CHOICES
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, thin
 from heshare.world.catalogue import load_class
 
@@ -88,7 +86,7 @@ def front_page(
     if path is not None:
         require("path", path, not Path(path).is_dir(), "an HTML file", "Name a file, such as front.html.")
     asked = len(front[0].tasks) <= BOUND_TASKS if bound is None else bound
-    low = _bound(front, predictor) if asked else None
+    low = bound_along(front, predictor, tolerance=BOUND_TOLERANCE) if asked else None
     frame, shown = front.to_frame(), _shown(front)
     title = f"{len(front)} plans of {len(front[0].tasks)} tasks on {front[0].cluster}, by {series}"
     plans = [*(front[index] for index in shown), front.trade_off]
@@ -108,11 +106,6 @@ def _shown(front: Front) -> IntArray:
     """Return the indices of the plans on the page, ascending."""
     named = front.to_frame().query("choice != ''").index.to_numpy()
     return np.union1d(thin(front.objectives, MOST_PLANS - len(CHOICES)), named)
-
-
-def _bound(front: Front, predictor: Predictor) -> Bound:
-    costs = BatchCosts(make_instance(front[0].tasks, front[0].cluster, predictor), predictor, DEFAULT_CHOICES)
-    return lower_bound(costs, weights_along(front.objectives), tolerance=BOUND_TOLERANCE)
 
 
 def _envelope(bound: Bound | None, objectives: FloatArray) -> pd.DataFrame:

@@ -34,7 +34,7 @@ class EventKind(Enum):
     FAILURE = 3
 
 
-# Events and views are not frozen, since one of each is built every time, and frozen ones take thrice as long to build.
+# Events and views are not frozen: one of each is built at every event, and a frozen one takes three times as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Event:
     """Completion, arrival, tick or failure.
@@ -142,9 +142,8 @@ class Running:
 class Pace(NamedTuple):
     """Progress of a task as a function of time, which holds until something changes on its GPU.
 
-    `GpuView.running` of a run returns it by its function `pace(task_id)`, and the view of a GPU is the same object as
-    long as nothing changes there; so a policy need not ask for the progress of all tasks at each event. At t there
-    remain `max(left - (done + (t - read_s) / time_s), 0)` iterations.
+    `view.gpus[i].running.pace(task_id)` returns it in a run. The view of a GPU is the same object as long as nothing
+    changes there, so a policy needs the paces of GPUs with a new view only.
 
     Attributes:
         left: iterations that remained when it last started.
@@ -157,6 +156,10 @@ class Pace(NamedTuple):
     done: float
     read_s: float
     time_s: float
+
+    def remaining(self, now_s: float) -> float:
+        """Return the iterations still to do at a time, s."""
+        return max(self.left - (self.done + (now_s - self.read_s) / self.time_s), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

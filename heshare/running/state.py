@@ -313,17 +313,11 @@ class RunningTasks(Mapping[int, Running]):
     def __getitem__(self, task_id: int) -> Running:
         task = self._gpu.tasks[task_id]
         gpus = tuple([gpu.index for gpu in task.gpus])
-        if not task.running:
-            return Running(task.spec, task.mps_pct, math.inf, task.remaining / task.scale, task.sharing, gpus)
-        first = task.gpus[0]
-        progress = first.read().residents[task_id]
-        since_s = first.clock.now_s() - first.read_s
-        done = progress.done + since_s / progress.time_s
-        remaining = max(task.remaining / task.scale - done, 0.0)
-        return Running(task.spec, task.mps_pct, progress.time_s, remaining, task.sharing, gpus)
+        pace, now_s = self.pace(task_id), self._gpu.clock.now_s()
+        return Running(task.spec, task.mps_pct, pace.time_s, pace.remaining(now_s), task.sharing, gpus)
 
     def pace(self, task_id: int) -> Pace:
-        """Return the pace of a task, from which `remaining` follows until something changes."""
+        """Return the pace of a task, which holds until something changes on the GPU."""
         task = self._gpu.tasks[task_id]
         left = task.remaining / task.scale
         if not task.running:

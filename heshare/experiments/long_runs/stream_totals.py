@@ -64,8 +64,7 @@ class StreamTotals(TotalsRecorder):
             self._add_task(last.task, gpus[-1], waiting_s, execution_s, end_s)
         else:
             self._earlier[last.task] = waiting_s, execution_s, end_s
-        for gpu in gpus:
-            self._active_j[gpu] = self._energy_j[gpu] + self._power_w[gpu] * (end_s - self._since_s[gpu])
+        self._account_active(gpus, end_s)
 
     def _add_task(self, task_id: int, gpu: int, waiting_s: float, execution_s: float, end_s: float) -> None:
         task = self._live[task_id].spec

@@ -59,6 +59,10 @@ class TotalsRecorder:
         self._last_gpu[task] = gpus[-1]
         if last.outcome == "completed":
             self._completion_s[task] = end_s
+        self._account_active(gpus, end_s)
+
+    def _account_active(self, gpus: Sequence[int], end_s: float) -> None:
+        """Set the active energy of GPUs to their energy until a task there ends, s."""
         active_j, energy_j, power_w, since_s = self._active_j, self._energy_j, self._power_w, self._since_s
         for gpu in gpus:
             active_j[gpu] = energy_j[gpu] + power_w[gpu] * (end_s - since_s[gpu])

@@ -73,8 +73,7 @@ class TaskStream:
         self._next = task = next(self._tasks, None)
         if task is not None:
             self.read += 1
-            seen = (task.iterations, task.arrival_s, task.gpus, task.workload.model, task.workload.batch_size)
-            self._checksum = crc32(repr(seen).encode(), self._checksum)
+            self._checksum = crc32(repr(task).encode(), self._checksum)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tasks": iter(())}

@@ -64,8 +64,10 @@ from heshare.compiling import compiled
 from heshare.plus.costs import BatchCosts
 from heshare.plus.fronts import FeasibleBatches
 from heshare.plus.optimum.task_subsets import feasible_batches
+from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
-from heshare.scheduling.pareto import non_dominated
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.pareto import Front, non_dominated
 
 MAX_COLUMNS = 3000
 """Columns at which those with the largest reduced costs are dropped."""
@@ -160,6 +162,13 @@ def lower_bound(costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e
         results.append((best * (1 - ROUNDING), relaxed, used))
     least, limits, counts = map(np.array, zip(*results, strict=True))
     return Bound(weights, least, limits, counts)
+
+
+def bound_along(front: Front, predictor: Predictor, *, tolerance: float) -> Bound:
+    """Return the bound on all plans for a front's tasks and cluster, at weights along the front."""
+    tasks, cluster = front[0].tasks, front[0].cluster
+    costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor)
+    return lower_bound(costs, weights_along(front.objectives), tolerance=tolerance)
 
 
 class QueueColumns(NamedTuple):
