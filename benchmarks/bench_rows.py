@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which direction of a value is better, and the value that is asked for, None for none."""
+    """Which direction of a value is better, and the least good value that is accepted, or None."""
 
     better: Literal["lower", "higher"]
     target: float | None
@@ -52,7 +52,7 @@ def sample_row(name: str, values: Iterable[float], unit: str = "1") -> Row:
 
 
 def single_row(name: str, value: float, unit: str = "1", n: int = 1) -> Row:
-    """Return a value that has no sample, of n parts."""
+    """Return a value that has no sample; n is how many runs, tasks or jobs it is of."""
     return {"name": name, "value": float(value), "unit": unit, "n": n}
 
 
@@ -76,9 +76,9 @@ def worse(row: Row, last: Row | None) -> bool:
     target = targets().get(row["name"])
     if last is None or target is None or (row["unit"] in TIMES and row.get("machine") != last.get("machine")):
         return False
-    sign = 1.0 if target.better == "lower" else -1.0
     if "low" in row and "low" in last:
         return bool(row["low"] > last["high"] if target.better == "lower" else row["high"] < last["low"])
+    sign = 1.0 if target.better == "lower" else -1.0
     return bool(sign * (row["value"] - last["value"]) > NOISE * abs(last["value"]))
 
 

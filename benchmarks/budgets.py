@@ -10,9 +10,9 @@ Run it as `python benchmarks/budgets.py`, which prints the whole grid. It takes 
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
 
 import growth
+from bench_rows import Row, single_row
 
 SIZES = (20, 60, 600, 2000, growth.LARGEST)
 BUDGETS_S = (0.05, 0.5, 2.0, 10.0)
@@ -21,18 +21,12 @@ WARM_UP = ((60, 3.0), (600, 1.0), (20, 0.05))
 LIMIT, SLACK_S = 1.15, 0.15
 
 
-def cluster_of(tasks: int) -> str:
-    """Return the cluster for so many tasks, that of `growth.py`."""
-    units = 125 if tasks == growth.LARGEST else max(1, tasks // growth.UNIT_TASKS)
-    return ",".join(f"{count * units}x{name}" for name, count in growth.UNIT.items())
-
-
 def wall_s(tasks: int, budget_s: float) -> float:
     """Return the wall time of one search, s; its front is checked."""
     import heshare
     from heshare.scheduling.pareto import non_dominated
 
-    drawn, cluster = heshare.task_set(tasks, seed=1), cluster_of(tasks)
+    drawn, cluster = heshare.task_set(tasks, seed=1), growth.cluster_of(tasks)
     start_s = perf_counter()
     front = heshare.optimise(drawn, cluster, budget_s=budget_s)
     done_s = perf_counter() - start_s
@@ -53,11 +47,11 @@ def over(budget_s: float, done_s: float) -> float:
     return done_s / max(budget_s, (budget_s + SLACK_S) / LIMIT)
 
 
-def results() -> list[dict[str, Any]]:
+def results() -> list[Row]:
     """Return the worst wall time over its budget."""
     done = grid()
     worst = max(over(budget_s, done_s) for _, budget_s, done_s in done)
-    return [{"name": "budget_kept_worst", "value": worst, "unit": "1", "n": len(done)}]
+    return [single_row("budget_kept_worst", worst, n=len(done))]
 
 
 if __name__ == "__main__":

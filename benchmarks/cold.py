@@ -1,6 +1,6 @@
 """The first plan of a new clone, after what `make` compiles once, and the import.
 
-A copy of the package and its data stands for the clone. What is compiled is copied with the times of the sources, which
+A copy of the package and its data is used as the clone. What is compiled is copied with the times of the sources, which
 numba compares; `heshare compile` makes what is missing or old.
 """
 
@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+
+from bench_rows import Row, sample_row
 
 from heshare import files
 
 IMPORT = "import time; began = time.perf_counter(); import heshare; heshare.plan; print(time.perf_counter() - began)"
 PLAN = ("-m", "heshare", "plan", "--tasks", "60")
+_NOT_PASSED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "HESHARE_ROOT")
 
 
-def results(starts: int = 3) -> list[dict[str, Any]]:
+def results(starts: int = 3) -> list[Row]:
     """Return seconds of the first plan of 60 tasks in a new process, and of the import."""
     with tempfile.TemporaryDirectory() as folder:
         clone, elsewhere = Path(folder) / "clone", Path(folder) / "elsewhere"
@@ -44,17 +45,7 @@ def results(starts: int = 3) -> list[dict[str, Any]]:
         start("-m", "heshare", "compile", "--quiet")
         plan_s = [start(*PLAN)[0] for _ in range(starts)]
         import_s = [float(start("-c", IMPORT)[1]) for _ in range(starts)]
-    return [
-        _row("cold_first_plan_s", plan_s),
-        _row("import_s", import_s),
-    ]
-
-
-_NOT_PASSED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE", "HESHARE_ROOT")
-
-
-def _row(name: str, values: list[float]) -> dict[str, Any]:
-    return {"name": name, "value": statistics.median(values), "unit": "s", "n": len(values), "values": values}
+    return [sample_row("cold_first_plan_s", plan_s, "s"), sample_row("import_s", import_s, "s")]
 
 
 if __name__ == "__main__":

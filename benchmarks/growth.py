@@ -36,6 +36,12 @@ def one_size(tasks: int) -> dict[str, Any]:
     return {**row, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_IN_GIB}
 
 
+def cluster_of(tasks: int) -> str:
+    """Return the cluster for so many tasks: a unit for each `UNIT_TASKS` tasks, 125 for the largest number."""
+    units = 125 if tasks == LARGEST else max(1, tasks // UNIT_TASKS)
+    return ",".join(f"{count * units}x{name}" for name, count in UNIT.items())
+
+
 def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
     import heshare
@@ -45,8 +51,7 @@ def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     from heshare.scheduling.objectives import make_instance
     from heshare.world.cluster import Cluster
 
-    units = 125 if tasks == LARGEST else max(1, tasks // UNIT_TASKS)
-    cluster = Cluster.parse(",".join(f"{count * units}x{name}" for name, count in UNIT.items()))
+    cluster = Cluster.parse(cluster_of(tasks))
     predictor = heshare.load_predictor()
     calls, start_s = predictor.calls, perf_counter()
     drawn = draw(tasks, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")

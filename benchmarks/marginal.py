@@ -11,15 +11,14 @@ predictor and at least 200 tasks waited: those are warm.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from bench_rows import Row, sample_row, single_row
 from venus import GPUS, KIND, tasks_of
 
 from heshare.devices.task_sizes import time_alone_s
@@ -103,21 +102,15 @@ def venus_s(jobs: int) -> float:
         return time.perf_counter() - start_s
 
 
-def results(*, whole: bool = False) -> list[dict[str, Any]]:
+def results(*, whole: bool = False) -> list[Row]:
     """Return rows of the benchmark's list; `venus_marginal_s` is that of the whole half-year, else `_part_s`."""
     times_ms = [1e3 * time_s for time_s in decisions_s()]
     jobs = WHOLE if whole else PART
     name = "venus_marginal_s" if whole else "venus_marginal_part_s"
     return [
-        {
-            "name": "marginal_decide_ms",
-            "value": statistics.median(times_ms),
-            "unit": "ms",
-            "n": len(times_ms),
-            "values": times_ms,
-        },
-        {"name": "marginal_decide_worst_ms", "value": max(times_ms), "unit": "ms", "n": len(times_ms)},
-        {"name": name, "value": venus_s(jobs), "unit": "s", "n": jobs},
+        sample_row("marginal_decide_ms", times_ms, "ms"),
+        single_row("marginal_decide_worst_ms", max(times_ms), "ms", len(times_ms)),
+        single_row(name, venus_s(jobs), "s", jobs),
     ]
 
 

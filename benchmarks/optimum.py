@@ -1,6 +1,6 @@
 """Gaps of HeShare+ to the optimum: exact fronts of small task sets, the proven bound of large ones.
 
-The instances are dealt to two processes. So `bound_per_weight`, the only time, is taken with both cores busy.
+The instances are divided among two processes. So `bound_per_weight`, the only time, is taken with both cores busy.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from time import perf_counter
-from typing import Any
+
+from bench_rows import Row, sample_row
 
 import heshare
 
@@ -16,7 +17,7 @@ CLUSTER = "50xT4,25xV100,25xA100"
 SMALL = (20, "2xT4,1xV100,1xA100")
 
 
-def results(repeats: int = 1) -> list[dict[str, Any]]:
+def results(repeats: int = 1) -> list[Row]:
     """Return the median wall time of a plan, each with a predictor of its own that has predicted nothing, s."""
     heshare.plan(*SMALL, predictor=heshare.load_predictor())
     tasks = heshare.task_set(TASKS, seed=0)
@@ -26,8 +27,7 @@ def results(repeats: int = 1) -> list[dict[str, Any]]:
         start_s = perf_counter()
         heshare.plan(tasks, CLUSTER, predictor=predictor)
         times_s.append(perf_counter() - start_s)
-    median_s = sorted(times_s)[len(times_s) // 2]
-    return [{"name": "plan_2000_s", "value": median_s, "unit": "s", "n": repeats, "values": times_s}]
+    return [sample_row("plan_2000_s", times_s, "s")]
 
 
 if __name__ == "__main__":

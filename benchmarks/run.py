@@ -1,8 +1,8 @@
 """Benchmarks of all stages, with their spread: a table, `build/bench.json`, and what is worse than the last result.
 
-Run it as `make bench`. `benchmarks/targets.csv` says which values are asked for, and `benchmarks/last.json` is the last
-committed result, which `python benchmarks/run.py --keep` replaces. Times depend on the machine, so no test compares
-them, and they are compared with a last result of the same machine only.
+Run it as `make bench`. `benchmarks/targets.csv` says which values are asked for. `benchmarks/last.json`, if it exists,
+is the last committed result, which `python benchmarks/run.py --keep` replaces. Times depend on the machine, so no test
+compares them, and they are compared with a last result of the same machine only.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def main() -> None:
         write_text(arguments.out, json.dumps(rows, indent=2) + "\n")
     print("\n".join(["", *table(rows, last), ""]))
     got_worse = [row["name"] for row in rows if worse(row, last.get(row["name"]))]
-    same = bool(last) and next(iter(last.values())).get("machine") == here
+    same = all(row.get("machine") == here for row in last.values())
     print(f"{len(rows)} values in {time.perf_counter() - begin_s:.0f} s on {here}; written to {arguments.out}")
     if last:
-        times = "times included" if same else "without times, which are of another machine"
+        times = "times included" if same else "without times of another machine"
         print(f"Worse than the last result ({times}): {', '.join(got_worse) or 'none'}")
     if arguments.keep:
         kept = {**({} if arguments.only == STAGES else last), **{row["name"]: row for row in rows}}

@@ -62,7 +62,7 @@ def results(repeats: int = 3) -> list[Row]:
     ]
     exponent = float(np.polyfit(np.log(list(grown_s)), np.log(list(grown_s.values())), 1)[0])
     return [
-        single_row("venus_fifo_s", grown_s[SIZES[-1]], "s"),
+        single_row("venus_fifo_s", grown_s[SIZES[-1]], "s", SIZES[-1]),
         single_row("loop_exponent", exponent, n=len(SIZES)),
         sample_row("loop_vs_simpy", (device_s / ours_s for ours_s, device_s, _ in times_s)),
         sample_row("loop_vs_simpy_by_job", (job_s / ours_s for ours_s, _, job_s in times_s)),

@@ -104,13 +104,12 @@ def capped_clock_mhz(
     cap_w: float,
     request_mhz: float,
     max_mhz: float,
-    contention: Contention | None = None,
 ) -> float:
     """Return the highest clock up to `request_mhz` at which residents under MPS stay within `cap_w`, MHz."""
     parts = resident_parts(iterations)
 
     def power_w(mhz: float) -> float:
-        return board_power_w(power, parts, mhz, max_mhz, contention)
+        return board_power_w(power, parts, mhz, max_mhz)
 
     return highest_clock_mhz(power_w, cap_w, request_mhz, max_mhz)
 

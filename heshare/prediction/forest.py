@@ -148,6 +148,7 @@ def _stored() -> Arrays | None:
     return load_arrays(_STORED, _stored_key())
 
 
+@cache
 def _stored_key() -> str:
     return key_of(package_files(_PARTS, _TABLES), _LIBRARIES, STORED_SEED)
 

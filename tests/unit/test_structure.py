@@ -22,7 +22,7 @@ SHARED = (
 ALIKE = {"policy", "study", "StudySetting"}
 """Names that stand for the same concept in several systems."""
 MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES = 15, 600, 50
-MOST_STAGE_FILES, MOST_STAGE_LINES = 72, 12_800
+MOST_STAGE_FILES, MOST_STAGE_LINES = 72, 12_620
 _NAME_IN_TEXT = re.compile(r"heshare(?:\.[a-z_0-9]+)+")
 
 

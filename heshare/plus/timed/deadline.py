@@ -67,7 +67,7 @@ class InterruptedSearchWarning(UserWarning):
 class InterruptRequest:
     """Ctrl-C as a request to stop with the front so far, once there is a front; it is a `Cancel`.
 
-    The first call of `is_set` says that there is one. Ctrl-C before that, and a second one, raise `KeyboardInterrupt`.
+    A search calls `is_set` only once it has a front. Ctrl-C before that, and a second one, raise `KeyboardInterrupt`.
 
     Args:
         cancel: a further request to stop, or None.

@@ -42,7 +42,7 @@ def trainings(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def forget() -> None:
-    for kept in (forest._stored, forest.shipped_references, forest._shipped_forest):
+    for kept in (forest._stored_key, forest._stored, forest.shipped_references, forest._shipped_forest):
         kept.cache_clear()
 
 
