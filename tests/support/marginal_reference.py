@@ -3,63 +3,33 @@
 The policy and the costs are described in `heshare.plus.marginal`; tests compare their decisions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.arrays import FloatArray
-from heshare.errors import require
-from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, Traits, View
+from heshare.plus.marginal.marginal_policy import Marginal
+from heshare.plus.marginal.set_predictions import Set, SetPredictions, clock_grid
+from heshare.plus.marginal.waiting_order import sized
+from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, View
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu, spread_clocks
+from heshare.world.gpu import Gpu
 from heshare.world.task import Task
-from heshare.world.workload import Resident, Workload
-
-Set = tuple[Workload, ...]
-"""Workloads that share a GPU, sorted."""
+from heshare.world.workload import Workload
 
 
-class SetPredictions:
-    """Predictions of sets of workloads at a few clocks of each GPU, and their costs; each set is predicted once.
-
-    Args:
-        predictor: predicts times and powers.
-        clocks: the number of clocks of a GPU's grid, spread evenly.
-        price_w: p, the cost of a second in the system, W.
-    """
+class SlowCosts(SetPredictions):
+    """Predictions of sets, their cheapest clocks, and the cost until the tasks of a GPU have ended, in Python."""
 
     def __init__(self, predictor: Predictor, clocks: int, price_w: float) -> None:
-        self.price_w = price_w
-        self._predictor = predictor
-        self._clocks = clocks
-        self._predicted: dict[tuple[Gpu, Set], tuple[FloatArray, FloatArray]] = {}
+        super().__init__(predictor, clocks, price_w)
         self._chosen: dict[tuple[Gpu, Set, int], int] = {}
-
-    def predict(self, gpu: Gpu, sets: Iterable[Set]) -> None:
-        """Predict sets and their subsets, which remain as tasks end, as far as they are new; all in one call."""
-        parts = {part for whole in sets for size in range(1, len(whole) + 1) for part in combinations(whole, size)}
-        new = sorted(part for part in parts if (gpu, part) not in self._predicted)
-        if not new:
-            return
-        grid = clock_grid(gpu, self._clocks)
-        residents = [tuple(Resident(workload) for workload in part) for part in new for _ in grid]
-        runs = self._predictor.co_run(residents, gpu, grid * len(new))
-        for number, part in enumerate(new):
-            rows = slice(number * len(grid), (number + 1) * len(grid))
-            self._predicted[gpu, part] = runs.time_s[rows, : len(part)], runs.power_w[rows]
-
-    def alone_s(self, gpu: Gpu, workload: Workload) -> float:
-        """Return the seconds per iteration alone at the top clock."""
-        return float(self._predicted[gpu, (workload,)][0][-1, 0])
 
     def mhz(self, gpu: Gpu, running: Set, queued: int) -> int:
         """Return f*, the cheapest clock for a set with so many tasks queued behind it, MHz."""
-        return clock_grid(gpu, self._clocks)[self._cheapest_clock(gpu, running, queued)]
+        return clock_grid(gpu, self.clocks)[self._cheapest_clock(gpu, running, queued)]
 
     def _cheapest_clock(self, gpu: Gpu, running: Set, queued: int) -> int:
         key = gpu, running, queued
@@ -99,12 +69,6 @@ class SetPredictions:
         return cost_j, now_s
 
 
-@cache
-def clock_grid(gpu: Gpu, clocks: int) -> list[int]:
-    """Return so many clocks of a GPU's grid, evenly spread with the top one, MHz."""
-    return list(spread_clocks(gpu.clocks_mhz, clocks))
-
-
 @dataclass(slots=True)
 class _GpuState:
     """One GPU while an event is processed: its running tasks, their cost and end, and the tasks queued for it."""
@@ -141,53 +105,15 @@ class _Placement:
     running: list[tuple[Workload, float]]
 
 
-class MarginalReference:
-    """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T.
+class MarginalReference(Marginal):
+    """Waiting tasks, the shortest first, each where and when it adds least to the cost E + p T, with one GPU each."""
 
-    For tasks that need one GPU. The defaults were chosen on task sets that no comparison uses.
-
-    Args:
-        price_w: p, the cost of a second that a task spends in the system, W. About 30 is the end of least energy, 300
-            and more that of least JCT.
-        most: the largest number of tasks that share a GPU.
-        clocks: the number of clocks of a GPU's grid that are considered.
-        overlap: the share of its time alone by which a queued task delays those behind it: less than 1, because it
-            will share the GPU with others.
-        look: the number of waiting tasks that are considered at an event, the shortest first.
-        sizes: the largest inference batch size that may be chosen, in steps of two from the task's own up; 0 keeps the
-            task's own.
-
-    Raises:
-        InputError: a parameter is out of its range.
-    """
-
-    name = "marginal"
     gangs = False
-    tick_s: float | None = None
-    traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
-
-    def __init__(
-        self,
-        price_w: float = 100.0,
-        most: int = 4,
-        clocks: int = 8,
-        overlap: float = 0.7,
-        look: int = 200,
-        sizes: int = 0,
-    ) -> None:
-        require("price_w", price_w, 0 < price_w < np.inf, "watts above zero")
-        require("most", most, most >= 1, "at least one task")
-        require("clocks", clocks, clocks >= 1, "at least one clock")
-        require("overlap", overlap, 0 <= overlap <= 1, "a share from 0 to 1")
-        require("look", look, look >= 1, "at least one task")
-        require("sizes", sizes, sizes >= 0, "an inference batch size, or 0 for the task's own")
-        self._price_w, self._most, self._clocks, self._overlap, self._look = price_w, most, clocks, overlap, look
-        self._largest_size = sizes
 
     def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
         """Discard all predictions and starts."""
         self._kinds = cluster.kinds
-        self._sets = SetPredictions(predictor, self._clocks, self._price_w)
+        self._sets = SlowCosts(predictor, self._clocks, self._price_w)
         self._started: dict[int, Workload] = {}
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
@@ -195,7 +121,7 @@ class MarginalReference:
         states = [self._state(gpu) for gpu in view.gpus]
         starts = []
         for task in self._shortest(view):
-            gpu = self._place(task, view.remaining[task.id], states)
+            gpu = self._place_task(task, view.remaining[task.id], states)
             if gpu is not None:
                 size = self._started[task.id].batch_size
                 starts.append(Start(task.id, gpu, batch_size=None if size == task.workload.batch_size else size))
@@ -224,13 +150,13 @@ class MarginalReference:
         }
         return sorted(view.waiting, key=lambda task: (times_s[task.id], task.id))[: self._look]
 
-    def _place(self, task: Task, iterations: float, states: Sequence[_GpuState]) -> int | None:
+    def _place_task(self, task: Task, iterations: float, states: Sequence[_GpuState]) -> int | None:
         """Place a task where it costs least; return the GPU if it starts there now, None if it waits."""
         # Reversed, so that of interchangeable GPUs the one with the lowest index is kept.
         distinct = list({state.signature: state for state in reversed(states)}.values())
         placements = [
             placement
-            for workload in self._sized(task.workload)
+            for workload in sized(task.workload, self._largest_size)
             for placement in self._placements(
                 workload, iterations * task.workload.batch_size / workload.batch_size, distinct
             )
@@ -248,13 +174,6 @@ class MarginalReference:
         state.free_mib -= memory_mib(best.running[-1][0])
         state.cost_j, state.end_s = best.cost_j + state.cost_j, best.seconds
         return state.view.index
-
-    def _sized(self, workload: Workload) -> list[Workload]:
-        """Return a workload at the inference batch sizes that may be chosen, its own first."""
-        sized = [workload]
-        while 2 * sized[-1].batch_size <= self._largest_size:
-            sized.append(replace(workload, batch_size=2 * sized[-1].batch_size))
-        return sized
 
     def _placements(self, workload: Workload, iterations: float, states: Sequence[_GpuState]) -> Iterator[_Placement]:
         """Return a task's placements: queued behind the running tasks of each GPU, and beside them."""
