@@ -55,7 +55,7 @@ def package_files(parts: Iterable[str], tables: Iterable[str]) -> list[Path]:
 
 
 def load_arrays(name: str, key: str) -> Arrays | None:
-    """Return the stored arrays of a name; None where there are none of that key that can be read."""
+    """Return the stored arrays of a name; None if no readable file has that key."""
     for folder in _folders():
         with suppress(*_UNREADABLE), (folder / f"{name}.npz").open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)

@@ -68,7 +68,7 @@ class NoiseModel:
     def constant_factor(self, recording: str, name: str, spread: float) -> float:
         """Return `of(recording).of(name).factor(spread)`.
 
-        It is kept, because other devices record the same settings from the same seed.
+        It is cached, because other devices record the same settings from the same seed.
 
         Raises:
             InputError: `rng` has no seed.

@@ -137,7 +137,7 @@ class Front:
     Fronts of equal plans are equal. `front[3]` is a plan, `front[3:6]` a front.
 
     Attributes:
-        plans: in order of energy; a tuple, or a sequence that builds them when they are looked at.
+        plans: in order of energy; a tuple, or a sequence that builds them when they are accessed.
         objectives: [energy in J, average JCT in s] of each, shape (m, 2).
         predictor_rows: rows predicted during planning.
 

@@ -1,4 +1,4 @@
-"""Selection in stage 1, compiled: who survives a generation, and who stays in the archive."""
+"""Selection in stage 1, compiled: which schemes survive a generation, and which stay in the archive."""
 
 import numpy as np
 

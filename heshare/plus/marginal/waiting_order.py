@@ -49,7 +49,7 @@ class WaitingOrder:
     """
 
     def __init__(self, cluster: Cluster, predictions: SetPredictions, tables: SetTables, largest_size: int) -> None:
-        # A cluster finds out its types anew each time.
+        # `Cluster.kinds` is computed at each access.
         self._kinds, self._predictions, self._tables = cluster.kinds, predictions, tables
         self._counts = {kind: cluster.gpus.count(kind) for kind in self._kinds}
         self._alone_s: dict[Workload, float] = {}

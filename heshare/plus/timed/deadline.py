@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Cancel(Protocol):
-    """What a search asks whether to stop, such as a `threading.Event`."""
+    """A request to stop a search, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
         """Return whether the search is to stop with the front so far."""
