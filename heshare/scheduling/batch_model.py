@@ -10,7 +10,7 @@ import numpy as np
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.compiling import compiled
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import Instance
+from heshare.scheduling.objectives import Instance, numbered_workloads
 from heshare.world.workload import Resident
 
 EMPTY = -1
@@ -96,8 +96,7 @@ class BatchModel:
     def __init__(self, instance: Instance, predictor: Predictor) -> None:
         self.instance = instance
         self._predictor = predictor
-        self._workloads = sorted({task.workload for task in instance.tasks})
-        self._workload = np.array([self._workloads.index(task.workload) for task in instance.tasks])
+        self._workloads, self._workload = numbered_workloads(instance.tasks)
         self._iterations = np.array([task.iterations for task in instance.tasks])
         # Predictions by the number of the key (kind, clock, codes of the residents): times, power.
         self._keys, self._predicted = RowTable(), 0

@@ -17,6 +17,7 @@ from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
+from heshare.world.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,16 @@ def fit_mask(tasks: Sequence[Task], cluster: Cluster) -> BoolArray:
     return fits
 
 
+def numbered_workloads(tasks: Sequence[Task]) -> tuple[list[Workload], IntArray]:
+    """Return the workloads of tasks, ascending, and the index of each task's workload in them, shape (n,)."""
+    met: dict[Workload, int] = {}
+    of = np.array([met.setdefault(task.workload, len(met)) for task in tasks], dtype=np.int64)
+    workloads = sorted(met)
+    place = np.empty(len(met), dtype=np.int64)
+    place[[met[workload] for workload in workloads]] = np.arange(len(met))
+    return workloads, place[of]
+
+
 def make_instance(
     tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, ready_s: FloatArray | None = None
 ) -> Instance:
@@ -171,8 +182,7 @@ def make_instance(
         InputError: there is no task, or a task fits no GPU.
     """
     fits = fit_mask(tasks, cluster)
-    workloads = sorted({task.workload for task in tasks})
-    workload_of = np.array([workloads.index(task.workload) for task in tasks])
+    workloads, workload_of = numbered_workloads(tasks)
     iterations = np.array([task.iterations for task in tasks])
     time_s, energy_j = np.full(fits.shape, np.inf), np.full(fits.shape, np.inf)
     for kind in cluster.kinds:

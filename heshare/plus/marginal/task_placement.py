@@ -441,7 +441,7 @@ def place_gang(
 
 
 @compiled
-def waits_in_vain(row: int, chosen: int, waiting: WaitingArrays, gpus: GpuArrays) -> bool:
+def aged_without_gpus(row: int, chosen: int, waiting: WaitingArrays, gpus: GpuArrays) -> bool:
     """Return whether a task is a gang that has aged, has not been started and holds no GPUs."""
     return bool(waiting.aged[row] and chosen == WAITS and not np.any(gpus.held == row))
 
@@ -467,7 +467,7 @@ def place_tasks(
     for at in range(len(rows)):
         row = rows[at]
         # Those behind one that has aged and can hold no GPUs yet must not take them.
-        hold = hold and not (at and waits_in_vain(rows[at - 1], chosen[at - 1, 0], waiting, gpus))
+        hold = hold and not (at and aged_without_gpus(rows[at - 1], chosen[at - 1, 0], waiting, gpus))
         if at < first:
             continue
         if waiting.gpus[row] == 1:

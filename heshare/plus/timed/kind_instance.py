@@ -11,11 +11,10 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.objectives import Instance, fit_mask
+from heshare.scheduling.objectives import Instance, fit_mask, numbered_workloads
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
-from heshare.world.workload import Workload
 
 
 class KindInstance(Instance):
@@ -96,13 +95,3 @@ def make_kind_instance(
     time_s[~fits], energy_j[~fits] = np.inf, np.inf
     begin_s = np.zeros(0) if ready_s is None else np.asarray(ready_s, dtype=np.float64)
     return KindInstance(tuple(tasks), cluster, time_s, energy_j, needs_mib, begin_s)
-
-
-def numbered_workloads(tasks: Sequence[Task]) -> tuple[list[Workload], IntArray]:
-    """Return the workloads of tasks, ascending, and the index of each task's workload in them, shape (n,)."""
-    met: dict[Workload, int] = {}
-    of = np.array([met.setdefault(task.workload, len(met)) for task in tasks], dtype=np.int64)
-    workloads = sorted(met)
-    place = np.empty(len(met), dtype=np.int64)
-    place[[met[workload] for workload in workloads]] = np.arange(len(met))
-    return workloads, place[of]
