@@ -4,6 +4,7 @@ The first compilation of a process is told in one line on stderr, unless `compil
 compile` compiles everything ahead.
 """
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import config, njit
 from numba.core import event
+from numba.core.dispatcher import Dispatcher
 
 from heshare import files
 from heshare.caches.cache_folders import cache_folders
@@ -45,12 +47,41 @@ def _kept_in(folder: str) -> Iterator[None]:
         _settings.CACHE_DIR = before
 
 
+_imports: dict[str, list[str]] = {}
+"""By module: what its compiled functions may take from other modules."""
+
+
+def _stamped(function: Any) -> Any:
+    """Let numba load a kept function only if what its module imports is as it was when the function was compiled.
+
+    Numba compares the text of the function's own file. The code of functions of other files, the values of their
+    constants and the order of a NamedTuple's fields are part of the compiled code as well.
+    """
+    if not isinstance(function, Dispatcher):  # NUMBA_DISABLE_JIT
+        return function
+    module, names = function.py_func.__module__, function.py_func.__globals__
+    if module not in _imports:
+        taken = ((name, _stamp(value)) for name, value in names.items() if not name.startswith("__"))
+        _imports[module] = sorted(f"{name} {stamp}" for name, stamp in taken)
+    own = cast(Any, function)._cache._cache_file
+    text = repr((own._source_stamp, _imports[module]))
+    own._source_stamp = hashlib.sha256(text.encode()).hexdigest()
+    return function
+
+
+def _stamp(value: object) -> object:
+    """Return what compiled code that uses a value depends on."""
+    if isinstance(value, Dispatcher):
+        return getattr(getattr(cast(Any, value)._cache, "_cache_file", None), "_source_stamp", None)
+    return value if isinstance(value, int | float | tuple) else getattr(value, "_fields", None)
+
+
 def _compiler(**options: Any) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         for folder in _cache_folders():
             # Numba raises a RuntimeError where it cannot write.
             with suppress(RuntimeError), _kept_in(folder):
-                return cast(_F, njit(cache=True, fastmath=False, **options)(function))
+                return cast(_F, _stamped(njit(cache=True, fastmath=False, **options)(function)))
         return cast(_F, njit(fastmath=False, **options)(function))
 
     return decorate

@@ -67,6 +67,45 @@ def start(words: list[str], **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+CALLEE = """
+from typing import NamedTuple
+from heshare.compiling import compiled
+
+PLACE = 0
+
+class Pair(NamedTuple):
+    first: float
+    second: float
+
+@compiled
+def one(value):
+    return value + 1
+"""
+CALLER = """
+from callee import PLACE, Pair, one
+from heshare.compiling import compiled
+
+@compiled
+def value(pair):
+    return 100 * one(pair.first) + (1.0, 2.0)[PLACE]
+
+print(value(Pair(first=3.0, second=5.0)), sum(value.stats.cache_misses.values()))
+"""
+
+
+def test_compiled_code_of_changed_imports_is_not_loaded(tmp_path: Path) -> None:
+    fields = "    first: float\n    second: float\n"
+    changes = ("", ""), ("", ""), ("+ 1", "+ 2"), ("PLACE = 0", "PLACE = 1"), (fields, fields[17:] + fields[:17])
+    (tmp_path / "caller.py").write_text(CALLER)
+    text, told = CALLEE, []
+    for old, new in changes:
+        text = text.replace(old, new)
+        (tmp_path / "callee.py").write_text(text)
+        folders = {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "PYTHONDONTWRITEBYTECODE": "1"}
+        told.append(start([str(tmp_path / "caller.py")], **folders).stdout.split())
+    assert told == [["401.0", "1"], ["401.0", "0"], ["501.0", "1"], ["502.0", "1"], ["502.0", "1"]]
+
+
 @pytest.mark.slow
 def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
     folders = {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "XDG_CACHE_HOME": str(tmp_path)}
