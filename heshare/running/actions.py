@@ -157,6 +157,10 @@ class ActionExecutor:
         """Schedule a check of a GPU, which is void if the GPU changes before."""
         self.events.schedule(time_s, COMPLETION, self._check, gpu, gpu.version)
 
+    def is_void(self, call: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
+        """Return whether a scheduled call is the check of a GPU that has changed since."""
+        return call == self._check and bool(arguments[1] != arguments[0].version)
+
     def _check(self, now_s: float, gpu: GpuState, version: int) -> None:
         if version != gpu.version:
             return

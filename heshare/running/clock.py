@@ -93,6 +93,11 @@ class EventQueue:
             event = self._first_of_moment(event)
         return event[0], event[3], event[4]
 
+    def drop_while(self, is_void: Callable[[Callable[..., None], tuple[Any, ...]], bool]) -> None:
+        """Remove the next events as long as their call and arguments are void."""
+        while self._heap and is_void(*self._heap[0][3:]):
+            heappop(self._heap)
+
     def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
         """Remove and return the first call of the moment of the earliest one, which was removed already."""
         event, at_once = earliest, [earliest]

@@ -226,7 +226,10 @@ class Loop:
 
     def _skipped_ticks(self, number: int, tick_s: float) -> int:
         """Return how many ticks to leave out: those before the next event, where the policy has no use for them."""
-        if not self._skips_ticks or not self._queue:
+        if not self._skips_ticks:
+            return 0
+        self._queue.drop_while(self._executor.is_void)
+        if not self._queue:
             return 0
         skipped = max(math.floor(self._queue.next_s / tick_s) - number, 0)
         self.events += skipped

@@ -75,9 +75,13 @@ def module_hash(module: str) -> str:
 
 def package_sources() -> list[Path]:
     """Return the package's source files that a result depends on."""
-    package = files.PACKAGE
+    return list(_sources_of(files.PACKAGE))
+
+
+@cache
+def _sources_of(package: Path) -> tuple[Path, ...]:
     sources = [*package.glob("*.py"), *(path for folder in _FOLDERS for path in (package / folder).rglob("*.py"))]
-    return sorted(path for path in sources if path.name not in _NOT_COMPUTING)
+    return tuple(sorted(path for path in sources if path.name not in _NOT_COMPUTING))
 
 
 def data_files() -> list[Path]:
