@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from heshare.devices.device import BriefReading, Progress, Reading
 from heshare.devices.device_model import Estimate, sharing_model
@@ -80,7 +81,7 @@ class VirtualDevice(ABC):
         Raises:
             DeviceError: the id runs already, the memory does not fit, or there are too many clients.
         """
-        self.start_as(task_id, Resident(workload, mps_pct), iterations)
+        self._start(task_id, *_mps_resident(workload, mps_pct), iterations)
 
     def start_as(self, task_id: int, resident: Resident, iterations: float | None = None) -> None:
         """Start a task that shares the GPU in the resident's own way; otherwise as `start`.
@@ -88,7 +89,9 @@ class VirtualDevice(ABC):
         Raises:
             DeviceError: as `start`; or the GPU cannot share in this way, or not beside those that run.
         """
-        needed_mib = memory_mib(resident.workload)
+        self._start(task_id, resident, memory_mib(resident.workload), iterations)
+
+    def _start(self, task_id: int, resident: Resident, needed_mib: float, iterations: float | None) -> None:
         free_mib = self._gpu.memory_mib - sum([task.memory_mib for task in self._running.values()])
         if task_id in self._running:
             raise self._refusal(f"task {task_id} runs here already", "Stop it first.")
@@ -275,6 +278,12 @@ class VirtualDevice(ABC):
 
     def _refusal(self, found: str, action: str) -> DeviceError:
         return DeviceError(f"{self._gpu.name} ({self.provenance}): {found}. {action}")
+
+
+@lru_cache(maxsize=10_000, typed=True)
+def _mps_resident(workload: Workload, mps_pct: int) -> tuple[Resident, float]:
+    """Return a resident that shares by MPS, and the memory that it needs, MiB."""
+    return Resident(workload, mps_pct), memory_mib(workload)
 
 
 def _whole_gpu_pct(parts_pct: list[float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from heshare.devices.device import TaskFailure
+from heshare.devices.device import Fallible, TaskFailure
 from heshare.errors import DeviceError, InputError, PolicyError
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
@@ -78,17 +78,11 @@ class ActionExecutor:
     def __post_init__(self) -> None:
         self.unfinished = len(self.tasks)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state between two events; the GPUs of each task by index, as `TaskRun.__getstate__` needs it."""
-        tasks = {task.id: task for gpu in self.gpus for task in gpu.tasks.values()}
-        placement = {task_id: [gpu.index for gpu in task.gpus] for task_id, task in tasks.items()}
-        return {**self.__dict__, "placement": placement}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        placement = state.pop("placement")
+        """Restore the state between two events, and the GPUs of each task, which `TaskRun.__getstate__` leaves out."""
         self.__dict__.update(state)
-        for task_id, indices in placement.items():
-            self.tasks[task_id].gpus = tuple([self.gpus[index] for index in indices])
+        for task in self.tasks.values():
+            task.gpus = tuple([self.gpus[index] for index in task.indices])
 
     def execute(self, action: Action, now_s: float) -> None:
         """Execute one action other than `Wait`.
@@ -125,8 +119,7 @@ class ActionExecutor:
         completed = self._advance_device(gpu, now_s)
         if completed:
             self._notify_next(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
-        failure = self._take_failures(gpu, now_s)
-        if failure is not None:
+        if gpu.fallible is not None and (failure := self._take_failures(gpu, gpu.fallible, now_s)) is not None:
             self._notify_next(failure)
 
     def record_changes(self, now_s: float) -> None:
@@ -147,7 +140,7 @@ class ActionExecutor:
                 for gang in gpu.gangs.values():
                     if gang.mirrored and gang.ran_s == now_s:
                         gang.power_w = brief.power_w
-                        recorder.observe_all([other.index for other in gang.gpus[1:]], now_s, brief)
+                        recorder.observe_all(gang.indices[1:], now_s, brief)
             next_s = brief.next_s
             if next_s < infinity:
                 self.schedule_check(gpu, next_s if next_s > now_s else now_s)
@@ -165,7 +158,7 @@ class ActionExecutor:
         if version != gpu.version:
             return
         completed = self._advance_device(gpu, now_s)
-        failure = self._take_failures(gpu, now_s)
+        failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
         if completed:
             self._checks_without_progress = 0
             self.notify(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
@@ -195,7 +188,7 @@ class ActionExecutor:
     def _advance_device(self, gpu: GpuState, now_s: float) -> list[int]:
         """Advance a device to the present and return the ids of the tasks that completed."""
         completed = gpu.device.advance(now_s)
-        gpu.invalidate()
+        gpu.reading = None
         if not gpu.listed:
             gpu.listed = True
             self._changed.append(gpu)
@@ -207,20 +200,18 @@ class ActionExecutor:
         """Process the completion of a task that still runs on the devices of `others`."""
         if task.mirrored:
             task.end_mirroring(now_s)
-            self.recorder.observe_all([gpu.index for gpu in others], now_s, others[0].read_brief())
-        else:
+            self.recorder.observe_all(task.indices[1:], now_s, others[0].read_brief())
+        elif others:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
         task.remaining = 0.0
         task.state = TaskState.DONE
         self.unfinished -= 1
 
-    def _take_failures(self, gpu: GpuState, now_s: float) -> Event | None:
+    def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
         """Process the tasks that failed on a GPU, its loss or draining; return the event for the policy."""
-        if gpu.fallible is None:
-            return None
-        failures, lost = gpu.fallible.take_failures(), bool(gpu.fallible.lost) and not gpu.loss_reported
-        drained = bool(getattr(gpu.fallible, "drained", ""))
+        failures, lost = device.take_failures(), bool(device.lost) and not gpu.loss_reported
+        drained = bool(getattr(device, "drained", ""))
         change = None if drained == gpu.drain_reported else drained
         if not (failures or lost or change is not None):
             return None
@@ -336,14 +327,14 @@ class ActionExecutor:
         for gpu in reversed(gpus):
             self.advance(gpu, now_s)
             done = gpu.device.stop(task.id)
-            gpu.invalidate()
+            gpu.reading = None
         return done
 
     def _vacate(
         self, task: TaskRun, now_s: float, done: float, outcome: str, failure: TaskFailure | None = None
     ) -> None:
         """Take a task that no device runs any more off its GPUs, and record its interval there."""
-        gpus = [gpu.index for gpu in task.gpus]
+        gpus = task.indices
         # The GPUs of a gang did the same part of its iterations each.
         part, size = done / len(gpus), task.workload.batch_size
         task.vacate()
@@ -353,22 +344,22 @@ class ActionExecutor:
 
     def _check_room(self, action: Start | Migrate, task: TaskRun, gpu: GpuState) -> None:
         """Raise `PolicyError` unless a task can run on a GPU beside those that are there."""
-        kind, name = gpu.device.gpu, f"GPU {gpu.index} ({gpu.device.gpu.name})"
+        kind = gpu.device.gpu
         if not 1 <= action.mps_pct <= 100:
             self.refuse(action, f"an MPS percentage of {action.mps_pct}", "Choose one from 1 to 100.")
         if len(gpu.tasks) >= kind.mps_clients:
-            self.refuse(action, f"{name} has {len(gpu.tasks)} MPS clients", "It takes no more.")
+            self.refuse(action, f"{gpu} has {len(gpu.tasks)} MPS clients", "It takes no more.")
         for other in gpu.tasks.values():
             if action.sharing.split("-")[0] != other.sharing.split("-")[0]:
                 self.refuse(
                     action,
-                    f"task {other.id} on {name} shares it by {other.sharing}",
+                    f"task {other.id} on {gpu} shares it by {other.sharing}",
                     "Share as the others do, or choose another GPU.",
                 )
         if task.memory_mib > gpu.free_mib:
             self.refuse(
                 action,
-                f"{task.workload} needs {task.memory_mib:.0f} MiB and {name} has {gpu.free_mib:.0f} MiB free "
+                f"{task.workload} needs {task.memory_mib:.0f} MiB and {gpu} has {gpu.free_mib:.0f} MiB free "
                 f"of {kind.memory_mib:.0f} MiB",
                 "Wait until there is room, or choose another GPU.",
             )

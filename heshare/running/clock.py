@@ -15,8 +15,8 @@ class Clock(Protocol):
         """Return the time since the start of the run, s."""
         ...
 
-    def wait_until(self, time_s: float) -> None:
-        """Wait until `time_s`; return at once if that has passed."""
+    def wait_until(self, time_s: float) -> float:
+        """Wait until `time_s`, or not at all if that has passed; return the time since the start of the run, s."""
         ...
 
 
@@ -30,10 +30,11 @@ class VirtualClock:
         """Return the time of the latest event, s."""
         return self._now_s
 
-    def wait_until(self, time_s: float) -> None:
-        """Jump to `time_s`; time never goes back."""
+    def wait_until(self, time_s: float) -> float:
+        """Jump to `time_s` and return the time; it never goes back."""
         if time_s > self._now_s:
             self._now_s = time_s
+        return self._now_s
 
 
 class WallClock:
@@ -46,11 +47,12 @@ class WallClock:
         """Return the seconds since the clock was made."""
         return time.monotonic() - self._origin_s
 
-    def wait_until(self, time_s: float) -> None:
-        """Sleep until a time since the start of the run, s."""
+    def wait_until(self, time_s: float) -> float:
+        """Sleep until a time since the start of the run, s; return the time then."""
         left_s = time_s - self.now_s()
         if left_s > 0:
             time.sleep(left_s)
+        return self.now_s()
 
 
 _Scheduled = tuple[float, int, int, Callable[..., None], tuple[Any, ...]]
@@ -65,48 +67,41 @@ than this only after some 100 days."""
 class EventQueue:
     """Scheduled calls in the total order (moment, priority, sequence): of equal ones, the one scheduled first.
 
-    A moment is all that is at most `MOMENT_S` after the earliest scheduled call.
+    A moment is all that is at most `MOMENT_S` after the earliest scheduled call. `heap` are the calls with their times
+    first, the earliest first of all.
     """
 
     def __init__(self) -> None:
-        self._heap: list[_Scheduled] = []
+        self.heap: list[_Scheduled] = []
         self._sequence = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def next_s(self) -> float:
-        """The time of the next event, s."""
-        return self._heap[0][0]
 
     def schedule(self, time_s: float, priority: int, call: Callable[..., None], *arguments: Any) -> None:
         """Schedule `call(now_s, *arguments)` at `time_s`."""
         self._sequence += 1
-        heappush(self._heap, (time_s, priority, self._sequence, call, arguments))
+        heappush(self.heap, (time_s, priority, self._sequence, call, arguments))
 
-    def pop(self) -> tuple[float, Callable[..., None], tuple[Any, ...]]:
-        """Remove the next event and return its time, call and arguments."""
-        heap = self._heap
+    def pop(self) -> _Scheduled:
+        """Remove and return the next event: its time, priority, sequence, call and arguments."""
+        heap = self.heap
         event = heappop(heap)
         if event[1] and heap and heap[0][0] <= event[0] + MOMENT_S:
-            event = self._first_of_moment(event)
-        return event[0], event[3], event[4]
+            return self._first_of_moment(event)
+        return event
 
     def drop_while(self, is_void: Callable[[Callable[..., None], tuple[Any, ...]], bool]) -> None:
         """Remove the next events as long as their call and arguments are void."""
-        while self._heap and is_void(*self._heap[0][3:]):
-            heappop(self._heap)
+        while self.heap and is_void(*self.heap[0][3:]):
+            heappop(self.heap)
 
     def _first_of_moment(self, earliest: _Scheduled) -> _Scheduled:
         """Remove and return the first call of the moment of the earliest one, which was removed already."""
         event, at_once = earliest, [earliest]
-        while event[1] and self._heap and self._heap[0][0] <= earliest[0] + MOMENT_S:
-            at_once.append(heappop(self._heap))
+        while event[1] and self.heap and self.heap[0][0] <= earliest[0] + MOMENT_S:
+            at_once.append(heappop(self.heap))
             event = min(event, at_once[-1], key=_order_in_moment)
         for other in at_once:
             if other is not event:
-                heappush(self._heap, other)
+                heappush(self.heap, other)
         return event
 
 

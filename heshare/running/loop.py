@@ -116,16 +116,17 @@ class Loop:
             self._begin()
         executor, ended = self._executor, self.ended
         queue, clock, observer, max_time_s = self._queue, self._clock, self._observer, self._max_time_s
+        heap, waits = queue.heap, type(observer).wait is not Observer.wait
         while executor.unfinished or executor.unreported:
-            if not queue:
+            if not heap:
                 raise self._stranded("nothing runs, nothing is still to come, and the policy starts nothing")
-            for index in observer.wait(queue.next_s):
-                executor.schedule_check(self.gpus[index], clock.now_s())
-            time_s, call, arguments = queue.pop()
+            if waits:
+                for index in observer.wait(heap[0][0]):
+                    executor.schedule_check(self.gpus[index], clock.now_s())
+            time_s, _, _, call, arguments = queue.pop()
             if time_s > max_time_s:
                 raise self._stranded(f"the run reached its limit of {max_time_s:g} s")
-            clock.wait_until(time_s)
-            call(clock.now_s(), *arguments)
+            call(clock.wait_until(time_s), *arguments)
             if on_end is not None and self.ended > ended:
                 on_end(self.ended - ended)
                 ended = self.ended
@@ -229,9 +230,9 @@ class Loop:
         if not self._skips_ticks:
             return 0
         self._queue.drop_while(self._executor.is_void)
-        if not self._queue:
+        if not self._queue.heap:
             return 0
-        skipped = max(math.floor(self._queue.next_s / tick_s) - number, 0)
+        skipped = max(math.floor(self._queue.heap[0][0] / tick_s) - number, 0)
         self.events += skipped
         return skipped
 

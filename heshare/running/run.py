@@ -198,14 +198,15 @@ def check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Wor
     """
     for task in tasks:
         workload = task.workload
-        if workload not in fitting_gpus:
+        fitting = fitting_gpus.get(workload)
+        if fitting is None:
             # A policy may give an inference task another inference batch size, so the smallest counts.
             smallest = workload if workload.phase == "training" else replace(workload, batch_size=1)
             needed_mib = memory_mib(smallest)
-            fitting_gpus[workload] = sum(gpu.memory_mib >= needed_mib for gpu in cluster.gpus)
-        if fitting_gpus[workload] < min(task.gpus, *task.widths, task.gpus):
+            fitting = fitting_gpus[workload] = sum(gpu.memory_mib >= needed_mib for gpu in cluster.gpus)
+        if fitting < task.gpus and fitting < min(task.gpus, *task.widths, task.gpus):
             raise InputError(
-                f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting_gpus[workload]} can hold it",
+                f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it",
                 f"a task that {cluster} can hold",
                 "Leave the task out, or take a larger cluster.",
                 column="tasks",

@@ -45,6 +45,7 @@ class TaskRun:
         remaining: iterations still to do (at the task's own inference batch size and number of GPUs) when it last
             started or stopped.
         gpus: its GPUs while it runs or loads, else none; the first counts its iterations.
+        indices: their indices in the cluster.
         mps_pct: its MPS percentage there.
         sharing: how it shares them.
         workload: what it runs there; its inference batch size is the policy's choice.
@@ -63,6 +64,7 @@ class TaskRun:
     state: TaskState = TaskState.PENDING
     remaining: float = field(init=False)
     gpus: tuple[GpuState, ...] = ()
+    indices: tuple[int, ...] = ()
     mps_pct: int = 100
     sharing: str = "mps"
     workload: Workload = field(init=False)
@@ -108,14 +110,14 @@ class TaskRun:
 
     def occupy(self, gpus: tuple[GpuState, ...]) -> None:
         """Put the task on GPUs and take its memory there."""
-        self.gpus = gpus
+        self.gpus, self.indices = gpus, tuple([gpu.index for gpu in gpus])
         task_id, needed_mib, gang = self.id, self.memory_mib, len(gpus) > 1
         for gpu in gpus:
             gpu.tasks[task_id] = self
             if gang:
                 gpu.gangs[task_id] = self
             gpu.free_mib -= needed_mib
-            gpu.reading = gpu.built_view = None
+            gpu.reading = None
 
     def vacate(self) -> None:
         """Take the task off its GPUs and give its memory back."""
@@ -126,8 +128,8 @@ class TaskRun:
                 del gpu.gangs[task_id]
             # An empty GPU has all its memory, whatever rounding left.
             gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
-            gpu.reading = gpu.built_view = None
-        self.gpus = ()
+            gpu.reading = None
+        self.gpus = self.indices = ()
         self.slowed = self.mirrored = False
 
     def start_on(self, gpu: GpuState, iterations: float | None) -> None:
@@ -141,7 +143,7 @@ class TaskRun:
         else:
             resident = Resident(self.workload, self.mps_pct, self.sharing)
             gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
-        gpu.invalidate()
+        gpu.reading = None
 
     def split(self, now_s: float) -> None:
         """Make a mirrored gang run on the devices of all its GPUs, since they may differ from now on."""
@@ -153,11 +155,8 @@ class TaskRun:
 
     def end_mirroring(self, now_s: float) -> None:
         """Account for the mirroring GPUs of a gang that has completed on its first GPU."""
-        devices = []
-        for gpu in self.gpus[1:]:
-            if gpu.mirrors_device is not None:
-                devices.append(gpu.mirrors_device)
-            gpu.reading = None
+        self.gpus[1].reading = None
+        devices: list[Any] = [gpu.device for gpu in self.gpus[1:]]
         devices[0].add_mirrored(devices, self.ran_s, now_s, self.power_w)
         self.mirrored = False
 
@@ -183,7 +182,7 @@ class GpuState:
         clock: the time of the run.
         tasks: the tasks that run or load on it, by task id.
         gangs: those of them that are on other GPUs too, by task id.
-        reading: the latest reading, or None when something changed since.
+        reading: the latest reading; set to None when something changes.
         read_s: when that reading was taken, s.
         total_mib: device memory, MiB.
         free_mib: that of it which is free, MiB.
@@ -194,7 +193,7 @@ class GpuState:
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
         mirrors_device: the device, if it can mirror another one.
         fallible: the device, if a task can fail on it while the run continues.
-        built_view: the view of the latest reading, or None when something changed since.
+        built_view: the view of `reading`, or None when it has not been built.
     """
 
     index: int
@@ -223,16 +222,15 @@ class GpuState:
         self.mirrors_device = cast(MirrorsDevice, device) if mirrors else None
         self.fallible = cast(Fallible, device) if fails else None
 
-    def invalidate(self) -> None:
-        """Discard the reading and the view, since something on this GPU changed."""
-        self.reading = self.built_view = None
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.device.gpu.name})"
 
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
             if self.mirroring():
                 next(iter(self.gangs.values())).split(self.clock.now_s())
-            self.reading = self.device.read()
+            self.reading, self.built_view = self.device.read(), None
             self.read_s = self.reading.time_s
         return self.reading
 
@@ -267,8 +265,8 @@ class GpuState:
 
     def view(self) -> GpuView:
         """Return this GPU as a policy may see it; built once for each reading."""
+        reading = self.read()
         if self.built_view is None:
-            reading = self.read()
             self.built_view = GpuView(
                 self.index,
                 self.device.gpu,
@@ -312,9 +310,8 @@ class RunningTasks(Mapping[int, Running]):
 
     def __getitem__(self, task_id: int) -> Running:
         task = self._gpu.tasks[task_id]
-        gpus = tuple([gpu.index for gpu in task.gpus])
         pace, now_s = self.pace(task_id), self._gpu.clock.now_s()
-        return Running(task.spec, task.mps_pct, pace.time_s, pace.remaining(now_s), task.sharing, gpus)
+        return Running(task.spec, task.mps_pct, pace.time_s, pace.remaining(now_s), task.sharing, task.indices)
 
     def pace(self, task_id: int) -> Pace:
         """Return the pace of a task, which holds until something changes on the GPU."""
@@ -389,13 +386,9 @@ def can_mirror(gpus: Sequence[GpuState], loading: int, /) -> bool:
         gpus: the GPUs.
         loading: how many tasks are on each of them and do not run yet.
     """
-    devices = []
-    for gpu in gpus:
-        device = gpu.mirrors_device
-        if device is None or len(gpu.tasks) != loading:
-            return False
-        devices.append(device)
-    return devices[0].can_mirror(devices)
+    first = gpus[0].mirrors_device
+    devices = [gpu.mirrors_device for gpu in gpus if len(gpu.tasks) == loading]
+    return first is not None and len(devices) == len(gpus) and first.can_mirror(devices)
 
 
 def split_gangs(gpu: GpuState, now_s: float) -> None:
@@ -442,4 +435,4 @@ def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) 
 def _hold(gang: TaskRun, gpus: Sequence[GpuState], time_s: float) -> None:
     for gpu in gpus:
         gpu.require_sharing("a gang").hold(gang.id, time_s)
-        gpu.invalidate()
+        gpu.reading = None

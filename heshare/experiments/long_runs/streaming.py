@@ -21,7 +21,8 @@ class TotalsRecorder:
     def __init__(self, labels: tuple[str, ...], tasks: Sequence[Task]) -> None:
         k, n = len(labels), len(tasks)
         self.labels = labels
-        self._since_s, self._power_w, self._runs = [0.0] * k, [0.0] * k, [False] * k
+        # When each GPU was seen, its power from then on, and whether it runs a task.
+        self._seen = [(0.0, 0.0, False)] * k
         self._energy_j, self._active_j, self._busy_s = [0.0] * k, [0.0] * k, [0.0] * k
         self._left_s = [task.arrival_s for task in tasks]
         self._waiting_s, self._execution_s, self._completion_s = [0.0] * n, [0.0] * n, [math.nan] * n
@@ -29,26 +30,25 @@ class TotalsRecorder:
 
     def observe(self, gpu: int, now_s: float, seen: BriefReading) -> None:
         """Account for a GPU's reading, which is valid from `now_s` on."""
-        held_s = now_s - self._since_s[gpu]
-        self._energy_j[gpu] += self._power_w[gpu] * held_s
-        if self._runs[gpu]:
+        since_s, power_w, runs = self._seen[gpu]
+        held_s = now_s - since_s
+        self._energy_j[gpu] += power_w * held_s
+        if runs:
             self._busy_s[gpu] += held_s
-        self._since_s[gpu], self._power_w[gpu], self._runs[gpu] = now_s, seen.power_w, bool(seen.residents)
+        self._seen[gpu] = now_s, seen.power_w, bool(seen.residents)
 
     def observe_all(self, gpus: Sequence[int], now_s: float, seen: BriefReading) -> None:
         """Account for one reading of several GPUs, which is valid from `now_s` on."""
         # The inner loop of long runs: local names are faster than attributes.
-        since_s, power_w, runs = self._since_s, self._power_w, self._runs
-        energy_j, busy_s = self._energy_j, self._busy_s
-        power_now_w, runs_now = seen.power_w, bool(seen.residents)
+        before, energy_j, busy_s = self._seen, self._energy_j, self._busy_s
+        now = now_s, seen.power_w, bool(seen.residents)
         for gpu in gpus:
-            held_s = now_s - since_s[gpu]
-            energy_j[gpu] += power_w[gpu] * held_s
-            if runs[gpu]:
+            since_s, power_w, runs = before[gpu]
+            held_s = now_s - since_s
+            energy_j[gpu] += power_w * held_s
+            if runs:
                 busy_s[gpu] += held_s
-            since_s[gpu] = now_s
-            power_w[gpu] = power_now_w
-            runs[gpu] = runs_now
+            before[gpu] = now
 
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Add the interval of a task that has left its GPUs; `last` is the one on the last of them."""
@@ -63,22 +63,24 @@ class TotalsRecorder:
 
     def _account_active(self, gpus: Sequence[int], end_s: float) -> None:
         """Set the active energy of GPUs to their energy until a task there ends, s."""
-        active_j, energy_j, power_w, since_s = self._active_j, self._energy_j, self._power_w, self._since_s
+        active_j, energy_j, seen = self._active_j, self._energy_j, self._seen
         for gpu in gpus:
-            active_j[gpu] = energy_j[gpu] + power_w[gpu] * (end_s - since_s[gpu])
+            since_s, power_w, _ = seen[gpu]
+            active_j[gpu] = energy_j[gpu] + power_w * (end_s - since_s)
 
     def finish(self, now_s: float) -> tuple[Timeline, Totals]:
         """Return an empty timeline, and the totals up to `now_s`."""
         self.release()
-        held_s = now_s - np.array(self._since_s)
+        since_s, power_w, runs = map(np.array, zip(*self._seen, strict=True))
+        held_s = now_s - since_s
         return Timeline(self.labels, (), ()), Totals(
             waiting_s=np.array(self._waiting_s),
             execution_s=np.array(self._execution_s),
             completion_s=np.array(self._completion_s),
             last_gpu=np.array(self._last_gpu, dtype=np.float64),
             energy_active_j=np.array(self._active_j),
-            energy_cluster_j=np.array(self._energy_j) + np.array(self._power_w) * held_s,
-            busy_s=np.array(self._busy_s) + np.where(self._runs, held_s, 0.0),
+            energy_cluster_j=np.array(self._energy_j) + power_w * held_s,
+            busy_s=np.array(self._busy_s) + np.where(runs, held_s, 0.0),
         )
 
     def release(self) -> None:

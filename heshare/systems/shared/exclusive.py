@@ -1,5 +1,6 @@
 """FIFO, shortest first and exclusive: each task has its GPU, or its gang of GPUs, to itself."""
 
+from bisect import insort
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -77,9 +78,8 @@ class Exclusive:
 
     def _enter(self, event: Event, view: View) -> None:
         """Add the arriving tasks to the queue."""
-        if len(event.tasks) == 1 and view.waiting[-1].id == event.tasks[0]:
+        if len(event.tasks) == 1 and (task := view.waiting[-1]).id == event.tasks[0]:
             self._arrived += 1
-            task = view.waiting[-1]
             heappush(self._queue, (self._rank(task), self._arrived, task))
             return
         new: dict[int, Task] = {}
@@ -98,7 +98,7 @@ class Exclusive:
     def _leave(self, task_id: int) -> None:
         free, kind = self._free, self._kind
         for gpu in self._gpus_of.pop(task_id, ()):
-            heappush(free[kind[gpu]], gpu)
+            insort(free[kind[gpu]], gpu)
 
     def _start_in_order(self) -> Iterator[Action]:
         while self._queue and (gpus := self._take(self._queue[0][2])):
@@ -129,7 +129,9 @@ class Exclusive:
         kinds = self._kinds_for(task)
         if len(kinds) == 1 and len(self._free[kinds[0]]) >= task.gpus:
             free = self._free[kinds[0]]
-            return tuple([heappop(free) for _ in range(task.gpus)])
+            first = tuple(free[: task.gpus])
+            del free[: task.gpus]
+            return first
         if sum([len(self._free[kind]) for kind in kinds]) < task.gpus:
             if sum(self._totals[kind] for kind in kinds) < task.gpus:
                 raise cannot_hold(task, self._kinds)
@@ -138,7 +140,7 @@ class Exclusive:
         while len(taken) < task.gpus:
             available = [kind for kind in kinds if self._free[kind]]
             best = available[0] if self._fastest else min(available, key=lambda kind: self._free[kind][0])
-            taken.append(heappop(self._free[best]))
+            taken.append(self._free[best].pop(0))
         return tuple(taken)
 
     def _kinds_for(self, task: Task) -> list[int]:
