@@ -54,11 +54,10 @@ help: ## list the targets
 
 figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU)
 	@status=0; $(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures || status=$$?; \
-	$(PY) -m heshare claims --out figures && $(PY) -m heshare page --out figures || status=$$?; exit $$status
+	$(PY) -m heshare claims --page --out figures || status=$$?; exit $$status
 
 claims: $(ENV) ## the table of the paper's claims and the page, from the figures that are there
-	$(PY) -m heshare claims --out figures
-	$(PY) -m heshare page --out figures
+	$(PY) -m heshare claims --page --out figures
 
 verify: $(ENV) ## compare figures/ with reference/; makes them first if there are none
 	@[ -f figures/claims.csv ] || $(MAKE) figures
@@ -73,8 +72,7 @@ site: $(ENV) ## guides, paper map, glossary, API and the results that are there,
 
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
 	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
-	$(PY) -m heshare claims --out build/smoke
-	$(PY) -m heshare page --out build/smoke
+	$(PY) -m heshare claims --page --out build/smoke
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"

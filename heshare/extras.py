@@ -1,5 +1,8 @@
 """Libraries that only some commands need, by the extra of the package that installs them."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType
 
@@ -13,6 +16,23 @@ LIBRARIES = MappingProxyType(
     }
 )
 """What code of the package imports, by extra; `pyproject.toml` has the versions."""
+
+
+@contextmanager
+def without_uri_grammars() -> Iterator[None]:
+    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
+
+    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
+    """
+    name = "rfc3987_syntax"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def install_command(extra: str) -> str:

@@ -45,9 +45,9 @@ def recalibrate() -> tuple[pd.DataFrame, pd.DataFrame]:
     return left_out_errors, covered
 
 
-def calibration_report() -> tuple[pd.DataFrame, pd.DataFrame]:
+def calibration_report(*, quick: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return (errors, points) on measurements left out of the fit, from `errors_by_test` and `left_out_points`."""
-    points = left_out_points(_calibrated())
+    points = left_out_points(_calibrated(), quick=quick)
     return errors_by_test(points), points
 
 

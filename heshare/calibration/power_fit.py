@@ -66,33 +66,41 @@ def fit_sweep_power(
     The error is the sum of squares.
     """
 
-    def columns(rows: pd.DataFrame) -> FloatArray:
-        scale = clock_power(rows.sm_mhz.to_numpy(float), max_mhz, knee_mhz, v_min)
-        return np.column_stack([np.ones(len(rows)), scale])
+    def columns(sm_mhz: FloatArray) -> FloatArray:
+        return np.column_stack([np.ones(len(sm_mhz)), clock_power(sm_mhz, max_mhz, knee_mhz, v_min)])
 
-    return _fit_applications(train, test, "power_w", columns)
+    return _fit_applications(_by_application(train, test, "power_w"), columns)
+
+
+_SweepPart = tuple[FloatArray, FloatArray]
+"""Clocks, MHz, and a quantity at each of them, both (n,)."""
+
+
+def _by_application(train: pd.DataFrame, test: pd.DataFrame, quantity: str) -> list[tuple[_SweepPart, _SweepPart]]:
+    """Return the rows of each application of `train` that train and that test."""
+    parts = []
+    for application, known in train.groupby("application", sort=True):
+        both = known, test[test.application == application]
+        first, second = ((rows.sm_mhz.to_numpy(float), rows[quantity].to_numpy(float)) for rows in both)
+        parts.append((first, second))
+    return parts
 
 
 def _fit_applications(
-    train: pd.DataFrame, test: pd.DataFrame, quantity: str, columns: Callable[[pd.DataFrame], FloatArray]
+    parts: Sequence[tuple[_SweepPart, _SweepPart]], columns: Callable[[FloatArray], FloatArray]
 ) -> tuple[float, FloatArray]:
-    """Fit a quantity of each application as a non-negative sum of columns, on relative errors."""
+    """Fit a quantity of each application as a non-negative sum of columns of the clock, on relative errors."""
     cost, errors = 0.0, []
-    for application, known in train.groupby("application", sort=True):
-        unseen = test[test.application == application]
-        values = known[quantity].to_numpy(float)
-        solution, residual = nnls(columns(known) / values[:, None], np.ones(len(known)))
+    for (sm_mhz, values), (unseen_mhz, unseen) in parts:
+        solution, residual = nnls(columns(sm_mhz) / values[:, None], np.ones(len(values)))
         cost += residual**2
-        errors.append(columns(unseen) @ solution / unseen[quantity].to_numpy(float) - 1.0)
+        errors.append(columns(unseen_mhz) @ solution / unseen - 1.0)
     return cost, np.concatenate(errors)
 
 
 def fit_voltage_curve(train: pd.DataFrame, max_mhz: float) -> tuple[int, float]:
     """Return (knee in MHz, lowest voltage over that at the top clock) that fit the sweeps of all applications best."""
-    codes = [
-        (rows.sm_mhz.to_numpy(float), rows.power_w.to_numpy(float))
-        for _, rows in train.groupby("application", sort=True)
-    ]
+    codes = [known for known, _ in _by_application(train, train, "power_w")]
 
     def cost(knee: int, v_min: float) -> float:
         """The sum of squares of `fit_sweep_power`, without its tables."""
@@ -166,19 +174,24 @@ def dynamic_w_at_cap(
 
 def memory_knee(gpu: str) -> int:
     """Return the clock below which memory time grows as 1/f, MHz: the one that fits the times of a sweep best."""
-    rows = sweep(gpu)
-    return min((fit_sweep_times(rows, rows, gpu, knee)[0], knee) for knee in MEMORY_KNEES_MHZ)[1]
+    parts = _by_application(sweep(gpu), sweep(gpu), "time_s")
+    return min((_fit_sweep_parts(parts, gpu, knee)[0], knee) for knee in MEMORY_KNEES_MHZ)[1]
 
 
 def fit_sweep_times(train: pd.DataFrame, test: pd.DataFrame, gpu: str, knee_mhz: float) -> tuple[float, FloatArray]:
     """Fit SM, memory and fixed part of each application; return (error on `train`, relative errors on `test`)."""
+    return _fit_sweep_parts(_by_application(train, test, "time_s"), gpu, knee_mhz)
+
+
+def _fit_sweep_parts(
+    parts: Sequence[tuple[_SweepPart, _SweepPart]], gpu: str, knee_mhz: float
+) -> tuple[float, FloatArray]:
     top = catalogue.gpu(gpu).max_mhz
 
-    def columns(rows: pd.DataFrame) -> FloatArray:
-        clock = rows.sm_mhz.to_numpy(float)
-        return np.column_stack([top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(rows))])
+    def columns(clock: FloatArray) -> FloatArray:
+        return np.column_stack([top / clock, np.maximum(1.0, knee_mhz / clock), np.ones(len(clock))])
 
-    cost, errors = _fit_applications(train, test, "time_s", columns)
+    cost, errors = _fit_applications(parts, columns)
     return math.sqrt(cost), errors
 
 

@@ -93,11 +93,16 @@ def list_(json: Json = False) -> None:
         typer.echo(f"Not listed in notebooks/inputs.yaml, so run by name only: {', '.join(others)}")
 
 
-def claims(out: Out = None, json: Json = False) -> None:
+def claims(
+    out: Out = None,
+    with_page: Annotated[bool, typer.Option("--page", help="Also write the page of results.")] = False,
+    json: Json = False,
+) -> None:
     """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
     from heshare.experiments.claims import claim_table, claims_figure
     from heshare.experiments.claims.verdicts import FAILED, LARGER
     from heshare.experiments.notebooks.output_folders import folder_for, in_words
+    from heshare.experiments.report import results_page
 
     folder = (out or folder_for("paper")).resolve()
     rows = (folder / "claims").glob("*.json")
@@ -105,6 +110,7 @@ def claims(out: Out = None, json: Json = False) -> None:
     require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
+    written = results_page.write(folder) if with_page else None
     if json:
         print_frame(table, True)
         return
@@ -113,6 +119,8 @@ def claims(out: Out = None, json: Json = False) -> None:
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
     typer.echo(claim_table.profile_text(folder))
     typer.echo(f"Open {in_words(folder)}claims.md; as a figure: {in_words(folder)}{claims_figure.NAME}.pdf")
+    if written is not None:
+        typer.echo(f"Open {in_words(folder)}{written.name}")
 
 
 def page(out: Out = None) -> None:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from operator import mul
 from typing import Any
 
-import altair as alt
 import pandas as pd
 from matplotlib.colors import to_rgb
 
 from heshare.experiments.figures.series_styles import CLOCK, EDGE, GRID, GUIDE, category_style, series_style
 from heshare.experiments.figures.timelines import LOAD_CLASSES
+from heshare.extras import without_uri_grammars
 from heshare.world.cluster import Cluster
+
+with without_uri_grammars():
+    import altair as alt
 
 BOUND = "proven bound"
 CHOICES = ("Trade-off", "En-opt", "JCT-opt")

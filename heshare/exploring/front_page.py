@@ -15,6 +15,7 @@ import pandas as pd
 import vl_convert
 
 from heshare import display, files
+from heshare.caches.array_store import key_of, load_arrays, save_arrays
 from heshare.errors import require
 from heshare.experiments.figures.series_styles import EDGE, GRID, TEXT
 from heshare.experiments.figures.timelines import LOAD_CLASSES
@@ -36,6 +37,7 @@ MOST_PLANS = 100
 BOUND_TOLERANCE = 0.01
 """How far the column generation may stop from the linear program's value; the bound is as much lower, and proven."""
 BOUND_POINTS = 60
+_STORED = "vega"
 FRAME_PX = 1050
 """Height of the page in a notebook, pixels."""
 _TASK_FIELDS = ("gpu", "batch", "mps_pct", "sm_mhz", "lane", "lanes", "begin_s", "end_s", "differs")
@@ -174,8 +176,15 @@ def _clocks(placed: pd.DataFrame) -> list[list[float]]:
 
 @cache
 def _vega() -> str:
-    """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    """Return the program that draws the charts, Vega-Embed with Vega and Vega-Lite; it is bundled once on a machine."""
+    call = "window.vegaEmbed = vegaEmbed;"
+    key = key_of((), ("vl-convert-python",), call)
+    stored = load_arrays(_STORED, key)
+    if stored is not None:
+        return stored["program"].tobytes().decode()
+    program = vl_convert.javascript_bundle(call)
+    save_arrays(_STORED, key, {"program": np.frombuffer(program.encode(), dtype=np.uint8)})
+    return program
 
 
 def _html(title: str, data: dict[str, Any], shown: int, plans: int, bounded: bool) -> str:

@@ -23,7 +23,7 @@ from heshare.scheduling.settings import DEFAULTS, Settings
 
 
 def configure(
-    schemes: Schemes, instance: Instance, predictor: Predictor, settings: Settings = DEFAULTS
+    schemes: Schemes, instance: Instance, predictor: Predictor | BatchModel, settings: Settings = DEFAULTS
 ) -> tuple[tuple[Plan, ...], FloatArray]:
     """Algorithm 1: batches, MPS percentages and clocks for Pareto schemes (Eq. 16).
 
@@ -34,7 +34,7 @@ def configure(
     Args:
         schemes: PS, the Pareto set of stage 1.
         instance: the task set on its cluster.
-        predictor: predicts time and power of tasks that share a GPU.
+        predictor: predicts time and power of tasks that share a GPU; or the instance's model of batches, to share it.
         settings: the MPS percentages and clocks to choose from, and the variants of each line.
 
     Returns:
@@ -43,7 +43,7 @@ def configure(
     """
     chosen = thin(schemes.objectives, settings.solutions)
     queues, queue_of_gpu = distinct_queues(schemes.gpus[chosen], instance)  # lines 3 and 4
-    model = BatchModel(instance, predictor)
+    model = predictor if isinstance(predictor, BatchModel) else BatchModel(instance, predictor)
     split = _split(queues, model, settings)  # line 5
     mps_pct = mps_percentages(split, model, settings)  # lines 6-10
     clocks_mhz = clock_candidates(instance, settings)

@@ -80,7 +80,7 @@ def thin(objectives: FloatArray, limit: int) -> IntArray:
     order = np.lexsort((objectives[:, 1], objectives[:, 0]))
     if len(order) <= limit:
         return order
-    scaled = normalised(objectives[order])
+    scaled = _scaled(objectives[order], objectives.max(axis=0))
     along = np.zeros(len(order))
     along[1:] = np.cumsum(np.abs(np.diff(scaled, axis=0)).sum(axis=1))
     marks = np.searchsorted(along, np.linspace(0.0, along[-1], limit))
@@ -100,7 +100,12 @@ def nadir(objectives: FloatArray) -> FloatArray:
 
 def normalised(objectives: FloatArray) -> FloatArray:
     """Return the objectives scaled to ideal point (0, 0) and nadir (1, 1); an objective without a range becomes 0."""
-    best, span = ideal(objectives), nadir(objectives) - ideal(objectives)
+    return _scaled(objectives, nadir(objectives))
+
+
+def _scaled(objectives: FloatArray, worst: FloatArray) -> FloatArray:
+    best = ideal(objectives)
+    span = worst - best
     scaled: FloatArray = np.divide(objectives - best, span, out=np.zeros(objectives.shape), where=span > 0)
     return scaled
 

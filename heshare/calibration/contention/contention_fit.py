@@ -55,11 +55,9 @@ def with_turns(rows: pd.DataFrame, constants: Constants) -> pd.DataFrame:
     gpu = catalogue.gpu(PAIRS_GPU)
     known = replace(constants.contention[gpu.name], strength=0.0, wait_s=0.0)
     no_contention = replace(constants, contention={gpu.name: known})
-    turns = []
-    for row in records(rows):
-        own, other = residents(row)
-        alone_s = co_run(gpu, [own], constants=no_contention).tasks[0].time_s
-        turns.append(co_run(gpu, [own, other], constants=no_contention).tasks[0].time_s / alone_s)
+    pairs = [residents(row) for row in records(rows)]
+    alone_s = {own: co_run(gpu, [own], constants=no_contention).tasks[0].time_s for own in {own for own, _ in pairs}}
+    turns = [co_run(gpu, pair, constants=no_contention).tasks[0].time_s / alone_s[pair[0]] for pair in pairs]
     return rows.assign(turns=turns)
 
 

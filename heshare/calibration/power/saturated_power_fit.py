@@ -61,6 +61,7 @@ def fit_saturated(gpu: str, curve: VoltageCurve, without: str = "") -> tuple[flo
     return grid[int(np.argmin(costs[costs.index != without].sum(axis=0).to_numpy()))]
 
 
+@cache
 def decode_power_w(gpu: str) -> tuple[float, float]:
     """Return (median, relative standard deviation) of the power of language models that serve requests, W."""
     power_w = table("saturated_power").query("gpu == @gpu and kind == 'decode'").power_w.to_numpy(float)

@@ -15,6 +15,8 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -127,10 +129,15 @@ def smallest_text_pt(fig: Figure) -> float:
 
 def write_figure(fig: Figure, out: Path, name: str, caption: str) -> Path:
     """Write a figure as `name.pdf` and with its caption as `name.png`, and close it; returns the PNG's path."""
-    # Without dates and versions two runs write the same bytes.
-    files.write_atomic(out / f"{name}.pdf", partial(fig.savefig, metadata={"CreationDate": None, "Title": name}))
+    # Without dates and versions two runs write the same bytes. `savefig` would draw everything twice: first for the
+    # layout alone, which drawing begins with anyway.
+    fig.dpi = DPI
+    pdf = partial(FigureCanvasPdf(fig).print_pdf, metadata={"CreationDate": None, "Title": name})
+    files.write_atomic(out / f"{name}.pdf", pdf)
     _write_caption(fig, caption)
-    preview = files.write_atomic(out / f"{name}.png", partial(fig.savefig, metadata={"Software": None}))
+    fig.dpi = DPI
+    png = partial(FigureCanvasAgg(fig).print_png, metadata={"Software": None})
+    preview = files.write_atomic(out / f"{name}.png", png)
     plt.close(fig)
     return preview
 

@@ -30,6 +30,7 @@ from heshare.experiments.notebooks.notebook_parameters import Notebook
 from heshare.experiments.provenance import FIGURE_SUFFIXES, TABLE_SUFFIXES
 from heshare.experiments.run_record import NAME as RECORD
 from heshare.experiments.run_record import RunRecord, changed_parameters
+from heshare.extras import without_uri_grammars
 from heshare.processes import child_environment
 
 _PINNED = {
@@ -136,9 +137,10 @@ def _run(notebook: Notebook, source: bytes, parameters: Mapping[str, object], ex
 
 def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
     # Imported here: papermill is slow to import, and `missing_files` is needed without it.
-    import nbformat
-    import papermill
-    from papermill.exceptions import PapermillExecutionError
+    with without_uri_grammars():
+        import nbformat
+        import papermill
+        from papermill.exceptions import PapermillExecutionError
 
     for name in ("papermill", "traitlets", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

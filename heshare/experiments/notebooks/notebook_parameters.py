@@ -79,7 +79,8 @@ def not_listed() -> list[Path]:
 def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
     """Return the package's own notebooks and the others in `notebooks/`, by name."""
     found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
-    own = {name: path for name, path in found.items() if name in declared_inputs()}
+    declared = declared_inputs()
+    own = {name: path for name, path in found.items() if name in declared}
     return own, {name: path for name, path in found.items() if name not in own}
 
 

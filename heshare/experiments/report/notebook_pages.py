@@ -6,12 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from heshare import files
 from heshare.experiments.figures.style import png_size
+from heshare.extras import without_uri_grammars
 
 FOLDER = "notebooks"
 """The folder of the pages, in the folder of the outputs."""
@@ -62,17 +64,23 @@ def _readable(path: Path, folder: Path) -> str | None:
 
 def _body(text: str, pictures: Mapping[str, str]) -> tuple[str, str]:
     """Return the title of a notebook and its cells as HTML."""
-    nbformat: Any = import_module("nbformat")
-    nbconvert: Any = import_module("nbconvert")
+    with without_uri_grammars():
+        nbformat: Any = import_module("nbformat")
     book = nbformat.reads(text, as_version=4)
     book.metadata = {key: book.metadata[key] for key in ("kernelspec", "language_info") if key in book.metadata}
     for cell in book.cells:
         if cell.cell_type == "code":
             cell.outputs = [nbformat.from_dict(_referenced(each, pictures)) for each in cell.outputs if _kept(each)]
     title = next((cell.source.splitlines()[0].lstrip("# ") for cell in book.cells if cell.cell_type == "markdown"), "")
-    exporter = nbconvert.HTMLExporter(template_name="basic", exclude_anchor_links=True)
-    body, _ = exporter.from_notebook_node(book)
+    body, _ = _exporter().from_notebook_node(book)
     return title, _lowered(body)
+
+
+@cache
+def _exporter() -> Any:
+    with without_uri_grammars():
+        nbconvert: Any = import_module("nbconvert")
+    return nbconvert.HTMLExporter(template_name="basic", exclude_anchor_links=True)
 
 
 def _kept(output: Mapping[str, Any]) -> bool:

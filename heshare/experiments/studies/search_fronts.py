@@ -169,9 +169,10 @@ def compare(
     fronts: dict[str, list[FloatArray]] = {}
     for number, tasks in sets.items():
         world = make_instance(tasks, cluster, predictor)
+        model = BatchModel(world, predictor)
         stages = {title: each.run(world, _rng(number, 1)) for title, each in searches.items()}
         found = {
-            title: final_objectives(own[-1].schemes, world, predictor, searches[title].settings)
+            title: final_objectives(own[-1].schemes, world, model, searches[title].settings)
             for title, own in stages.items()
         }
         if improved is not None:
@@ -208,8 +209,9 @@ def ablation(
     groups = {name: group for group, names in ABLATIONS.items() for name in names}
     for number, tasks in sets.items():
         world = make_instance(tasks, cluster, predictor)
+        model = BatchModel(world, predictor)
         found = {
-            name: final_objectives(search(world, own, _rng(number, 1)), world, predictor, own)
+            name: final_objectives(search(world, own, _rng(number, 1)), world, model, own)
             for name, own in settings.items()
         }
         rows += _measured(found, random_plan_mean(world, _rng(number, 3)), number)
@@ -218,16 +220,18 @@ def ablation(
     return frame
 
 
-def final_objectives(schemes: Schemes, world: Instance, predictor: Predictor, settings: Settings) -> FloatArray:
+def final_objectives(schemes: Schemes, world: Instance, model: BatchModel, settings: Settings) -> FloatArray:
     """Return [energy in J, average JCT in s] of the plans that stage 2 makes of schemes, by `plan_objectives`."""
-    return plan_objectives(configure(schemes, world, predictor, settings)[0], world, predictor)
+    return plan_objectives(configure(schemes, world, model, settings)[0], world, model)
 
 
-def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor) -> FloatArray:
+def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
     """Return [energy in J, average JCT in s] of plans whose tasks speed up when others end, shape (m, 2).
 
-    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once.
+    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once. In place of
+    the predictor may be the model of batches of `world` that made the plans.
     """
+    model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
     index = {task.id: place for place, task in enumerate(world.tasks)}
     number, behind, kind, tasks, mps_pct, sm_mhz = [], [], [], [], [], []
     for place, plan in enumerate(plans):
@@ -246,7 +250,7 @@ def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor
         np.array([row + [fill] * (width - len(row)) for row in rows]) for rows, fill in ((tasks, EMPTY), (mps_pct, 100))
     ]
     batches = Batches(np.array(kind), padded[0], padded[1], np.array(sm_mhz))
-    done = BatchModel(world, predictor).execute(batches, piecewise=True)
+    done = model.execute(batches, piecewise=True)
     energy_j = np.bincount(number, done.energy_j, len(plans))
     jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
     return np.column_stack((energy_j, jct_s))

@@ -15,17 +15,18 @@ Example: one point measured 10 % above its prediction, with a prior of one point
 0.05
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.plus.physics.conformal import half_widths, left_out_errors
-from heshare.plus.physics.physics_predictor import LEARNER, LEARNERS, PhysicsModel, sets_of_samples
+from heshare.plus.physics.physics_predictor import LEARNER, LEARNERS, PHYSICS_TECHNIQUE, PhysicsModel, sets_of_samples
 from heshare.prediction.samples import Samples, folds
-from heshare.prediction.table5 import bootstrap_interval
+from heshare.prediction.table5 import FittedPredictor, OtherTechniques, bootstrap_interval
 
 POINTS = (0, 1, 3, 10)
 """Measurements of a new workload on a GPU, beyond its reference rows."""
@@ -40,12 +41,14 @@ class LeftOutFold:
 
     Attributes:
         test: row numbers of these workloads, (m,).
+        predicted: times (s) and powers (W) of these rows by the chosen learner, (m, 2).
         errors: their errors by learner, each (m, 2).
         train_errors: errors on training rows whose workload was left out, by the chosen learner, (n, 2).
         train: row numbers of those, (n,).
     """
 
     test: IntArray
+    predicted: FloatArray
     errors: dict[str, FloatArray]
     train_errors: FloatArray
     train: IntArray
@@ -64,14 +67,33 @@ def leave_workloads_out(samples: Samples, *, seed: int = 0, quick: bool = False)
             start = models["none"].roofline if models else None
             model = PhysicsModel(seed=seed, learner=name)
             models[name] = model.fit(train_sets, *true_values[train].T, start=start, refit=False)
-        errors = {
-            name: np.log(true_values[test] / np.column_stack(model.predict_first(test_sets)))
-            for name, model in models.items()
-        }
+        predicted = {name: np.column_stack(model.predict_first(test_sets)) for name, model in models.items()}
+        errors = {name: np.log(true_values[test] / values) for name, values in predicted.items()}
         groups = workloads[train].tolist()
         train_errors = left_out_errors(train_sets, true_values[train], groups, model=models[LEARNER], seed=seed)
-        results.append(LeftOutFold(test, errors, train_errors, train))
+        results.append(LeftOutFold(test, predicted[LEARNER], errors, train_errors, train))
     return tuple(results)
+
+
+def physics_technique(sources: Sequence[Samples], studies: Sequence[tuple[LeftOutFold, ...]]) -> OtherTechniques:
+    """Return `PHYSICS_TECHNIQUE` with what `leave_workloads_out` predicted of these samples with the same seed.
+
+    Training takes long, and Table V leaves the same workloads out.
+    """
+
+    def technique(name: str, samples: Samples, seed: int) -> FittedPredictor:
+        train_and_predict = PHYSICS_TECHNIQUE[name](samples, seed)
+        done = next((own for source, own in zip(sources, studies, strict=True) if source is samples), ())
+
+        def predict(train: IntArray, test: IntArray) -> FloatArray:
+            for fold in done:
+                if np.array_equal(fold.train, train) and np.array_equal(fold.test, test):
+                    return fold.predicted
+            return train_and_predict(train, test)
+
+        return predict
+
+    return {name: partial(technique, name) for name in PHYSICS_TECHNIQUE}
 
 
 def prior_points(errors: FloatArray, cells: list[str]) -> float:

@@ -107,12 +107,15 @@ def choices(nodes: Nodes, request: Request) -> tuple[IntArray, IntArray, Nodes]:
 
 def fragmentation(nodes: Nodes, classes: Sequence[Request], popularity: Sequence[float]) -> FloatArray:
     """Return FGD's F: the expected milli that a task drawn from the typical classes cannot use, shape (n,)."""
+    # All classes at once, shapes (classes, n, g) and (classes, n); they are summed one after the other.
+    gpus, milli, vcpus = (np.array([getattr(each, name) for each in classes]) for name in Request.__slots__)
+    small = nodes.free < milli[:, None, None]
+    useless = np.where(small, nodes.free, 0).sum(axis=2)
+    room = (~small & (nodes.capacity > 0)).sum(axis=2)
+    usable = (nodes.vcpus >= vcpus[:, None]) & (room >= gpus[:, None]) & (gpus[:, None] > 0)
     total = np.zeros(len(nodes.free))
-    left = nodes.free.sum(axis=1)
-    for each, share in zip(classes, popularity, strict=True):
-        useless = np.where(nodes.free < each.milli, nodes.free, 0).sum(axis=1)
-        usable = fits(nodes, each) & (each.gpus > 0)
-        total += share * np.where(usable, useless, left)
+    for share, lost in zip(popularity, np.where(usable, useless, nodes.free.sum(axis=1)), strict=True):
+        total += share * lost
     return total
 
 
@@ -152,19 +155,20 @@ def scores(
     saved_w = np.trunc(power_w(nodes)[at] - power_w(after)).astype(np.int64)
     saved = fragmentation(nodes, classes, popularity)[at] - fragmentation(after, classes, popularity)
     fragments = np.floor(100 / (1 + np.exp(-saved / WHOLE))).astype(np.int64)
-    ends = np.cumsum([len(way[0]) for way in ways])[:-1]
-    found = []
-    for own, gpus, *values in zip(*(np.split(each, ends) for each in (at, gpu, saved_w, fragments)), strict=True):
-        (node, power_gpu, power), (_, fragmentation_gpu, fragment) = (_best(own, gpus, value) for value in values)
-        found.append(Scores(node, power, power_gpu, fragment, fragmentation_gpu))
-    return found
+    # One number for each pair of task and node: choices are ordered by task, by node, then by GPU.
+    pair = np.repeat(np.arange(len(ways)) * len(nodes.free), [len(way[0]) for way in ways]) + at
+    power, fragment = _first_best(pair, saved_w), _first_best(pair, fragments)
+    parts = at[power], saved_w[power], gpu[power], fragments[fragment], gpu[fragment]
+    ends = np.searchsorted(pair[power], np.arange(1, len(ways)) * len(nodes.free))
+    return [Scores(*own) for own in zip(*(np.split(part, ends) for part in parts), strict=True)]
 
 
-def _best(at: IntArray, gpu: IntArray, score: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return each node's first choice with the highest score; choices are ordered by node, then by GPU."""
-    order = np.lexsort((-score, at))
-    first = order[np.unique(at[order], return_index=True)[1]]
-    return at[first], gpu[first], score[first]
+def _first_best(pair: IntArray, score: IntArray) -> IntArray:
+    """Return the index of the first choice with the highest score of each pair, in the pairs' order."""
+    order = np.lexsort((-score, pair))
+    ordered = pair[order]
+    first: IntArray = order[np.flatnonzero(np.diff(ordered, prepend=-1))]
+    return first
 
 
 def normalised(scores: IntArray) -> IntArray:

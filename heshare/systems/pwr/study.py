@@ -6,6 +6,7 @@ share of tasks with each kind of request. Not published, so assumed: sizes of sh
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -135,13 +136,27 @@ class Filling:
         return self.nodes.take(at, self.nodes.free[at], 0.0)
 
     def _score(self, at: IntArray) -> None:
-        found = scores(self._states(at), self.requests, self.requests, list(self.popularity))
-        self._able[:, at] = False
-        for kind, each in enumerate(found):
-            where = at[each.node]
-            self._able[kind, where] = True
-            self._saved_w[kind, where], self._fragmentation[kind, where] = each.saved_w, each.fragmentation
-            self._gpu[kind, where] = each.power_gpu if self._alpha == 1 else each.fragmentation_gpu
+        columns = [getattr(self.nodes, name)[at].tolist() for name in Nodes.__slots__]
+        for node, *state in zip(at.tolist(), *columns, strict=True):
+            parts = _scores_of_node(*(tuple(each) if isinstance(each, list) else each for each in state))
+            self._able[:, node], self._saved_w[:, node], self._fragmentation[:, node] = parts[:3]
+            self._gpu[:, node] = parts[3 if self._alpha == 1 else 4]
+
+
+@lru_cache(maxsize=100_000)
+def _scores_of_node(*state: Any) -> tuple[Any, ...]:
+    """Return the `scores` of a node in a state, the fields of `Nodes`, for each class of tasks.
+
+    Returns:
+        Arrays of shape (classes,): whether there is room, PWR's score, FGD's, PWR's choice of a GPU and FGD's.
+    """
+    requests, popularity = task_classes()
+    found = scores(Nodes(*(np.array([each]) for each in state)), requests, requests, list(popularity))
+    names = ("saved_w", "fragmentation", "power_gpu", "fragmentation_gpu")
+    rows = [
+        [len(each.node) > 0, *(getattr(each, name)[0] if len(each.node) else 0 for name in names)] for each in found
+    ]
+    return tuple(np.array(rows).T)
 
 
 def fill(placer: str, *, rng: np.random.Generator, alpha: float = 0.1, scale: float = 0.05) -> pd.DataFrame:

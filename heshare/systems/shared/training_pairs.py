@@ -37,7 +37,9 @@ Slowdowns = Mapping[tuple[Workload, Workload], float]
 def record() -> dict[tuple[Workload, Workload], float]:
     """Return the measured slowdown of each workload of the record beside each other one, at least 1."""
     known = {}
-    for (first, second), (of_first, of_second) in training.measured_pairs():
+    same: dict[Workload, Workload] = {}  # one object for equal workloads, as `similar_slowdown` expects
+    for pair, (of_first, of_second) in training.measured_pairs():
+        first, second = (same.setdefault(workload, workload) for workload in pair)
         known[first, second] = max(1.0, of_first)
         known[second, first] = max(1.0, of_second)
     return known

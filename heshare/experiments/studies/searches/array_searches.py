@@ -193,18 +193,17 @@ class _Spea2(_Genetic):
         return self._decided(pairs, np.sign(fitness[:, 1] - fitness[:, 0]))
 
     def _survive(self, schemes: IntArray, objectives: FloatArray, count: int) -> None:
-        better = (objectives[:, None] < objectives).any(axis=2)
+        energy, jct = objectives.T
+        better = (energy[:, None] < energy) | (jct[:, None] < jct)
         dominates = better & ~better.T
-        strength = dominates.sum(axis=1)
-        raw = (dominates.T * strength).sum(axis=1)
+        raw = dominates.sum(axis=1) @ dominates
         self._scale.update(objectives)
         scaled = (objectives - self._scale.ideal_point) / (self._scale.nadir_point - self._scale.ideal_point)
         distances = _distances(scaled, scaled)
         np.fill_diagonal(distances, np.inf)
         nearest = min(int(np.sqrt(len(schemes))), len(schemes) - 1)
         fitness = raw + 1 / (np.partition(distances, nearest, axis=1)[:, nearest] + 2)
-        survivors = np.flatnonzero(~dominates.any(axis=0))
-        others = np.flatnonzero(dominates.any(axis=0))
+        survivors, others = np.flatnonzero(raw == 0), np.flatnonzero(raw)
         by_fitness = others[fitness[others].argsort()]
         ends = survivors[_distances(self._scale.extreme_points, objectives[survivors]).argmin(axis=1)]
         fitness[ends] = -1.0
@@ -264,8 +263,8 @@ def _distinct(schemes: IntArray, seen: set[bytes]) -> BoolArray:
 
 def _distances(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return the distances between points, shape (p, q)."""
-    gaps = first[:, None] - second
-    distances: FloatArray = np.sqrt(gaps[..., 0] ** 2 + gaps[..., 1] ** 2)
+    one, other = (first[:, None, axis] - second[:, axis] for axis in (0, 1))
+    distances: FloatArray = np.sqrt(one**2 + other**2)
     return distances
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from heshare.calibration.public_mps_record import published_samples
 from heshare.plus.physics import few_shot
+from heshare.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
 
 
 def test_correction_shrinks_the_mean_of_few_points() -> None:
@@ -38,10 +41,11 @@ def test_few_shot_errors_and_learner_errors_on_the_published_record() -> None:
     table = few_shot.learner_errors(samples, results).set_index("learner")
     assert table["power_pct"].isna().all()
     assert table["time_covered_pct"].notna().tolist() == [name == few_shot.LEARNER for name in table.index]
+    known = few_shot.physics_technique([samples], [results])["Physics"](samples, 0)
+    assert known(fold.train, fold.test) is fold.predicted
+    assert np.array_equal(PHYSICS_TECHNIQUE["Physics"](samples, 0)(fold.train, fold.test), fold.predicted)
     # Points that are all off by the same factor are corrected.
-    biased = few_shot.LeftOutFold(
-        fold.test, {few_shot.LEARNER: np.full((len(fold.test), 2), 0.3)}, fold.train_errors, fold.train
-    )
+    biased = replace(fold, errors={few_shot.LEARNER: np.full((len(fold.test), 2), 0.3)})
     errors = few_shot.few_shot_errors(samples, (biased,), draws=1)["mean_pct"].tolist()
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < errors[0]
