@@ -76,8 +76,8 @@ from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated
 
-MAX_COLUMNS, SPLIT_COLUMNS = 3000, 1000
-"""Columns at which those with the largest reduced costs are dropped, before and after a split."""
+MAX_COLUMNS, LEAN_COLUMNS = 3000, 1000
+"""Columns at which those with the largest reduced costs are dropped, without and with splits."""
 SMOOTHING = 0.7
 """The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
 PENALTY = 10.0
@@ -159,7 +159,7 @@ def lower_bound(
         weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
         tolerance: stop when the bound is this close to the linear program's value, relatively.
         iterations: the largest number of iterations for each weight and case.
-        splits: how many times a case is split for each weight; one takes about a third of the time without any.
+        splits: how many times a case is split for each weight.
 
     Raises:
         InputError: too many sets of tasks to list.
@@ -231,7 +231,7 @@ class _Case:
         relaxed: the program's value.
         iterations: the iterations done.
         shares: how much of each task the program serves on each type, shape (n, kinds).
-        half: whether it comes from a split.
+        lean: whether its program gets only columns that lower its value, and few: for splits, as many programs follow.
         split: whether there are two cases in its place.
     """
 
@@ -242,7 +242,7 @@ class _Case:
     relaxed: float = inf
     iterations: int = 0
     shares: FloatArray = field(default_factory=lambda: np.zeros((1, 1)))
-    half: bool = False
+    lean: bool = False
     split: bool = False
 
     def halves(self) -> tuple[_Case, ...]:
@@ -259,7 +259,7 @@ class _Case:
         only[task] = True
         only[task, kind] = False
         return tuple(
-            _Case(each, self.prices, self.columns.without(each), self.bound, half=True) for each in (without, only)
+            _Case(each, self.prices, self.columns.without(each), self.bound, lean=True) for each in (without, only)
         )
 
 
@@ -280,7 +280,7 @@ class _Master:
     def solve(self, columns: QueueColumns, tolerance: float, iterations: int, splits: int) -> list[_Case]:
         """Return the case without restriction, and those that it has been split into."""
         first, alone = self._first_prices()
-        cases = [_Case(np.zeros((self._n, len(self._gpus)), dtype=np.bool_), first, columns)]
+        cases = [_Case(np.zeros((self._n, len(self._gpus)), dtype=np.bool_), first, columns, lean=splits > 0)]
         self._improve(cases[0], PENALTY * alone, tolerance, iterations)
         for _ in range(splits):
             lowest = min((case for case in cases if not case.split), key=lambda case: case.bound)
@@ -304,7 +304,7 @@ class _Master:
             bound, new = self._price(prices, case.forbidden)
             if bound > case.bound:
                 case.bound, case.prices = bound, prices
-            if case.half:
+            if case.lean:
                 # Queues that the program has already, or that would not lower its value, only make it slower.
                 new = [queues.cheaper(self._weights, duals, kind_duals) for queues in new]
             case.columns = case.columns.joined(new)
@@ -349,7 +349,7 @@ class _Master:
         case.shares = (kinds * solved.x[:-n] @ columns.holds).T
         # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
         prices, kind_prices = -solved.ineqlin.marginals[:n], solved.ineqlin.marginals[n:]
-        most = SPLIT_COLUMNS if case.half else MAX_COLUMNS
+        most = LEAN_COLUMNS if case.lean else MAX_COLUMNS
         if len(columns.kind) > most:
             reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
             case.columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: most // 2]))
