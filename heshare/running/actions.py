@@ -17,6 +17,8 @@ from heshare.world.workload import SHARINGS
 # Iterations that remain after a pause are rounded; this share of a task's iterations counts as none.
 _NEGLIGIBLE = 1e-12
 _MAX_CHECKS_WITHOUT_PROGRESS = 10_000
+# Members of an enumeration that every task needs: a name of the module is found faster.
+_COMPLETION, _WAITING, _RUNNING, _DONE = EventKind.COMPLETION, TaskState.WAITING, TaskState.RUNNING, TaskState.DONE
 
 
 class Observer:
@@ -108,7 +110,7 @@ class ActionExecutor:
 
     def add_waiting(self, task: TaskRun) -> None:
         """Add an arrived task to the waiting ones."""
-        task.state = TaskState.WAITING
+        task.state = _WAITING
         self.waiting.add(task.spec)
         self.remaining[task.id] = task.remaining
 
@@ -118,7 +120,7 @@ class ActionExecutor:
             split_gangs(gpu, now_s)
         completed = self._advance_device(gpu, now_s)
         if completed:
-            self._notify_next(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
+            self._notify_next(Event(_COMPLETION, now_s, tuple(completed), gpu.index))
         if gpu.fallible is not None and (failure := self._take_failures(gpu, gpu.fallible, now_s)) is not None:
             self._notify_next(failure)
 
@@ -126,7 +128,7 @@ class ActionExecutor:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
-            if gpu.gangs:
+            if gpu.gangs and False in [gang.mirrored for gang in gpu.gangs.values()]:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
                 break
         for gpu in changed:
@@ -143,7 +145,7 @@ class ActionExecutor:
                         recorder.observe_all(gang.indices[1:], now_s, brief)
             next_s = brief.next_s
             if next_s < infinity:
-                self.schedule_check(gpu, next_s if next_s > now_s else now_s)
+                self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
         changed.clear()
 
     def schedule_check(self, gpu: GpuState, time_s: float) -> None:
@@ -161,7 +163,7 @@ class ActionExecutor:
         failure = None if gpu.fallible is None else self._take_failures(gpu, gpu.fallible, now_s)
         if completed:
             self._checks_without_progress = 0
-            self.notify(Event(EventKind.COMPLETION, now_s, tuple(completed), gpu.index))
+            self.notify(Event(_COMPLETION, now_s, tuple(completed), gpu.index))
         if failure is not None:
             self.notify(replace(failure, time_s=self.clock.now_s()))
         elif not completed:
@@ -205,7 +207,7 @@ class ActionExecutor:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
         task.remaining = 0.0
-        task.state = TaskState.DONE
+        task.state = _DONE
         self.unfinished -= 1
 
     def _take_failures(self, gpu: GpuState, device: Fallible, now_s: float) -> Event | None:
@@ -224,7 +226,7 @@ class ActionExecutor:
 
     def _fail(self, task: TaskRun, gpu: GpuState, now_s: float, failure: TaskFailure) -> None:
         """Take a task that failed on a GPU off its other GPUs; it waits again, or has finally failed."""
-        if task.state is TaskState.RUNNING:
+        if task.state is _RUNNING:
             self._stop(task, [other for other in task.gpus if other is not gpu], now_s)
         self._vacate(task, now_s, 0.0, f"failed: {failure.kind}", failure)
         if self.observer.should_retry(failure):
@@ -235,7 +237,7 @@ class ActionExecutor:
 
     def _start(self, action: Start, now_s: float) -> None:
         task, gpus = self._task_of(action), self._gpus_of(action)
-        if task.state is not TaskState.WAITING:
+        if task.state is not _WAITING:
             self.refuse(action, f"task {task.id} {task.state.value}", "Start only tasks of view.waiting.")
         self._place(action, task, gpus, now_s)
         self.waiting.remove(task.spec)
@@ -292,7 +294,7 @@ class ActionExecutor:
 
     def _run(self, task: TaskRun, mirrored: bool, now_s: float) -> None:
         """Have the first GPU run the iterations that remain, and the others of a gang run until they are stopped."""
-        task.state, task.mirrored, task.ran_s = TaskState.RUNNING, mirrored, now_s
+        task.state, task.mirrored, task.ran_s = _RUNNING, mirrored, now_s
         task.start_on(task.gpus[0], task.remaining / task.scale)
         if len(task.gpus) > 1 and not mirrored:
             for gpu in task.gpus:
@@ -302,7 +304,7 @@ class ActionExecutor:
 
     def _take_off(self, action: Pause | Migrate, task: TaskRun, now_s: float, outcome: str) -> bool:
         """Stop a task and take it off its GPUs; return False if it has just completed or failed instead."""
-        if task.state not in (TaskState.RUNNING, TaskState.LOADING):
+        if task.state not in (_RUNNING, TaskState.LOADING):
             if task.id in self.unreported:
                 return False
             self.refuse(action, f"task {task.id} {task.state.value}", "Name a task that runs on a GPU.")
@@ -314,7 +316,7 @@ class ActionExecutor:
         done = 0.0 if task.state is TaskState.LOADING else self._stop(task, task.gpus, now_s) * task.scale
         if task.remaining - done <= _NEGLIGIBLE * task.spec.iterations:
             self._complete(task, (), now_s)
-            self._notify_next(Event(EventKind.COMPLETION, now_s, (task.id,), first.index))
+            self._notify_next(Event(_COMPLETION, now_s, (task.id,), first.index))
             return False
         done = task.saved_iterations(done)
         self._vacate(task, now_s, done, outcome)

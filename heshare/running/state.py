@@ -235,8 +235,8 @@ class GpuState:
         return self.reading
 
     def read_brief(self) -> BriefReading:
-        """Return the part of a reading that a timeline keeps, and the time of the device's next event."""
-        if self.mirrors_device is not None and self.reading is None and not (self.gangs and self.mirroring()):
+        """Return the part of a reading that a timeline keeps, and the next event, of a GPU that mirrors no other."""
+        if self.mirrors_device is not None and self.reading is None:
             brief = self.mirrors_device.read_brief()
             if brief is not None:
                 return brief

@@ -58,7 +58,7 @@ class Exclusive:
         self._kinds = cluster.kinds
         self._totals = [cluster.gpus.count(kind) for kind in self._kinds]
         self._free = [[index for index, gpu in enumerate(cluster.gpus) if gpu == kind] for kind in self._kinds]
-        self._kind = [self._kinds.index(gpu) for gpu in cluster.gpus]
+        self._free_with = [self._free[self._kinds.index(gpu)] for gpu in cluster.gpus]
         self._predictions = TaskPredictions(predictor)
         self._fitting: dict[Workload, list[int]] = {}
         self._queue: list[tuple[float, int, Task]] = []
@@ -69,7 +69,8 @@ class Exclusive:
         """Update the queue and the free GPUs, and start the tasks that can run."""
         for task_id in event.tasks:
             # A task that is tried again arrives again: it frees its GPUs first.
-            self._leave(task_id)
+            if task_id in self._gpus_of:
+                self._leave(task_id)
         if event.kind is EventKind.ARRIVAL:
             self._enter(event, view)
         if not self._queue:
@@ -96,9 +97,8 @@ class Exclusive:
             heappush(self._queue, (self._rank(new[task_id]), self._arrived, new[task_id]))
 
     def _leave(self, task_id: int) -> None:
-        free, kind = self._free, self._kind
-        for gpu in self._gpus_of.pop(task_id, ()):
-            insort(free[kind[gpu]], gpu)
+        for gpu in self._gpus_of.pop(task_id):
+            insort(self._free_with[gpu], gpu)
 
     def _start_in_order(self) -> Iterator[Action]:
         while self._queue and (gpus := self._take(self._queue[0][2])):
