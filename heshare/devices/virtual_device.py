@@ -49,6 +49,7 @@ class VirtualDevice(ABC):
         self._noise = noise
         self._noise_label = ""
         self._noise_factors: dict[str, float] | None = None
+        self._noise_names: list[str] | None = None
         self._clock: int | None = None
         self._now_s = 0.0
         self._energy_j = 0.0
@@ -106,7 +107,7 @@ class VirtualDevice(ABC):
         total = math.inf if iterations is None else float(iterations)
         self._running[task_id] = _RunningTask(resident, total, needed_mib)
         self._other_sharing = resident.sharing != "mps"
-        self._state = self._event_s = None
+        self._state = self._event_s = self._noise_names = None
 
     def hold(self, task_id: int, time_s: float) -> None:
         """Make a task take at least `time_s` per iteration, until the next `hold`; 0 lets it run freely.
@@ -128,7 +129,7 @@ class VirtualDevice(ABC):
         stopped = self._task(task_id)
         del self._running[task_id]
         self._other_sharing = self._other_sharing and bool(self._running)
-        self._state = self._event_s = None
+        self._state = self._event_s = self._noise_names = None
         return stopped.done
 
     def restart(self, label: str) -> None:
@@ -157,7 +158,7 @@ class VirtualDevice(ABC):
                 task_id: Progress(
                     task_id, task.resident, task.done, task.time_s * self._noise_factor(name, noise.time_cv)
                 )
-                for name, (task_id, task) in zip(self._noise_names(), self._running.items(), strict=True)
+                for name, (task_id, task) in zip(self._names(), self._running.items(), strict=True)
             }
             power_w *= self._noise_factor(_BOARD, noise.power_cv)
         return Reading(
@@ -252,16 +253,15 @@ class VirtualDevice(ABC):
             self._noise_factors[name] = self._noise.constant_factor(self._noise_label, name, spread)
         return self._noise_factors[name]
 
-    def _noise_names(self) -> list[str]:
+    def _names(self) -> list[str]:
         """Return a name for each running task, by its resident and not by its id; equal ones are numbered."""
-        if self._noise_factors is None:
-            return [""] * len(self._running)
-        counts: Counter[Resident] = Counter()
-        names = []
-        for task in self._running.values():
-            counts[task.resident] += 1
-            names.append(f"{task.resident}#{counts[task.resident]}")
-        return names
+        if self._noise_names is None or len(self._noise_names) != len(self._running):
+            counts: Counter[Resident] = Counter()
+            self._noise_names = []
+            for task in self._running.values():
+                counts[task.resident] += 1
+                self._noise_names.append(f"{task.resident}#{counts[task.resident]}")
+        return self._noise_names
 
     def _task(self, task_id: int) -> _RunningTask:
         if task_id not in self._running:

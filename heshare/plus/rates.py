@@ -49,10 +49,11 @@ from typing import Any
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
+from heshare.caches.row_table import EMPTY, RowTable, distinct_rows
 from heshare.plus.batch_execution import UNKNOWN, RateTables, run_batches
 from heshare.plus.search_settings import BatchChoices
 from heshare.plus.timed.deadline import NEVER, Deadline
-from heshare.prediction.predictor import Predictor
+from heshare.prediction.predictor import CodedSets, Predictor
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -98,8 +99,8 @@ class Rates:
         self.gpu, self.width, self.clocks_mhz = gpu, choices.width, clocks_mhz
         self.workloads, self._predictor, self._choices = workloads, predictor, choices
         self._multiset_s = dict.fromkeys(range(1, choices.width + 1), _LONG_S)
-        self._state_of: dict[tuple[int, ...], int] = {}
-        self._residents: dict[int, Resident] = {}
+        # The codes of each state; the last ones have no predictions yet where predicting them was interrupted.
+        self._states_known = RowTable()
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
         self._chosen: dict[object, Any] = getattr(predictor, "derived", {})
         width, terms = choices.width, multiset_terms(len(workloads), choices.width)
@@ -125,10 +126,9 @@ class Rates:
             begin[numbers], count[numbers] = self.tables.variant_begin[own], self.tables.variant_count[own]
         result.tables = self.tables._replace(variant_begin=begin, variant_count=count, terms=result.tables.terms)
         result.mps_pct = self.mps_pct
-        shift = ((place - np.arange(len(place))) * _CODES).tolist()
-        result._state_of = {
-            tuple([code + shift[code // _CODES] for code in key]): state for key, state in self._state_of.items()
-        }
+        shift = (place - np.arange(len(place))) * _CODES
+        codes = self._states_known.rows[: len(self.tables.time_s)].astype(np.int64)
+        result._states_known.numbers(np.where(codes >= 0, codes + shift[codes // _CODES], EMPTY))
         return result
 
     def number(self, multisets: IntArray) -> IntArray:
@@ -184,32 +184,32 @@ class Rates:
     def _states(self, codes: IntArray) -> IntArray:
         """Return the state of every subset of each row of resident codes, predicting new ones, (v, s) -> (v, 2**w)."""
         size = codes.shape[1]
-        keys = _subset_keys(codes, range(2**size))
-        new = sorted({key for row in keys for key in row if key and key not in self._state_of})
-        if new:
+        distinct, inverse = _subset_keys(codes)
+        numbers, first = self._states_known.numbers(distinct), len(self.tables.time_s)
+        if first < len(self._states_known):
+            new = self._states_known.rows[first : len(self._states_known)].astype(np.int64)
             time_s, power_w = self._predict(new, self.clocks_mhz)
-            first = len(self._state_of)
-            self._state_of.update((key, first + index) for index, key in enumerate(new))
             self.tables = self.tables._replace(
                 time_s=np.concatenate((self.tables.time_s, time_s)),
                 power_w=np.concatenate((self.tables.power_w, power_w)),
             )
         result = np.full((len(codes), 2**self.width), UNKNOWN)
-        result[:, 1 : 2**size] = [[self._state_of[key] for key in row[1:]] for row in keys]
+        result[:, 1 : 2**size] = numbers[inverse]
         return result
 
-    def _predict(self, keys: list[tuple[int, ...]], clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _predict(self, keys: IntArray, clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return times, shape (m, c, w), 1 beyond a set's size, and powers, shape (m, c), of sets of resident codes."""
-        for code in {code for key in keys for code in key}.difference(self._residents):
-            self._residents[code] = Resident(self.workloads[code // _CODES], code % _CODES)
-        sets = [tuple([self._residents[code] for code in key]) for key in keys]
-        count = len(clocks_mhz)
-        clocks: list[int | None] = clocks_mhz.tolist() * len(sets)
-        runs = self._predictor.co_run([residents for residents in sets for _ in range(count)], self.gpu, clocks)
-        time_s = np.ones((len(sets), count, self.width))
+        count, keys = len(clocks_mhz), keys[:, : self.width]
+        distinct, members = np.unique(keys, return_inverse=True)
+        empty = int(distinct[0] == EMPTY)
+        residents = [Resident(self.workloads[code // _CODES], code % _CODES) for code in distinct[empty:].tolist()]
+        sets = CodedSets(residents, np.repeat(members.reshape(keys.shape) - empty, count, axis=0))
+        clocks: list[int | None] = clocks_mhz.tolist() * len(keys)
+        runs = self._predictor.co_run(sets, self.gpu, clocks)
+        time_s = np.ones((len(keys), count, self.width))
         widest = runs.time_s.shape[1]
-        time_s[:, :, :widest] = np.nan_to_num(runs.time_s, nan=1.0).reshape(len(sets), count, widest)
-        return time_s, runs.power_w.reshape(len(sets), count)
+        time_s[:, :, :widest] = np.nan_to_num(runs.time_s, nan=1.0).reshape(len(keys), count, widest)
+        return time_s, runs.power_w.reshape(len(keys), count)
 
     def _percentages(self, multisets: IntArray) -> list[list[tuple[int, ...]]]:
         """Return the vectors of MPS percentages that each multiset keeps; 100 % for each member comes first."""
@@ -240,11 +240,9 @@ class Rates:
         m, size = multisets.shape
         count = len(candidates)
         codes = (multisets[:, None] * _CODES + candidates[None]).reshape(-1, size)
-        keys = _subset_keys(codes, range(1, 2**size))
-        distinct = sorted({key for row in keys for key in row})
+        distinct, inverse = _subset_keys(codes)
         time_s, power_w = self._predict(distinct, self.clocks_mhz[-1:])
-        index = {key: state for state, key in enumerate(distinct)}
-        states = np.array([[UNKNOWN, *(index[key] for key in row)] for row in keys])
+        states = np.pad(inverse, ((0, 0), (1, 0)), constant_values=UNKNOWN)
         alone_s = time_s[states[::count][:, [2**i for i in range(size)]], 0, 0]
         wins = np.zeros((m, count), dtype=np.int64)
         for lengths in _relative_lengths(size):
@@ -258,10 +256,22 @@ class Rates:
         return wins
 
 
-def _subset_keys(codes: IntArray, subsets: range) -> list[list[tuple[int, ...]]]:
-    """Return the codes of some subsets (bit i: member i) of each row of resident codes, shape (v, s)."""
-    members = [[i for i in range(codes.shape[1]) if subset >> i & 1] for subset in subsets]
-    return [[tuple(row[i] for i in subset) for subset in members] for row in codes.tolist()]
+def _subset_keys(codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct subsets of the rows of resident codes, shape (v, s), and where those of each row are.
+
+    Returns:
+        The codes of each distinct subset, `EMPTY` beyond its size, ascending as tuples are, shape (d, s), and of each
+        row its subsets 1 to 2^s - 1 (bit i: member i) among them, shape (v, 2^s - 1).
+    """
+    v, size = codes.shape
+    keys = np.full((v, 2**size - 1, size), EMPTY)
+    for subset in range(1, 2**size):
+        members = [i for i in range(size) if subset >> i & 1]
+        keys[:, subset - 1, : len(members)] = codes[:, members]
+    rows = keys.reshape(-1, size)
+    first, inverse = distinct_rows(rows)
+    order = np.lexsort(rows[first].T[::-1])
+    return rows[first[order]], np.argsort(order)[inverse].reshape(v, -1)
 
 
 def _relative_lengths(size: int) -> FloatArray:

@@ -15,6 +15,8 @@ from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.pareto import Front, knee
+from heshare.scheduling.plan import Plan
+from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -64,6 +66,12 @@ class CachedPlanner:
         """Return the knee of stage 1, the GPU's index by task id, and what a cached result saved."""
         return self._cached("stage 1", (tasks, cluster, predictor, rng), self._plan_scheme)
 
+    def sched_only(
+        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+    ) -> tuple[Plan, ReusedPlanning]:
+        """Return the plan of Sched-only, and what a cached result saved."""
+        return self._cached("sched-only", (tasks, cluster, predictor, rng), self._plan_sched_only)
+
     def _plan_front(
         self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
     ) -> Front:
@@ -84,8 +92,13 @@ class CachedPlanner:
         chosen = schemes.gpus[knee(schemes.objectives)].tolist()
         return {task.id: gpu for task, gpu in zip(tasks, chosen, strict=True)}
 
+    def _plan_sched_only(
+        self, tasks: Sequence[Task], cluster: Cluster, predictor: Predictor, rng: np.random.Generator
+    ) -> Plan:
+        return sched_only(tasks, cluster, predictor, rng=rng, settings=self.settings, searched=self._search)
+
     def _search(self, instance: Instance, rng: np.random.Generator) -> Schemes:
-        """Return stage 1's schemes; a front and a placement share one search, and both count its time."""
+        """Return stage 1's schemes; a front, a placement and Sched-only share one search, and all count its time."""
         key = ("schemes", tuple(instance.tasks), instance.cluster, repr(rng.bit_generator.state))
         schemes: Schemes
         if key in self._cache:

@@ -14,7 +14,6 @@ from heshare.policies.registry import Value, register
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import PlanChoice
 from heshare.scheduling.plan import Batch
-from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, LITERAL, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -103,11 +102,18 @@ class SchedOnly(PlanReleasePolicy):
     traits = Traits(frequency=False, multi_task=True, heterogeneous=True)
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
-        self._settings = settings
+        self.planner, self.reused = CachedPlanner(settings), ReusedPlanning()
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Discard all plans and the account of reused planning."""
+        super().reset(cluster, predictor, rng)
+        self.reused = ReusedPlanning()
 
     def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
         """Return the batches of stage 1's knee."""
-        return sched_only(tasks, self.cluster, self.predictor, rng=self.rng, settings=self._settings).queues
+        planned, reused = self.planner.sched_only(tasks, self.cluster, self.predictor, self.rng)
+        self.reused = self.reused + reused
+        return planned.queues
 
 
 def _factory(choice: PlanChoice) -> Callable[..., HeShare]:

@@ -196,13 +196,6 @@ class FeatureEncoder:
         known = self._ids
         return [known[resident] if resident in known else self._add(resident) for resident in residents]
 
-    def ids_of(self, sets: Iterable[Sequence[Resident]]) -> list[list[int]]:
-        """Return `ids` of many sets; an object that is in several of them is looked up once."""
-        kept = list(sets)  # while the objects are alive, no two of them have the same id()
-        distinct = {id(resident): resident for residents in kept for resident in residents}
-        numbers = dict(zip(distinct, self.ids(distinct.values()), strict=True))
-        return [[numbers[id(resident)] for resident in residents] for residents in kept]
-
     def clock(self, sm_mhz: int | None) -> int:
         """Return the clock in MHz; None (no clock set) is the top clock.
 
@@ -213,9 +206,9 @@ class FeatureEncoder:
             self._clocks[sm_mhz] = self.gpu.check_clock(int(sm_mhz or 0))
         return self._clocks[sm_mhz]
 
-    def is_reference(self, sm_mhz: int, ids: Sequence[int]) -> bool:
-        """Return whether a set is one task alone at 100 % and the top clock, which a reference row holds."""
-        return len(ids) == 1 and sm_mhz == self.gpu.max_mhz and self._rows[ids[0]][4] == 100
+    def is_full(self, resident_id: int) -> bool:
+        """Return whether a resident has 100 %, so that alone at the top clock it is a reference row."""
+        return self._rows[resident_id][4] == 100
 
     def resident(self, resident_id: int) -> Resident:
         """Return the resident of a number."""

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heshare.arrays import BoolArray, FloatArray
+from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.caches.array_store import Arrays, key_of, load_arrays, package_files, save_arrays
 from heshare.errors import InputError
 from heshare.prediction.features import (
     FeatureEncoder,
     ReferenceFeatures,
     is_reference,
-    pad,
     profile_features,
 )
 from heshare.prediction.forest_trees import ForestTrees
 from heshare.prediction.predictor import Predictor
-from heshare.prediction.record_predictor import PredictionCache, RecordPredictor, SetKey, SetPrediction
+from heshare.prediction.record_predictor import PredictionCache, RecordPredictor
 from heshare.prediction.samples import training_rows
 from heshare.prediction.targets import LEARNED, Targets
 from heshare.profiles import store
@@ -110,17 +109,14 @@ class ForestPredictor(RecordPredictor):
         super().__init__(references, cache, fallback)
         self._forest = forest
 
-    def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
-        rows = encoder.rows(pad([ids for _, ids in keys]), np.array([clock for clock, _ in keys]))
-        time_s, power_w = self._forest.predict(rows[~np.isnan(rows[..., 0])])
-        self._calls += len(time_s)
-        times, powers = time_s.tolist(), power_w.tolist()
-        ends = np.cumsum([len(ids) for _, ids in keys]).tolist()
+    def _predict_sets(self, encoder: FeatureEncoder, ids: IntArray, sm_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
+        present = ids >= 0
+        time_s = np.full(ids.shape, np.nan)
+        time_s[present], powers = self._forest.predict(encoder.rows(ids, sm_mhz)[present])
+        ends, listed = np.cumsum(present.sum(axis=1)).tolist(), powers.tolist()
         # fsum is exact, so the order in which a process first met the tasks cannot change a bit.
-        return [
-            (times[start:end], fsum(powers[start:end]) / (end - start))
-            for start, end in zip([0, *ends], ends, strict=False)
-        ]
+        power_w = [fsum(listed[start:end]) / (end - start) for start, end in zip([0, *ends], ends, strict=False)]
+        return time_s, np.array(power_w)
 
 
 def train_forest(profiles: pd.DataFrame, *, seed: int, target: str = "load") -> tuple[Forest, ReferenceFeatures]:

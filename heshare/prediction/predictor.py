@@ -1,10 +1,14 @@
 """The `Predictor` protocol: times under sharing and GPU power, as every planning policy uses them (Section III-A)."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from __future__ import annotations
 
-from heshare.arrays import FloatArray
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from heshare.arrays import FloatArray, IntArray
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -20,6 +24,40 @@ class CoRuns:
 
     time_s: FloatArray
     power_w: FloatArray
+
+
+class CodedSets(Sequence[tuple[Resident, ...]]):
+    """Sets of residents as an array, which a predictor can read faster than tuples.
+
+    Args:
+        residents: the residents of all sets, each once.
+        members: the members of each set as places in `residents`, -1 beyond its size, shape (m, w).
+    """
+
+    def __init__(self, residents: Sequence[Resident], members: IntArray) -> None:
+        self.residents, self.members = residents, members
+
+    @classmethod
+    def of(cls, sets: Sequence[tuple[Resident, ...]]) -> CodedSets:
+        """Return sets in this form; an object that is in several of them is looked up once."""
+        if isinstance(sets, CodedSets):
+            return sets
+        kept = {id(resident): resident for residents in sets for resident in residents}
+        places, width = {key: place for place, key in enumerate(kept)}, max(map(len, sets), default=0)
+        rows = [[*[places[id(resident)] for resident in each], *[-1] * (width - len(each))] for each in sets]
+        return cls(list(kept.values()), np.array(rows, dtype=np.int64).reshape(len(sets), width))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[tuple[Resident, ...]]:
+        return (self._set(row) for row in self.members.tolist())
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._set(self.members[row].tolist())
+
+    def _set(self, members: list[int]) -> tuple[Resident, ...]:
+        return tuple([self.residents[place] for place in members if place >= 0])
 
 
 class Predictor(Protocol):

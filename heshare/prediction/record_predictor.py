@@ -7,20 +7,49 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heshare.arrays import FloatArray
+from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.caches.row_table import RowTable, sorted_sets, values_in_order
 from heshare.errors import InputError, NotProfiledError
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
-from heshare.prediction.predictor import CoRuns, Predictor
+from heshare.prediction.predictor import CodedSets, CoRuns, Predictor
 from heshare.world.catalogue import INFERENCE
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
 
-SetKey = tuple[int, tuple[int, ...]]
-"""A clock (MHz) and the ascending ids of the residents."""
-SetPrediction = tuple[list[float], float]
-"""Seconds per iteration of each resident, in the order of the ids, and the GPU's power, W."""
-PredictionCache = dict[Gpu, tuple[FeatureEncoder, dict[SetKey, SetPrediction]]]
-"""The predictions made for each GPU, and the encoder that numbers the residents in them."""
+
+class KnownSets:
+    """The sets of residents that were predicted on one type of GPU, numbered in the order in which they first came.
+
+    Args:
+        encoder: numbers the residents.
+
+    Attributes:
+        encoder: numbers the residents.
+        keys: the sets by number: a clock (MHz) and the ids of the residents, the largest first.
+        time_s: seconds per iteration of each resident, in the order of the ids, shape (at least the sets, w).
+        power_w: the GPU's power, W, shape (at least the sets,).
+        rows: rows that were predicted for each set, none for reference rows, shape (at least the sets,).
+        predicted: how many sets have a prediction.
+    """
+
+    def __init__(self, encoder: FeatureEncoder) -> None:
+        self.encoder, self.keys, self.predicted = encoder, RowTable(), 0
+        self.time_s, self.power_w, self.rows = np.ones((512, 2)), np.zeros(512), np.zeros(512, dtype=np.int64)
+
+    def add(self, time_s: FloatArray, power_w: FloatArray, rows: IntArray) -> None:
+        """Add the predictions of the next m sets, shapes (m, w), (m,) and (m,)."""
+        first, last = self.predicted, self.predicted + len(power_w)
+        (height, width), wide = self.time_s.shape, time_s.shape[1]
+        if last > height or wide > width:
+            more = max(last, 2 * height) - height if last > height else 0
+            self.time_s = np.pad(self.time_s, ((0, more), (0, max(wide - width, 0))))
+            self.power_w, self.rows = np.pad(self.power_w, (0, more)), np.pad(self.rows, (0, more))
+        self.time_s[first:last, :wide], self.power_w[first:last], self.rows[first:last] = time_s, power_w, rows
+        self.predicted = last
+
+
+PredictionCache = dict[Gpu, KnownSets]
+"""The predictions made for each type of GPU."""
 
 
 class SetPredictor(Protocol):
@@ -70,15 +99,18 @@ class RecordPredictor(Predictor, ABC):
         self._references = references
         self._fallback = fallback
         self._cache: PredictionCache = {} if cache is None else cache
-        # With a shared cache, the sets that count among this predictor's calls.
-        self._counted: dict[Gpu, set[SetKey]] | None = None if cache is None else {}
+        # The sets that count among this predictor's calls; in a shared cache there may be others.
+        self._counted: dict[Gpu, BoolArray] = {}
         self._other_sets: SetPredictor | None = None
         self._calls = 0
         self.derived: dict[object, Any] = {}
 
     @abstractmethod
-    def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
-        """Predict times and power of sets that are neither cached nor empty, all at once."""
+    def _predict_sets(self, encoder: FeatureEncoder, ids: IntArray, sm_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Predict times, (m, w), and power, (m,), of m sets that are neither cached nor empty, all at once.
+
+        `ids` are those of the residents, -1 beyond a set's size, (m, w); `sm_mhz` has the clocks, (m,).
+        """
 
     @property
     def calls(self) -> int:
@@ -93,7 +125,8 @@ class RecordPredictor(Predictor, ABC):
         Raises:
             InputError: a clock is off the grid, or the profiles do not cover the GPU or a workload.
         """
-        if not is_outside_profiles({id(resident): resident for residents in sets for resident in residents}.values()):
+        sets = CodedSets.of(sets)
+        if not is_outside_profiles(sets.residents):
             return self._co_run(sets, gpu, sm_mhz)
         others = [row for row, residents in enumerate(sets) if is_outside_profiles(residents)]
         inside = sorted(set(range(len(sets))).difference(others))
@@ -145,39 +178,45 @@ class RecordPredictor(Predictor, ABC):
     def _profiled(self, sets: Sequence[tuple[Resident, ...]], gpu: Gpu, sm_mhz: Sequence[int | None]) -> CoRuns:
         """As `_co_run`, for what the profiles cover."""
         if gpu not in self._cache:
-            self._cache[gpu] = FeatureEncoder(gpu, self._references), {}
-        encoder, cached = self._cache[gpu]
-        set_ids = encoder.ids_of(sets)
-        clocks = [encoder.clock(mhz) for mhz in sm_mhz]
-        keys = [(clock, tuple(sorted(ids))) for clock, ids in zip(clocks, set_ids, strict=True)]
-        if self._counted is not None:
-            self._count(encoder, cached, self._counted.setdefault(gpu, set()), keys)
-        cached.update(self._predict(encoder, [key for key in dict.fromkeys(keys) if key not in cached]))
-        return _in_order(set_ids, [(key, cached[key]) for key in keys])
+            self._cache[gpu] = KnownSets(FeatureEncoder(gpu, self._references))
+        known, coded = self._cache[gpu], CodedSets.of(sets)
+        ids = np.array([*known.encoder.ids(coded.residents), -1])[coded.members]
+        clock_of = {mhz: known.encoder.clock(mhz) for mhz in set(sm_mhz)}
+        clocks_mhz = np.array([clock_of[mhz] for mhz in sm_mhz], dtype=np.int64)
+        keys, order = sorted_sets(clocks_mhz[:, None], ids)
+        numbers = known.keys.numbers(keys)
+        if known.predicted < len(known.keys):
+            self._predict_new(known)
+        self._count(gpu, known, numbers)
+        return CoRuns(values_in_order(numbers, order, known.time_s, np.nan), known.power_w[numbers])
 
-    def _count(
-        self, encoder: FeatureEncoder, cached: dict[SetKey, SetPrediction], counted: set[SetKey], keys: list[SetKey]
-    ) -> None:
-        """Count the sets that this predictor predicts for the first time though another one has cached them."""
-        new = set(keys).difference(counted)
-        counted.update(new)
-        self._calls += sum(len(key[1]) for key in new if key in cached and not encoder.is_reference(*key))
+    def _count(self, gpu: Gpu, known: KnownSets, numbers: IntArray) -> None:
+        """Count the rows of the sets that this predictor predicts for the first time, whoever has cached them."""
+        counted = self._counted.get(gpu)
+        if counted is None or len(counted) < known.predicted:
+            before = np.zeros(0, dtype=bool) if counted is None else counted
+            counted = self._counted[gpu] = np.pad(before, (0, 2 * known.predicted - len(before)))
+        new = numbers[~counted[numbers]]
+        if len(new):
+            counted[new] = True
+            self._calls += int(known.rows[np.unique(new)].sum())
 
-    def _predict(self, encoder: FeatureEncoder, keys: list[SetKey]) -> dict[SetKey, SetPrediction]:
-        """Times and power of sets that are not cached."""
-        predictions: dict[SetKey, SetPrediction] = {}
-        new = []
-        for clock, ids in keys:
-            if not ids:
-                predictions[clock, ids] = [], encoder.idle_w
-            elif encoder.is_reference(clock, ids):
-                time_s, power_w = encoder.alone(ids[0])
-                predictions[clock, ids] = [time_s], power_w
-            else:
-                new.append((clock, ids))
-        if new:
-            predictions.update(zip(new, self._predict_sets(encoder, new), strict=True))
-        return predictions
+    def _predict_new(self, known: KnownSets) -> None:
+        """Predict the sets that have a number but no prediction: nothing, a reference row, or anything else."""
+        encoder, new = known.encoder, known.keys.rows[known.predicted : len(known.keys)].astype(np.int64)
+        sm_mhz, sizes = new[:, 0], (new[:, 1:] >= 0).sum(axis=1)
+        ids = new[:, 1 : 1 + int(sizes.max())]
+        time_s, power_w = np.full(ids.shape, np.nan), np.full(len(new), encoder.idle_w)
+        rows = sizes.copy()
+        for row in np.flatnonzero((sizes == 1) & (sm_mhz == encoder.gpu.max_mhz)).tolist():
+            if encoder.is_full(int(ids[row, 0])):
+                time_s[row, 0], power_w[row] = encoder.alone(int(ids[row, 0]))
+                rows[row] = 0
+        others = np.flatnonzero(rows)
+        if len(others):
+            width = int(sizes[others].max())
+            time_s[others, :width], power_w[others] = self._predict_sets(encoder, ids[others, :width], sm_mhz[others])
+        known.add(time_s, power_w, rows)
 
 
 def _spread(
@@ -189,13 +228,3 @@ def _spread(
         if runs is not None:
             time_s[rows, : runs.time_s.shape[1]], power_w[rows] = runs.time_s, runs.power_w
     return time_s, power_w
-
-
-def _in_order(set_ids: list[list[int]], predictions: list[tuple[SetKey, SetPrediction]]) -> CoRuns:
-    """Predictions for sorted sets, with times in the order of `set_ids`."""
-    time_s = np.full((len(set_ids), max(map(len, set_ids), default=0)), np.nan)
-    power_w = np.empty(len(set_ids))
-    for row, (ids, ((_, ordered), (times, power_w[row]))) in enumerate(zip(set_ids, predictions, strict=True)):
-        by_id = dict(zip(ordered, times, strict=True))
-        time_s[row, : len(ids)] = [by_id[number] for number in ids]
-    return CoRuns(time_s, power_w)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
+from heshare.caches.row_table import distinct_rows
 from heshare.compiling import compiled
-from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, distinct_rows, unconfigured_batches
+from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, unconfigured_batches
 from heshare.scheduling.objectives import Instance
 
 

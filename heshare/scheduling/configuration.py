@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from heshare.arrays import FloatArray, IntArray
+from heshare.caches.row_table import distinct_rows
 from heshare.prediction.predictor import Predictor
-from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchExecutions, BatchModel, distinct_rows
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchExecutions, BatchModel
 from heshare.scheduling.batching import (
     BatchSplit,
     SptQueues,
@@ -194,11 +195,10 @@ def combine_clocks(queue_of_gpu: IntArray, curves: ClockCurves, settings: Settin
     for gpu, choices in zip(used, options, strict=True):
         kept = np.flatnonzero(non_dominated(choices))
         points = (points[:, None] + choices[kept][None]).reshape(-1, 2)
-        clock_index = np.repeat(clock_index, len(kept), axis=0)
-        clock_index[:, gpu] = np.tile(kept, len(clock_index) // len(kept))
         front = np.flatnonzero(non_dominated(points))
         front = front[thin(points[front], settings.merge)]
-        points, clock_index = points[front], clock_index[front]
+        points, clock_index = points[front], clock_index[front // len(kept)]
+        clock_index[:, gpu] = kept[front % len(kept)]
     return points, clock_index
 
 

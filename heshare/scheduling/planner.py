@@ -1,6 +1,6 @@
 """HeShare's planner: both stages, from a task set to a Pareto front of plans (Sections III-B and III-C)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
 from heshare.scheduling.batching import distinct_queues, split_for_memory
 from heshare.scheduling.configuration import build_plan, configure
-from heshare.scheduling.genetic import Progress, search
-from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.genetic import Progress, Schemes, search
+from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
@@ -62,16 +62,18 @@ def sched_only(
     *,
     rng: np.random.Generator,
     settings: Settings = DEFAULTS,
+    searched: Callable[[Instance, np.random.Generator], Schemes] | None = None,
 ) -> Plan:
     """Return the plan of Sched-only (Section IV, baseline 2): the knee of stage 1 without resource configuration.
 
     Tasks run in SPT order, in batches of as many as memory and the MPS clients allow, at 100 % and the default clock.
+    `searched` returns what `search` with these settings does, such as from a cache.
 
     Raises:
         InputError: there is no task, or a task fits no GPU.
     """
     instance = make_instance(tasks, cluster, predictor)
-    schemes = search(instance, settings, rng)
+    schemes = search(instance, settings, rng) if searched is None else searched(instance, rng)
     model = BatchModel(instance, predictor)
     queues, queue_of_gpu = distinct_queues(schemes.gpus[[knee(schemes.objectives)]], instance)
     split = split_for_memory(queues, instance)

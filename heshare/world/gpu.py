@@ -56,6 +56,9 @@ class Gpu:
         expected = "at least one clock, ascending, without repeats"
         require("clocks_mhz", found, good, expected, "Correct the clock grid of this GPU.")
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # of all fields it would take most of the time of a look-up
+
     @property
     def max_mhz(self) -> int:
         """The top SM clock, MHz, at which a card runs unless a clock is set or a power limit is reached."""

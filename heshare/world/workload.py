@@ -102,6 +102,9 @@ class Workload:
             if value not in names:
                 raise InputError(repr(value), " or ".join(names), f"Choose one {column}.", column=column)
 
+    def __hash__(self) -> int:
+        return hash((self.model, self.batch_size))
+
     def __str__(self) -> str:
         return f"{self.model}{'-train' * (self.phase == 'training')}:{self.batch_size}"
 
@@ -131,6 +134,9 @@ class Resident:
             )
         if self.sharing not in SHARINGS:
             raise InputError(repr(self.sharing), " or ".join(SHARINGS), "Choose one way to share.", column="sharing")
+
+    def __hash__(self) -> int:
+        return hash((self.workload.model, self.workload.batch_size, self.mps_pct))
 
     def __str__(self) -> str:
         return f"{self.workload}@{self.mps_pct if self.sharing == 'mps' else self.sharing}"

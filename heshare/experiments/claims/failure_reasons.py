@@ -20,6 +20,7 @@ from heshare.experiments.statistics import ConfidenceInterval
 from heshare.experiments.studies import motivation, variants
 from heshare.experiments.studies import sensitivity_worlds as worlds
 from heshare.experiments.studies.variants import ENERGY, JCT
+from heshare.experiments.sweeps import resolve
 from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.random_streams import Repetition
 from heshare.experiments.sweeps.sweep import sweep
@@ -111,7 +112,9 @@ def energy_on_one_kind(
     settings = _of_morak(shares, caps)
     clusters = {f"2x{kind}": kind for kind in kinds}
     policies = tuple(dict.fromkeys([*ours.values(), "morak", *settings]))
-    runs = sweep(Grid(policies, tuple(clusters), (n,), seeds=seeds, seed=seed), folder=folder)
+    # The predictor of notebook 11, which has some of these runs.
+    grid = Grid(policies, tuple(clusters), (n,), predictors=(resolve.KEPT,), seeds=seeds, seed=seed)
+    runs = sweep(grid, folder=folder)
     titled = runs.assign(
         world=runs["cluster"].map(clusters), title=runs["title"].where(runs["policy"] != ours[ON_DEVICE], ON_DEVICE)
     )

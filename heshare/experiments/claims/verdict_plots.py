@@ -57,7 +57,7 @@ def heat_map(ax: Axes, frame: pd.DataFrame, *, size_pt: float = 6.0) -> None:
         word, change = str(cell["size"]), float(cell["change_pct"])
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, linewidth=0.4, **_patch_style(word)))
         text = f"{change:+.0f}".removeprefix("-") if abs(change) >= 0.5 else "0"
-        ax.text(x, y, text, fontsize=size_pt, ha="center", va="center")
+        ax.text(x, y, text, fontsize=size_pt, ha="center", va="center", in_layout=False)
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), rows, fontsize=size_pt)
     ax.set_xticks([])

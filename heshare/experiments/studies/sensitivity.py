@@ -260,7 +260,7 @@ def runs(
         loads=setting.loads,
         arrivals=(condition.arrivals,),
         intervals_s=(interval_s,),
-        predictors=(_named("predictor", changed) or resolve.FOREST,),
+        predictors=(_named("predictor", changed) or resolve.KEPT,),
         devices=(_named("devices", changed) or resolve.EMULATED,),
         draws=(_named("draw", condition.draw) or resolve.RECIPE,),
         seed=seed,

@@ -27,6 +27,7 @@ from heshare.errors import InputError
 from heshare.gpu.recording.regenerate_profiles import GPUS
 from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.prediction.record_predictor import PredictionCache
 from heshare.profiles import design, store
 from heshare.profiles.design import Point
 from heshare.profiles.recorder import record
@@ -197,16 +198,19 @@ def devices(world: str, cluster: Cluster) -> Sequence[Device]:
 
 
 def predictor(world: str) -> ForestPredictor:
-    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of the world."""
+    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of the world.
+
+    All predictors of a world share their cache; as in `load_forest_predictor`, predictions and calls are the same.
+    """
     return ForestPredictor(*_trained(world))
 
 
 @cache
-def _trained(world: str) -> tuple[Forest, ReferenceFeatures]:
+def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
     shipped = store.read_shipped()
     changed = WORLDS[world][0]
     anew = [profile(name, constants(world)) for name in changed]
-    return train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0)
+    return *train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0), {}
 
 
 def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
@@ -218,12 +222,17 @@ def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *
         points: the samples; by default as many as the shipped profiles have, by the same design.
         seed: the seed of the design, the order and the repeat noise.
     """
-    card = catalogue.gpu(gpu)
-    settings, noise = (np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), what])) for what in (0, 1))
-    drawn = design.samples(card, PART, rng=settings) if points is None else list(points)
-    points = design.references(card) + drawn
+    card, noise = catalogue.gpu(gpu), np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 1]))
+    points = design.references(card) + list(_samples(gpu, seed) if points is None else points)
     device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
     return record(device, points, protocol=MeasurementProtocol(repeats=1), seed=seed, progress=False)
+
+
+@cache
+def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
+    """Return the samples of a GPU in every world."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 0]))
+    return tuple(design.samples(catalogue.gpu(gpu), PART, rng=rng))
 
 
 def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:

@@ -18,6 +18,7 @@ from heshare.experiments.figures.direct_labels import draw_points, label_frame
 from heshare.experiments.figures.series_styles import FAINT
 from heshare.experiments.statistics import change_pct, median_interval
 from heshare.experiments.sweeps.grid import Grid
+from heshare.experiments.sweeps.resolve import KEPT
 from heshare.experiments.sweeps.sweep import WALL_TIME, sweep
 from heshare.plugins import registry
 from heshare.systems.shared import venus
@@ -108,6 +109,7 @@ def run_systems(
             clusters=(cluster,),
             tasks=(tasks,),
             draws=(VENUS_ARRIVALS,),
+            predictors=(KEPT,),
             intervals_s=(round(interval_s(cluster, load), 3),),
             seed=seed,
             seeds=seeds,

@@ -37,7 +37,7 @@ from heshare.plus.physics.unprofiled import UnprofiledPredictor, Workloads, with
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.forest import load_forest_predictor, shipped_references
 from heshare.prediction.predictor import Predictor
-from heshare.prediction.record_predictor import RecordPredictor, SetKey, SetPrediction
+from heshare.prediction.record_predictor import RecordPredictor
 from heshare.prediction.samples import Samples, training_rows
 from heshare.profiles import store
 from heshare.profiles.schema import residents_of
@@ -215,24 +215,22 @@ class PhysicsPredictor(RecordPredictor):
         """Return a predictor with the same fitted model for the GPUs and workloads of other reference rows."""
         return PhysicsPredictor(self._model, IterationParts(references), ReferenceFeatures(references))
 
-    def _predict_sets(self, encoder: FeatureEncoder, keys: list[SetKey]) -> list[SetPrediction]:
+    def _predict_sets(self, encoder: FeatureEncoder, ids: IntArray, sm_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         # Residents are laid in their own order, so that the order in which a process met them changes no bit.
-        members = [[encoder.resident(number) for number in ids] for _, ids in keys]
+        members = [[encoder.resident(number) for number in row if number >= 0] for row in ids.tolist()]
         orders = [sorted(range(len(residents)), key=residents.__getitem__) for residents in members]
         laid = [[residents[at] for at in order] for residents, order in zip(members, orders, strict=True)]
         tasks = np.array([self._parts.of(encoder.gpu.name, resident.workload) for resident in chain(*laid)])
         share = np.array([resident.mps_pct / 100 for resident in chain(*laid)])
-        mhz = np.array([clock for clock, _ in keys], dtype=float)
         sizes = [len(order) for order in orders]
-        times, powers = self._model.predict(ResidentSets.on(encoder.gpu, encoder.idle_w, tasks, share, sizes, mhz))
-        self._calls += len(times)
-        predictions, end = [], 0
-        for order in orders:
+        on = ResidentSets.on(encoder.gpu, encoder.idle_w, tasks, share, sizes, sm_mhz.astype(float))
+        times, powers = self._model.predict(on)
+        time_s, power_w, end = np.full(ids.shape, np.nan), np.empty(len(ids)), 0
+        for row, order in enumerate(orders):
             start, end = end, end + len(order)
-            by_place = dict(zip(order, times[start:end].tolist(), strict=True))
-            mean_w = fsum(powers[start:end].tolist()) / len(order)
-            predictions.append(([by_place[at] for at in range(len(order))], mean_w))
-        return predictions
+            time_s[row, order] = times[start:end]
+            power_w[row] = fsum(powers[start:end].tolist()) / len(order)
+        return time_s, power_w
 
 
 def sets_of_samples(samples: Samples) -> ResidentSets:

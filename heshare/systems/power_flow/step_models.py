@@ -32,7 +32,7 @@ from heshare.systems.power_flow.allocation import AllocationOptions
 from heshare.systems.shared.training import scaling_efficiency
 from heshare.world.gpu import Gpu, spread_clocks
 from heshare.world.task import Task
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
 
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 """Exponents q to choose among, from one part after the other to both at once; assumed."""
@@ -99,11 +99,11 @@ class StepModels:
         """Return the model of one workload on one type of GPU."""
         if (workload, gpu) not in self._fitted:
             clocks = spread_clocks(self._range(gpu, 1.0), self._pre_run_clocks)
-            runs = [self._predictor.solo([workload], gpu, mhz) for mhz in clocks]
-            alone_s = np.array([run.time_s[0, 0] for run in runs])
+            runs = self._predictor.co_run([(Resident(workload),)] * len(clocks), gpu, clocks)
+            alone_s = runs.time_s[:, 0]
             # On two GPUs at the top clock alone: the form of the exchange does not depend on the clock.
             pair_s = float(alone_s[-1] / scaling_efficiency(workload, 2))
-            energy_j = alone_s * [run.power_w[0] for run in runs]
+            energy_j = alone_s * runs.power_w
             self._fitted[workload, gpu] = fit_step(np.array(clocks) / gpu.max_mhz, alone_s, energy_j, pair_s)
         return self._fitted[workload, gpu]
 

@@ -17,6 +17,7 @@ from heshare.errors import InputError
 from heshare.prediction.features import ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.forest import Forest, load_forest_predictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import CodedSets
 from heshare.prediction.samples import split_rows
 from heshare.profiles import store
 from heshare.world.catalogue import gpu, paper_models
@@ -49,6 +50,20 @@ def test_a_workload_alone_at_the_top_clock_is_its_reference_row(checkout: Path) 
         assert answer.time_s.tolist() == [[row["time_s"]]]
         assert answer.power_w.tolist() == [row["power_w"]]
     assert predictor.calls == 0
+
+
+def test_sets_as_an_array_are_predicted_and_counted_as_tuples_are() -> None:
+    residents = sorted({resident for residents in SETS for resident in residents})
+    members = np.full((len(SETS), 4), -1)
+    for row, each in enumerate(SETS):
+        members[row, : len(each)] = [residents.index(resident) for resident in each]
+    coded, clocks = CodedSets(residents, members), [None, 1200, 900, 1410]
+    assert list(coded) == SETS == [coded[row] for row in range(len(coded))]
+    by_tuples, by_array = load_forest_predictor(), load_forest_predictor()
+    first, second = by_tuples.co_run(SETS, A100, clocks), by_array.co_run(coded, A100, clocks)
+    assert np.array_equal(first.time_s, second.time_s[:, :3], equal_nan=True)
+    assert first.power_w.tolist() == second.power_w.tolist()
+    assert by_tuples.calls == by_array.calls == sum(map(len, SETS))
 
 
 def test_co_run_pads_times_to_the_largest_set() -> None:

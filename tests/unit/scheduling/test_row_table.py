@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.scheduling.batch_model import EMPTY, RowTable
+from heshare.caches.row_table import EMPTY, RowTable, sorted_sets, values_in_order
 
 ENTRIES = st.lists(st.integers(0, 3), max_size=5)
 
@@ -22,6 +22,14 @@ def test_numbers_are_those_of_a_dictionary(calls: list[list[list[int]]]) -> None
     assert len(table) == len(expected)
     for row, number in expected.items():
         assert table.rows[number].tolist() == [*row, *[EMPTY] * (table.rows.shape[1] - len(row))]
+
+
+def test_sets_in_any_order_are_one_row_and_values_go_back_to_their_places() -> None:
+    heads, members = np.array([[7], [7]]), np.array([[3, EMPTY, 5], [EMPTY, 5, 3]])
+    rows, order = sorted_sets(heads, members)
+    assert rows.tolist() == [[7, 5, 3, EMPTY]] * 2
+    values = values_in_order(np.array([0, 0]), order, np.array([[50.0, 30.0, 0.0]]), -1.0)
+    assert values.tolist() == [[30.0, -1.0, 50.0], [-1.0, 50.0, 30.0]]
 
 
 def test_rows_of_a_table_that_grows_keep_their_numbers() -> None:

@@ -133,8 +133,8 @@ class SlowGpuPredictor:
 
     calls = 0
 
-    def solo(self, workloads, gpu, sm_mhz=None):
-        return ToyPredictor(base_s=1.5 if gpu.name == "Slow" else 1.0).solo(workloads, gpu, sm_mhz)
+    def co_run(self, sets, gpu, sm_mhz):
+        return ToyPredictor(base_s=1.5 if gpu.name == "Slow" else 1.0).co_run(sets, gpu, sm_mhz)
 
 
 @pytest.mark.parametrize(
