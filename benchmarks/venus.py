@@ -1,7 +1,11 @@
-"""Speed of the event loop: half a year of Venus under FIFO, growth with the number of tasks, and ratio to SimPy."""
+"""Speed of the event loop: half a year of Venus under FIFO, growth with the number of tasks, and ratio to SimPy.
+
+Garbage is collected before each program is timed, so that none pays for what an earlier one left.
+"""
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from functools import cache
@@ -34,6 +38,7 @@ def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
     """Return the wall time of the event loop on a task set under FIFO, s."""
     cluster, policy = Cluster.parse(f"{GPUS}x{KIND}"), make("fifo")
     options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    gc.collect()
     start_s = time.perf_counter()
     run_long(tasks, cluster, policy, progress=progress, **options)
     return time.perf_counter() - start_s
@@ -46,16 +51,22 @@ def simpy_s(program: Callable[..., object], tasks: tuple[Task, ...]) -> float:
     def estimate(workloads: tuple[Workload, ...]) -> Estimate:
         return co_run(gpu(KIND), [Resident(workload) for workload in workloads])
 
+    gc.collect()
     start_s = time.perf_counter()
     program(tasks, GPUS, estimate)
     return time.perf_counter() - start_s
 
 
-def results(repeats: int = 3) -> list[Row]:
-    """Return rows of the benchmark's list; compared programs run in turn, one ratio a repeat."""
+def growth_s() -> dict[int, float]:
+    """Return the wall time of the event loop for each number of tasks, s."""
     every = {n: tasks_of(n) for n in SIZES}
     loop_s(every[SIZES[0]])
-    grown_s = {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
+    return {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
+
+
+def results(repeats: int = 3) -> list[Row]:
+    """Return rows of the benchmark's list; compared programs run in turn, one ratio a repeat."""
+    grown_s = growth_s()
     some = tasks_of(SIMPY_TASKS)
     times_s = [
         (loop_s(some), simpy_s(simpy_fifo.by_device, some), simpy_s(simpy_fifo.by_job, some)) for _ in range(repeats)
