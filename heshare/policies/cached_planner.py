@@ -1,6 +1,7 @@
 """Planner with a cache, shared by policies with equal settings, which count the planning time that they reuse."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
@@ -17,11 +18,13 @@ from heshare.scheduling.objectives import Instance, evaluate_schemes, make_insta
 from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import sched_only
-from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.scheduling.settings import DEFAULTS, STAGE_2, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 _Result = TypeVar("_Result")
+Searches = dict[tuple[object, ...], tuple[Schemes, dict[str, Any], ReusedPlanning]]
+"""Searches of stage 1: schemes, the random state after it, and its cost."""
 
 
 class CachedPlanner:
@@ -34,6 +37,9 @@ class CachedPlanner:
         settings: of both stages.
         placement: `heshare` searches for schemes; `random` configures one random scheme, as `RandomPlacement` draws.
         predicts_with: `predictor` is the predictor of the run, `device` the emulated device's own model.
+
+    Attributes:
+        searches: finished searches of stage 1 by all that they depend on; other planners may share them.
 
     Raises:
         InputError: another placement or predictor.
@@ -48,6 +54,7 @@ class CachedPlanner:
         # A result, the random state after it, and its cost, by request and random state before it.
         self._cache: dict[tuple[object, ...], tuple[Any, dict[str, Any], ReusedPlanning]] = {}
         self._reused = ReusedPlanning()
+        self.searches: Searches = {}
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -99,15 +106,17 @@ class CachedPlanner:
 
     def _search(self, instance: Instance, rng: np.random.Generator) -> Schemes:
         """Return stage 1's schemes; a front, a placement and Sched-only share one search, and all count its time."""
-        key = ("schemes", tuple(instance.tasks), instance.cluster, repr(rng.bit_generator.state))
-        schemes: Schemes
-        if key in self._cache:
-            schemes, rng.bit_generator.state, cost = self._cache[key]
+        arrays = (instance.time_s, instance.energy_j, instance.fits, instance.needs_mib, instance.begin_s)
+        chosen = [getattr(self.settings, field.name) for field in fields(Settings) if field.name not in STAGE_2]
+        state = repr(rng.bit_generator.state)
+        key = (*chosen, instance.tasks, instance.cluster, *[array.tobytes() for array in arrays], state)
+        if key in self.searches:
+            schemes, rng.bit_generator.state, cost = self.searches[key]
             self._reused = self._reused + cost
             return schemes
         began_s = perf_counter()
         schemes = search(instance, self.settings, rng)
-        self._cache[key] = schemes, dict(rng.bit_generator.state), ReusedPlanning(perf_counter() - began_s, 0)
+        self.searches[key] = schemes, dict(rng.bit_generator.state), ReusedPlanning(perf_counter() - began_s, 0)
         return schemes
 
     def _cached(
@@ -131,11 +140,15 @@ class CachedPlanner:
         return result, self._reused + ReusedPlanning(0.0, cost.predictor_calls if device else 0)
 
 
-def share_planners(policies: Iterable[Policy]) -> None:
-    """Give policies with equal planners one common planner, so that each front and each search is computed once."""
+def share_planners(policies: Iterable[Policy], searches: Searches | None = None) -> None:
+    """Give policies with equal planners one common planner, so that each front and each search is computed once.
+
+    `searches` are those of all planners; each planner's own unless given.
+    """
     common: dict[object, CachedPlanner] = {}
     for policy in policies:
         for holder in (policy, getattr(policy, "placement", None)):
             planner = getattr(holder, "planner", None)
             if isinstance(planner, CachedPlanner):
+                planner.searches = planner.searches if searches is None else searches
                 cast(Any, holder).planner = common.setdefault(planner.key, planner)

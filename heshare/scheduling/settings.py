@@ -123,4 +123,8 @@ _LEAST = {
     "front": 3,
     "overload": 0,
 }
+STAGE_2 = frozenset(
+    ("solutions", "batching", "mps_pcts", "mps_goal", "clocks", "clock_scope", "piecewise", "merge", "front")
+)
+"""The settings that stage 1 does not read."""
 DEFAULTS = Settings()

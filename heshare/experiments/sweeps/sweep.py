@@ -25,7 +25,7 @@ from heshare.experiments.sweeps.grid import Grid
 from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.experiments.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.plugins import registry
-from heshare.policies.cached_planner import share_planners
+from heshare.policies.cached_planner import Searches, share_planners
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import LazyPredictor
 from heshare.running.result import Run
@@ -35,6 +35,9 @@ from heshare.world.task import Task
 
 ComputeCells = Callable[[Sequence[Description]], Iterator[Row]]
 """A function that computes the cells of a bundle and yields their rows in order, each as soon as it is computed."""
+_SEARCHES: Searches = {}
+"""Searches of this process; cells of other scenarios, such as with other rivals or co-run times, may need the same."""
+_MOST_SEARCHES = 200
 WALL_TIME = ("planning_s",)
 """Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
 
@@ -134,7 +137,9 @@ def repetition(
     """
     drawn = tasks(rng=streams.rng(TASKS)) if callable(tasks) else tasks
     policies = [make_policy() for make_policy in make_policies]
-    share_planners(policies)
+    if len(_SEARCHES) >= _MOST_SEARCHES:
+        _SEARCHES.clear()
+    share_planners(policies, _SEARCHES)
     for policy in policies:
         yield run(
             drawn,

@@ -13,7 +13,7 @@ from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import hypervolume, non_dominated
-from heshare.scheduling.settings import Settings
+from heshare.scheduling.settings import STAGE_2, Settings
 from heshare.world.cluster import Cluster
 
 SHORT = Settings(generations=60)
@@ -48,6 +48,14 @@ def test_search_with_the_same_seed_returns_the_same_bytes(instance: Instance) ->
 
 def test_archive_is_bounded(instance: Instance) -> None:
     assert len(short_search(instance, replace(SHORT, archive=7)).objectives) <= 7
+
+
+def test_stage_1_reads_no_setting_of_stage_2(instance: Instance) -> None:
+    changes = {"solutions": 5, "batching": "single", "mps_pcts": (50, 100), "mps_goal": "none", "clocks": 3}
+    changes |= {"clock_scope": "plan", "piecewise": False, "merge": 5, "front": 5}
+    assert set(changes) == STAGE_2
+    other = short_search(instance, replace(SHORT, **changes))
+    assert other.gpus.tobytes() == short_search(instance).gpus.tobytes()
 
 
 def test_progress_is_called_each_generation_and_can_stop_the_search(instance: Instance) -> None:
