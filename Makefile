@@ -53,8 +53,7 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 figures: $(ENV) ## every table and figure, the claims, and a page of all, from recorded and emulated profiles (no GPU)
-	@status=0; $(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures || status=$$?; \
-	$(PY) -m heshare claims --page --out figures || status=$$?; exit $$status
+	@$(PY) -m heshare notebook run --all --profile paper --jobs $(JOBS) --out figures --page
 
 claims: $(ENV) ## the table of the paper's claims and the page, from the figures that are there
 	$(PY) -m heshare claims --page --out figures
@@ -71,8 +70,7 @@ site: $(ENV) ## guides, paper map, glossary, API and the results that are there,
 	@echo Open build/site/index.html
 
 smoke: $(ENV) ## every notebook with tiny parameters, into build/smoke
-	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke
-	$(PY) -m heshare claims --page --out build/smoke
+	$(PY) -m heshare notebook run --all --profile smoke --jobs $(JOBS) --out build/smoke --page
 
 test: $(ENV) ## the tests that need no GPU, without the slow ones
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"

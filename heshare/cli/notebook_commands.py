@@ -1,6 +1,12 @@
 """`heshare notebook`, `heshare claims` and `heshare page`: figures and tables, the claims, and the page of all."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +16,11 @@ from heshare.cli.options import Json, Out, Quiet, print_frame, print_json
 from heshare.errors import InputError, require
 from heshare.extras import require_extra
 from heshare.inputs.bounds import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from heshare.experiments.notebooks.execute_notebook import ExecutedNotebook
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
 
@@ -24,12 +35,14 @@ def run(
     parameter: Annotated[list[str] | None, typer.Option("-p", help="name=value; may be repeated.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="How many at a time.")] = 2,
     out: Out = None,
+    with_page: Annotated[bool, typer.Option("--page", help="Then write the claims and the page of results.")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
     from heshare.experiments.notebooks import notebook_parameters, run_notebooks
-    from heshare.experiments.notebooks.output_folders import in_words
+    from heshare.experiments.notebooks.execute_notebook import NotebookError
+    from heshare.experiments.notebooks.output_folders import folder_for
 
     files.root()
     require_extra("notebooks", "heshare notebook")
@@ -42,7 +55,26 @@ def run(
     paths = notebook_parameters.find(names or ())
     given = _parse_parameters(parameter or [])
     folder = None if out is None else out.resolve()
-    executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json)
+    if with_page:
+        # What the page needs takes seconds to import, meanwhile notebooks run in other processes.
+        Thread(target=import_module, args=("heshare.experiments.report.results_page",), daemon=True).start()
+    executed, failed = [], None
+    try:
+        executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json)
+    except NotebookError as error:
+        if not with_page:
+            raise
+        failed = error  # the claims of the others are evaluated
+    _print_run(executed, profile, json=json)
+    if with_page:
+        _write_claims(folder or folder_for(profile), with_page=True, quiet=json)
+    if failed is not None:
+        raise failed
+
+
+def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool) -> None:
+    from heshare.experiments.notebooks.output_folders import in_words
+
     if json:
         rows = [
             {
@@ -99,21 +131,28 @@ def claims(
     json: Json = False,
 ) -> None:
     """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
+    from heshare.experiments.notebooks.output_folders import folder_for
+
+    table = _write_claims((out or folder_for("paper")).resolve(), with_page=with_page, quiet=json)
+    if json:
+        print_frame(table, True)
+
+
+def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame:
+    """Write the table of claims and its figure, and print what does not hold; `with_page` also writes the page."""
     from heshare.experiments.claims import claim_table, claims_figure
     from heshare.experiments.claims.verdicts import FAILED, LARGER
-    from heshare.experiments.notebooks.output_folders import folder_for, in_words
+    from heshare.experiments.notebooks.output_folders import in_words
     from heshare.experiments.report import results_page
 
-    folder = (out or folder_for("paper")).resolve()
     rows = (folder / "claims").glob("*.json")
     expected, action = "a folder with the claims of notebooks", "Run them first: heshare notebook run --all"
     require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
     written = results_page.write(folder) if with_page else None
-    if json:
-        print_frame(table, True)
-        return
+    if quiet:
+        return table
     for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
         typer.echo(f"{row.verdict}: {row.id} {row.statement}{f' ({row.part})' * bool(row.part)}: {row.why}")
     typer.echo(f"{len(table)} claims: {claim_table.count_text(table)}")
@@ -121,6 +160,7 @@ def claims(
     typer.echo(f"Open {in_words(folder)}claims.md; as a figure: {in_words(folder)}{claims_figure.NAME}.pdf")
     if written is not None:
         typer.echo(f"Open {in_words(folder)}{written.name}")
+    return table
 
 
 def page(out: Out = None) -> None:

@@ -126,22 +126,22 @@ def gene_rate(rate: Rate, instance: Instance) -> float:
 
 
 class SearchRecord:
-    """Evaluates the schemes of a search and records each with its objectives and its time."""
+    """Evaluates the schemes of a search and records each with its objectives and its time.
+
+    Attributes:
+        evaluations: how many schemes were evaluated.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self._operators, self.instance = make_operators(instance, Settings()), instance
         self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
+        self.evaluations = 0
         self._gpus: list[IntArray] = []
         self._objectives: list[FloatArray] = []
         self._times_s: list[float] = []
         self._began_s = 0.0
-
-    @property
-    def evaluations(self) -> int:
-        """How many schemes were evaluated."""
-        return sum(map(len, self._gpus))
 
     def begin(self) -> None:
         """Start the clock."""
@@ -150,6 +150,7 @@ class SearchRecord:
     def evaluate(self, schemes: IntArray) -> FloatArray:
         """Return the scaled objectives of p schemes, shape (p, 2)."""
         objectives = sum_segments(self._operators.segments(schemes), self.instance.n)
+        self.evaluations += len(schemes)
         self._gpus.append(schemes.astype(np.int16))
         self._objectives.append(objectives)
         self._times_s.append(perf_counter() - self._began_s)
