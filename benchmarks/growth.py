@@ -1,6 +1,6 @@
-"""Growth of HeShare+'s time and peak memory with the cluster, each size in a process of its own.
+"""Growth of HeShare+'s time and peak memory with the cluster, in a process of its own, the smallest size first.
 
-Run one size as `python benchmarks/growth.py TASKS`; it prints one JSON object.
+Run some sizes as `python benchmarks/growth.py TASKS ...`; it prints one JSON object for each. Predictions are shared.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +18,28 @@ from bench_rows import Row, single_row
 
 if TYPE_CHECKING:
     from heshare.plus.search_settings import SearchSettings
+    from heshare.prediction.predictor import Predictor
 
 UNIT = {"T4": 4, "V100": 2, "A100": 2}
 UNIT_TASKS = 60
 """Number of tasks for each unit of 8 GPUs (`UNIT`)."""
+SMALL_TASKS = 6
 LARGEST = 10_000
 """The largest number of tasks, on 1,000 GPUs."""
 SIZES = (60, 600, LARGEST)
 KIB_IN_GIB = 1024.0**2
 
 
-def one_size(tasks: int) -> dict[str, Any]:
-    """Return the times and the peak memory of one plan, after a small plan that compiles."""
+def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Yield the times of a plan of each size and the peak memory so far, after a small plan that compiles."""
+    import heshare
     from heshare.plus.search_settings import SearchSettings
 
-    plan(UNIT_TASKS, seed=0, effort=SearchSettings(rounds=1, weights=2))
-    row = plan(tasks, seed=1, effort=SearchSettings(rounds=2, weights=12))
-    return {**row, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_IN_GIB}
+    predictor = heshare.load_predictor()
+    plan(SMALL_TASKS, predictor, seed=0, effort=SearchSettings(rounds=2, weights=2))
+    for tasks in sizes:
+        row = plan(tasks, predictor, seed=1, effort=SearchSettings(rounds=2, weights=12))
+        yield {**row, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_IN_GIB}
 
 
 def cluster_of(tasks: int) -> str:
@@ -42,9 +48,8 @@ def cluster_of(tasks: int) -> str:
     return ",".join(f"{count * units}x{name}" for name, count in UNIT.items())
 
 
-def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
+def plan(tasks: int, predictor: Predictor, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
-    import heshare
     from heshare.devices.task_sizes import draw
     from heshare.plus.costs import BatchCosts
     from heshare.plus.heshare_plus import search_for
@@ -52,7 +57,6 @@ def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     from heshare.world.cluster import Cluster
 
     cluster = Cluster.parse(cluster_of(tasks))
-    predictor = heshare.load_predictor()
     calls, start_s = predictor.calls, perf_counter()
     drawn = draw(tasks, rng=np.random.default_rng(seed), load="mixed", arrivals="at_once")
     costs = BatchCosts(make_instance(drawn, cluster, predictor), predictor, effort.choices)
@@ -65,16 +69,15 @@ def plan(tasks: int, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     return {**row, "tables_s": filled_s - start_s, "search_s": perf_counter() - filled_s}
 
 
-def in_a_process(tasks: int) -> dict[str, Any]:
-    """Return `one_size` of a new process, whose peak memory is that of one size alone."""
-    done = subprocess.run([sys.executable, __file__, str(tasks)], capture_output=True, text=True, check=True)
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row
+def in_a_process(sizes: Iterable[int]) -> list[dict[str, Any]]:
+    """Return `each_size` of a new process, whose peak memory is that of these plans alone."""
+    done = subprocess.run([sys.executable, __file__, *map(str, sizes)], capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def results(sizes: tuple[int, ...] = SIZES) -> list[Row]:
     """Return the exponent of time at fixed tasks a GPU, the largest peak memory, the smallest front, each time."""
-    rows = [in_a_process(size) for size in sizes]
+    rows = in_a_process(sizes)
     tasks, seconds = (np.log([row[name] for row in rows]) for name in ("tasks", "search_s"))
     summary = [
         single_row("scale_exponent", np.polyfit(tasks, seconds, 1)[0], n=len(rows)),
@@ -85,4 +88,5 @@ def results(sizes: tuple[int, ...] = SIZES) -> list[Row]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(one_size(int(sys.argv[1]))))
+    for row in each_size(map(int, sys.argv[1:])):
+        print(json.dumps(row))

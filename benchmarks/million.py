@@ -1,4 +1,4 @@
-"""Memory of runs of a stream of tasks: how much more a long one needs than one of 100,000 tasks.
+"""Memory of a run of a stream of tasks: how much more it needs after the first 100,000 tasks.
 
 `python benchmarks/million.py N` runs N tasks and prints the growth beyond 100,000 tasks, and the CPU time.
 """
@@ -35,11 +35,25 @@ def short_tasks(n: int) -> Iterator[Task]:
         yield Task(index, workload, float(rng.uniform(0.5, 1.5)) * MEAN_ITERATIONS, arrival_s)
 
 
-def peak_mib(n: int) -> float:
-    """Run n tasks under FIFO and return the largest memory of this process so far, MiB."""
-    cluster = Cluster.parse(f"{GPUS}xV100")
-    run_stream(short_tasks(n), cluster, make("fifo"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+def peak_mib() -> float:
+    """Return the largest memory of this process so far, MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def peaks_mib(n: int) -> tuple[float, float]:
+    """Run n tasks under FIFO; return the largest memory until the arrival of task `FEW`, and until the end, MiB."""
+    first_mib = 0.0
+
+    def watched() -> Iterator[Task]:
+        nonlocal first_mib
+        for index, task in enumerate(short_tasks(n)):
+            if index == FEW:
+                first_mib = peak_mib()
+            yield task
+
+    cluster = Cluster.parse(f"{GPUS}xV100")
+    run_stream(watched(), cluster, make("fifo"), predictor=DevicePredictor(), rng=np.random.default_rng(0))
+    return first_mib, peak_mib()
 
 
 def results(n: int = MANY) -> list[Row]:
@@ -50,6 +64,6 @@ def results(n: int = MANY) -> list[Row]:
 
 
 if __name__ == "__main__":
-    first_mib = peak_mib(FEW)
     start_s = time.process_time()
-    print(peak_mib(int(sys.argv[1])) - first_mib, first_mib, time.process_time() - start_s)
+    first_mib, last_mib = peaks_mib(int(sys.argv[1]))
+    print(last_mib - first_mib, first_mib, time.process_time() - start_s)

@@ -13,6 +13,8 @@ import json
 import os
 import platform
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench_rows import Row, table, with_spread, worse
@@ -34,6 +36,8 @@ STAGES = (
     "online",
 )
 """Modules of this folder, each with a function `results()` that returns rows."""
+UNTIMED = ("optimum", "million")
+"""Stages without wall times: they run last and at once."""
 LAST = Path(__file__).parent / "last.json"
 
 
@@ -46,6 +50,19 @@ def machine() -> str:
     return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
+def results(stages: Sequence[str]) -> Iterator[list[Row]]:
+    """Yield the rows of stages: of timed ones one after the other, of the others at once."""
+    beside = [stage for stage in stages if stage in UNTIMED]
+    for at_once in [*([stage] for stage in stages if stage not in UNTIMED), *([beside] if beside else [])]:
+        start_s = time.perf_counter()
+        print(f"{' and '.join(at_once)} ...", end="", flush=True)
+        modules = [importlib.import_module(stage) for stage in at_once]
+        with ThreadPoolExecutor(len(modules)) as threads:
+            for found in [threads.submit(module.results) for module in modules]:
+                yield found.result()
+        print(f" {time.perf_counter() - start_s:.0f} s", flush=True)
+
+
 def main() -> None:
     """Run the stages one after the other, write their rows, and print them beside the last result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -55,11 +72,8 @@ def main() -> None:
     arguments = parser.parse_args()
     last = {row["name"]: row for row in json.loads(LAST.read_text("utf-8"))} if LAST.exists() else {}
     here, rows, begin_s = machine(), list[Row](), time.perf_counter()
-    for stage in arguments.only:
-        start_s = time.perf_counter()
-        print(f"{stage} ...", end="", flush=True)
-        rows += [{**with_spread(row), "machine": here} for row in importlib.import_module(stage).results()]
-        print(f" {time.perf_counter() - start_s:.0f} s", flush=True)
+    for found in results(arguments.only):
+        rows += [{**with_spread(row), "machine": here} for row in found]
         write_text(arguments.out, json.dumps(rows, indent=2) + "\n")
     print("\n".join(["", *table(rows, last), ""]))
     got_worse = [row["name"] for row in rows if worse(row, last.get(row["name"]))]
