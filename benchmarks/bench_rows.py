@@ -56,6 +56,12 @@ def single_row(name: str, value: float, unit: str = "1", n: int = 1) -> Row:
     return {"name": name, "value": float(value), "unit": unit, "n": n}
 
 
+def peak_mib() -> float:
+    """Return the largest memory of this program so far, MiB; `ru_maxrss` would count that of its parent before exec."""
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def with_spread(row: Row) -> Row:
     """Return a row with `low` and `high`: the 95 % bootstrap interval of the median of its sample, where it has one."""
     values = row.get("values", ())

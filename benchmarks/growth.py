@@ -6,7 +6,6 @@ Run some sizes as `python benchmarks/growth.py TASKS ...`; it prints one JSON ob
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from bench_rows import Row, single_row
+from bench_rows import Row, peak_mib, single_row
 
 if TYPE_CHECKING:
     from heshare.plus.search_settings import SearchSettings
@@ -27,7 +26,6 @@ SMALL_TASKS = 6
 LARGEST = 10_000
 """The largest number of tasks, on 1,000 GPUs."""
 SIZES = (60, 600, LARGEST)
-KIB_IN_GIB = 1024.0**2
 
 
 def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -39,7 +37,7 @@ def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
     plan(SMALL_TASKS, predictor, seed=0, effort=SearchSettings(rounds=2, weights=2))
     for tasks in sizes:
         row = plan(tasks, predictor, seed=1, effort=SearchSettings(rounds=2, weights=12))
-        yield {**row, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_IN_GIB}
+        yield {**row, "peak_gib": peak_mib() / 1024}
 
 
 def cluster_of(tasks: int) -> str:

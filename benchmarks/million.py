@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
 import numpy as np
-from bench_rows import Row, single_row
+from bench_rows import Row, peak_mib, single_row
 
 from heshare.experiments.long_runs.run_stream import run_stream
 from heshare.plugins import make
@@ -33,11 +32,6 @@ def short_tasks(n: int) -> Iterator[Task]:
     for index in range(n):
         arrival_s += float(rng.exponential(gap_s))
         yield Task(index, workload, float(rng.uniform(0.5, 1.5)) * MEAN_ITERATIONS, arrival_s)
-
-
-def peak_mib() -> float:
-    """Return the largest memory of this process so far, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def peaks_mib(n: int) -> tuple[float, float]:
