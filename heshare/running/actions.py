@@ -296,7 +296,10 @@ class ActionExecutor:
         """Have the first GPU run the iterations that remain, and the others of a gang run until they are stopped."""
         task.state, task.mirrored, task.ran_s = _RUNNING, mirrored, now_s
         task.start_on(task.gpus[0], task.remaining / task.scale)
-        if len(task.gpus) > 1 and not mirrored:
+        if mirrored:
+            for gpu in task.gpus[1:]:
+                gpu.reading = None
+        elif len(task.gpus) > 1:
             for gpu in task.gpus:
                 gpu.require_sharing("a gang")
             for gpu in task.gpus[1:]:

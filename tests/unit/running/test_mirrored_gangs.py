@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import heshare.plugins  # noqa: F401 (training workloads)
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
@@ -94,3 +95,19 @@ def test_mirrored_gangs_give_the_same_run_under_a_random_policy(seed, start_cost
         Task(i, kinds[i % 2], min(job.iterations, 50_000.0), job.arrival_s, job.gpus) for i, job in enumerate(jobs)
     ]
     check(*both(lambda: random_policy(seed, reads_view), tasks, start_cost_s=start_cost_s))
+
+
+def test_views_of_all_gpus_of_a_gang_show_its_power_after_loading():
+    powers_w = []
+
+    def decide(event, view):
+        powers_w.append([view.gpus[index].power_w for index in (0, 1)])
+        if view.waiting:
+            return [Start(0, 0, also=(1,)), Wait(10.0), Wait(60.0)]
+        return []
+
+    task = Task(0, Workload("resnet50", 16), 50_000.0, gpus=2)
+    both(lambda: ScriptedPolicy(decide), [task], start_cost_s=30.0)
+    mirrored, separate = powers_w[: len(powers_w) // 2], powers_w[len(powers_w) // 2 :]
+    assert mirrored == separate
+    assert mirrored[2][1] > mirrored[1][1], "it loads at 10 s and runs at 60 s"
