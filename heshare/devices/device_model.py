@@ -258,7 +258,7 @@ def contention_factors(contention: Contention, iterations: Sequence[Iteration]) 
     """
     if len(iterations) == 1:
         return [(1.0, 0.0)]
-    duties = [iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0) for iteration in iterations]
+    duties = [iteration.duty for iteration in iterations]
     weighted = [duty * iteration.share for duty, iteration in zip(duties, iterations, strict=True)]
 
     def others(values: Sequence[float]) -> list[float]:

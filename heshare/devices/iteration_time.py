@@ -1,7 +1,7 @@
 """Time of one iteration of a workload: GPU part, host part, and their overlap."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -46,6 +46,8 @@ class Iteration:
         load_uncertainty: relative standard uncertainty of board power under its class of load.
         arithmetic: in what it computes, `fp32`, `tf32` or `fp16`; empty where this is not recorded.
         serial_s: time of the host that no GPU work hides, whatever the clock and the share (training).
+        sms_s: time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s.
+        duty: the part of its time alone at the top clock for which the GPU works for it.
     """
 
     fixed_s: float
@@ -63,16 +65,20 @@ class Iteration:
     load_uncertainty: float = 0.0
     arithmetic: str = ""
     serial_s: float = 0.0
+    sms_s: float = field(init=False)
+    duty: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Computed once, since every estimate of a set needs them several times.
+        sms_s = self.base_s / self.share + filled(self.batch_s / self.share, self.fill_s)
+        object.__setattr__(self, "sms_s", sms_s)
+        time_s = self.time_s(1.0, 1.0)
+        object.__setattr__(self, "duty", self.gpu_s(1.0, 1.0) / time_s if time_s else 0.0)
 
     @property
     def work_s(self) -> float:
         """Time for which an iteration keeps the whole GPU's SMs busy at the top clock, s, however long it takes."""
         return self.base_s + self.batch_s
-
-    @property
-    def sms_s(self) -> float:
-        """Time of the SMs of its share at the top clock, `base / s + ((batch / s)^r + fill^r)^(1/r)`, s."""
-        return self.base_s / self.share + filled(self.batch_s / self.share, self.fill_s)
 
     def gpu_s(self, sm_slowdown: float, memory_slowdown: float) -> float:
         """Return the GPU part, `fixed + memory mu(f) + v (base / s + ((batch / s)^r + fill^r)^(1/r))`, s.
