@@ -18,6 +18,8 @@ from heshare.plus.optimum.lower_bound import lower_bound, weights_along
 from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.plus.search_settings import SearchSettings
 from heshare.scheduling.objectives import make_instance
+from heshare.systems.fikit.kernel_rules import Client, FikitRule, share
+from heshare.systems.fikit.kernel_trace import traces
 from heshare.world.cluster import Cluster
 
 _CLUSTER = "2xT4,1xV100,1xA100"
@@ -68,6 +70,11 @@ def _run() -> None:
         api.run(_TASKS, _CLUSTER, policy)
 
 
+def _share() -> None:
+    trace = next(iter(traces().values()))
+    share([Client(trace, requests=1), Client(trace, priority=1)], FikitRule())
+
+
 def _fit() -> None:
     stretch_arrays(1.0, np.ones((1, 2)), np.ones((1, 2)), np.ones((1, 2)))
 
@@ -77,5 +84,6 @@ _STEPS: dict[str, Callable[[], None]] = {
     "improved search": _search,
     "bounds": _bound,
     "policies": _run,
+    "kernels that share a GPU": _share,
     "calibration": _fit,
 }
