@@ -335,14 +335,18 @@ class _Master:
         kinds = np.arange(len(self._gpus))[:, None] == columns.kind
         served = np.concatenate((columns.holds, np.eye(n))).T
         used = np.concatenate((kinds, np.zeros((len(kinds), n))), axis=1)
-        solved = linprog(
-            np.concatenate((cost, penalty)),
-            A_ub=np.concatenate((-served, used)),
-            b_ub=np.concatenate((-np.ones(n), self._gpus)),
-            # The dual simplex ends in a vertex: its prices are the same on every machine.
-            method="highs-ds",
-            options={"presolve": False},
-        )
+        for presolve in (False, True):
+            solved = linprog(
+                np.concatenate((cost, penalty)),
+                A_ub=np.concatenate((-served, used)),
+                b_ub=np.concatenate((-np.ones(n), self._gpus)),
+                # The dual simplex ends in a vertex: its prices are the same on every machine.
+                method="highs-ds",
+                options={"presolve": presolve},
+            )
+            # HiGHS sometimes ends with an unknown status; the smaller program of a presolve is another way.
+            if solved.success:
+                break
         if not solved.success or solved.x is None:
             raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
         case.relaxed = float(solved.fun or 0.0)
