@@ -14,7 +14,8 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from bench_rows import Row, table, with_spread, worse
@@ -50,16 +51,23 @@ def machine() -> str:
     return f"{processor}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
 
 
+def rows_of(stage: str) -> list[Row]:
+    """Return the rows of a stage."""
+    found: list[Row] = importlib.import_module(stage).results()
+    return found
+
+
 def results(stages: Sequence[str]) -> Iterator[list[Row]]:
-    """Yield the rows of stages: of timed ones one after the other, of the others at once."""
+    """Yield the rows of stages: of timed ones one after the other, of the others at once.
+
+    Each runs in a new process, so that no time depends on what an earlier stage left in memory.
+    """
     beside = [stage for stage in stages if stage in UNTIMED]
     for at_once in [*([stage] for stage in stages if stage not in UNTIMED), *([beside] if beside else [])]:
         start_s = time.perf_counter()
         print(f"{' and '.join(at_once)} ...", end="", flush=True)
-        modules = [importlib.import_module(stage) for stage in at_once]
-        with ThreadPoolExecutor(len(modules)) as threads:
-            for found in [threads.submit(module.results) for module in modules]:
-                yield found.result()
+        with ProcessPoolExecutor(len(at_once), mp_context=get_context("spawn")) as processes:
+            yield from processes.map(rows_of, at_once)
         print(f" {time.perf_counter() - start_s:.0f} s", flush=True)
 
 

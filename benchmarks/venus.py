@@ -67,7 +67,7 @@ def growth_s() -> dict[int, float]:
     return {n: min(loop_s(every[n]) for _ in range(1 if n > SIZES[2] else 2)) for n in SIZES}
 
 
-def results(repeats: int = 3) -> list[Row]:
+def results(repeats: int = 5) -> list[Row]:
     """Return rows of the benchmark's list; compared programs run in turn, one ratio a repeat."""
     grown_s = growth_s()
     some = tasks_of(SIMPY_TASKS)

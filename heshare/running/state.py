@@ -334,7 +334,8 @@ class GpuViews(Sequence[GpuView]):
         return len(self._gpus)
 
     def __iter__(self) -> Iterator[GpuView]:
-        return (gpu.view() for gpu in self._gpus)
+        # Without a call for each of many GPUs whose view is built.
+        return iter([gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus])
 
     @overload
     def __getitem__(self, index: int) -> GpuView: ...
