@@ -51,7 +51,7 @@ Nothing here changes the settings of a GPU. **`make live` does, with `--allow-cl
 
 ```sh
 make smoke     # builds .venv; every notebook with tiny parameters, into build/smoke: about 100 seconds
-make test      # the tests that need no GPU: about 6 minutes
+make test      # the tests that need no GPU: about 7 minutes
 ```
 
 ## Reproduced
