@@ -143,14 +143,13 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
     from heshare.experiments.claims import claim_table, claims_figure
     from heshare.experiments.claims.verdicts import FAILED, LARGER
     from heshare.experiments.notebooks.output_folders import in_words
-    from heshare.experiments.report import results_page
 
     rows = (folder / "claims").glob("*.json")
     expected, action = "a folder with the claims of notebooks", "Run them first: heshare notebook run --all"
     require("--out", f"no claims/*.json in {folder}", any(rows), expected, action)
     table = claim_table.write(folder)
     claims_figure.write(folder, table)
-    written = results_page.write(folder) if with_page else None
+    written = _write_page(folder) if with_page else None
     if quiet:
         return table
     for row in table[table["verdict"].isin([FAILED, LARGER])].itertuples():
@@ -166,8 +165,14 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
 def page(out: Out = None) -> None:
     """Write `index.html`, the page of the claims, figures and tables in a folder, and the notebooks behind it."""
     from heshare.experiments.notebooks.output_folders import folder_for, in_words
-    from heshare.experiments.report import results_page
 
     folder = (out or folder_for("paper")).resolve()
-    written = results_page.write(folder)
+    written = _write_page(folder)
     typer.echo(f"Open {in_words(folder)}{written.name}")
+
+
+def _write_page(folder: Path) -> Path:
+    # Imported here: it takes seconds, and the table of claims is written without it.
+    from heshare.experiments.report import results_page
+
+    return results_page.write(folder)

@@ -212,7 +212,7 @@ class VirtualDevice(ABC):
                 del self._running[task_id]
             self._other_sharing = self._other_sharing and bool(self._running)
             completed += ended
-            self._state = self._event_s = None
+            self._state = self._event_s = self._noise_names = None
         if to_s > self._now_s:
             self._pass(to_s)
         return completed
@@ -255,7 +255,7 @@ class VirtualDevice(ABC):
 
     def _names(self) -> list[str]:
         """Return a name for each running task, by its resident and not by its id; equal ones are numbered."""
-        if self._noise_names is None or len(self._noise_names) != len(self._running):
+        if self._noise_names is None:
             counts: Counter[Resident] = Counter()
             self._noise_names = []
             for task in self._running.values():

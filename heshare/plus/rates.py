@@ -53,14 +53,12 @@ from heshare.caches.row_table import EMPTY, RowTable, distinct_rows
 from heshare.plus.batch_execution import UNKNOWN, RateTables, run_batches
 from heshare.plus.search_settings import BatchChoices
 from heshare.plus.timed.deadline import NEVER, Deadline
-from heshare.prediction.predictor import CodedSets, Predictor
+from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.world.workload import Workload
 
 _CHUNK_S, _LONG_S = 0.02, 0.01
 """Time of predictions between two looks at a deadline, and of one multiset before any was predicted, s."""
-_CODES = 128
-"""A resident is one number: workload times this, plus MPS percentage."""
 
 
 def multiset_terms(workloads: int, width: int) -> IntArray:
@@ -126,9 +124,9 @@ class Rates:
             begin[numbers], count[numbers] = self.tables.variant_begin[own], self.tables.variant_count[own]
         result.tables = self.tables._replace(variant_begin=begin, variant_count=count, terms=result.tables.terms)
         result.mps_pct = self.mps_pct
-        shift = (place - np.arange(len(place))) * _CODES
+        shift = (place - np.arange(len(place))) * CODES
         codes = self._states_known.rows[: len(self.tables.time_s)].astype(np.int64)
-        result._states_known.numbers(np.where(codes >= 0, codes + shift[codes // _CODES], EMPTY))
+        result._states_known.numbers(np.where(codes >= 0, codes + shift[codes // CODES], EMPTY))
         return result
 
     def number(self, multisets: IntArray) -> IntArray:
@@ -171,7 +169,7 @@ class Rates:
         chosen = self._percentages(multisets)
         counts = np.array([len(vectors) for vectors in chosen])
         mps_pct = np.array([vector for vectors in chosen for vector in vectors], dtype=np.int64)
-        states = self._states(np.repeat(multisets, counts, axis=0) * _CODES + mps_pct)
+        states = self._states(np.repeat(multisets, counts, axis=0) * CODES + mps_pct)
         tables, numbers = self.tables, self.number(multisets)
         variant_begin, variant_count = tables.variant_begin.copy(), tables.variant_count.copy()
         variant_begin[numbers] = len(tables.states) + np.cumsum(counts) - counts
@@ -200,10 +198,8 @@ class Rates:
     def _predict(self, keys: IntArray, clocks_mhz: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return times, shape (m, c, w), 1 beyond a set's size, and powers, shape (m, c), of sets of resident codes."""
         count, keys = len(clocks_mhz), keys[:, : self.width]
-        distinct, members = np.unique(keys, return_inverse=True)
-        empty = int(distinct[0] == EMPTY)
-        residents = [Resident(self.workloads[code // _CODES], code % _CODES) for code in distinct[empty:].tolist()]
-        sets = CodedSets(residents, np.repeat(members.reshape(keys.shape) - empty, count, axis=0))
+        distinct = CodedSets.of_codes(keys, self.workloads)
+        sets = CodedSets(distinct.residents, np.repeat(distinct.members, count, axis=0))
         clocks: list[int | None] = clocks_mhz.tolist() * len(keys)
         runs = self._predictor.co_run(sets, self.gpu, clocks)
         time_s = np.ones((len(keys), count, self.width))
@@ -239,7 +235,7 @@ class Rates:
         """
         m, size = multisets.shape
         count = len(candidates)
-        codes = (multisets[:, None] * _CODES + candidates[None]).reshape(-1, size)
+        codes = (multisets[:, None] * CODES + candidates[None]).reshape(-1, size)
         distinct, inverse = _subset_keys(codes)
         time_s, power_w = self._predict(distinct, self.clocks_mhz[-1:])
         states = np.pad(inverse, ((0, 0), (1, 0)), constant_values=UNKNOWN)

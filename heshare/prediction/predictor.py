@@ -12,6 +12,9 @@ from heshare.arrays import FloatArray, IntArray
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
+CODES = 128
+"""More than any MPS percentage: a resident's code is the number of its workload times this plus its percentage."""
+
 
 @dataclass(frozen=True, slots=True)
 class CoRuns:
@@ -46,6 +49,17 @@ class CodedSets(Sequence[tuple[Resident, ...]]):
         places, width = {key: place for place, key in enumerate(kept)}, max(map(len, sets), default=0)
         rows = [[*[places[id(resident)] for resident in each], *[-1] * (width - len(each))] for each in sets]
         return cls(list(kept.values()), np.array(rows, dtype=np.int64).reshape(len(sets), width))
+
+    @classmethod
+    def of_codes(cls, codes: IntArray, workloads: Sequence[Workload]) -> CodedSets:
+        """Return the sets of residents with these codes, workload times `CODES` plus MPS percentage, shape (m, w).
+
+        Codes are -1 beyond a set's size.
+        """
+        distinct, members = np.unique(codes, return_inverse=True)
+        empty = int(distinct[0] < 0)
+        residents = [Resident(workloads[code // CODES], code % CODES) for code in distinct[empty:].tolist()]
+        return cls(residents, members.reshape(codes.shape) - empty)
 
     def __len__(self) -> int:
         return len(self.members)

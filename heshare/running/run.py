@@ -204,7 +204,7 @@ def check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Wor
             smallest = workload if workload.phase == "training" else replace(workload, batch_size=1)
             needed_mib = memory_mib(smallest)
             fitting = fitting_gpus[workload] = sum(gpu.memory_mib >= needed_mib for gpu in cluster.gpus)
-        if fitting < task.gpus and fitting < min(task.gpus, *task.widths, task.gpus):
+        if fitting < min((task.gpus, *task.widths)):
             raise InputError(
                 f"task {task.id}, {workload}, for {task.gpus} GPUs, where {fitting} can hold it",
                 f"a task that {cluster} can hold",

@@ -335,7 +335,7 @@ class GpuViews(Sequence[GpuView]):
 
     def __iter__(self) -> Iterator[GpuView]:
         # Without a call for each of many GPUs whose view is built.
-        return iter([gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus])
+        return (gpu.view() if gpu.reading is None else gpu.built_view or gpu.view() for gpu in self._gpus)
 
     @overload
     def __getitem__(self, index: int) -> GpuView: ...

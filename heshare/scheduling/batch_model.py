@@ -9,16 +9,13 @@ import numpy as np
 
 from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.caches import row_table
-from heshare.prediction.predictor import CodedSets, Predictor
+from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
-from heshare.world.workload import Resident
 
 EMPTY = row_table.EMPTY
 """Marks an index without a task, or a GPU without a queue."""
 DEFAULT_CLOCK = 0
 """Marks the GPU's default clock."""
-_PCTS = 128
-"""More than any MPS percentage: a resident's code is workload times this plus percentage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class BatchModel:
 
         Seconds are 1 where there is no task.
         """
-        codes = np.where(batches.members, self._workload[batches.tasks] * _PCTS + batches.mps_pct, EMPTY)
+        codes = np.where(batches.members, self._workload[batches.tasks] * CODES + batches.mps_pct, EMPTY)
         heads = np.stack((batches.kind, batches.sm_mhz), axis=1)
         keys, order = row_table.sorted_sets(heads, np.ascontiguousarray(codes))
         numbers = self._keys.numbers(keys)
@@ -159,20 +156,15 @@ class BatchModel:
         for kind in np.unique(new[:, 0]).tolist():
             rows = np.flatnonzero(new[:, 0] == kind)
             answer = self._predictor.co_run(
-                self._sets(new[rows, 2:]), self.instance.kinds[kind], [mhz or None for mhz in new[rows, 1].tolist()]
+                CodedSets.of_codes(new[rows, 2:], self._workloads),
+                self.instance.kinds[kind],
+                [mhz or None for mhz in new[rows, 1].tolist()],
             )
             width = answer.time_s.shape[1]
             self._grow(last, width)
             self._times[first + rows, :width] = np.nan_to_num(answer.time_s, nan=1.0)
             self._powers[first + rows] = answer.power_w
         self._predicted = last
-
-    def _sets(self, codes: IntArray) -> CodedSets:
-        """Return the sets of residents of keys, codes of shape (m, w)."""
-        distinct, members = np.unique(codes, return_inverse=True)
-        empty = int(distinct[0] == EMPTY)
-        residents = [Resident(self._workloads[code // _PCTS], code % _PCTS) for code in distinct[empty:].tolist()]
-        return CodedSets(residents, members.reshape(codes.shape) - empty)
 
     def _grow(self, rows: int, width: int) -> None:
         height = len(self._times)
