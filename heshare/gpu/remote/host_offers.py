@@ -56,13 +56,15 @@ def connect(address: str, *, timeout_s: float = REPLY_S) -> Iterator[Any]:
         InputError: another form, no TLS over a network, no scheduler replies, or Dask is not installed.
     """
     check_address(address, _COLUMN)
-    log = logging.getLogger("distributed.client")
-    log.addFilter(_one_line)
+    filters = {logging.getLogger("distributed.client"): _one_line, logging.getLogger("distributed.batched"): _not_info}
+    for log, keep in filters.items():
+        log.addFilter(keep)
     try:
         with dask_client(address, column=_COLUMN, timeout_s=timeout_s) as client:
             yield client
     finally:
-        log.removeFilter(_one_line)
+        for log, keep in filters.items():
+            log.removeFilter(keep)
 
 
 def _one_line(record: logging.LogRecord) -> bool:
@@ -71,6 +73,11 @@ def _one_line(record: logging.LogRecord) -> bool:
         record.msg, record.args = f"the connection to the scheduler broke ({record.exc_info[0].__name__})", ()
         record.exc_info = record.exc_text = None
     return True
+
+
+def _not_info(record: logging.LogRecord) -> bool:
+    """Drop the traceback that a message logs which was on its way when the scheduler ended: `_one_line` says it."""
+    return record.levelno > logging.INFO
 
 
 def list_offers(client: Any) -> list[HostOffer]:
