@@ -337,11 +337,14 @@ def _run_jobs(
     from heshare.gpu.executor import execute
     from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.prediction.predictor import LazyPredictor
+    from heshare.profiles import store
     from heshare.signals import Interrupted
     from heshare.streams.standard_streams import print_or_drop
+    from heshare.tenants.tenant_power import TenantPower
 
     log = OperatorLog(sys.stderr, as_json=log_json)
-    options = execute.ExecutorOptions(log=log)
+    tenant_power = TenantPower() if profiles is None else TenantPower.of_profile(store.read(profiles))
+    options = execute.ExecutorOptions(log=log, tenant_power=tenant_power)
     predictor = LazyPredictor(predictor_factory(profiles))
     folder = resume
     try:

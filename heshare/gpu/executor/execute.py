@@ -34,6 +34,7 @@ from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
 from heshare.signals import Interrupted
+from heshare.tenants.tenant_power import TenantPower
 from heshare.world.cluster import Cluster
 
 _DRAINED = "drained: nothing more was started, and what ran has ended; `heshare run --resume` continues"
@@ -48,12 +49,14 @@ class ExecutorOptions:
         launcher: makes the launcher of workloads of Table IV; None is PyTorch workers.
         log: tells the operator of events and progress; by default nobody.
         full_disk_s: how long to wait for room on a full disk, s.
+        tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     launcher: LauncherFactory | None = None
     log: OperatorLog = field(default_factory=OperatorLog)
     full_disk_s: float = run_journal.FULL_DISK_S
+    tenant_power: TenantPower = field(default_factory=TenantPower)
 
 
 def execute(
@@ -228,6 +231,7 @@ def _gpu_set(
         "now_s": clock.now_s,
         "allow_clocks": description["allow_clocks"],
         "timeouts": options.timeouts,
+        "tenant_power": options.tenant_power,
         "known": {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]},
     }
     if there is not None:

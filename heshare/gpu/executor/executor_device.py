@@ -46,6 +46,7 @@ class Attempt:
         released_s: when it had loaded and was allowed to begin, s; NaN if it never was.
         energy_j: its share of the GPU's energy, which its residents of each moment share equally, J. NVML does not
             report the energy of one client, so this is an attribution, not a measurement.
+        energy_model_j: its share with the power above idle divided by what each draws alone (`heshare.tenants`), J.
         exit_code: of its process, None where that does not apply.
         log: its output.
         sm_mhz: the clock at its end, MHz.
@@ -57,6 +58,7 @@ class Attempt:
     began_s: float
     released_s: float
     energy_j: float
+    energy_model_j: float
     exit_code: int | None
     log: str
     sm_mhz: float
@@ -122,8 +124,12 @@ class ExecutorDevice:
         raise NotImplementedError
 
     def shares_j(self) -> dict[int, float]:
-        """Return the energy so far of each job on it, and of those in `ended`, J."""
+        """Return the energy so far of each job on it, and of those in `ended`, in equal shares, J."""
         return {task: attempt.energy_j for task, attempt in (self.ended | self.attempts()).items()}
+
+    def model_shares_j(self) -> dict[int, float]:
+        """Return the same energies with the power above idle divided by what each job draws alone, J."""
+        return {task: attempt.energy_model_j for task, attempt in (self.ended | self.attempts()).items()}
 
     def _reading(self, progress: dict[int, Progress]) -> Reading:
         """Return the latest reading with the present time and progress."""

@@ -12,6 +12,7 @@ from heshare.gpu.executor.local_device import LocalExecutorDevice
 from heshare.gpu.remote.remote_client import RemoteDevice, lost_device
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.signals import InterruptHandler, handling
+from heshare.tenants.tenant_power import TenantPower
 
 RunDevice = LocalExecutorDevice | RemoteDevice
 
@@ -29,6 +30,7 @@ class GpuSet:
         now_s: the time of the run, which all devices share, s.
         allow_clocks: let policies lock clocks.
         timeouts: how long to wait.
+        tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
         known: of a run that is resumed, the name and the host of each GPU that it had; a GPU that is missing now is
             lost.
         devices: one for each GPU, in order; there once the `with` has begun.
@@ -44,6 +46,7 @@ class GpuSet:
     allow_clocks: bool
     timeouts: Timeouts
     known: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    tenant_power: TenantPower = field(default_factory=TenantPower)
 
     def __post_init__(self) -> None:
         self.devices: list[RunDevice] = []

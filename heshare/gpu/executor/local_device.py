@@ -20,6 +20,7 @@ from heshare.gpu.steering.daemon_restarts import DaemonRestarts
 from heshare.gpu.workers.job_process import AssignedJob, JobLauncher
 from heshare.gpu.workers.launcher import Worker
 from heshare.processes import pidfd
+from heshare.tenants.tenant_power import TenantPower
 from heshare.world.workload import Resident, Workload
 
 _OUT_OF_MEMORY = re.compile(r"out of (GPU )?memory|OutOfMemory|OUT_OF_MEMORY|MemoryError|ALLOC_FAILED", re.IGNORECASE)
@@ -43,7 +44,7 @@ class JobOnGpu:
         iterations: how many it is to do.
         requested_s: when its start was requested, s.
         worker: its process, None as long as it waits for memory.
-        began_s, released_s, energy_j, number: as in `Attempt`.
+        began_s, released_s, energy_j, energy_model_j, number: as in `Attempt`.
         failure: how it will have failed once its process has ended.
         stopping: the thread that ends its process, None as long as it may run.
         descriptor: readable as soon as its process has ended, or None.
@@ -58,6 +59,7 @@ class JobOnGpu:
     began_s: float = math.nan
     worker: Worker | None = None
     energy_j: float = 0.0
+    energy_model_j: float = 0.0
     number: int = 0
     released_s: float = math.nan
     failure: TaskFailure | None = None
@@ -116,9 +118,8 @@ class JobOnGpu:
         log: Path | None = getattr(self.worker, "log", None)
         code: int | None = getattr(self.worker, "exit_code", None)
         times_s, limits = (self.began_s, self.released_s), tuple(sorted(self.limits))
-        return Attempt(
-            self.number, *times_s, self.energy_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j
-        )
+        shares_j = self.energy_j, self.energy_model_j
+        return Attempt(self.number, *times_s, *shares_j, code, str(log or ""), latest.sm_mhz, limits, latest.energy_j)
 
     def close_descriptor(self) -> None:
         """Close the descriptor of its process. May be repeated."""
@@ -136,6 +137,7 @@ class LocalExecutorDevice(ExecutorDevice):
         jobs: the jobs by task id.
         now_s: the time that all devices of the run share, s.
         clocks: whether clocks may be set; if not, the GPU's top clock is taken as the only one.
+        tenant_power: what jobs draw alone, by which the energy above idle is divided.
 
     Raises:
         NvmlError: it does not reply, or is lost.
@@ -151,11 +153,12 @@ class LocalExecutorDevice(ExecutorDevice):
         mps: MpsSession,
         clocks: bool,
         timeouts: Timeouts,
+        tenant_power: TenantPower,
     ) -> None:
         gpu = card.gpu if clocks else replace(card.gpu, clocks_mhz=(card.gpu.max_mhz,))
         super().__init__(gpu, card.uuid, "", now_s, Reading(now_s(), None, math.nan, 0.0, 0.0))
         self._card, self._launcher, self._jobs, self._mps = card, launcher, jobs, mps
-        self._clocks, self._timeouts = clocks, timeouts
+        self._clocks, self._timeouts, self._tenant_power = clocks, timeouts, tenant_power
         assert card.guarded is not None
         self._sampler = CardSampler(card.guarded, card.power_call(), card.gpu.tdp_w, self.note)
         first = self._sampler.sample(wait_s=timeouts.nvml_s)
@@ -166,7 +169,7 @@ class LocalExecutorDevice(ExecutorDevice):
         self.counter_j = None if math.isnan(self._sampler.counter_j) else self._sampler.counter_j
         self._residents: dict[int, JobOnGpu] = {}
         # Apart from `latest`: an update in between must not hide energy from the jobs.
-        self._divided_j = self.latest.energy_j
+        self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
         self._requested_mhz: int | None = None
@@ -427,12 +430,16 @@ class LocalExecutorDevice(ExecutorDevice):
         return done
 
     def _divide_energy(self) -> None:
-        """Divide the energy since the last call equally among the jobs that ran; end those on a lost GPU."""
+        """Divide the energy since the last call among the jobs that ran, in both ways; end those on a lost GPU."""
         self.update(force=True)
         spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
+        took_s, self._divided_s = self.latest.time_s - self._divided_s, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
-        for resident in running:
+        residents = [resident.resident for resident in running]
+        shares_j = self._tenant_power.shares_j(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
+        for resident, share_j in zip(running, shares_j, strict=True):
             resident.energy_j += spent_j / len(running)
+            resident.energy_model_j += share_j
             resident.limits.update(self._limits)
         if not running:
             self.idle_j += spent_j

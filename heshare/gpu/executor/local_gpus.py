@@ -139,8 +139,9 @@ class LocalGpus(GpuSet):
         exits.callback(self._close, card)
         refusal = clock_refusal(card) if self.allow_clocks else "not allowed"
         device = LocalExecutorDevice(
-            card, launcher, self.jobs, self.now_s, mps=mps, clocks=refusal == "", timeouts=self.timeouts
-        )
+            card, launcher, self.jobs, self.now_s,
+            mps=mps, clocks=refusal == "", timeouts=self.timeouts, tenant_power=self.tenant_power,
+        )  # fmt: skip
         if self.allow_clocks and refusal:
             device.note(f"clocks cannot be set, so the plan is for the card's own: {refusal}", "clocks-refused")
         for clock in locked_clocks():

@@ -23,9 +23,14 @@ _SALVAGED = (
     "damaged lines of the journal were left out: {lines} ({copy} has them). A job whose end was in one ran again; "
     "times and energy are those of the other lines."
 )
+_WAYS = ("energy_j", "energy_model_j")
+"""The energies of an attempt: equal shares, and by the power that each job draws alone."""
 _SHARES = (
-    "Energy of a GPU is its own counter's. Energy of a job is its share of it, equal among those that ran at each "
-    "moment: no counter reports the energy of one MPS client."
+    "Energy of a GPU is its own counter's. Energy of a job is a share of it, since no counter reports that of one MPS "
+    "client. energy_j and lost_j are equal shares among those that ran at each moment. energy_model_j and "
+    "lost_model_j divide the idle power equally, and what the GPU draws above it in proportion to the power that each "
+    "job draws alone at its share and the GPU's clock, by the device model or a measured profile. Both ways sum to the "
+    "counter's energy. NaN: an older version wrote the journal, without the second way."
 )
 
 
@@ -36,7 +41,8 @@ class RunOutcome:
     Attributes:
         jobs: one row a job: key, outcome (`completed`, `failed` or `left`), attempts, gpu, waiting_s (from arrival to
             the start of the attempt that completed), execution_s (of that attempt), jct_s, energy_j (of that attempt),
-            lost_j (of its other attempts), exit_code, reason, log.
+            lost_j (of its other attempts), energy_model_j and lost_model_j (the same by the power that each job draws
+            alone; NaN in journals of older versions), exit_code, reason, log.
         gpus: one row a GPU: uuid, name, energy_j, completed_j, lost_j, idle_j, between_j (from the last account of a
             session that was killed to the next session: unknown in part; NaN where the card's counter began again),
             planned_mhz (the clocks that the plan could choose from), sm_mhz (mean at the ends of attempts), limits,
@@ -152,9 +158,10 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, Mapping[str, Any]]], 
     """Return the row of a job; `ends` are those of its attempts, each with the start of its session, s."""
     session_s, last = ends[-1] if ends else (math.nan, {})
     useful = [end for _, end in ends if not _wasted(end)]
-    execution_s = jct_s = energy_j = math.nan
+    lost_j, lost_model_j = (_sum_j([end for _, end in ends if _wasted(end)], name) for name in _WAYS)
+    execution_s = jct_s = energy_j = energy_model_j = math.nan
     if last.get("outcome") == "completed":
-        energy_j = sum(end["energy_j"] for end in useful)
+        energy_j, energy_model_j = (_sum_j(useful, name) for name in _WAYS)
         execution_s = sum(end["end_s"] - end["start_s"] for end in useful)
         jct_s = session_s + last["end_s"] - job.spec.arrival_s
     return {
@@ -167,11 +174,18 @@ def _job_row(job: AssignedJob, ends: Sequence[tuple[float, Mapping[str, Any]]], 
         "execution_s": execution_s,
         "jct_s": jct_s,
         "energy_j": energy_j,
-        "lost_j": sum(end["energy_j"] for _, end in ends if _wasted(end)),
+        "lost_j": lost_j,
+        "energy_model_j": energy_model_j,
+        "lost_model_j": lost_model_j,
         "exit_code": pd.NA if last.get("exit_code") is None else last["exit_code"],
         "reason": last.get("reason", ""),
         "log": last.get("log", ""),
     }
+
+
+def _sum_j(ends: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Return the sum of an energy of attempts, J; NaN if one of them has none."""
+    return float(sum(end.get(name, math.nan) for end in ends))
 
 
 def _gpu_row(index: int, sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

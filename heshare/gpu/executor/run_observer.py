@@ -81,6 +81,7 @@ class JournalingObserver(Observer):
                 "iterations": interval.iterations,
                 "attempt": attempt.number,
                 "energy_j": attempt.energy_j,
+                "energy_model_j": attempt.energy_model_j,
                 "gpu_j": attempt.gpu_j,
                 "exit_code": attempt.exit_code,
                 "sm_mhz": _known(attempt.sm_mhz),
@@ -133,7 +134,8 @@ class JournalingObserver(Observer):
             {
                 "energy_j": device.latest.energy_j,
                 "idle_j": device.idle_j,
-                "shares_j": {self._jobs[task].key: share_j for task, share_j in device.shares_j().items()},
+                "shares_j": self._by_key(device.shares_j()),
+                "model_shares_j": self._by_key(device.model_shares_j()),
                 "sm_mhz": _known(device.latest.sm_mhz),
                 "power_w": device.latest.power_w,
                 "state": device.state,
@@ -193,6 +195,9 @@ class JournalingObserver(Observer):
         )
         log.show(text, last=last)
         self._steering.service.status(text)
+
+    def _by_key(self, values: Mapping[int, float]) -> dict[str, float]:
+        return {self._jobs[task].key: value for task, value in values.items()}
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"

@@ -74,7 +74,8 @@ class HostPool(GpuSet):
     def _open_request(self, client: DaskHostClient, owners: Mapping[str, HostOffer]) -> OpenRequest:
         uuids = tuple(uuid for uuid, owner in owners.items() if owner.address == client.address)
         offset_s = client.offset_s(self.now_s)
-        return OpenRequest(uuids, self.jobs, self.name, offset_s, self.allow_clocks, self.timeouts)
+        given = self.allow_clocks, self.timeouts, self.tenant_power
+        return OpenRequest(uuids, self.jobs, self.name, offset_s, *given)
 
 
 class DaskHostClient:

@@ -134,6 +134,7 @@ def _local_gpus(request: OpenRequest) -> LocalGpus:
         now_s=lambda: time.monotonic() + request.offset_s,
         allow_clocks=request.allow_clocks,
         timeouts=request.timeouts,
+        tenant_power=request.tenant_power,
         folder=state_folder() / "runs" / name,
     )
 

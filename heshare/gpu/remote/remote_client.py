@@ -134,7 +134,7 @@ class RemoteDevice(ExecutorDevice):
         number = self._remote_host.attempts[task_id] = self._remote_host.attempts.get(task_id, 0) + 1
         # What stands here until the host's first report of it.
         progress = Progress(task_id, Resident(workload, mps_pct), 0.0, math.inf)
-        attempt = Attempt(number, math.nan, math.nan, 0.0, None, "", self.latest.sm_mhz, (), self.latest.energy_j)
+        attempt = Attempt(number, math.nan, math.nan, 0.0, 0.0, None, "", self.latest.sm_mhz, (), self.latest.energy_j)
         self._residents[task_id] = (progress, attempt)
         self._remote_host.send(GpuCommand(self._index, "start", (task_id, workload, mps_pct, iterations), number))
 

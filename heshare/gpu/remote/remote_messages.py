@@ -8,6 +8,7 @@ from heshare.devices.device import Reading, TaskFailure
 from heshare.errors import DeviceError
 from heshare.gpu.executor.executor_device import Attempt, Timeouts
 from heshare.gpu.workers.job_process import AssignedJob
+from heshare.tenants.tenant_power import TenantPower
 from heshare.world.gpu import Gpu
 
 
@@ -20,7 +21,7 @@ class OpenRequest:
     """The request that a host takes GPUs for a run.
 
     Attributes:
-        uuids, jobs, allow_clocks, timeouts: as in `GpuSet`.
+        uuids, jobs, allow_clocks, timeouts, tenant_power: as in `GpuSet`.
         name: of the run; its outputs are kept under that name.
         offset_s: difference between the time of the run and the host's monotonic clock, s.
     """
@@ -31,6 +32,7 @@ class OpenRequest:
     offset_s: float
     allow_clocks: bool
     timeouts: Timeouts
+    tenant_power: TenantPower
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,25 @@ def test_energies_of_attempts_and_idle_time_sum_to_the_energy_counter(doubles):
     assert totals["completed_j"] == pytest.approx(result.jobs["energy_j"].sum())
 
 
+def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
+    light, heavy = entry("light", "sleep", "0.4", like="mobilenet:1"), entry("heavy", "sleep", "0.4", like="vgg19:32")
+    result = doubles.run("jobs:\n" + light + heavy + entry("bad", "sh", "-c", "sleep 0.3; exit 1"))
+    entries = run_journal.read(doubles.folder / "run")
+    ends = [row["end"] for row in entries if "end" in row]
+    assert len(ends) == 3
+    assert sum(end["energy_model_j"] for end in ends) == pytest.approx(sum(end["energy_j"] for end in ends), rel=1e-9)
+    for sample in [row["sample"]["gpus"][0] for row in entries if "sample" in row]:
+        assert sample["model_shares_j"].keys() == sample["shares_j"].keys()
+        assert sum(sample["model_shares_j"].values()) == pytest.approx(sum(sample["shares_j"].values()), rel=1e-9)
+    jobs = by_job(result)
+    assert jobs["light"]["energy_j"] == pytest.approx(jobs["heavy"]["energy_j"], rel=0.5)
+    assert jobs["light"]["energy_model_j"] < jobs["light"]["energy_j"]
+    assert jobs["heavy"]["energy_model_j"] > jobs["heavy"]["energy_j"]
+    both = result.jobs[["energy_j", "energy_model_j", "lost_j", "lost_model_j"]].sum()
+    assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
+    assert jobs["bad"]["lost_model_j"] > 0
+
+
 def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
     text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
     journal = doubles.folder / "run" / run_journal.NAME

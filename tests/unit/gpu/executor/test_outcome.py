@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from heshare.gpu.executor import execute
@@ -117,6 +118,19 @@ def test_a_report_on_a_disk_that_is_full_is_written_once_there_is_room(tmp_path)
     assert lines[:3] == ["code 0", "filler", "journal.jsonl"]
     assert lines[3:8] == ["code 0", "gpus.csv", "jobs.csv", "journal.jsonl", "report.txt"]
     assert lines[8].startswith("a-2,completed")
+
+
+def test_a_journal_without_the_second_way_of_dividing_energy_is_reported_and_resumed(tmp_path):
+    entries = [*complete_journal(2)[:-2], start_entry("a-1"), end_entry("a-1", outcome="failed: crash")]
+    entries += [start_entry("a-1"), end_entry("a-1")]
+    write_journal(tmp_path, entries)
+    assert execute.resume(tmp_path, predictor=ToyPredictor()).complete
+    jobs = pd.read_csv(tmp_path / "jobs.csv").set_index("job")
+    assert jobs["energy_j"].tolist() == [1.0, 1.0]
+    assert jobs["lost_j"].tolist() == [0.0, 1.0]
+    assert jobs["energy_model_j"].isna().all()
+    assert jobs["lost_model_j"].isna().tolist() == [False, True]
+    assert "NaN: an older version wrote the journal" in (tmp_path / "report.txt").read_text()
 
 
 def test_run_outcome_of_many_jobs_takes_time_in_proportion():

@@ -77,7 +77,7 @@ class FakeHost:
 
     def attempts(self, which):
         return {
-            task: Attempt(number, began_s, began_s, 5.0, None, f"/out/{task}.{number}.log", 1590.0, (), 9.0)
+            task: Attempt(number, began_s, began_s, 5.0, 7.0, None, f"/out/{task}.{number}.log", 1590.0, (), 9.0)
             for task, (_, began_s, number) in which.items()
         }
 
@@ -161,7 +161,7 @@ def test_attempts_are_numbered_over_all_gpus(remote):
     first.stop_all()
     second.start(0, WORK, 100, 1.0)
     second.read()
-    assert (first.ended[0].number, second.shares_j()) == (1, {0: 5.0})
+    assert (first.ended[0].number, second.shares_j(), second.model_shares_j()) == (1, {0: 5.0}, {0: 7.0})
     assert remote.polls[-1][0].attempt == 2
 
 
