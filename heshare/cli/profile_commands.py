@@ -170,14 +170,21 @@ def _print_plan(
 def calibrate(json: Json = False) -> None:
     """Fit the device model again: rewrite its constants; print errors and coverage on points left out of the fit."""
     from heshare.calibration.calibrate import recalibrate
+    from heshare.tenants.published_errors import copies, rewrite_errors
 
     errors, covered = recalibrate()
+    tenants, together = rewrite_errors(), copies()
     if json:
-        print_json({"errors": to_records(errors.round(2)), "coverage": to_records(covered.round(1))})
+        tables = {"errors": errors.round(2), "coverage": covered.round(1), "tenants": tenants.round(2)}
+        print_json({name: to_records(table) for name, table in (tables | {"copies": together.round(2)}).items()})
         return
     typer.echo(errors.to_string(index=False, float_format="%.2f", na_rep=""))
     typer.echo("\nHow often the stated intervals hold on those points, %:")
     typer.echo(covered.to_string(index=False, float_format="%.1f", na_rep=""))
+    typer.echo("\nEnergy of a tenant of a pair, by way of dividing, against references made of power alone, %:")
+    typer.echo(tenants.to_string(index=False, float_format="%.2f"))
+    typer.echo("\nBy how much the power of copies of VGG-19 exceeds the sum of their power alone:")
+    typer.echo(together.to_string(index=False, float_format="%.2f"))
 
 
 def trace_kernels(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+    import pandas as pd
 
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.policies.policy import Policy
@@ -280,16 +281,16 @@ def _venus_tasks(
 
 def _write(result: Run, job_names: list[str] | None, out: Path | None, timeline: Path | None, *, json: bool) -> None:
     """Write the files of an emulated run, and print its result."""
-    frame = result.to_frame()
-    if job_names is not None:
-        frame.insert(1, "job", job_names)
+    frame = _with_names(result.to_frame(), job_names)
     if out is not None:
         from heshare import files
         from heshare.experiments.tables import to_csv
+        from heshare.tenants.tenant_energy import tenant_energy
 
         files.write_text(out / "tasks.csv", to_csv(frame))
         if result.totals is None:
             files.write_text(out / "timeline.csv", to_csv(result.timeline))
+            files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
     if timeline is not None:
         from heshare.experiments.figures.trace_events import write_trace
 
@@ -298,6 +299,13 @@ def _write(result: Run, job_names: list[str] | None, out: Path | None, timeline:
         print_frame(frame, True, **result.summary())
     else:
         print_values(result.summary())
+
+
+def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:
+    """Return rows of tasks with the names of their jobs, if they have any."""
+    if job_names is not None:
+        frame.insert(1, "job", job_names)
+    return frame
 
 
 def _dry_run(

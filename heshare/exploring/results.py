@@ -12,9 +12,11 @@ from heshare.running.result import Run
 from heshare.scheduling.pareto import Front
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from heshare.exploring.front_page import FrontPage
+    from heshare.tenants.tenant_power import TenantPower
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +77,7 @@ class ExplorableFront(Front):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DrawableRun(Run):
-    """Run whose timeline can be drawn, and opened in Perfetto."""
+    """Run whose timeline can be drawn, and opened in Perfetto, and whose energy can be divided among its tasks."""
 
     @classmethod
     def of(cls, done: Run) -> Self:
@@ -97,6 +99,15 @@ class DrawableRun(Run):
             timelines.timeline_legend(ax, classes)
         plt.close(fig)
         return fig
+
+    def tenant_energy(self, power: TenantPower | None = None) -> pd.DataFrame:
+        """Return the energy of each task in equal shares and by the power that each draws alone, J.
+
+        See `heshare.tenants.tenant_energy`; `power` is what tasks draw alone, by default the device model's.
+        """
+        from heshare.tenants.tenant_energy import tenant_energy
+
+        return tenant_energy(self, power)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""
