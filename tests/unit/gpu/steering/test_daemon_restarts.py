@@ -11,9 +11,10 @@ from heshare.gpu.executor import run_journal
 from heshare.gpu.steering import daemon_restarts
 from heshare.gpu.steering.daemon_restarts import DaemonRestarts
 
+# With a share an attempt does not end by itself.
 JOBS = """jobs:
-  - {name: a, command: [sh, -c, "sleep 1.5; echo $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], like: medium, expected_time_s: 9,
-     count: 2}
+  - {name: a, like: medium, expected_time_s: 9, count: 2,
+     command: [sh, -c, "while [ $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ]; do sleep 0.1; done; echo"]}
 """
 
 
