@@ -79,6 +79,7 @@ def test_a_run_whose_gpu_is_lost_with_a_locked_clock_reports_and_its_watchdog_un
         assert "Run `heshare restore` once the GPU replies again" in text
     assert doubles.fake.get("locked1_mhz") > 0
     (note,) = clock_lock.notes()
+    assert until(lambda: len(watchdogs(doubles)) == 1)  # another may be ending
     (dog,) = watchdogs(doubles)
     # The GPUs are free for other runs meanwhile, and the watchdog is the only thing that is left.
     assert doubles.run(JOBS, into="next").complete
@@ -105,6 +106,7 @@ def test_the_watchdog_of_a_killed_run_stays_until_a_clock_is_unlocked_and_the_ne
     os.waitpid(child, 0)
     assert until(lambda: doubles.fake.get("locked1_mhz") == 0)
     assert until(lambda: [path.name for path in clock_lock.notes()] == [f"gpu-{UUID}.json"])
+    assert until(lambda: len(watchdogs(doubles)) == 1)  # another may be ending
     (dog,) = watchdogs(doubles)
     GpuLock(UUID).close()  # the watchdog has left it to the next run
     os.kill(dog, signal.SIGKILL)  # so that only the next run can unlock the clock
