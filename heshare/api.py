@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from heshare.budgets.budget_policy import within_budget
+from heshare.budgets.power_budget import PowerBudget
 from heshare.experiments import arguments
 from heshare.experiments.arguments import TaskSource
 from heshare.experiments.progress import bar, rounds_of
@@ -33,6 +35,9 @@ from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
+
+PowerLimit = PowerBudget | float | str | Path | None
+"""Limit on the sum of the GPUs' power: watts, the path of a CSV file with time_s and limit_w, a `PowerBudget`, none."""
 
 
 def task_set(
@@ -177,6 +182,7 @@ def run(
     seed: int = 0,
     repetition: int = 0,
     predictor: Predictor | None = None,
+    power_limit: PowerLimit = None,
 ) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
@@ -187,9 +193,10 @@ def run(
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
+        power_limit: on the sum of all GPUs' power at every moment, see `heshare.budgets`; None for none.
 
     Raises:
-        InputError: an unknown policy, no tasks, or a task that fits no GPU.
+        InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
 
     Example:
         >>> import heshare as hs
@@ -197,10 +204,13 @@ def run(
         Run(sjf, 4 tasks on 1xT4,1xA100, 884 kJ, average JCT 2,246 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
         Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
+        >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=300)
+        Run(x)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
+    chosen = within_budget(chosen, power_limit)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
 
@@ -219,6 +229,7 @@ def compare(
     progress: bool = False,
     cells: str | Path | None = None,
     engine: Any = "joblib",
+    power_limit: PowerLimit = None,
 ) -> pd.DataFrame:
     """Run policies on the same task sets; see `heshare.experiments.sweeps.sweep.sweep`, which takes whole grids.
 
@@ -236,6 +247,7 @@ def compare(
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
         engine: what runs them, see `heshare.experiments.sweeps.engine.map_unordered`.
+        power_limit: for every policy, as in `run`.
 
     Returns:
         The columns of `sweep` from repetition on.
@@ -264,6 +276,7 @@ def compare(
             traces=(SHIPPED if trace is None else str(trace),),
             seeds=arguments.as_whole("seeds", seeds, least=1),
             seed=arguments.as_whole("seed", seed, least=0),
+            power_limit=None if power_limit is None else PowerBudget.parse(power_limit),
         ),
         folder=cells,
         engine=engine,

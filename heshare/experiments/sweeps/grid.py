@@ -7,6 +7,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from heshare.budgets.budget_policy import check_cluster
+from heshare.budgets.power_budget import PowerBudget
 from heshare.errors import InputError, require, unknown
 from heshare.experiments.sweeps import resolve
 from heshare.inputs.bounds import MOST_CELLS
@@ -46,6 +48,8 @@ class Grid:
         start_costs_s: time that a task loads whenever it starts, s.
         seeds: number of repetitions.
         seed: the seed of all repetitions.
+        power_limit: on the sum of the GPUs' power in every run: watts, a CSV file with the columns time_s and limit_w,
+            or a `PowerBudget`; None for none.
 
     Raises:
         InputError: an empty list, a value of a wrong type, or an unknown name.
@@ -65,6 +69,7 @@ class Grid:
     start_costs_s: tuple[float, ...] = (0.0,)
     seeds: int = 10
     seed: int = 0
+    power_limit: PowerBudget | float | str | None = None
 
     def __post_init__(self) -> None:
         for name in LISTS:
@@ -78,8 +83,11 @@ class Grid:
         cells = f"{len(self)} cells"
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
+        budget = self.budget()
         for cluster in self.clusters:
-            Cluster.parse(cluster)
+            gpus = Cluster.parse(cluster)
+            if budget is not None:
+                check_cluster(gpus, budget)
         for make, names in (
             (registry.make, self.policies),
             (resolve.predictor_maker, self.predictors),
@@ -93,10 +101,16 @@ class Grid:
         """Return the number of cells."""
         return self.seeds * prod(len(getattr(self, name)) for name in LISTS if name != "batch_sizes")
 
+    def budget(self) -> PowerBudget | None:
+        """Return the power limit of all runs."""
+        return None if self.power_limit is None else PowerBudget.parse(self.power_limit)
+
     def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
         task_sets = [_task_set(source) for source in self.tasks]
         axes = [getattr(self, name) for name in _LABELS]
+        budget = self.budget()
+        limit = {} if budget is None else {"power_limit": budget.to_json()}
         for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
             labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
             labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
@@ -108,6 +122,7 @@ class Grid:
                 "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
                 **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
                 "sources": resolve.source_hashes(labels[name] for name in ("predictor", "devices", "draw", "trace")),
+                **limit,
             }
             yield labels, description
 

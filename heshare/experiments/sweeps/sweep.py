@@ -17,6 +17,8 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+from heshare.budgets.budget_policy import within_budget
+from heshare.budgets.power_budget import PowerBudget
 from heshare.errors import InputError, require
 from heshare.experiments.sweeps import hashes, resolve
 from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
@@ -104,6 +106,7 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         resolve.predictor_maker(scenario["predictor"]),
         resolve.device_maker(scenario["devices"]),
         scenario["start_cost_s"],
+        PowerBudget.of_json(scenario["power_limit"]) if "power_limit" in scenario else None,
     )
     for name, result in zip(names, runs, strict=True):
         row = {**result.summary(), "policy": name}
@@ -118,6 +121,7 @@ def repetition(
     make_predictor: MakePredictor,
     make_devices: MakeDevices | None = None,
     start_cost_s: float = 0.0,
+    power_limit: PowerBudget | None = None,
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
@@ -131,6 +135,7 @@ def repetition(
         make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
         make_devices: returns the devices of a run; by default emulated ones.
         start_cost_s: see `run`.
+        power_limit: on the sum of the GPUs' power in each run.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
@@ -144,7 +149,7 @@ def repetition(
         yield run(
             drawn,
             cluster,
-            policy,
+            within_budget(policy, power_limit),
             predictor=LazyPredictor(make_predictor),
             rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),
