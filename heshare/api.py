@@ -204,8 +204,8 @@ def run(
         Run(sjf, 4 tasks on 1xT4,1xA100, 884 kJ, average JCT 2,246 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
         Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
-        >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=300)
-        Run(x)
+        >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 1.17 MJ, average JCT 3,666 s, emulated)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from heshare.policies.policy import (
 from heshare.prediction.predictor import Predictor
 from heshare.running.clock import MOMENT_S
 from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident
 
@@ -84,8 +85,8 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
     Example:
         >>> import heshare as hs
         >>> from heshare.plugins import make
-        >>> hs.run(4, "1xT4,1xA100", within_budget(make("sjf"), 300))
-        Run(x)
+        >>> hs.run(4, "1xT4,1xA100", within_budget(make("sjf"), 200))
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 1.17 MJ, average JCT 3,666 s, emulated)
     """
     return policy if budget is None else BudgetPolicy(policy, PowerBudget.parse(budget), settings)
 
@@ -138,7 +139,9 @@ class BudgetPolicy:
         self._states: list[tuple[Residents, int | None] | None] = [None] * len(cluster)
         self._since_s, self._present_w = [0.0] * len(cluster), [math.nan] * len(cluster)
         self._own_ticks: list[float] = []
-        self._probe_s, self._told = self._settings.probe_s, False
+        self._asked: dict[int, int | None] = {}
+        self._stuck: set[int] = set()
+        self._probe_s, self._told = self._settings.probe_s, ""
         self._policy.reset(cluster, predictor, rng)
 
     def decide(self, event: Event, view: View) -> Iterator[Action]:
@@ -149,6 +152,7 @@ class BudgetPolicy:
         if event.lost or event.drained is not None:
             self._held.clear()  # the policy plans again, and every waiting task arrives again
         self._observe(view)
+        self._look_for_refusals(view)
         wanted = [] if own else list(self._policy.decide(event, self._held.shown(view, self._wishes)))
         yield from _Answer(self, view, wanted).actions()
 
@@ -173,6 +177,14 @@ class BudgetPolicy:
             if settled and residents:
                 self._bounds.learn(gpu.gpu, residents, gpu.requested_mhz, gpu.power_w, gpu.sm_mhz)
 
+    def _look_for_refusals(self, view: View) -> None:
+        """Take the clock of a GPU that refused a requested one for its only one."""
+        for index, sm_mhz in self._asked.items():
+            if view.gpus[index].requested_mhz != sm_mhz:
+                self._stuck.add(index)
+                self._wishes.pop(index, None)
+        self._asked = {}
+
     def _residents(self, gpu: GpuView) -> Residents:
         running = gpu.running
         return as_residents([self._resident(running[task].task, _start_of(running[task])) for task in running])
@@ -183,8 +195,10 @@ class BudgetPolicy:
         return Resident(placed_workload(task, size), start.mps_pct, start.sharing)
 
     def _tell(self, text: str) -> None:
-        if self._settings.tell is not None:
+        """Tell the operator something, once as long as it stays true; nothing is true for an empty text."""
+        if text and not self._told and self._settings.tell is not None:
             self._settings.tell(text)
+        self._told = text
 
 
 class _Answer:
@@ -211,7 +225,6 @@ class _Answer:
 
     def actions(self) -> list[Action]:
         """Return the actions, the ones that save power first."""
-        self._tell_excess()
         moves = self._take_wishes()
         for gpu in self._view.gpus:
             self._set_residents(gpu.index, self._gpus[gpu.index].residents)
@@ -220,6 +233,7 @@ class _Answer:
             self._move(move)
         self._release()
         self._set_idle_clocks()
+        self._tell()
         wishes = self._owner._wishes
         granted = all(self._gpus[index].clock == wish for index, wish in wishes.items())
         granted = granted and all(gpu.level == 0 for gpu in self._gpus)
@@ -231,6 +245,7 @@ class _Answer:
             if view.requested_mhz != gpu.clock
         ]
         self._forget_wishes()
+        self._owner._asked = {action.gpu: action.sm_mhz for _, action in clocks}
         lower = [action for before, action in clocks if before is None or (action.sm_mhz or math.inf) < before]
         higher = [action for _, action in clocks if action not in lower]
         acted = bool(self._first or self._placed or clocks)
@@ -239,7 +254,8 @@ class _Answer:
     def _as_it_is(self, gpu: GpuView) -> GpuPower:
         residents, present_w = self._owner._residents(gpu), self._owner._present_w[gpu.index]
         known = None if math.isnan(present_w) else present_w
-        return GpuPower(gpu.gpu, residents, gpu.requested_mhz, known, (residents, gpu.requested_mhz))
+        present = residents, gpu.requested_mhz
+        return GpuPower(gpu.gpu, residents, gpu.requested_mhz, known, present, fixed=gpu.index in self._owner._stuck)
 
     def _take_wishes(self) -> list[Migrate]:
         """Sort the policy's actions: clocks are wishes, starts are held; return the moves of running tasks."""
@@ -266,7 +282,7 @@ class _Answer:
 
     def _is_clock(self, action: SetClock) -> bool:
         """Return whether a clock can be set; the event loop has the message for one that cannot."""
-        if not 0 <= action.gpu < len(self._gpus):
+        if not 0 <= action.gpu < len(self._gpus) or action.gpu in self._owner._stuck:
             return False
         return action.sm_mhz is None or action.sm_mhz in self._gpus[action.gpu].gpu.clocks_mhz
 
@@ -290,7 +306,7 @@ class _Answer:
         before, view = self._gpus[index], self._view.gpus[index]
         wish = self._owner._wishes.get(index, view.requested_mhz)
         wish = wish if residents or wish is None else view.requested_mhz
-        self._gpus[index] = GpuPower(before.gpu, residents, wish, before.present_w, before.present)
+        self._gpus[index] = before.changed(residents, wish)
 
     def _fits(self, floor: float) -> bool:
         return choose_clocks(self._gpus, self._bounds, self._limit_w, floor)
@@ -384,12 +400,12 @@ class _Answer:
             wish = self._owner._wishes.get(view.index, view.requested_mhz)
             if gpu.residents or wish == gpu.clock:
                 continue
-            self._gpus[view.index] = GpuPower(gpu.gpu, (), wish, gpu.present_w, gpu.present)
+            self._gpus[view.index] = gpu.changed((), wish)
             if total_w(self._gpus, self._bounds) > self._limit_w:
                 self._gpus[view.index] = gpu
 
     def _forget_wishes(self) -> None:
-        """Keep the wishes that are not fulfilled, those from before they were refused as well, and forget the others."""
+        """Keep the wishes that are not fulfilled, and forget the others."""
         wishes = self._owner._wishes
         for index, gpu in enumerate(self._gpus):
             if gpu.level:
@@ -416,11 +432,14 @@ class _Answer:
         owner._own_ticks += new
         return [Wait(time_s) for time_s in new]
 
-    def _tell_excess(self) -> None:
-        """Tell the operator that power was read above the limit, or that starts begin or cease to be held back."""
-        owner, read_w = self._owner, sum([gpu.power_w for gpu in self._view.gpus])
+    def _tell(self) -> None:
+        """Tell the operator that power was read above the limit, or else that starts are held back."""
+        read_w = sum([gpu.power_w for gpu in self._view.gpus])
         if read_w > self._limit_w + EXCESS_W:
-            owner._tell(f"{read_w:.0f} W read where {self._limit_w:g} W are allowed: clocks are lowered, starts wait")
+            text = f"{read_w:.0f} W were read where {self._limit_w:g} W are allowed: clocks are lowered, starts wait"
+        else:
+            text = f"{len(self._held)} starts wait for power within {self._limit_w:g} W" if self._held else ""
+        self._owner._tell(text)
 
 
 def check_cluster(cluster: Cluster, budget: PowerBudget) -> None:
@@ -438,21 +457,22 @@ def check_cluster(cluster: Cluster, budget: PowerBudget) -> None:
             "Raise the limit, or take fewer GPUs.",
             column="power limit",
         )
-    for gpu, rest_w in zip(cluster.gpus, idle, strict=True):
-        needed_w = all_idle_w - rest_w + saturated_w(gpu, (), _lowest(gpu.clocks_mhz))
-        if needed_w > last_w:
-            mhz = f"at {gpu.clocks_mhz[0]} MHz" if len(gpu.clocks_mhz) > 1 else "at its own clock"
-            raise InputError(
-                f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when one {gpu.name} is busy {mhz} and the "
-                "others idle",
-                "at least that, so that a task can start",
-                "Raise the limit, or take fewer GPUs.",
-                column="power limit",
-            )
+    more_w = [saturated_w(gpu, (), _lowest(gpu)) - rest_w for gpu, rest_w in zip(cluster.gpus, idle, strict=True)]
+    worst = int(np.argmax(more_w))
+    needed_w, gpu = all_idle_w + more_w[worst], cluster.gpus[worst]
+    if needed_w > last_w:
+        clock = "its own clock" if _lowest(gpu) is None else f"{_lowest(gpu)} MHz"
+        raise InputError(
+            f"{last_w:g} W for {cluster}, which may draw {needed_w:.1f} W when one {gpu.name} is busy at {clock} and "
+            "the others idle",
+            "at least that, so that a task can start on any GPU",
+            "Raise the limit, or take fewer GPUs.",
+            column="power limit",
+        )
 
 
-def _lowest(clocks_mhz: Sequence[int]) -> int | None:
-    return clocks_mhz[0] if len(clocks_mhz) > 1 else None
+def _lowest(gpu: Gpu) -> int | None:
+    return gpu.clocks_mhz[0] if len(gpu.clocks_mhz) > 1 else None
 
 
 def _as_start(move: Migrate) -> Start:

@@ -2,7 +2,7 @@
 
 A bound is the least of
 - the board's own limit (TDP);
-- the power of SMs that are all busy at the clock with the strongest load of the card (inference under MPS and the like);
+- the power of SMs that are all busy at the clock, with the strongest load of the card (for inference);
 - the prediction, times one plus a margin;
 - what a reading of the same residents at another clock allows. Its dynamic part goes with V(f)^2 f times the load
   (`heshare.devices.board_power`), and a lower clock raises the load at most as 1/f: so at a higher clock it grows at
@@ -32,13 +32,13 @@ MARGIN = 0.5
 """Part by which power may be above its prediction.
 
 Measured: of 6,000 random sets of 1 to 6 residents at random clocks of T4, V100 and A100 the emulated GPUs drew at most
-1.31 times what the shipped predictor says (99 % of them: 1.19), of 737 segments of 12 unlimited runs at most 1.27 times.
+1.31 times what the shipped predictor says (99 % of them: 1.19); in 737 segments of 12 unlimited runs at most 1.27.
 A wide margin costs a second: then the power is read.
 """
 LEVELS = 16
 """Clocks of a card's grid among which a budget chooses, evenly spread."""
 _DECAY = 0.1
-"""Weight of a reading that is below the known power of its state: real power fluctuates, so peaks are forgotten slowly."""
+"""Weight of a reading below the known power of its state: real power fluctuates, so peaks are forgotten slowly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,6 @@ MOST_W = 1e9
 EXCESS_W = 1e-6
 """Power above a limit that is rounding, W: powers are sums of hundreds of values."""
 
-BudgetSource = "PowerBudget | float | str | Path"
-"""A budget, a number of watts, or the path of a CSV file with the columns `time_s`, `limit_w`."""
-
 
 @dataclass(frozen=True, slots=True)
 class PowerBudget:
@@ -66,7 +63,7 @@ class PowerBudget:
 
     @classmethod
     def parse(cls, source: Any) -> PowerBudget:
-        """Return the budget of a `BudgetSource`; text that is a number is a number of watts.
+        """Return the budget of watts, of a CSV file (`read_budget`), or as it is; text that is a number is watts.
 
         Raises:
             InputError: another type, no such file, a bad file or a bad limit.

@@ -29,7 +29,8 @@ class GpuPower:
         present_w: its power now, W, if neither clock nor residents change; None if it is not known.
         present: the residents and the clock for which that holds.
         level: place of the chosen clock in `levels`.
-        levels: the clocks from the wish down; only the wish until others are needed.
+        fixed: whether the clock cannot be set.
+        levels: the clocks from the wish down.
     """
 
     gpu: Gpu
@@ -38,10 +39,15 @@ class GpuPower:
     present_w: float | None = None
     present: tuple[Residents, Clock] | None = None
     level: int = 0
+    fixed: bool = False
     levels: list[Clock] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.levels = clock_levels(self.gpu, self.wish)
+        self.levels = [self.wish] if self.fixed else clock_levels(self.gpu, self.wish)
+
+    def changed(self, residents: Residents, wish: Clock) -> GpuPower:
+        """Return it with other residents, or another wish, at the wished clock."""
+        return GpuPower(self.gpu, residents, wish, self.present_w, self.present, fixed=self.fixed)
 
     @property
     def clock(self) -> Clock:

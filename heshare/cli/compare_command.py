@@ -12,6 +12,7 @@ from heshare.cli.options import (
     PAPER_CLUSTER,
     Json,
     Out,
+    PowerLimit,
     Profiles,
     Quiet,
     Seed,
@@ -58,6 +59,7 @@ def compare(
     profiles: Profiles = None,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="Repetitions, each with its own task set.")] = 10,
+    power_limit: PowerLimit = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
     engine: Annotated[
         str, typer.Option(help="joblib, dask (a cluster on this machine), or tls://HOST:PORT, a Dask scheduler.")
@@ -75,12 +77,20 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare policies on the same task sets; print medians over the repetitions."""
-    lists = {"policies": policy, "clusters": cluster, "tasks": tasks, "loads": load, "arrivals": arrivals}
+    lists: dict[str, Any] = {
+        "policies": policy,
+        "clusters": cluster,
+        "tasks": tasks,
+        "loads": load,
+        "arrivals": arrivals,
+    }
     if trace is not None:
         check_trace(trace, all(map(is_count, tasks or ())))
         lists["traces"] = [str(trace)]
     if profiles is not None:
         lists["predictors"] = [f"profile:{profiles}"]
+    if power_limit is not None:
+        lists["power_limit"] = power_limit
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with told("compare", quiet):
@@ -105,7 +115,7 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     return values.rename(columns={"title": "policy"})
 
 
-def _grid(lists: dict[str, list[str]], file: Path | None, seed: int, seeds: int) -> Grid:
+def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Grid:
     from heshare.experiments.sweeps.grid import parse_grid, read_grid
     from heshare.plugins import policies
 

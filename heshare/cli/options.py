@@ -48,6 +48,13 @@ Load = Annotated[str, typer.Option("--load", help="Which models are drawn: low, 
 Arrivals = Annotated[str, typer.Option("--arrivals", help="at_once, poisson or front_loaded.")]
 Trace = Annotated[Path | None, typer.Option("--trace", help="A Helios trace (CSV) to take the durations from.")]
 Profiles = Annotated[Path | None, typer.Option("--profiles", help="Profile (CSV or folder) to train the predictor on.")]
+PowerLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--power-limit",
+        help="Limit on the sum of the GPUs' power at every moment: watts, or a CSV file with time_s, limit_w.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 

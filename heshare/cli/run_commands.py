@@ -18,6 +18,7 @@ from heshare.cli.options import (
     Json,
     Load,
     Out,
+    PowerLimit,
     Profiles,
     Quiet,
     RepetitionNumber,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from heshare.budgets.power_budget import PowerBudget
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.policies.policy import Policy
     from heshare.running.result import Run
@@ -95,6 +97,7 @@ def run(
     profiles: Profiles = None,
     seed: Seed = 0,
     repetition: RepetitionNumber = 0,
+    power_limit: PowerLimit = None,
     out: Out = None,
     timeline: Annotated[
         Path | None,
@@ -138,13 +141,15 @@ def run(
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks, and runs on emulated GPUs."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     real = _needs_real_gpus(jobs, resume, devices, hosts, salvage)
+    budget = _parse_limit(power_limit, resume)
     _check_real_options(log if "log" in given else "", dry_run, real)
     if real:
-        settings = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
-        settings |= {"allow_clocks": allow_clocks}
+        settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
+        settings |= {"allow_clocks": allow_clocks, "power_limit": budget}
         start = _dry_run if dry_run else partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json")
         start(jobs, settings, profiles=profiles, out=out, json=json)
         return
+    from heshare.budgets.budget_policy import within_budget
     from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.plugins import make
@@ -167,7 +172,7 @@ def run(
         result = run_long(
             to_run,
             gpus,
-            made,
+            within_budget(made, budget),
             predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
@@ -176,6 +181,17 @@ def run(
             progress=progress or shows_bar(quiet),
         )
     _write(result, job_names, out, timeline, json=json)
+
+
+def _parse_limit(text: str | None, resume: Path | None) -> PowerBudget | None:
+    """Return the power limit of `--power-limit`, which a run that is resumed has already."""
+    if text is None:
+        return None
+    if resume is not None:
+        raise _conflict("--power-limit with --resume", "Leave it out: the run keeps the limit that it began with.")
+    from heshare.budgets.power_budget import PowerBudget
+
+    return PowerBudget.parse(text)
 
 
 def _one_policy(policies: list[str] | None) -> str:

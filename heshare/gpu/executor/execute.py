@@ -11,6 +11,8 @@ from uuid import uuid4
 import numpy as np
 
 from heshare import __version__
+from heshare.budgets.budget_policy import BudgetSettings, within_budget
+from heshare.budgets.power_budget import PowerBudget
 from heshare.errors import InputError, PolicyError
 from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.executor_device import Timeouts
@@ -29,6 +31,7 @@ from heshare.gpu.steering.run_steering import RunSteering
 from heshare.gpu.steering.service_notifier import ServiceNotifier
 from heshare.gpu.workers.job_process import AssignedJob
 from heshare.plugins import make
+from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
@@ -69,6 +72,7 @@ def execute(
     hosts: str | None = None,
     seed: int = 0,
     allow_clocks: bool = False,
+    power_limit: PowerBudget | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
@@ -82,6 +86,7 @@ def execute(
         hosts: a Dask scheduler, `tls://host:port`, whose workers' GPUs are used; None is this machine.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
+        power_limit: on the sum of the GPUs' power, from the start of the run on; without clocks, by starts alone.
         options: of the executor.
 
     Raises:
@@ -109,6 +114,7 @@ def execute(
         "allow_clocks": allow_clocks,
         "file": str(file.absolute()),
         "jobs": job_tasks.specs_to_json(specs),
+        "power_limit": None if power_limit is None else power_limit.to_json(),
     }
     with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
         return _continue(folder, journal, predictor, options, chosen=chosen)
@@ -175,7 +181,7 @@ def _continue(
             observer.take_notes()
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             fit_mask(todo, cluster)
-            policy, devices = SteeredPolicy(make(description["policy"]), steering.control), gpus.devices
+            policy, devices = _policy(description, elapsed_s, journal, steering, options), gpus.devices
             try:
                 run(
                     todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
@@ -196,6 +202,33 @@ def _continue(
             # Before the GPUs are given back: that may fail, or hang.
             run_outcome(run_journal.read(folder)).write(folder)
     return run_outcome(run_journal.read(folder)).write(folder)
+
+
+def _policy(
+    description: Mapping[str, Any],
+    elapsed_s: float,
+    journal: RunJournal,
+    steering: RunSteering,
+    options: ExecutorOptions,
+) -> Policy:
+    """Return the policy of a session, which hears the operator and keeps the run's power limit, if it has one."""
+    steered, limit = SteeredPolicy(make(description["policy"]), steering.control), description.get("power_limit")
+    if limit is None:
+        return steered
+
+    def tell(text: str) -> None:
+        journal.append({"note": {"gpu": None, "text": f"power limit: {text}"}}, sync=False)
+        steering.log.tell("power-limit", text)
+
+    settle_s = options.timeouts.settle_s
+    settings = BudgetSettings(
+        settle_s=settle_s,
+        probe_s=settle_s,
+        watch_s=settle_s,
+        may_start=lambda: not steering.control.draining,
+        tell=tell,
+    )
+    return within_budget(steered, PowerBudget.of_json(limit).shifted(elapsed_s), settings)
 
 
 @contextmanager

@@ -23,6 +23,8 @@ class Timeouts:
         host_s: for a host that does not reply; then its GPUs are lost.
         shared_s: failures on one GPU within so long of each other are one failure of what they share.
         grace_s: for a command to end after SIGTERM.
+        settle_s: after a change of a GPU's jobs or clock, until a reading of its power counts for a power limit, and
+            between two looks at the readings.
         mps_pauses_s: before the first restart of an MPS daemon that ends again and again, the second, ...; after the
             last one the GPU goes on by time-slicing.
     """
@@ -33,6 +35,7 @@ class Timeouts:
     host_s: float = 30.0
     shared_s: float = 2.0
     grace_s: float = 5.0
+    settle_s: float = 10.0
     mps_pauses_s: tuple[float, ...] = (1.0, 4.0, 15.0)
 
 

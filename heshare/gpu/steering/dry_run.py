@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from heshare.budgets.budget_policy import within_budget
+from heshare.budgets.power_budget import PowerBudget
 from heshare.file_lock import is_locked
 from heshare.gpu import mps
 from heshare.gpu.clocks.clock_route import clock_control
@@ -71,7 +73,15 @@ class _StartObserver(Observer):
 
 
 def dry_run(
-    file: Path, folder: Path, *, policy: str, devices: str, predictor: Predictor, seed: int, allow_clocks: bool
+    file: Path,
+    folder: Path,
+    *,
+    policy: str,
+    devices: str,
+    predictor: Predictor,
+    seed: int,
+    allow_clocks: bool,
+    power_limit: PowerBudget | None = None,
 ) -> DryRun:
     """Return what `execute` would do with the same arguments; nothing is started, locked, set or written.
 
@@ -90,7 +100,7 @@ def dry_run(
     tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), job_tasks.JobHistory())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
-    starts, made = _StartObserver(), FaultTolerantPolicy(make(policy))
+    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(make(policy)), power_limit)
     result = run(tasks, Cluster(tuple(gpus)), made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
