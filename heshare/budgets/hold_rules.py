@@ -1,10 +1,11 @@
 """Rules for when a start is worth holding back under a price or carbon signal.
 
-A batch that draws P for d seconds on a GPU that idles at B costs, if it starts at t instead of now,
+Tasks that raise the power of their GPUs by P above idle for d seconds cost, if they start at t instead of now,
 
-    C(t) = B S(now, t) + P S(t, t + d),    S(a, b) = integral of the signal from a to b
+    C(t) = P S(t, t + d),    S(a, b) = integral of the signal from a to b
 
-so idle power while it waits is paid for. `SavingRule` holds it until the t within the bound with the largest
+The GPUs' idle power is paid whether they wait or not. `SavingRule` holds a start until the t within the bound with the
+largest
 
     (C(now) - C(t)) / C(now) - v (t - now)
 
@@ -13,7 +14,7 @@ C is linear between the steps of the signal, so t is a step, a step less d, or t
 
 Sources: the window of least carbon within a deadline for work that cannot be interrupted: Wiesner et al., Let's Wait
 Awhile, Middleware 2021, doi:10.1145/3464298.3493399. Savings per waiting time: GAIA, Hanafy et al., Going Green for
-Less Green, ASPLOS 2024 (umassos/GAIA). Idle power while waiting, and the bound for each GPU, are ours.
+Less Green, ASPLOS 2024 (umassos/GAIA). The bound for each GPU (`price_aware`) is ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Protocol
 
 from heshare.budgets.energy_signal import EnergySignal
 
-SAVING_PER_HOUR = 0.02
+SAVING_PER_HOUR = 0.1
 """Part of its cost that each hour of waiting must save for a start to be held."""
 
 
@@ -32,13 +33,11 @@ class StartEstimate:
     """Prediction for starts on one GPU, or on those of a gang.
 
     Attributes:
-        power_w: by how much they raise the power of their GPUs, and if these idle the whole power, W.
-        idle_w: power of the GPUs while they wait for these starts, W; 0 if other tasks keep them busy.
+        power_w: by how much they raise the power of their GPUs, W.
         duration_s: time until the last of the started tasks ends, s.
     """
 
     power_w: float
-    idle_w: float
     duration_s: float
 
 
@@ -61,7 +60,7 @@ class SavingRule:
     Example: a batch of an hour, and a price that falls to half after half an hour.
 
     >>> rule = SavingRule(EnergySignal((0.0, 1800.0), (0.2, 0.1)))
-    >>> batch = StartEstimate(power_w=250.0, idle_w=30.0, duration_s=3600.0)
+    >>> batch = StartEstimate(power_w=250.0, duration_s=3600.0)
     >>> rule.release_s(0.0, 7200.0, batch), rule.release_s(0.0, 600.0, batch)
     (1800.0, 600.0)
     """
@@ -71,23 +70,22 @@ class SavingRule:
 
     def release_s(self, now_s: float, limit_s: float, estimate: StartEstimate) -> float:
         """Return when to start, s."""
-        now_cost = self._cost(now_s, now_s, estimate)
+        now_cost = self._cost(now_s, estimate)
         if now_cost <= 0 or limit_s <= now_s:
             return now_s
         steps = self.signal.steps(now_s, limit_s + estimate.duration_s)
         times = {limit_s, *steps, *[step_s - estimate.duration_s for step_s in steps]}
         best_s, best = now_s, 0.0
         for time_s in sorted(time_s for time_s in times if now_s < time_s <= limit_s):
-            saved = 1.0 - self._cost(now_s, time_s, estimate) / now_cost
+            saved = 1.0 - self._cost(time_s, estimate) / now_cost
             gain = saved - self.saving_per_hour * (time_s - now_s) / 3_600.0
             # Rounding must not hold a start: at a constant price nothing is saved.
             if gain > best + 1e-9:
                 best_s, best = time_s, gain
         return best_s
 
-    def _cost(self, now_s: float, start_s: float, estimate: StartEstimate) -> float:
-        waiting = self.signal.amount(estimate.idle_w, now_s, start_s)
-        return waiting + self.signal.amount(estimate.power_w, start_s, start_s + estimate.duration_s)
+    def _cost(self, start_s: float, estimate: StartEstimate) -> float:
+        return self.signal.amount(estimate.power_w, start_s, start_s + estimate.duration_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Resident
 
-HOLD_S = 4 * 3_600.0
+HOLD_S = 8 * 3_600.0
 """The bound unless one is given, s."""
 LEAST_S = 1.0
 """A start is not held for less, s."""
@@ -74,9 +74,9 @@ def price_aware(
         >>> at_once = hs.run(4, "1xT4,1xA100", "sjf")
         >>> held = hs.run(4, "1xT4,1xA100", price_aware(make("sjf"), evening, hold_s=7200.0))
         >>> [round(run_cost(run, evening).active, 4) for run in (at_once, held)]
-        [0.0737, 0.0576]
+        [0.0737, 0.067]
         >>> [round(run.avg_jct_s) for run in (at_once, held)]
-        [2246, 3968]
+        [2246, 9446]
     """
     check_hold(hold_s)
     if signal is None or hold_s == 0:
@@ -313,7 +313,7 @@ class PriceAwarePolicy:
         self, view: View, group: Sequence[Start], tasks: Mapping[int, Task], clocks: Mapping[int, int | None]
     ) -> StartEstimate:
         """Return the predicted power and duration of starts, each on its GPUs beside what runs there."""
-        power_w = idle_w = duration_s = 0.0
+        power_w = duration_s = 0.0
         gpus = sorted({gpu for start in group for gpu in (start.gpu, *start.also)})
         try:
             for index in gpus:
@@ -323,18 +323,15 @@ class PriceAwarePolicy:
                 clock = clocks.get(index, self._clocks.get(index, gpu.requested_mhz))
                 predicted = self._predictor.co_run([after], gpu.gpu, [clock])
                 power_w += float(predicted.power_w[0])
-                if before:
-                    power_w -= float(self._predictor.co_run([before], gpu.gpu, [clock]).power_w[0])
-                else:
-                    idle_w += gpu.gpu.idle_w
+                running_w = self._predictor.co_run([before], gpu.gpu, [clock]).power_w if before else [gpu.gpu.idle_w]
+                power_w -= float(running_w[0])
                 times_s = predicted.time_s[0, len(before) :].tolist()
                 for start, time_s in zip(here, times_s, strict=True):
                     size = 1.0 if start.batch_size is None else start.batch_size / tasks[start.task].workload.batch_size
                     duration_s = max(duration_s, view.remaining[start.task] / size * time_s)
         except InputError:  # a policy that predicts nothing may run what its predictor does not cover
-            whole_w = sum([view.gpus[gpu].gpu.tdp_w for gpu in gpus])
-            return StartEstimate(whole_w, sum([view.gpus[gpu].gpu.idle_w for gpu in gpus]), _UNKNOWN_S)
-        return StartEstimate(max(power_w, 0.0), idle_w, duration_s)
+            return StartEstimate(sum([view.gpus[gpu].gpu.tdp_w for gpu in gpus]), _UNKNOWN_S)
+        return StartEstimate(max(power_w, 0.0), duration_s)
 
     def _running(self, running: Running) -> Resident:
         size = self._sizes.get(running.task.id)

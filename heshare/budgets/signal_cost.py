@@ -64,6 +64,18 @@ def run_cost(run: Run, signal: EnergySignal) -> EnergyCost:
     return EnergyCost(signal.counts, active, cluster, active * J_PER_KWH / run.energy_active_j)
 
 
+def period_cost(run: Run, signal: EnergySignal, until_s: float, rest_w: FloatArray) -> float:
+    """Return what all GPUs cost from the start to a time after the end of a run, for runs of different lengths.
+
+    Args:
+        run: with its timeline.
+        signal: price or carbon over the time of the run.
+        until_s: the end of the period, s, at least the makespan.
+        rest_w: power of each GPU from the makespan on, W, shape (k,).
+    """
+    return run_cost(run, signal).cluster + signal.amount(float(rest_w.sum()), run.makespan_s, until_s)
+
+
 def segment_costs(segments: Sequence[Segment], until_s: FloatArray, signal: EnergySignal) -> FloatArray:
     """Return what each GPU's energy costs from the start to `until_s`, s, shape (k,), both of shape (k,)."""
     costs = np.zeros(len(until_s))

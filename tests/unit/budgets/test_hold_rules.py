@@ -11,31 +11,23 @@ from heshare.budgets.energy_signal import EnergySignal
 from heshare.budgets.hold_rules import CheapestHourRule, SavingRule, StartEstimate
 
 DAY = EnergySignal((0.0, 21_600.0, 32_400.0, 64_800.0), (0.1, 0.3, 0.12, 0.25), daily=True)
-HOUR = StartEstimate(power_w=250.0, idle_w=30.0, duration_s=3_600.0)
+HOUR = StartEstimate(power_w=250.0, duration_s=3_600.0)
 
 
 def _gain(rule: SavingRule, now_s: float, at_s: float, batch: StartEstimate) -> float:
     """The rule's objective, written out."""
-    signal = rule.signal
-
-    def cost(start_s: float) -> float:
-        running = batch.power_w * signal.integral(start_s, start_s + batch.duration_s)
-        return batch.idle_w * signal.integral(now_s, start_s) + running
-
-    return 1 - cost(at_s) / cost(now_s) - rule.saving_per_hour * (at_s - now_s) / 3_600.0
+    later, now = (rule.signal.integral(start_s, start_s + batch.duration_s) for start_s in (at_s, now_s))
+    return 1 - later / now - rule.saving_per_hour * (at_s - now_s) / 3_600.0
 
 
 @given(
     st.floats(0, 86_400),
     st.floats(0, 30_000),
     st.floats(60, 40_000),
-    st.floats(0, 60),
     st.floats(0, 0.1),
 )
-def test_no_time_within_the_bound_is_better(
-    now_s: float, hold_s: float, duration_s: float, idle_w: float, saving: float
-) -> None:
-    rule, batch = SavingRule(DAY, saving), StartEstimate(250.0, idle_w, duration_s)
+def test_no_time_within_the_bound_is_better(now_s: float, hold_s: float, duration_s: float, saving: float) -> None:
+    rule, batch = SavingRule(DAY, saving), StartEstimate(250.0, duration_s)
     chosen_s = rule.release_s(now_s, now_s + hold_s, batch)
     assert now_s <= chosen_s <= now_s + hold_s
     best = max(_gain(rule, now_s, at_s, batch) for at_s in np.linspace(now_s, now_s + hold_s, 60))
@@ -50,11 +42,10 @@ def test_a_start_is_held_until_the_price_falls() -> None:
     assert rule.release_s(33_000.0, 80_000.0, HOUR) == 33_000.0
 
 
-def test_waiting_must_save_enough_and_pay_for_idle_power() -> None:
+def test_each_hour_of_waiting_must_save_enough() -> None:
     falls = EnergySignal((0.0, 36_000.0), (0.2, 0.19))
     assert SavingRule(falls).release_s(0.0, 40_000.0, HOUR) == 0.0
-    assert SavingRule(falls, 0.0).release_s(0.0, 40_000.0, StartEstimate(250.0, 0.0, 3_600.0)) == 36_000.0
-    assert SavingRule(falls, 0.0).release_s(0.0, 40_000.0, HOUR) == 0.0
+    assert SavingRule(falls, 0.0).release_s(0.0, 40_000.0, HOUR) == 36_000.0
 
 
 def test_a_constant_or_negative_price_holds_nothing() -> None:
