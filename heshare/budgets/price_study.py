@@ -138,14 +138,12 @@ def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         percent of the active account's cost at once; of all hours together), n, added_jct_h with low_h and high_h (mean
         of the hours), energy_pct (change of the active energy, which has idle power while GPUs wait).
     """
-    keys = ["title", REPETITION]
-    summed = runs.groupby([*keys, "rule", "setting"], sort=False)[
-        ["cost_period", "cost_active", "avg_jct_s", "energy_active_j"]
-    ].mean()
-    at_once = summed.xs((AT_ONCE, 0.0), level=("rule", "setting"))
+    measures = ["cost_period", "cost_active", "avg_jct_s", "energy_active_j"]
+    summed = runs.groupby(["title", REPETITION, "rule", "setting"], sort=False)[measures].mean().reset_index()
+    at_once = summed[summed["rule"] == AT_ONCE].set_index(["title", REPETITION])
     rows = []
     for (title, rule, setting), part in summed.groupby(["title", "rule", "setting"], sort=False):
-        own, base = part.droplevel(["title", "rule", "setting"]), at_once.loc[title]
+        own, base = part.set_index(["title", REPETITION]), at_once.loc[[title]]
         saved_pct = 100.0 * (base["cost_period"] - own["cost_period"]) / base["cost_active"]
         added_h = (own["avg_jct_s"] - base["avg_jct_s"]) / 3_600.0
         energy_pct = 100.0 * (own["energy_active_j"] / base["energy_active_j"] - 1.0)
