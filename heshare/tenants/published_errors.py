@@ -20,7 +20,8 @@ from heshare import files
 from heshare.calibration import power_fit, timing_constants
 from heshare.calibration.measurements import MPS_MODELS, MPS_RECORD, records, table, time_rows
 from heshare.calibration.time_fit import fit_timing
-from heshare.devices.constants import Constants, Timing, default
+from heshare.devices.constants import Constants, Timing, read
+from heshare.devices.derived_constants import complete_catalogue
 from heshare.tenants.energy_split import split_energy
 from heshare.tenants.tenant_power import TenantPower
 from heshare.world.catalogue import gpu as find_gpu
@@ -173,9 +174,15 @@ def _pair_errors() -> Iterator[TenantError]:
                     )  # fmt: skip
 
 
+@cache
+def _shipped() -> Constants:
+    """Return the constants of the file as it is now: `make calibrate` has just written it."""
+    return complete_catalogue(read(files.data("calibration", "constants.csv")))
+
+
 def _constants_without(pair: tuple[MeasuredTenant, MeasuredTenant]) -> Constants:
     """Return the device model's constants, fitted without the power of both networks and the times of both points."""
-    constants = default()
+    constants = _shipped()
     fitted = {(RECORDED_GPU, ENGINE, tenant.workload.model): _timing_without(tenant) for tenant in pair}
     seen = tuple(name for name in MPS_MODELS if name not in {tenant.workload.model for tenant in pair})
     power = replace(constants.power[RECORDED_GPU], dynamic_w=_dynamic_w(seen))
@@ -194,7 +201,7 @@ def _timing_without(tenant: MeasuredTenant) -> Timing:
 @cache
 def _dynamic_w(names: tuple[str, ...]) -> float:
     """Return the dynamic power fitted to the power of these networks alone, W."""
-    constants = default()
+    constants = _shipped()
     timings = {name: constants.timing[RECORDED_GPU, ENGINE, name] for name in names}
     power = constants.power[RECORDED_GPU]
     return power_fit.fit_dynamic_w(timings, names, power.idle_w, power.memory)

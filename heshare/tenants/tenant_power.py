@@ -74,7 +74,7 @@ class TenantPower:
             resident: the workload and its share.
             sm_mhz: the SM clock, of which the nearest on the grid counts, MHz; NaN is the top clock.
         """
-        key = gpu, resident, _nearest(gpu.clocks_mhz, sm_mhz)
+        key = gpu, resident, nearest_clock(gpu.clocks_mhz, sm_mhz)
         if key not in self._found:
             self._found[key] = self._above_idle_w(*key)
         return self._found[key]
@@ -102,7 +102,7 @@ class TenantPower:
         share, clock = math.log(resident.mps_pct), math.log(sm_mhz)
         pct, mhz, measured_w = min(points, key=lambda at: abs(math.log(at[0]) - share) + abs(math.log(at[1]) - clock))
         there_w = self._modelled_w(
-            gpu, Resident(resident.workload, pct, resident.sharing), _nearest(gpu.clocks_mhz, mhz)
+            gpu, Resident(resident.workload, pct, resident.sharing), nearest_clock(gpu.clocks_mhz, mhz)
         )
         known = there_w > 0.0 and not math.isnan(modelled_w)
         return max(0.0, measured_w) * (modelled_w / there_w if known else 1.0)
@@ -115,7 +115,7 @@ class TenantPower:
             return math.nan
 
 
-def _nearest(clocks_mhz: Sequence[int], sm_mhz: float) -> int:
+def nearest_clock(clocks_mhz: Sequence[int], sm_mhz: float) -> int:
     """Return the nearest clock of a grid; the top one for NaN."""
     if math.isnan(sm_mhz):
         return clocks_mhz[-1]

@@ -288,6 +288,35 @@ def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 
 
+def tenant_panels(axes: Sequence[Axes], tenants: pd.DataFrame, errors: pd.DataFrame) -> None:
+    """Draw the energy of each tenant of a run by way of dividing it, and the errors of ways against a reference.
+
+    Args:
+        axes: one for the run, one for the errors.
+        tenants: columns tenant, way, energy_j; ways and tenants in the order in which they are drawn.
+        errors: columns shares, way, mape_pct and p90_pct, the end of the thin line.
+    """
+    ways = list(dict.fromkeys([*tenants["way"], *errors["way"]]))
+    drawn = (
+        (tenants.assign(value=tenants["energy_j"] / 1e3, end=np.nan), "tenant"),
+        (errors.assign(value=errors["mape_pct"], end=errors["p90_pct"]), "shares"),
+    )
+    for ax, (frame, group) in zip(axes, drawn, strict=True):
+        groups, own = list(frame[group].unique()), [way for way in ways if way in set(frame["way"])]
+        width = 0.8 / len(own)
+        for index, way in enumerate(own):
+            part, how = frame[frame["way"] == way].set_index(group).reindex(groups), category_style(ways.index(way))
+            at = np.arange(len(groups)) + (index - (len(own) - 1) / 2) * width
+            ax.bar(at, part["value"], width, label=way, color=how.face, hatch=how.hatch, edgecolor=EDGE)
+            ax.vlines(at, part["value"], part["end"], color="black", linewidth=0.6)
+        ax.set_xticks(range(len(groups)), [str(each) for each in groups])
+    handles = {name: bar for ax in axes for bar, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    axes[0].figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
+    plots.slanted(axes[0])
+    axes[0].set_ylabel("Energy (kJ)")
+    axes[1].set(xlabel="MPS percentages of the pair", ylabel="Error of a tenant's energy (%)")
+
+
 def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
     """Return the style of one GPU's points as arguments of `Axes.plot`, filled with `face` or the GPU's colour."""
     how = series_style(gpu)

@@ -49,7 +49,7 @@ def test_constants_of_a_pair_are_fitted_without_its_points():
     )
     constants = published_errors._constants_without((light, heavy))
     gpu, engine = published_errors.RECORDED_GPU, published_errors.ENGINE
-    shipped = published_errors.default()
+    shipped = published_errors._shipped()
     assert constants.power[gpu].dynamic_w != shipped.power[gpu].dynamic_w
     assert constants.timing[gpu, engine, "vgg19"] != shipped.timing[gpu, engine, "vgg19"]
     assert constants.timing[gpu, engine, "ssd"] == shipped.timing[gpu, engine, "ssd"]
