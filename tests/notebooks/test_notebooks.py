@@ -549,6 +549,15 @@ def test_own_policy_is_compared_with_others_and_keeps_the_contract(smoke_results
     assert (held["duo"] == "holds").all()
 
 
+def test_weights_of_power_alone_divide_energy_better_than_equal_shares(smoke_results: Path) -> None:
+    frame = table(smoke_results, "x22a_tenants")
+    sums = frame.dropna(subset="energy_j").groupby("way")["energy_j"].sum()
+    assert sums.to_numpy() == pytest.approx(sums.mean(), rel=1e-9)
+    errors = table(smoke_results, "x22b_errors").query("shares == 'all'").set_index(["reference", "way"])["mape_pct"]
+    for reference in ("power adds up", "Shapley"):
+        assert errors[reference, "device model"] < errors[reference, "MPS percentage"] < errors[reference, "equal"]
+
+
 def test_ablations_are_compared_with_the_whole(smoke_results: Path) -> None:
     frame = table(smoke_results, "x05e_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
