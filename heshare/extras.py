@@ -12,6 +12,7 @@ LIBRARIES = MappingProxyType(
     {
         "notebooks": ("ipykernel", "jinja2", "nbconvert", "nbformat", "papermill"),
         "dask": ("dask", "distributed"),
+        "metrics": ("prometheus_client",),
         "live": ("torch", "torchvision", "transformers"),
     }
 )

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     from heshare.budgets.power_budget import PowerBudget
     from heshare.experiments.sweeps.random_streams import Repetition
+    from heshare.gpu.steering.operator_log import OperatorLog
+    from heshare.metrics.run_meter import RunMeter
     from heshare.policies.policy import Policy
     from heshare.running.result import Run
     from heshare.world.cluster import Cluster
@@ -59,6 +61,17 @@ _NOT_WITH_A_PLAN = {
     *("load", "arrivals", "trace", "profiles", "checkpoint", "log", "dry_run"),
 }
 """Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
+
+
+def checked_metrics(context: typer.Context, text: str | None) -> str | None:
+    """Refuse a file or an address that metrics cannot go to, and a missing library, before the work."""
+    if text is not None and not context.resilient_parsing:
+        from heshare.extras import require_extra
+        from heshare.metrics.metrics_target import parse_target
+
+        parse_target(text)
+        require_extra("metrics", "--metrics")
+    return text
 
 
 def run(
@@ -126,6 +139,13 @@ def run(
     log: Annotated[
         str, typer.Option(help="Events of a run on real GPUs on stderr: text, or json (one object a line).")
     ] = "text",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Metrics for Prometheus: FILE.prom for node_exporter, or, of real GPUs, HOST:PORT to listen at.",
+            callback=checked_metrics,
+        ),
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -142,11 +162,12 @@ def run(
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     real = _needs_real_gpus(jobs, resume, devices, hosts, salvage)
     budget = _parse_limit(power_limit, resume)
-    _check_real_options(log if "log" in given else "", dry_run, real)
+    _check_real_options(log if "log" in given else "", dry_run, real, metrics)
     if real:
         settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks, "power_limit": budget}
-        start = _dry_run if dry_run else partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json")
+        live = partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json", metrics=metrics)
+        start = _dry_run if dry_run else live
         start(jobs, settings, profiles=profiles, out=out, json=json)
         return
     from heshare.budgets.budget_policy import within_budget
@@ -180,6 +201,10 @@ def run(
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
+    if metrics is not None:
+        from heshare.metrics.emulated_entries import write_metrics
+
+        write_metrics(result, Path(metrics), job_names)
     _write(result, job_names, out, timeline, json=json)
 
 
@@ -225,12 +250,19 @@ def _needs_real_gpus(jobs: Path | None, resume: Path | None, devices: str, hosts
     return resume is not None or devices != "emulated"
 
 
-def _check_real_options(log: str, dry_run: bool, real: bool) -> None:
-    """Raise `InputError` for `--log` (empty where it is not given) and `--dry-run` where they mean nothing."""
+def _check_real_options(log: str, dry_run: bool, real: bool, metrics: str | None) -> None:
+    """Raise `InputError` for `--log` (empty if not given), `--dry-run` and `--metrics` where they mean nothing."""
     require("--log", repr(log), log in ("", *LOGS), " or ".join(LOGS), "Choose one of them.")
     require("--log", "--log with emulated GPUs", real or not log, "real GPUs", "Leave it out: there are no events.")
     action = "Leave it out: nothing real is run."
     require("--dry-run", "--dry-run with emulated GPUs", real or not dry_run, "real GPUs", action)
+    if metrics is not None:
+        from heshare.metrics.metrics_target import parse_target
+
+        action = "Leave --metrics out: nothing is run."
+        require("--metrics", "--metrics with --dry-run", not dry_run, "one of the two", action)
+        found, action = f"{metrics} with emulated GPUs", "Name a file: the run is over before anybody can ask."
+        require("--metrics", found, real or isinstance(parse_target(metrics), Path), "a file FILE.prom", action)
 
 
 def _conflict(found: str, action: str) -> InputError:
@@ -346,6 +378,14 @@ def _dry_run(
         typer.echo(found.text(), nl=False)
 
 
+def _run_meter(text: str, folder: Path, log: OperatorLog) -> RunMeter:
+    """Return what publishes the metrics of a run in a folder, under the folder's name; errors as `RunMeter`."""
+    from heshare.metrics.metrics_target import parse_target
+    from heshare.metrics.run_meter import RunMeter
+
+    return RunMeter(folder.absolute().name, parse_target(text), tell=log.tell)
+
+
 def _run_jobs(
     jobs: Path | None,
     settings: dict[str, Any],
@@ -356,6 +396,7 @@ def _run_jobs(
     out: Path | None,
     json: bool,
     log_json: bool,
+    metrics: str | None,
 ) -> None:
     """Run jobs on real GPUs, or continue a run; the exit code is 0 only if every job has completed."""
     from heshare.gpu.executor import execute
@@ -367,10 +408,11 @@ def _run_jobs(
     from heshare.tenants.tenant_power import TenantPower
 
     log = OperatorLog(sys.stderr, as_json=log_json)
+    folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
     tenant_power = TenantPower() if profiles is None else TenantPower.of_profile(store.read(profiles))
-    options = execute.ExecutorOptions(log=log, tenant_power=tenant_power)
     predictor = LazyPredictor(predictor_factory(profiles))
-    folder = resume
+    meter = None if metrics is None else _run_meter(metrics, folder, log)
+    options = execute.ExecutorOptions(log=log, tenant_power=tenant_power, meter=meter)
     try:
         if resume is not None:
             result = execute.resume(
@@ -378,7 +420,6 @@ def _run_jobs(
             )
         else:
             assert jobs is not None
-            folder = out or Path(f"{jobs.stem}-run")
             result = execute.execute(jobs, folder, predictor=predictor, options=options, **settings)
     except Interrupted as interrupt:
         name = signal.Signals(interrupt.number).name
@@ -394,6 +435,9 @@ def _run_jobs(
         if json or not log_json:
             raise
         raise typer.Exit(error.exit_code) from None
+    finally:
+        if meter is not None:
+            meter.close()
     if json:
         rows, gpus = to_records(result.jobs), to_records(result.gpus)
         text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})

@@ -1,4 +1,4 @@
-"""`heshare status`, `heshare drain` and `heshare stop`: see and end a run on real GPUs from another terminal."""
+"""`heshare status`, `top`, `drain` and `stop`: see and end a run on real GPUs from another terminal."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,16 @@ def status(run: RunFolder, json: Json = False) -> None:
         print_json(found.as_dict())
     else:
         typer.echo(found.text())
+
+
+def top(
+    run: RunFolder,
+    interval: Annotated[float, typer.Option(min=0.5, max=3600.0, help="Time between two looks, s.")] = 2.0,
+) -> None:
+    """Watch a run on real GPUs in the terminal, from its journal; q or Ctrl-C ends it. Elsewhere, print it once."""
+    from heshare.metrics.run_top import show
+
+    show(run, interval_s=interval)
 
 
 def drain(run: RunFolder) -> None:

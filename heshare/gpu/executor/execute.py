@@ -1,7 +1,7 @@
 """The executor: jobs on real GPUs under a policy, by the same event loop as in virtual time."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,7 @@ class ExecutorOptions:
         log: tells the operator of events and progress; by default nobody.
         full_disk_s: how long to wait for room on a full disk, s.
         tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
+        meter: is called with every entry of the journal, and with samples between them, for metrics.
     """
 
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -60,6 +61,7 @@ class ExecutorOptions:
     log: OperatorLog = field(default_factory=OperatorLog)
     full_disk_s: float = run_journal.FULL_DISK_S
     tenant_power: TenantPower = field(default_factory=TenantPower)
+    meter: Callable[[Mapping[str, Any]], object] | None = None
 
 
 def execute(
@@ -166,8 +168,12 @@ def _continue(
         jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
         todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if todo:
-        steering = RunSteering(options.log, RunControl(folder), ServiceNotifier())
+        steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
         journal.on_full_disk = steering.wait_for_disk
+        if options.meter is not None:
+            for entry in journal.entries:
+                options.meter(entry)
+            journal.on_entry = options.meter
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts, chosen)

@@ -80,6 +80,7 @@ class ExecutorDevice:
 
     Attributes:
         latest: the latest reading of the GPU.
+        requested_mhz: the clock that was requested, MHz; None for the card's own.
         lost: why the GPU can no longer be used; empty as long as it can.
         drained: why nothing new may start on it, for now or for good, while its jobs run on; empty as long as it may.
         ended: the records of attempts that have ended, by task, until they are taken out.
@@ -94,6 +95,7 @@ class ExecutorDevice:
 
     def __init__(self, gpu: Gpu, uuid: str, host: str, now_s: Callable[[], float], latest: Reading) -> None:
         self.gpu, self.uuid, self.host, self.latest = gpu, uuid, host, latest
+        self.requested_mhz: int | None = None
         self.lost = self.drained = ""
         self.ended: dict[int, Attempt] = {}
         self.counter_j: float | None = None

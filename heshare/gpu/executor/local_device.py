@@ -172,7 +172,6 @@ class LocalExecutorDevice(ExecutorDevice):
         self._divided_j, self._divided_s = self.latest.energy_j, self.latest.time_s
         self._limits: tuple[str, ...] = ()
         self._sampled_s = self._next_read_s = -math.inf
-        self._requested_mhz: int | None = None
         self._first_failure: tuple[float, int] = (-math.inf, -1)
         self._idle_since_s = -math.inf
         self._restarts, self._mps_due_s = DaemonRestarts(timeouts.mps_pauses_s), math.inf
@@ -216,7 +215,7 @@ class LocalExecutorDevice(ExecutorDevice):
                 self.note(f"clock {sm_mhz} MHz not set: {error}", "clock-refused")
                 return
             self._sampled_s = self._next_read_s = -math.inf
-        self._requested_mhz = sm_mhz
+        self.requested_mhz = sm_mhz
 
     def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
         """Start a job as soon as its memory is free; an error is a failure of the job, which `take_failures` returns.
@@ -256,7 +255,7 @@ class LocalExecutorDevice(ExecutorDevice):
         reading = self._reading({task: resident.progress() for task, resident in self._residents.items()})
         # A policy decides by the last clock that was read.
         reading = replace(reading, sm_mhz=self._known_mhz if math.isnan(reading.sm_mhz) else reading.sm_mhz)
-        return reading if self.lost else replace(reading, requested_mhz=self._requested_mhz)
+        return reading if self.lost else replace(reading, requested_mhz=self.requested_mhz)
 
     def next_event_s(self) -> float:
         """Return when to poll it again, s: soon while jobs load or end, else after `poll_s`; `inf` once it is idle."""

@@ -32,6 +32,7 @@ class RunJournal(Journal):
     Attributes:
         entries: the entries that it had when it was opened, the description of the run first.
         on_full_disk: is called while it waits, with how long it will wait, s; with 0 once there is room again.
+        on_entry: is called with each entry that has been written.
 
     Raises:
         InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
@@ -53,6 +54,7 @@ class RunJournal(Journal):
             raise no_run
         self._full_disk_s = full_disk_s
         self.on_full_disk: Callable[[float], None] = lambda left_s: None
+        self.on_entry: Callable[[Mapping[str, Any]], object] = lambda entry: None
         make_private_folder(folder)
         if salvage:
             try:
@@ -83,7 +85,7 @@ class RunJournal(Journal):
                 super().append(entry, sync=sync)
                 if waited:
                     self.on_full_disk(0.0)
-                return
+                break
             except OSError as error:
                 left_s = until - time.monotonic()
                 if error.errno not in _FULL or left_s <= 0:
@@ -95,6 +97,7 @@ class RunJournal(Journal):
             waited = True
             self.on_full_disk(left_s)
             time.sleep(min(0.5, self._full_disk_s / 4))
+        self.on_entry(entry)
 
     def _begin(self, run: Mapping[str, Any]) -> None:
         refuse_begun(self.path.parent, self.entries)

@@ -18,7 +18,9 @@ from heshare.running.timeline import Interval
 SAMPLE_S = 10.0
 """How often the energy accounts are journalled, s."""
 HEAR_S = 1.0
-"""How often the operator's requests are looked for, s."""
+"""How often the operator's requests are looked for, and metrics brought up to date, s."""
+IDLE_READ_S = 5.0
+"""How often a GPU on which nothing runs is read for metrics, s."""
 
 
 class JournalingObserver(Observer):
@@ -42,7 +44,7 @@ class JournalingObserver(Observer):
         self._journal, self._jobs, self._devices, self._now_s = journal, jobs, devices, now_s
         self._history, self._count, self._failed = history, len(history.over) + len(jobs), 0
         self._steering, self._next_line_s = steering, 0.0
-        self._next_sample_s = SAMPLE_S
+        self._next_sample_s, self._next_metrics_s = SAMPLE_S, 0.0
         self._acted = False
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
@@ -120,6 +122,7 @@ class JournalingObserver(Observer):
             if self._now_s() >= self._next_sample_s:
                 self._next_sample_s = self._now_s() + SAMPLE_S
                 self.sample()
+            self._update_metrics()
             self._show_progress()
             if ready:
                 return sorted({index for descriptor, index in owners.items() if descriptor in ready})
@@ -130,6 +133,11 @@ class JournalingObserver(Observer):
         if fresh:
             for device in self._devices:
                 device.update(force=True)
+        self._journal.append(self._accounts(), sync=sync)
+        self.take_notes(sync=sync)
+
+    def _accounts(self) -> dict[str, Any]:
+        """Return the energy accounts of this moment as an entry of the journal."""
         gpus = [
             {
                 "energy_j": device.latest.energy_j,
@@ -139,14 +147,25 @@ class JournalingObserver(Observer):
                 "sm_mhz": _known(device.latest.sm_mhz),
                 "power_w": device.latest.power_w,
                 "state": device.state,
+                **({"requested_mhz": mhz} if (mhz := _requested_mhz(device)) is not None else {}),
                 **({"drained": device.drained} if device.drained else {}),
                 **({"estimated_j": device.estimated_j} if device.estimated_j else {}),
                 **({"unknown_s": device.unknown_s} if device.unknown_s else {}),
             }
             for device in self._devices
         ]
-        self._journal.append({"sample": {"t": self._now_s(), "gpus": gpus}}, sync=sync)
-        self.take_notes(sync=sync)
+        return {"sample": {"t": self._now_s(), "gpus": gpus}}
+
+    def _update_metrics(self) -> None:
+        """Give the accounts of this moment to the metrics, if somebody wants them."""
+        now_s = self._now_s()
+        if self._steering.meter is None or now_s < self._next_metrics_s:
+            return
+        self._next_metrics_s = now_s + HEAR_S
+        for device in self._devices:
+            if not device.running and now_s - device.latest.time_s >= IDLE_READ_S:
+                device.update()
+        self._steering.meter(self._accounts())
 
     def take_notes(self, *, sync: bool = False) -> None:
         """Tell the operator the devices' new notes, and journal them."""
@@ -201,6 +220,11 @@ class JournalingObserver(Observer):
 
     def _key(self, task: int) -> str:
         return self._jobs[task].key if task in self._jobs else f"(task {task})"
+
+
+def _requested_mhz(device: RunDevice) -> int | None:
+    """Return the clock that a GPU was told to use, MHz; None where it chooses its own, or clocks cannot be set."""
+    return device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None
 
 
 def _known(value: float) -> float | None:

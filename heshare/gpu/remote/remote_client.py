@@ -210,7 +210,7 @@ class RemoteDevice(ExecutorDevice):
     def apply(self, report: StatusReport) -> bool:
         """Apply a report; return whether the event loop must process something."""
         self.latest, self.idle_j, self.sharing = report.reading, report.idle_j, report.sharing
-        self._next_s = report.next_s
+        self.requested_mhz, self._next_s = report.reading.requested_mhz, report.next_s
         self.notes += report.notes
         self.ended |= {task: self._with_host(attempt) for task, attempt in report.ended.items()}
         for task, (progress, _) in self._residents.items():

@@ -1,6 +1,8 @@
 """What steers a run from outside, together: the operator's log, the operator's requests, the service manager."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from heshare.gpu.steering.operator_log import OperatorLog
 from heshare.gpu.steering.run_control import RunControl, RunDrained
@@ -15,11 +17,13 @@ class RunSteering:
         log: tells the operator what happens.
         control: hears the operator's requests.
         service: tells systemd.
+        meter: is called with entries of the journal, and with samples between them, for metrics; None for nobody.
     """
 
     log: OperatorLog
     control: RunControl
     service: ServiceNotifier
+    meter: Callable[[Mapping[str, Any]], object] | None = None
     _disk_full: bool = False
 
     def hear(self, *, idle: bool) -> None:
