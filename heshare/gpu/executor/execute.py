@@ -167,13 +167,13 @@ def _continue(
         elapsed_s = at - sessions[0]["at"] if sessions else 0.0
         jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
         todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    if options.meter is not None:
+        for entry in journal.entries:
+            options.meter(entry)
+        journal.on_entry = options.meter
     if todo:
         steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
         journal.on_full_disk = steering.wait_for_disk
-        if options.meter is not None:
-            for entry in journal.entries:
-                options.meter(entry)
-            journal.on_entry = options.meter
         # Every session draws random numbers of its own.
         rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
         gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts, chosen)

@@ -74,8 +74,8 @@ class Doubles:
             allow_clocks=clocks, options=options,
         )  # fmt: skip
 
-    def resume(self, into="run"):
-        options = execute.ExecutorOptions(timeouts=QUICK, full_disk_s=1.0)
+    def resume(self, into="run", **options):
+        options = execute.ExecutorOptions(**{"timeouts": QUICK, "full_disk_s": 1.0, **options})
         return execute.resume(self.folder / into, predictor=ToyPredictor(), options=options)
 
     def traces(self):
