@@ -202,7 +202,7 @@ def run(
             progress=progress or shows_bar(quiet),
         )
     if metrics is not None:
-        from heshare.metrics.emulated_entries import write_metrics
+        from heshare.metrics.emulated_metrics import write_metrics
 
         write_metrics(result, Path(metrics), job_names)
     _write(result, job_names, out, timeline, json=json)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 GPU = ("gpu", "uuid")
+JOB = ("job_name", "gpu")
+"""`job` is a label that Prometheus sets itself: it would rename one of that name to `exported_job`."""
 Value = tuple[tuple[str, ...], float]
 """The values of a metric's labels, and its value."""
 
@@ -68,12 +70,12 @@ METRICS = (
     ),
     MetricSpec("heshare_gpu_clock_reached_hertz", "gauge", "hertz", GPU, "SM clock that the GPU runs at."),
     MetricSpec(
-        *("heshare_job_energy_joules", "counter", "joules", ("job", "gpu", "way")),
+        *("heshare_job_energy_joules", "counter", "joules", (*JOB, "way")),
         "Energy of the job on the GPU: its share of the GPU's, equal among the jobs there, or by the device model.",
     ),
-    MetricSpec("heshare_job_power_watts", "gauge", "watts", ("job", "gpu", "way"), "The job's share of the power now."),
+    MetricSpec("heshare_job_power_watts", "gauge", "watts", (*JOB, "way"), "The job's share of the power now."),
     MetricSpec(
-        *("heshare_job_mps_share_ratio", "gauge", "ratio", ("job", "gpu")),
+        *("heshare_job_mps_share_ratio", "gauge", "ratio", JOB),
         "MPS active thread percentage of the job, 0 to 1.",
     ),
 )

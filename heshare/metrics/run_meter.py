@@ -23,16 +23,29 @@ WRITE_S = 5.0
 """How often the file is written, s."""
 
 
-class RunMeter(Collector):
+class TallyCollector(Collector):
+    """Collector of the metrics of a run whose totals are given.
+
+    Attributes:
+        tally: the run so far.
+        active: whether an executor works on it.
+    """
+
+    def __init__(self, tally: RunTally, run: str, *, active: bool) -> None:
+        self.tally, self.active, self._run = tally, active, run
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics of this moment."""
+        return families(self.tally, self._run, time.time(), active=self.active)
+
+
+class RunMeter(TallyCollector):
     """Collector of a run's metrics: hears the entries of its journal, and accounts between them.
 
     Args:
         run: the name of the run, the label `run` of every metric.
         target: the file that is written, or the address that is listened at from now on.
         tell: is called with an event and a text for the operator.
-
-    Attributes:
-        tally: the run so far.
 
     Raises:
         InputError: the address cannot be listened at.
@@ -41,9 +54,10 @@ class RunMeter(Collector):
     def __init__(
         self, run: str, target: Path | HttpAddress, *, tell: Callable[[str, str], object] = lambda event, text: None
     ) -> None:
-        self.tally = RunTally()
-        self._run, self._target, self._tell = run, target, tell
-        self._active, self._broken, self._failing, self._next_s = True, False, False, 0.0
+        super().__init__(RunTally(), run, active=True)
+        self._target, self._tell = target, tell
+        self._broken = self._failing = False
+        self._next_s = 0.0
         # Scrapes come in threads of their own.
         self._lock = threading.Lock()
         self._server = None
@@ -82,13 +96,12 @@ class RunMeter(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of this moment."""
         with self._lock:
-            found = list(families(self.tally, self._run, time.time(), active=self._active))
-        return iter(found)
+            return iter(list(super().collect()))
 
     def close(self) -> None:
         """Publish that no executor works on the run any more: the file keeps the totals, the address is given up."""
         with self._lock:
-            self._active = False
+            self.active = False
             self.tally.end()
         self._write()
         if self._server is not None:

@@ -11,20 +11,17 @@ from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
 import heshare as hs
-from heshare.metrics.emulated_entries import write_metrics
-from heshare.metrics.metric_catalogue import METRICS, families
+from heshare.metrics.emulated_metrics import write_metrics
+from heshare.metrics.metric_catalogue import METRICS
+from heshare.metrics.run_meter import TallyCollector
 from heshare.metrics.run_tally import FAULTS, RunTally
 
 UNITS = {"joules", "watts", "hertz", "seconds", "ratio"}
 QUERIED = {spec.sample_name for spec in METRICS}
 
 
-class Registry:
-    def __init__(self, tally, *, active=True):
-        self._tally, self._active = tally, active
-
-    def collect(self):
-        return families(self._tally, 'odd "name"\\', 2001.0, active=self._active)
+def collector(tally, *, active=True):
+    return TallyCollector(tally, 'odd "name"\\', active=active)
 
 
 def busy_tally():
@@ -42,10 +39,10 @@ def busy_tally():
 
 
 def test_every_metric_has_a_value_in_a_busy_run_and_both_parsers_accept_them():
-    text = generate_latest(Registry(busy_tally())).decode()
+    text = generate_latest(collector(busy_tally())).decode()
     found = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     assert found == QUERIED
-    openmetrics = exposition.generate_latest(Registry(busy_tally())).decode()
+    openmetrics = exposition.generate_latest(collector(busy_tally())).decode()
     by_name = {family.name: family for family in parser.text_string_to_metric_families(openmetrics)}
     assert {(spec.name, spec.kind, spec.unit) for spec in METRICS} == {
         (family.name, family.type, family.unit) for family in by_name.values()
@@ -57,7 +54,7 @@ def test_every_metric_has_a_value_in_a_busy_run_and_both_parsers_accept_them():
 
 
 def test_a_run_that_has_not_begun_is_accepted_by_the_parser():
-    text = exposition.generate_latest(Registry(RunTally(), active=False)).decode()
+    text = exposition.generate_latest(collector(RunTally(), active=False)).decode()
     assert "heshare_run_active" in text
     assert list(parser.text_string_to_metric_families(text))
 
@@ -68,16 +65,17 @@ def test_names_follow_the_conventions(spec):
     assert not spec.name.endswith(("_total", "_count", "_sum", "_bucket", "_info"))
     assert spec.unit in UNITS | {""}
     assert spec.name.endswith(f"_{spec.unit}") if spec.unit else not set(spec.name.split("_")) & UNITS
-    assert all(re.fullmatch(r"[a-z]+", label) for label in spec.labels)
+    assert all(re.fullmatch(r"[a-z_]+", label) for label in spec.labels)
+    assert not {"job", "instance"} & set(spec.labels)  # Prometheus sets these itself
     assert spec.about.endswith(".")
     assert spec.about[0].isupper() or spec.about[0].isdigit()
 
 
 def test_values_are_in_base_units():
-    text = generate_latest(Registry(busy_tally())).decode()
+    text = generate_latest(collector(busy_tally())).decode()
     assert re.search(r'heshare_gpu_clock_reached_hertz\{gpu="0".*\} 9e\+08', text)
-    assert re.search(r'heshare_job_mps_share_ratio\{.*job="a".*\} 0.5', text)
-    assert re.search(r'heshare_job_power_watts\{.*job="a".*way="model"\} 40.0', text)
+    assert re.search(r'heshare_job_mps_share_ratio\{.*job_name="a".*\} 0.5', text)
+    assert re.search(r'heshare_job_power_watts\{.*job_name="a".*way="model"\} 40.0', text)
     assert len(re.findall(r"(?m)^heshare_faults_total\{", text)) == len(FAULTS)
 
 

@@ -33,7 +33,7 @@ def test_a_file_ends_with_prom(tmp_path):
     assert parse_target(str(tmp_path / "run.prom")) == tmp_path / "run.prom"
     (tmp_path / "folder.prom").mkdir()
     for wrong in ("run.txt", "9400", str(tmp_path / "folder.prom"), "h:123456"):
-        with pytest.raises(InputError, match="expected a file FILE.prom"):
+        with pytest.raises(InputError, match=r"expected a file FILE\.prom"):
             parse_target(wrong)
     with pytest.raises(InputError, match="expected a port up to 65535"):
         parse_target("h:65536")
@@ -67,7 +67,7 @@ def test_textfile_is_replaced_whole_and_nothing_else_ends_with_prom(tmp_path, mo
         (["--metrics", "x.txt"], "found 'x.txt'; expected a file FILE.prom"),
         (["--metrics", "127.0.0.1:9400"], "127.0.0.1:9400 with emulated GPUs; expected a file FILE.prom"),
         (["jobs.yaml", "--devices", "nvml", "--dry-run", "--metrics", "x.prom"], "--metrics with --dry-run"),
-        (["--metrics", "/proc/none/x.prom"], "where this user may not write"),
+        (["--metrics", "/dev/null/x.prom"], "/dev/null, which is a file"),
     ],
 )
 def test_run_refuses_metrics_that_mean_nothing(tmp_path, monkeypatch, words, message):
@@ -90,4 +90,4 @@ def test_emulated_run_of_jobs_writes_its_metrics(tmp_path):
     (tmp_path / "jobs.yaml").write_text("jobs: [{name: j, command: ['true'], like: low, expected_time_s: 5, count: 2}]")
     words = ["run", str(tmp_path / "jobs.yaml"), "--cluster", "1xT4", "--policy", "sjf", "--metrics"]
     assert CLI.invoke(app, [*words, str(tmp_path / "x.prom")]).exit_code == 0
-    assert 'job="j-1"' in (tmp_path / "x.prom").read_text()
+    assert 'job_name="j-1"' in (tmp_path / "x.prom").read_text()

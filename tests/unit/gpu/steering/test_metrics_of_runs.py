@@ -88,7 +88,7 @@ def test_scrapes_of_a_run_never_fall_and_end_at_its_report(doubles):
             assert last[f"heshare_gpu_{name}energy_joules_total", labels] == pytest.approx(gpus.loc[index, column])
     for key in ("pair-0", "pair-1"):
         for way, column in (("equal", "energy_j"), ("model", "energy_model_j")):
-            labels = (("gpu", str(jobs.loc[key, "gpu"])), ("job", key), ("way", way))
+            labels = (("gpu", str(jobs.loc[key, "gpu"])), ("job_name", key), ("way", way))
             assert last["heshare_job_energy_joules_total", labels] == pytest.approx(jobs.loc[key, column])
     assert last["heshare_jobs", (("state", "completed"),)] == 2
     assert last["heshare_faults_total", (("kind", "job-crash"),)] == 1
