@@ -168,9 +168,7 @@ def _continue(
         jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
         todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
     if options.meter is not None:
-        for entry in journal.entries:
-            options.meter(entry)
-        journal.on_entry = options.meter
+        journal.follow(options.meter)
     if todo:
         steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
         journal.on_full_disk = steering.wait_for_disk

@@ -32,7 +32,6 @@ class RunJournal(Journal):
     Attributes:
         entries: the entries that it had when it was opened, the description of the run first.
         on_full_disk: is called while it waits, with how long it will wait, s; with 0 once there is room again.
-        on_entry: is called with each entry that has been written.
 
     Raises:
         InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
@@ -54,7 +53,7 @@ class RunJournal(Journal):
             raise no_run
         self._full_disk_s = full_disk_s
         self.on_full_disk: Callable[[float], None] = lambda left_s: None
-        self.on_entry: Callable[[Mapping[str, Any]], object] = lambda entry: None
+        self._on_entry: Callable[[Mapping[str, Any]], object] = lambda entry: None
         make_private_folder(folder)
         if salvage:
             try:
@@ -97,7 +96,13 @@ class RunJournal(Journal):
             waited = True
             self.on_full_disk(left_s)
             time.sleep(min(0.5, self._full_disk_s / 4))
-        self.on_entry(entry)
+        self._on_entry(entry)
+
+    def follow(self, on_entry: Callable[[Mapping[str, Any]], object]) -> None:
+        """Call `on_entry` with every entry: with those that it had when it was opened now, with others once written."""
+        for entry in self.entries:
+            on_entry(entry)
+        self._on_entry = on_entry
 
     def _begin(self, run: Mapping[str, Any]) -> None:
         refuse_begun(self.path.parent, self.entries)
