@@ -116,7 +116,7 @@ def test_make_targets_links_and_modules_exist(page: Path) -> None:
     assert not {name for name in targets if not re.search(rf"(?m)^{name}:", makefile)}
     links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
     assert not [link for link in links if not (page.parent / link).exists()]
-    dotted = set(re.findall(r"\bheshare(?:\.[a-z_][a-z_0-9]*)+(?!\w)", text)) - {"heshare.py"}
+    dotted = set(re.findall(r"\bheshare(?:\.[a-z_][a-z_0-9]*)+(?!\w)", text)) - {"heshare.py", "heshare.json"}
     assert not {name for name in dotted if not _importable(name)}
     paths = set(re.findall(r"`((?:heshare|tests|docs|benchmarks|notebooks|data)/[\w./-]*\w)`", text))
     assert not {path for path in paths if not (CHECKOUT / path).exists()}
