@@ -166,8 +166,8 @@ def run(
     if real:
         settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks, "power_limit": budget}
-        live = partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json", metrics=metrics)
-        start = _dry_run if dry_run else live
+        more = {"resume": resume, "salvage": salvage, "log_json": log == "json", "metrics": metrics}
+        start = _dry_run if dry_run else partial(_run_jobs, **more)
         start(jobs, settings, profiles=profiles, out=out, json=json)
         return
     from heshare.budgets.budget_policy import within_budget
@@ -201,11 +201,7 @@ def run(
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
-    if metrics is not None:
-        from heshare.metrics.emulated_metrics import write_metrics
-
-        write_metrics(result, Path(metrics), job_names)
-    _write(result, job_names, out, timeline, json=json)
+    _write(result, job_names, out, timeline, metrics, json=json)
 
 
 def _parse_limit(text: str | None, resume: Path | None) -> PowerBudget | None:
@@ -327,7 +323,15 @@ def _venus_tasks(
     return tasks
 
 
-def _write(result: Run, job_names: list[str] | None, out: Path | None, timeline: Path | None, *, json: bool) -> None:
+def _write(
+    result: Run,
+    job_names: list[str] | None,
+    out: Path | None,
+    timeline: Path | None,
+    metrics: str | None,
+    *,
+    json: bool,
+) -> None:
     """Write the files of an emulated run, and print its result."""
     frame = _with_names(result.to_frame(), job_names)
     if out is not None:
@@ -343,6 +347,10 @@ def _write(result: Run, job_names: list[str] | None, out: Path | None, timeline:
         from heshare.experiments.figures.trace_events import write_trace
 
         write_trace(result, timeline)
+    if metrics is not None:
+        from heshare.metrics.emulated_metrics import write_metrics
+
+        write_metrics(result, Path(metrics), job_names)
     if json:
         print_frame(frame, True, **result.summary())
     else:

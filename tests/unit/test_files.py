@@ -68,7 +68,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch:
 def test_extras_install_the_libraries_that_are_asked_for(checkout: Path) -> None:
     project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
     for extra, libraries in extras.LIBRARIES.items():
-        installs = {Requirement(line).name for line in project["optional-dependencies"][extra]}
+        installs = {Requirement(line).name.replace("-", "_") for line in project["optional-dependencies"][extra]}
         assert set(libraries) <= installs
 
 
