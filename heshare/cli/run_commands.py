@@ -166,8 +166,8 @@ def run(
     if real:
         settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
         settings |= {"allow_clocks": allow_clocks, "power_limit": budget}
-        more: dict[str, Any] = {"resume": resume, "salvage": salvage, "log_json": log == "json", "metrics": metrics}
-        start = _dry_run if dry_run else partial(_run_jobs, **more)
+        live = partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json", metrics=metrics)
+        start = _dry_run if dry_run else live
         start(jobs, settings, profiles=profiles, out=out, json=json)
         return
     from heshare.budgets.budget_policy import within_budget
