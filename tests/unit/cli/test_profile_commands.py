@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from heshare import files
+from heshare.calibration import calibrate
 from heshare.cli import app
 from heshare.cli.options import parse_duration_s
 from heshare.errors import InputError
+from heshare.tenants import published_errors
+from heshare.tenants.published_errors import errors_by_way, pair_errors
 
 
 @pytest.mark.parametrize(
@@ -57,3 +62,16 @@ def test_regenerate_profiles_writes_a_table_for_each_emulated_gpu(tmp_path: Path
     assert written == [tmp_path / gpu / "profile.csv" for gpu in ("T4", "V100", "A100")]
     manifest = json.loads(written[0].with_name("manifest.json").read_text(encoding="utf-8"))
     assert manifest["command"] == "heshare regenerate-profiles"
+
+
+def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, covered = (pd.read_csv(files.data("calibration", f"{name}.csv")) for name in ("errors", "coverage"))
+    monkeypatch.setattr(calibrate, "recalibrate", lambda: (errors, covered))
+    monkeypatch.setattr(published_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
+    done = CliRunner().invoke(app, ["calibrate"])
+    assert done.exit_code == 0, done.stderr
+    for text in ("device model    all      368      3.81", "equal    all      368     36.4", "3   258.89", "6.87"):
+        assert text in done.stdout
+    document = json.loads(CliRunner().invoke(app, ["calibrate", "--json"]).stdout)
+    assert set(document) == {"errors", "coverage", "tenants", "copies"}
+    assert len(document["tenants"]) == 24

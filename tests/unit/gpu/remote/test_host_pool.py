@@ -96,6 +96,8 @@ def test_execute_runs_jobs_on_hosts_and_leaves_nothing_there(cluster, monkeypatc
     assert result.totals["energy_j"] == pytest.approx(
         sum(result.totals[name] for name in ("completed_j", "lost_j", "idle_j"))
     )
+    both = jobs[["energy_j", "lost_j", "energy_model_j", "lost_model_j"]].sum()
+    assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
     assert cluster.traces() == {}
 
 
