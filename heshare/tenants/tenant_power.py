@@ -40,7 +40,7 @@ class TenantPower:
         idle_w: Mapping[str, float] | None = None,
         constants: Constants | None = None,
     ) -> None:
-        self._recorded, self._idle_w, self._constants = recorded or {}, idle_w or {}, constants
+        self._recorded, self._idle_w, self._constants = recorded or {}, dict(idle_w or {}), constants
         self._found: dict[tuple[Gpu, Resident, int], float] = {}
 
     @classmethod
@@ -59,12 +59,12 @@ class TenantPower:
 
     def idle_w(self, gpu: Gpu) -> float:
         """Return the power of the GPU with nothing running, W."""
-        if gpu.name in self._idle_w:
-            return self._idle_w[gpu.name]
-        try:
-            return co_run(gpu, (), constants=self._constants).power_w
-        except InputError:
-            return gpu.idle_w
+        if gpu.name not in self._idle_w:
+            try:
+                self._idle_w[gpu.name] = co_run(gpu, (), constants=self._constants).power_w
+            except InputError:
+                self._idle_w[gpu.name] = gpu.idle_w
+        return self._idle_w[gpu.name]
 
     def above_idle_w(self, gpu: Gpu, resident: Resident, sm_mhz: float = math.nan) -> float:
         """Return the power above idle of a resident alone at its share, W; NaN if neither record nor model has it.

@@ -27,7 +27,7 @@ _WAYS = ("energy_j", "energy_model_j")
 """The energies of an attempt: equal shares, and by the power that each job draws alone."""
 _SHARES = (
     "Energy of a GPU is its own counter's. Energy of a job is a share of it, since no counter reports that of one MPS "
-    "client. energy_j and lost_j are equal shares among those that ran at each moment. energy_model_j and "
+    "client. energy_j, completed_j and lost_j are equal shares among those that ran at each moment. energy_model_j and "
     "lost_model_j divide the idle power equally, and what the GPU draws above it in proportion to the power that each "
     "job draws alone at its share and the GPU's clock, by the device model or a measured profile. Both ways sum to the "
     "counter's energy. NaN: an older version wrote the journal, without the second way."

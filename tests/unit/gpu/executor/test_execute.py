@@ -99,6 +99,9 @@ def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
     for sample in [row["sample"]["gpus"][0] for row in entries if "sample" in row]:
         assert sample["model_shares_j"].keys() == sample["shares_j"].keys()
         assert sum(sample["model_shares_j"].values()) == pytest.approx(sum(sample["shares_j"].values()), rel=1e-9)
+    last = [row["sample"]["gpus"][0] for row in entries if "sample" in row][-1]
+    for name in ("energy_j", "energy_model_j"):
+        assert sum(end[name] for end in ends) + last["idle_j"] == pytest.approx(last["energy_j"], rel=1e-3)
     jobs = by_job(result)
     assert jobs["light"]["energy_j"] == pytest.approx(jobs["heavy"]["energy_j"], rel=0.5)
     assert jobs["light"]["energy_model_j"] < jobs["light"]["energy_j"]
@@ -132,6 +135,8 @@ def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
     }  # fmt: skip
     assert result.totals["sessions"] == 2
     assert result.totals["lost_j"] > 0
+    both = result.jobs[["energy_j", "lost_j", "energy_model_j", "lost_model_j"]].sum()
+    assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
     assert doubles.resume().totals == result.totals
     assert doubles.traces() == []
 
