@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from bench_rows import Row, sample_row, single_row
 
@@ -45,8 +46,14 @@ def results() -> list[Row]:
     return found
 
 
-def core_pct(folder: Path, hosts: str | None = None) -> float:
-    """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without jobs and watchdog."""
+def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
+    """Return the CPU time of this process over wall time while `JOBS` jobs run, %, without jobs and watchdog.
+
+    Args:
+        folder: where the run is made.
+        hosts: a Dask scheduler, or None for this machine.
+        options: of the executor.
+    """
     from heshare.gpu.executor import execute
     from heshare.testing.toy import ToyPredictor
 
@@ -67,8 +74,9 @@ def core_pct(folder: Path, hosts: str | None = None) -> float:
     watcher = threading.Thread(target=watch)
     watcher.start()
     result = execute.execute(
-        file, folder / "many", policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor()
-    )
+        file, folder / "many", policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor(),
+        options=execute.ExecutorOptions(**options),
+    )  # fmt: skip
     watcher.join()
     assert result.complete
     (from_s, cpu_from_s), (to_s, cpu_to_s) = marks

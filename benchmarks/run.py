@@ -27,6 +27,7 @@ STAGES = (
     "budgets",
     "stages",
     "executor",
+    "metrics",
     "optimum",
     "search",
     "planner",

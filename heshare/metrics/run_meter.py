@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +81,12 @@ class RunMeter(TallyCollector):
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         """Add an entry of the journal, or one that has its form; write the file where that is due."""
-        if self._broken:
-            return
-        try:
+        with self._harmless():
             with self._lock:
                 self.tally.add(entry)
-        except Exception as error:  # a defect here must not end the run
-            self._broken, reason = True, f"{type(error).__name__}: {error}"
-            self._tell("metrics-failed", f"metrics stay as they are from now on ({reason}); the run goes on")
-            return
-        if "sample" in entry and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + WRITE_S
-            self._write()
+            if "sample" in entry and time.monotonic() >= self._next_s:
+                self._next_s = time.monotonic() + WRITE_S
+                self._write()
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of this moment."""
@@ -100,15 +95,27 @@ class RunMeter(TallyCollector):
 
     def close(self) -> None:
         """Publish that no executor works on the run any more: the file keeps the totals, the address is given up."""
-        with self._lock:
-            self.active = False
-            self.tally.end()
-        self._write()
+        with self._harmless():
+            with self._lock:
+                self.active = False
+                self.tally.end()
+            self._write()
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
             self._server = None
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Tell of a defect within the `with`, once, instead of ending the run by it."""
+        try:
+            yield
+        except Exception as error:
+            if not self._broken:
+                reason = f"{type(error).__name__}: {error}"
+                self._tell("metrics-failed", f"metrics are not right from now on ({reason}); the run goes on")
+            self._broken = True
 
     def _write(self) -> None:
         """Write the file, if there is one; tell once that it cannot be written, and once that it can again."""

@@ -22,7 +22,7 @@ RUN_FAULTS = (
 FAULTS = (*(f"job-{kind}" for kind in JOB_FAULTS), *RUN_FAULTS)
 STATES = ("waiting", "running", "completed", "failed")
 GPU_STATES = ("ok", "drained", "lost")
-MOST_LEFT = 200
+MOST_LEFT = 100
 """Most jobs that have left their GPUs and are still shown one by one."""
 LEFT_S = 300.0
 """How long they are shown, s: longer than Prometheus usually waits between two scrapes."""
