@@ -558,6 +558,18 @@ def test_weights_of_power_alone_divide_energy_better_than_equal_shares(smoke_res
         assert errors[reference, "device model"] < errors[reference, "MPS percentage"] < errors[reference, "equal"]
 
 
+def test_power_limits_are_kept_and_their_cost_has_an_interval(smoke_results: Path) -> None:
+    runs = table(smoke_results, "x23b_limit_runs")
+    limited = runs[runs["share"] < 1]
+    assert len(limited) == 3 * len(runs) / 4
+    assert (limited["peak_w"] <= limited["limit_w"]).all()
+    costs = table(smoke_results, "x23a_limits")
+    assert set(costs["share"]) == {0.9, 0.75, 0.6}
+    assert {"Trade-off", "HeShare+ Trade-off", "Marginal", "FIFO"} == set(costs["title"])
+    assert (costs["low"] <= costs["change_pct"]).all()
+    assert (costs["change_pct"] <= costs["high"]).all()
+
+
 def test_ablations_are_compared_with_the_whole(smoke_results: Path) -> None:
     frame = table(smoke_results, "x05e_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]
