@@ -12,7 +12,7 @@ from heshare.world.workload import Resident
 FLOOR = 0.4
 """Lowest clock, over the top clock, to which a GPU is slowed down so that another task can start.
 
-Chosen among 0, 0.4, 0.6, 0.75 and 0.9 by the average JCT of three policies at 75 and 60 % of their peak (three
+Chosen among 0, 0.4, 0.6 and 0.75 by the average JCT of three policies at 75 and 60 % of their peak (three
 repetitions of seed 1; the study uses seed 0). Down to about three quarters of the top clock the voltage falls and
 the same work costs less energy. Below that a lower clock saves little, but a task that waits wastes its idle GPU.
 """
