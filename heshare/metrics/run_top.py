@@ -30,6 +30,9 @@ _GPU_COLUMNS = ("GPU", "model", "UUID", "state", "power", "clock", "requested", 
 _JOB_COLUMNS = ("job", "GPU", "share", "for", "power", "energy", "power (model)", "energy (model)")
 _TEXTS = ("model", "UUID", "state", "job")
 """Columns of texts, which begin at the left; those of numbers end at the right."""
+_WIDE_ONLY = ("UUID", "idle", "lost")
+WIDE = 100
+"""Columns of a terminal that has room for all columns of the tables."""
 Rows = list[tuple[str, ...]]
 
 
@@ -120,28 +123,27 @@ class RunView:
             lines += ["", *_aligned(_JOB_COLUMNS, jobs)]
         return "\n".join([*lines, *(f"note: {note}" for note in self.tally.notes)]) + "\n"
 
-    def screen(self, now_s: float) -> RenderableType:
-        """Return everything as tables of the terminal's width."""
+    def screen(self, now_s: float, width: int = WIDE) -> RenderableType:
+        """Return everything as tables for a terminal of so many columns."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        def table(columns: tuple[str, ...], rows: Rows) -> Table:
+        def table(columns: tuple[str, ...], rows: Rows, styles: list[str]) -> Table:
             made = Table(box=None, header_style="bold", pad_edge=False)
-            for name in columns:
-                made.add_column(name, no_wrap=True, justify="left" if name in _TEXTS else "right")
-            for row in rows:
-                made.add_row(*map(Text, row), style="red" if "lost" in row else "yellow" if "drained" in row else "")
+            shown = [place for place, name in enumerate(columns) if width >= WIDE or name not in _WIDE_ONLY]
+            for place in shown:
+                made.add_column(columns[place], no_wrap=True, justify="left" if columns[place] in _TEXTS else "right")
+            for row, style in zip(rows, styles, strict=True):
+                made.add_row(*(Text(row[place]) for place in shown), style=style)
             return made
 
+        jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
+        gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.tally.gpus])
         head = [Text(line) for line in self.head(now_s)]
         notes = [Text(f"note: {note}", style="dim") for note in self.tally.notes]
-        tables: list[RenderableType] = [
-            table(_GPU_COLUMNS, self.gpu_rows()),
-            Text(),
-            table(_JOB_COLUMNS, self.job_rows(now_s)),
-        ]
-        return Group(*head, Text(), *tables, Text(), *notes, Text("q: end", style="dim"))
+        more = [Text(), *notes, Text("q: end", style="dim")]
+        return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), *more)
 
 
 def show(folder: Path, *, interval_s: float = 2.0) -> None:
@@ -166,7 +168,7 @@ def show(folder: Path, *, interval_s: float = 2.0) -> None:
         Live(console=Console(), screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(view.screen(time.time()), refresh=True)
+            live.update(view.screen(time.time(), live.console.width), refresh=True)
             if wait(interval_s).lower() == "q":
                 return
             view.update()

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import termios
 import time
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from heshare.cli import app
@@ -93,6 +95,18 @@ def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
         ["b", "0", "70", "%", "1:05", "30", "W", "400", "J", "45", "W", "600", "J"],
         ["a", "0", "30", "%", "1:05", "30", "W", "400", "J", "15", "W", "200", "J"],
     ]
+
+
+@pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
+def test_tables_fit_the_terminal(journal, width, wide):
+    with journal.open("ab") as stream:
+        stream.write(journal_line(SAMPLE))
+    view = RunView(journal.parent)
+    view.update()
+    with (console := Console(width=width, file=StringIO())).capture() as shown:
+        console.print(view.screen(1065.0, width))
+    assert ("GPU-01234567" in shown.get()) == wide
+    assert "…" not in shown.get().replace(str(journal.parent), "")
 
 
 def test_top_prints_once_without_a_terminal(journal):
