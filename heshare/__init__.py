@@ -13,6 +13,8 @@ _MODULES = {
     "Workload": "heshare.world.workload",
     "Front": "heshare.scheduling.pareto",
     "Plan": "heshare.scheduling.plan",
+    "EnergySignal": "heshare.budgets.energy_signal",
+    "read_signal": "heshare.budgets.energy_signal",
     "Run": "heshare.running.result",
     "HeShareError": "heshare.errors",
     "InputError": "heshare.errors",

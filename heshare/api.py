@@ -14,6 +14,8 @@ import pandas as pd
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.price_aware import HOLD_S
+from heshare.budgets.price_terms import PriceSource, PriceTerms
 from heshare.experiments import arguments
 from heshare.experiments.arguments import TaskSource
 from heshare.experiments.progress import bar, rounds_of
@@ -183,6 +185,8 @@ def run(
     repetition: int = 0,
     predictor: Predictor | None = None,
     power_limit: PowerLimit = None,
+    price: PriceSource | PriceTerms | None = None,
+    hold_s: float = HOLD_S,
 ) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
@@ -194,6 +198,8 @@ def run(
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
         power_limit: on the sum of all GPUs' power at every moment, see `heshare.budgets`; None for none.
+        price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
+        hold_s: with a price, the longest time for which a GPU waits between a task's arrival and its start, s.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
@@ -206,10 +212,18 @@ def run(
         Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
         Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 1.17 MJ, average JCT 3,666 s, emulated)
+
+        The policy under a price: tasks wait up to two hours for the end of a dear hour.
+
+        >>> price = hs.EnergySignal(time_s=(0, 3600), value=(0.4, 0.1))
+        >>> at_once, held = hs.run(4, "1xT4,1xA100", "sjf"), hs.run(4, "1xT4,1xA100", "sjf", price=price, hold_s=7200)
+        >>> [round(run.cost(price).active, 3) for run in (at_once, held)]
+        [0.073, 0.042]
     """
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
+    chosen = chosen if price is None else PriceTerms.parse(price, hold_s).wrap(chosen)
     chosen = within_budget(chosen, power_limit)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
@@ -230,6 +244,8 @@ def compare(
     cells: str | Path | None = None,
     engine: Any = "joblib",
     power_limit: PowerLimit = None,
+    price: PriceSource | PriceTerms | None = None,
+    hold_s: float = HOLD_S,
 ) -> pd.DataFrame:
     """Run policies on the same task sets; see `heshare.experiments.sweeps.sweep.sweep`, which takes whole grids.
 
@@ -248,6 +264,8 @@ def compare(
         cells: a folder that caches finished runs; None caches nothing.
         engine: what runs them, see `heshare.experiments.sweeps.engine.map_unordered`.
         power_limit: for every policy, as in `run`.
+        price: for every policy, as in `run`; the result then has columns of the cost.
+        hold_s: as in `run`.
 
     Returns:
         The columns of `sweep` from repetition on.
@@ -277,6 +295,7 @@ def compare(
             seeds=arguments.as_whole("seeds", seeds, least=1),
             seed=arguments.as_whole("seed", seed, least=0),
             power_limit=None if power_limit is None else PowerBudget.parse(power_limit),
+            price=None if price is None else PriceTerms.parse(price, hold_s),
         ),
         folder=cells,
         engine=engine,

@@ -10,15 +10,20 @@ import typer
 from heshare.cli.completion import clusters, policy_names
 from heshare.cli.options import (
     PAPER_CLUSTER,
+    Hold,
     Json,
     Out,
     PowerLimit,
+    Price,
+    PriceStart,
     Profiles,
     Quiet,
+    Saving,
     Seed,
     Trace,
     check_trace,
     is_count,
+    price_terms,
     print_frame,
     shows_bar,
     told,
@@ -60,6 +65,10 @@ def compare(
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, max=MOST_TASKS, help="Repetitions, each with its own task set.")] = 10,
     power_limit: PowerLimit = None,
+    price: Price = None,
+    price_start: PriceStart = None,
+    hold: Hold = None,
+    saving: Saving = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
     engine: Annotated[
         str, typer.Option(help="joblib, dask (a cluster on this machine), or tls://HOST:PORT, a Dask scheduler.")
@@ -91,6 +100,9 @@ def compare(
         lists["predictors"] = [f"profile:{profiles}"]
     if power_limit is not None:
         lists["power_limit"] = power_limit
+    terms = price_terms(price, price_start, hold, saving)
+    if terms is not None:
+        lists["price"] = terms
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with told("compare", quiet):
@@ -111,7 +123,8 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
     """
     axes = [name for name in _AXES if len(frame[name].unique()) > 1]
     groups = frame.groupby([*axes, "title"], sort=False, dropna=False)
-    values = groups[[*_METRICS, "predictor_calls", "planning_s"]].median().reset_index()
+    costs = [name for name in frame if str(name).startswith(("cost_", "co2_"))]
+    values = groups[[*_METRICS, *costs, "predictor_calls", "planning_s"]].median().reset_index()
     return values.rename(columns={"title": "policy"})
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from heshare.budgets.price_terms import PriceTerms
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
@@ -54,6 +55,31 @@ PowerLimit = Annotated[
         "--power-limit",
         help="Limit on the sum of the GPUs' power at every moment: watts, or a CSV file with time_s, limit_w.",
     ),
+]
+Price = Annotated[
+    Path | None,
+    typer.Option(
+        "--price",
+        help="Price or carbon of energy over time: a CSV file with time_s and price_per_kwh or g_co2_per_kwh.",
+    ),
+]
+PriceStart = Annotated[
+    str | None,
+    typer.Option(
+        "--price-start",
+        help="With --price: the file's time of day at which the run begins, such as 18:00; unless given its beginning, "
+        "or on real GPUs the present time of day.",
+    ),
+]
+Hold = Annotated[
+    str | None,
+    typer.Option(
+        "--hold", help="With --price: longest wait for cheap energy, such as 4h (8h); 0 only counts the cost."
+    ),
+]
+Saving = Annotated[
+    float | None,
+    typer.Option("--saving", help="With --price: least part of its cost that each hour of waiting must save, % (10)."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
@@ -107,6 +133,31 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     from heshare.profiles import store
 
     return load_predictor if profiles is None else forest_factory(store.read(profiles))
+
+
+def price_terms(
+    price: Path | None, start: str | None, hold: str | None, saving_pct: float | None, *, live: bool = False
+) -> PriceTerms | None:
+    """Return the terms that the options on the price name; None without a price.
+
+    Raises:
+        InputError: such an option without a price, or a bad value or file.
+    """
+    for option, value in (("--price-start", start), ("--hold", hold), ("--saving", saving_pct)):
+        action = "Add --price FILE, or leave it out."
+        require(option, f"{option} without --price", price is not None or value is None, "both", action)
+    if price is None:
+        return None
+    from heshare.budgets.energy_signal import read_signal
+    from heshare.budgets.hold_rules import SAVING_PER_HOUR
+    from heshare.budgets.price_aware import HOLD_S
+    from heshare.budgets.price_terms import PriceTerms, time_of_day_s
+
+    signal = read_signal(price, start=start or 0.0)
+    if live and start is None and signal.daily:
+        signal = signal.starting(time_of_day_s())
+    hold_s = HOLD_S if hold is None else 0.0 if hold.strip() == "0" else parse_duration_s(hold)
+    return PriceTerms(signal, hold_s, SAVING_PER_HOUR if saving_pct is None else saving_pct / 100.0)
 
 
 def shows_bar(quiet: bool) -> bool:

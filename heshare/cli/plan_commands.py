@@ -12,17 +12,22 @@ from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
     ClusterText,
+    Hold,
     Json,
     Load,
     Out,
+    Price,
+    PriceStart,
     Profiles,
     Quiet,
     RepetitionNumber,
+    Saving,
     Seed,
     TasksText,
     Trace,
     parse_duration_s,
     predictor_factory,
+    price_terms,
     print_frame,
     print_json,
     shows_bar,
@@ -125,6 +130,10 @@ def plan(
             "and without a budget, since it takes 3 to 10 s.",
         ),
     ] = None,
+    price: Price = None,
+    price_start: PriceStart = None,
+    hold: Hold = None,
+    saving: Saving = None,
     out: Out = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -135,6 +144,8 @@ def plan(
     runs. Tasks that arrive later are refused, since the search ignores arrivals. With --improved, Ctrl-C ends the
     search: the front so far is printed and written, a line on stderr says so, and the exit code is 130. Before there is
     a front, and pressed twice, it ends the command.
+
+    With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
     from heshare.experiments.sweeps.random_streams import POLICY, Repetition
@@ -142,6 +153,7 @@ def plan(
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
+    terms = price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
     until_s = None if budget is None else start_s + parse_duration_s(budget)
@@ -157,6 +169,11 @@ def plan(
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), stop.interrupted or budget is not None)
         if improved and not no_gap:
             frame["gap_pct"] = _gaps_pct(front, predictor)
+        if terms is not None:
+            from heshare.budgets.plan_cost import plan_costs
+
+            costs = plan_costs(front.plans, predictor, terms)
+            frame[costs.columns] = costs
     if out is not None:
         _write(out, frame, front, tasks_to_plan)
     if json:
@@ -165,7 +182,8 @@ def plan(
         )
     else:
         named = frame[frame["choice"] != ""].reset_index(drop=True)
-        columns = [name for name in ("choice", "energy_j", "jct_s", "gap_pct") if name in named]
+        shown = ("choice", "energy_j", "jct_s", "gap_pct", "cost", "wait_h", "cost_waited", "co2_g", "co2_g_waited")
+        columns = [name for name in shown if name in named]
         print_frame(named[columns], False, plans=len(front), predictor_rows=front.predictor_rows, **no_gap)
     if stop.interrupted:
         raise KeyboardInterrupt("the front is that of the search so far")

@@ -15,18 +15,23 @@ from heshare.cli.options import (
     PAPER_CLUSTER,
     Arrivals,
     ClusterText,
+    Hold,
     Json,
     Load,
     Out,
     PowerLimit,
+    Price,
+    PriceStart,
     Profiles,
     Quiet,
     RepetitionNumber,
+    Saving,
     Seed,
     TasksText,
     Trace,
     json_text,
     predictor_factory,
+    price_terms,
     print_frame,
     print_json,
     print_values,
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.budgets.power_budget import PowerBudget
+    from heshare.budgets.price_terms import PriceTerms
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.metrics.run_meter import RunMeter
@@ -111,6 +117,10 @@ def run(
     seed: Seed = 0,
     repetition: RepetitionNumber = 0,
     power_limit: PowerLimit = None,
+    price: Price = None,
+    price_start: PriceStart = None,
+    hold: Hold = None,
+    saving: Saving = None,
     out: Out = None,
     timeline: Annotated[
         Path | None,
@@ -162,10 +172,13 @@ def run(
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     real = _needs_real_gpus(jobs, resume, devices, hosts, salvage)
     budget = _parse_limit(power_limit, resume)
+    if price is not None and resume is not None:
+        raise _conflict("--price with --resume", "Leave it out: the run keeps the price that it began with.")
+    terms = price_terms(price, price_start, hold, saving, live=real)
     _check_real_options(log if "log" in given else "", dry_run, real, metrics)
     if real:
         settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
-        settings |= {"allow_clocks": allow_clocks, "power_limit": budget}
+        settings |= {"allow_clocks": allow_clocks, "power_limit": budget, "price": terms}
         live = partial(_run_jobs, resume=resume, salvage=salvage, log_json=log == "json", metrics=metrics)
         start = _dry_run if dry_run else live
         start(jobs, settings, profiles=profiles, out=out, json=json)
@@ -193,15 +206,15 @@ def run(
         result = run_long(
             to_run,
             gpus,
-            within_budget(made, budget),
+            within_budget(made if terms is None else terms.wrap(made), budget),
             predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
-            record=FULL if not from_venus or timeline else out or SUMMARY,
+            record=FULL if not from_venus or timeline or terms else out or SUMMARY,
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
-    _write(result, job_names, out, timeline, metrics, json=json)
+    _write(result, job_names, out, timeline, metrics, terms, json=json)
 
 
 def _parse_limit(text: str | None, resume: Path | None) -> PowerBudget | None:
@@ -329,6 +342,7 @@ def _write(
     out: Path | None,
     timeline: Path | None,
     metrics: str | None,
+    price: PriceTerms | None,
     *,
     json: bool,
 ) -> None:
@@ -351,10 +365,15 @@ def _write(
         from heshare.metrics.emulated_metrics import write_metrics
 
         write_metrics(result, Path(metrics), job_names)
+    summary = result.summary()
+    if price is not None:
+        from heshare.budgets.signal_cost import run_cost
+
+        summary |= run_cost(result, price.signal).columns()
     if json:
-        print_frame(frame, True, **result.summary())
+        print_frame(frame, True, **summary)
     else:
-        print_values(result.summary())
+        print_values(summary)
 
 
 def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:

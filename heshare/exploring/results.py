@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from heshare.budgets.energy_signal import EnergySignal
+    from heshare.budgets.signal_cost import EnergyCost
     from heshare.exploring.front_page import FrontPage
     from heshare.tenants.tenant_power import TenantPower
 
@@ -108,6 +110,13 @@ class DrawableRun(Run):
         from heshare.tenants.tenant_energy import tenant_energy
 
         return tenant_energy(self, power)
+
+    def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
+        """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""
+        from heshare.budgets.price_terms import PriceTerms
+        from heshare.budgets.signal_cost import run_cost
+
+        return run_cost(self, PriceTerms.parse(price).signal)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from heshare.budgets.budget_policy import check_cluster
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.price_terms import PriceSource, PriceTerms
 from heshare.errors import InputError, require, unknown
 from heshare.experiments.sweeps import resolve
 from heshare.inputs.bounds import MOST_CELLS
@@ -50,6 +51,8 @@ class Grid:
         seed: the seed of all repetitions.
         power_limit: on the sum of the GPUs' power in every run: watts, a CSV file with the columns time_s and limit_w,
             or a `PowerBudget`; None for none.
+        price: price or carbon of energy over time in every run: a CSV file as `read_signal` reads it, a signal, or
+            `PriceTerms`; None for none. Rows then have columns of the cost.
 
     Raises:
         InputError: an empty list, a value of a wrong type, or an unknown name.
@@ -70,6 +73,7 @@ class Grid:
     seeds: int = 10
     seed: int = 0
     power_limit: PowerBudget | float | str | None = None
+    price: PriceTerms | PriceSource | None = None
 
     def __post_init__(self) -> None:
         for name in LISTS:
@@ -83,6 +87,7 @@ class Grid:
         cells = f"{len(self)} cells"
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
+        self.price_terms()
         budget = self.budget()
         for cluster in self.clusters:
             gpus = Cluster.parse(cluster)
@@ -105,12 +110,18 @@ class Grid:
         """Return the power limit of all runs."""
         return None if self.power_limit is None else PowerBudget.parse(self.power_limit)
 
+    def price_terms(self) -> PriceTerms | None:
+        """Return the price of all runs, and how they wait for cheap energy."""
+        return None if self.price is None else PriceTerms.parse(self.price)
+
     def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
         task_sets = [_task_set(source) for source in self.tasks]
         axes = [getattr(self, name) for name in _LABELS]
         budget = self.budget()
-        limit = {} if budget is None else {"power_limit": budget.to_json()}
+        limit: dict[str, Any] = {} if budget is None else {"power_limit": budget.to_json()}
+        terms = self.price_terms()
+        limit |= {} if terms is None else {"price": terms.to_json()}
         for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
             labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
             labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}

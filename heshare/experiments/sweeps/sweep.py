@@ -19,6 +19,8 @@ from tqdm import tqdm
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.price_terms import PriceTerms
+from heshare.budgets.signal_cost import run_cost
 from heshare.errors import InputError, require
 from heshare.experiments.sweeps import hashes, resolve
 from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
@@ -98,6 +100,7 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         if cell["policy_source"]:
             import_module(cell["policy_source"][0])
     names = [cell["policy"] for cell in cells]
+    terms = PriceTerms.of_json(scenario["price"]) if "price" in scenario else None
     runs = repetition(
         Repetition(scenario["repetition"], scenario["seed"]),
         _tasks(scenario["tasks"], scenario["drawn"]),
@@ -107,9 +110,13 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         resolve.device_maker(scenario["devices"]),
         scenario["start_cost_s"],
         PowerBudget.of_json(scenario["power_limit"]) if "power_limit" in scenario else None,
+        terms,
     )
     for name, result in zip(names, runs, strict=True):
         row = {**result.summary(), "policy": name}
+        if terms is not None:
+            planning_s = row.pop("planning_s")
+            row = {**row, **run_cost(result, terms.signal).columns(), "planning_s": planning_s}
         yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
 
 
@@ -122,6 +129,7 @@ def repetition(
     make_devices: MakeDevices | None = None,
     start_cost_s: float = 0.0,
     power_limit: PowerBudget | None = None,
+    price: PriceTerms | None = None,
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
@@ -136,6 +144,7 @@ def repetition(
         make_devices: returns the devices of a run; by default emulated ones.
         start_cost_s: see `run`.
         power_limit: on the sum of the GPUs' power in each run.
+        price: of energy, and how each run waits for cheap energy.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
@@ -149,7 +158,7 @@ def repetition(
         yield run(
             drawn,
             cluster,
-            within_budget(policy, power_limit),
+            within_budget(policy if price is None else price.wrap(policy), power_limit),
             predictor=LazyPredictor(make_predictor),
             rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),

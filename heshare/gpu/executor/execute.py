@@ -13,6 +13,7 @@ import numpy as np
 from heshare import __version__
 from heshare.budgets.budget_policy import BudgetSettings, within_budget
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.price_terms import PriceTerms
 from heshare.errors import InputError, PolicyError
 from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.executor_device import Timeouts
@@ -75,6 +76,7 @@ def execute(
     seed: int = 0,
     allow_clocks: bool = False,
     power_limit: PowerBudget | None = None,
+    price: PriceTerms | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
@@ -89,6 +91,7 @@ def execute(
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
         power_limit: on the sum of the GPUs' power, from the start of the run on; without clocks, by starts alone.
+        price: of energy from the start of the run on, and how long starts may wait for cheap energy.
         options: of the executor.
 
     Raises:
@@ -117,6 +120,7 @@ def execute(
         "file": str(file.absolute()),
         "jobs": job_tasks.specs_to_json(specs),
         "power_limit": None if power_limit is None else power_limit.to_json(),
+        "price": None if price is None else price.to_json(),
     }
     with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
         return _continue(folder, journal, predictor, options, chosen=chosen)
@@ -215,8 +219,11 @@ def _policy(
     steering: RunSteering,
     options: ExecutorOptions,
 ) -> Policy:
-    """Return the policy of a session, which hears the operator and keeps the run's power limit, if it has one."""
-    steered, limit = SteeredPolicy(make(description["policy"]), steering.control), description.get("power_limit")
+    """Return the policy of a session, which hears the operator and keeps the run's power limit and price, if any."""
+    made, limit, price = make(description["policy"]), description.get("power_limit"), description.get("price")
+    if price is not None:
+        made = PriceTerms.of_json(price).later(elapsed_s).wrap(made)
+    steered = SteeredPolicy(made, steering.control)
     if limit is None:
         return steered
 

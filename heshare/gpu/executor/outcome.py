@@ -11,6 +11,8 @@ from typing import Any, Self
 import pandas as pd
 
 from heshare import files
+from heshare.budgets.price_terms import PriceTerms
+from heshare.budgets.signal_cost import journal_cost
 from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, job_history, specs_from_json
 from heshare.gpu.executor.run_journal import entry_time_s
 from heshare.gpu.workers.job_process import AssignedJob
@@ -120,7 +122,11 @@ def run_outcome(entries: Sequence[Mapping[str, Any]]) -> RunOutcome:
     ]
     notes += _pauses(sessions) + [_SALVAGED.format(**entry["salvaged"]) for entry in entries if "salvaged" in entry]
     notes += _energy_notes(sessions)
-    return RunOutcome(jobs, gpus, _totals(run, jobs, gpus, sessions), notes, history)
+    totals = _totals(run, jobs, gpus, sessions)
+    if run.get("price") is not None:
+        signal = PriceTerms.of_json(run["price"]).signal
+        totals[signal.counts] = journal_cost(entries, signal)
+    return RunOutcome(jobs, gpus, totals, notes, history)
 
 
 def _sessions(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ import pandas as pd
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.price_terms import PriceTerms
+from heshare.budgets.signal_cost import run_cost
 from heshare.file_lock import is_locked
 from heshare.gpu import mps
 from heshare.gpu.clocks.clock_route import clock_control
@@ -82,6 +84,7 @@ def dry_run(
     seed: int,
     allow_clocks: bool,
     power_limit: PowerBudget | None = None,
+    price: PriceTerms | None = None,
 ) -> DryRun:
     """Return what `execute` would do with the same arguments; nothing is started, locked, set or written.
 
@@ -100,7 +103,8 @@ def dry_run(
     tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), job_tasks.JobHistory())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
-    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(make(policy)), power_limit)
+    chosen_policy = make(policy) if price is None else price.wrap(make(policy))
+    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(chosen_policy), power_limit)
     result = run(tasks, Cluster(tuple(gpus)), made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
@@ -110,6 +114,7 @@ def dry_run(
         rows.append({"job": assigned[task.id].key, **planned, **times})
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
+    totals |= {} if price is None else run_cost(result, price.signal).columns()
     clocks = how if allow_clocks else "Clocks would be left to the GPUs: --allow-clocks was not given."
     return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen, folder), clocks, *chosen.left_out])
 
