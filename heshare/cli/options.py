@@ -136,13 +136,29 @@ def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
 
 
 def price_terms(
-    price: Path | None, start: str | None, hold: str | None, saving_pct: float | None, *, live: bool = False
+    price: Path | None,
+    start: str | None,
+    hold: str | None,
+    saving_pct: float | None,
+    *,
+    live: bool = False,
+    resumes: bool = False,
 ) -> PriceTerms | None:
     """Return the terms that the options on the price name; None without a price.
 
+    Args:
+        price: the file.
+        start: the time of day at which the run begins.
+        hold: the longest wait.
+        saving_pct: what each hour of waiting must save, %.
+        live: whether the run is on real GPUs.
+        resumes: whether it is resumed.
+
     Raises:
-        InputError: such an option without a price, or a bad value or file.
+        InputError: such an option without a price or for a run that is resumed, or a bad value or file.
     """
+    action = "Leave it out: the run keeps the price that it began with."
+    require("--price", "--price with --resume", price is None or not resumes, "a run that begins", action)
     for option, value in (("--price-start", start), ("--hold", hold), ("--saving", saving_pct)):
         action = "Add --price FILE, or leave it out."
         require(option, f"{option} without --price", price is not None or value is None, "both", action)

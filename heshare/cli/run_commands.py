@@ -172,9 +172,7 @@ def run(
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     real = _needs_real_gpus(jobs, resume, devices, hosts, salvage)
     budget = _parse_limit(power_limit, resume)
-    if price is not None and resume is not None:
-        raise _conflict("--price with --resume", "Leave it out: the run keeps the price that it began with.")
-    terms = price_terms(price, price_start, hold, saving, live=real)
+    terms = price_terms(price, price_start, hold, saving, live=real, resumes=resume is not None)
     _check_real_options(log if "log" in given else "", dry_run, real, metrics)
     if real:
         settings: dict[str, Any] = {"policy": _one_policy(policy), "devices": devices, "hosts": hosts, "seed": seed}
