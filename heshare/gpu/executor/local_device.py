@@ -434,7 +434,9 @@ class LocalExecutorDevice(ExecutorDevice):
         spent_j, self._divided_j = max(0.0, self.latest.energy_j - self._divided_j), self.latest.energy_j
         took_s, self._divided_s = self.latest.time_s - self._divided_s, self.latest.time_s
         running = [resident for resident in self._residents.values() if resident.worker is not None]
-        residents = [resident.resident for resident in running]
+        # Without MPS a job has the whole GPU in its turn, whatever its share.
+        turns = self._mps.sharing != MPS
+        residents = [replace(one.resident, mps_pct=100) if turns else one.resident for one in running]
         shares_j = self._tenant_power.shares_j(self._card.gpu, residents, self.latest.sm_mhz, spent_j, took_s)
         for resident, share_j in zip(running, shares_j, strict=True):
             resident.energy_j += spent_j / len(running)

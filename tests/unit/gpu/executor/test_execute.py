@@ -18,6 +18,7 @@ from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.gpu.executor.outcome import run_outcome
 from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.tenants.tenant_power import TenantPower
 
 
 def entry(name, *command, count=1, like="resnet50:8", **more):
@@ -109,6 +110,21 @@ def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
     both = result.jobs[["energy_j", "energy_model_j", "lost_j", "lost_model_j"]].sum()
     assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
     assert jobs["bad"]["lost_model_j"] > 0
+
+
+@pytest.mark.parametrize("mps", [True, False])
+def test_jobs_are_weighed_at_their_shares_and_without_mps_as_alone_in_their_turns(doubles, mps):
+    asked = set()
+
+    class Spy(TenantPower):
+        def shares_j(self, gpu, residents, sm_mhz, energy_j, duration_s):
+            asked.update(resident.mps_pct for resident in residents)
+            return super().shares_j(gpu, residents, sm_mhz, energy_j, duration_s)
+
+    if not mps:
+        (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
+    assert doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=2), policy="morak", tenant_power=Spy()).complete
+    assert asked == ({50} if mps else {100})
 
 
 def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
