@@ -51,6 +51,10 @@ METRICS = (
     MetricSpec("heshare_run_active", "gauge", "", (), "1 while an executor works on the run, 0 afterwards."),
     MetricSpec("heshare_run_start_time_seconds", "gauge", "seconds", (), "Unix time of the run's first start."),
     MetricSpec("heshare_run_update_time_seconds", "gauge", "seconds", (), "Unix time of the last account of the GPUs."),
+    MetricSpec(
+        *("heshare_run_power_limit_watts", "gauge", "watts", ()),
+        "Limit on the sum of the GPUs' power now; absent without one (--power-limit).",
+    ),
     MetricSpec("heshare_jobs", "gauge", "", ("state",), "Jobs by state; those that have not arrived yet are waiting."),
     MetricSpec("heshare_decisions", "counter", "", (), "Decisions of the policy."),
     MetricSpec("heshare_decision_seconds", "counter", "seconds", (), "Time that they took."),
@@ -94,6 +98,7 @@ def values(tally: RunTally, now_s: float, active: bool) -> dict[str, list[Value]
         "heshare_run_active": [((), float(active))],
         "heshare_run_start_time_seconds": [((), tally.started_s)],
         "heshare_run_update_time_seconds": [((), tally.updated_s)],
+        "heshare_run_power_limit_watts": [((), tally.limit_w)],
         "heshare_jobs": [((state,), float(count)) for state, count in tally.counts().items()],
         "heshare_decisions": [((), float(tally.decisions))],
         "heshare_decision_seconds": [((), tally.decision_s)],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heshare.budgets.power_budget import PowerBudget
 from heshare.gpu.executor.job_tasks import JobHistory
 
 WAYS = {"equal": ("shares_j", "energy_j"), "model": ("model_shares_j", "energy_model_j")}
@@ -137,6 +138,7 @@ class RunTally:
         left_s: when each of the last jobs has left its GPU, Unix time, s.
         started_s: when the first session began, Unix time, s; NaN before that.
         updated_s: the time of the last account, Unix time, s; NaN without one.
+        budget: its limit on the sum of the GPUs' power, or None.
         decisions, decision_s: how many there were, and how long they took together, s.
         faults: how many there were, by kind (`FAULTS`).
         notes: the last notes for the operator.
@@ -150,6 +152,7 @@ class RunTally:
         self.running: dict[str, RunningJob] = {}
         self.left_s: OrderedDict[str, float] = OrderedDict()
         self.started_s = self.updated_s = math.nan
+        self.budget: PowerBudget | None = None
         self.decisions, self.decision_s = 0, 0.0
         self.faults: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -171,6 +174,13 @@ class RunTally:
         ):
             if kind in entry:
                 handle(entry[kind])
+
+    @property
+    def limit_w(self) -> float:
+        """The limit on the sum of the GPUs' power at the time of the last account, W; NaN without one."""
+        if self.budget is None or math.isnan(self.updated_s):
+            return math.nan
+        return self.budget.at(self.updated_s - self.started_s)
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each of `STATES`; those that have not arrived yet are waiting."""
@@ -220,6 +230,8 @@ class RunTally:
     def _add_run(self, run: Mapping[str, Any]) -> None:
         self.policy, self.version = str(run["policy"]), str(run.get("version", ""))
         self.jobs = sum(job["count"] for job in run["jobs"])
+        if run.get("power_limit") is not None:
+            self.budget = PowerBudget.of_json(run["power_limit"])
 
     def _add_session(self, session: Mapping[str, Any]) -> None:
         self._at_s = float(session["at"])

@@ -70,8 +70,9 @@ class RunView:
         lines = [
             f"{self._folder}: {state}; policy {tally.policy}, {tally.decisions} decisions",
             "jobs: " + ", ".join(f"{count} {name}" for name, count in tally.counts().items()),
-            f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}, "
-            f"energy {display.energy(sum(gpu.energy_j for gpu in tally.gpus))}",
+            f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
+            + (f" (limit {tally.limit_w:.0f} W), " if tally.limit_w > 0 else ", ")
+            + f"energy {display.energy(sum(gpu.energy_j for gpu in tally.gpus))}",
         ]
         if self.alive and not math.isnan(tally.updated_s):
             lines[-1] += f"; last account {max(0.0, now_s - tally.updated_s):.0f} s ago"

@@ -28,7 +28,8 @@ def busy_tally():
     """A run of two jobs on one of two GPUs, with everything known."""
     tally = RunTally()
     gpus = [{"uuid": f"GPU-{index}", "name": "T4", "sharing": "mps", "host": "here"} for index in range(2)]
-    tally.add({"run": {"policy": "random", "version": "1", "jobs": [{"count": 3}]}})
+    limits = [[0.0, 900.0], [1.0, 700.0]]
+    tally.add({"run": {"policy": "random", "version": "1", "jobs": [{"count": 3}], "power_limit": limits}})
     tally.add({"session": {"at": 2000.0, "gpus": gpus}})
     starts = [["start", job, 0, 50, None] for job in ("a", "b")]
     tally.add({"decision": {"t": 0.0, "decided_s": 0.1, "actions": starts}})
@@ -76,6 +77,7 @@ def test_values_are_in_base_units():
     assert re.search(r'heshare_gpu_clock_reached_hertz\{gpu="0".*\} 9e\+08', text)
     assert re.search(r'heshare_job_mps_share_ratio\{.*job_name="a".*\} 0.5', text)
     assert re.search(r'heshare_job_power_watts\{.*job_name="a".*way="model"\} 40.0', text)
+    assert 'heshare_run_power_limit_watts{run="odd \\"name\\"\\\\"} 700.0' in text
     assert len(re.findall(r"(?m)^heshare_faults_total\{", text)) == len(FAULTS)
 
 
