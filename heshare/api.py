@@ -14,8 +14,8 @@ import pandas as pd
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.price_aware import HOLD_S
-from heshare.budgets.price_terms import PriceSource, PriceTerms
+from heshare.budgets.prices.price_aware import HOLD_S
+from heshare.budgets.prices.price_terms import PriceSource, PriceTerms
 from heshare.experiments import arguments
 from heshare.experiments.arguments import TaskSource
 from heshare.experiments.progress import bar, rounds_of

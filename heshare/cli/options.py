@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from heshare.budgets.price_terms import PriceTerms
+    from heshare.budgets.prices.price_terms import PriceTerms
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
@@ -164,10 +164,10 @@ def price_terms(
         require(option, f"{option} without --price", price is not None or value is None, "both", action)
     if price is None:
         return None
-    from heshare.budgets.energy_signal import read_signal
-    from heshare.budgets.hold_rules import SAVING_PER_HOUR
-    from heshare.budgets.price_aware import HOLD_S
-    from heshare.budgets.price_terms import PriceTerms, time_of_day_s
+    from heshare.budgets.prices.energy_signal import read_signal
+    from heshare.budgets.prices.hold_rules import SAVING_PER_HOUR
+    from heshare.budgets.prices.price_aware import HOLD_S
+    from heshare.budgets.prices.price_terms import PriceTerms, time_of_day_s
 
     signal = read_signal(price, start=start or 0.0)
     if live and start is None and signal.daily:

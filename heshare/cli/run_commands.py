@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.budgets.power_budget import PowerBudget
-    from heshare.budgets.price_terms import PriceTerms
+    from heshare.budgets.prices.price_terms import PriceTerms
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.gpu.steering.operator_log import OperatorLog
     from heshare.metrics.run_meter import RunMeter
@@ -365,7 +365,7 @@ def _write(
         write_metrics(result, Path(metrics), job_names)
     summary = result.summary()
     if price is not None:
-        from heshare.budgets.signal_cost import run_cost
+        from heshare.budgets.prices.signal_cost import run_cost
 
         summary |= run_cost(result, price.signal).columns()
     if json:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from heshare.budgets.energy_signal import EnergySignal
-    from heshare.budgets.signal_cost import EnergyCost
+    from heshare.budgets.prices.energy_signal import EnergySignal
+    from heshare.budgets.prices.signal_cost import EnergyCost
     from heshare.exploring.front_page import FrontPage
     from heshare.tenants.tenant_power import TenantPower
 
@@ -113,8 +113,8 @@ class DrawableRun(Run):
 
     def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
         """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""
-        from heshare.budgets.price_terms import PriceTerms
-        from heshare.budgets.signal_cost import run_cost
+        from heshare.budgets.prices.price_terms import PriceTerms
+        from heshare.budgets.prices.signal_cost import run_cost
 
         return run_cost(self, PriceTerms.parse(price).signal)
 

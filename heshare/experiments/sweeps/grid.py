@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from heshare.budgets.budget_policy import check_cluster
 from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.price_terms import PriceSource, PriceTerms
+from heshare.budgets.prices.price_terms import PriceSource, PriceTerms
 from heshare.errors import InputError, require, unknown
 from heshare.experiments.sweeps import resolve
 from heshare.inputs.bounds import MOST_CELLS

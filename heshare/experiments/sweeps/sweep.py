@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.price_terms import PriceTerms
-from heshare.budgets.signal_cost import run_cost
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import run_cost
 from heshare.errors import InputError, require
 from heshare.experiments.sweeps import hashes, resolve
 from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row

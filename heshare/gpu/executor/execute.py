@@ -13,7 +13,7 @@ import numpy as np
 from heshare import __version__
 from heshare.budgets.budget_policy import BudgetSettings, within_budget
 from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.price_terms import PriceTerms
+from heshare.budgets.prices.price_terms import PriceTerms
 from heshare.errors import InputError, PolicyError
 from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.executor_device import Timeouts

@@ -11,8 +11,8 @@ from typing import Any, Self
 import pandas as pd
 
 from heshare import files
-from heshare.budgets.price_terms import PriceTerms
-from heshare.budgets.signal_cost import journal_cost
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import journal_cost
 from heshare.gpu.executor.job_tasks import JobHistory, assigned_jobs, job_history, specs_from_json
 from heshare.gpu.executor.run_journal import entry_time_s
 from heshare.gpu.workers.job_process import AssignedJob

@@ -11,8 +11,8 @@ import pandas as pd
 
 from heshare.budgets.budget_policy import within_budget
 from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.price_terms import PriceTerms
-from heshare.budgets.signal_cost import run_cost
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import run_cost
 from heshare.file_lock import is_locked
 from heshare.gpu import mps
 from heshare.gpu.clocks.clock_route import clock_control

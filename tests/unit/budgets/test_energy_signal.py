@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heshare import files
-from heshare.budgets.energy_signal import DAY_S, EnergySignal, read_signal, start_time_s
+from heshare.budgets.prices.energy_signal import DAY_S, EnergySignal, read_signal, start_time_s
 from heshare.errors import InputError
 
 DAY = EnergySignal((0.0, 21_600.0, 64_800.0), (0.1, 0.3, -0.05), daily=True)

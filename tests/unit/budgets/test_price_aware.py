@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import heshare as hs
-from heshare.budgets.energy_signal import EnergySignal
-from heshare.budgets.hold_rules import SavingRule
-from heshare.budgets.price_aware import PriceAwarePolicy, cheapest_hour, price_aware
-from heshare.budgets.signal_cost import run_cost
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.hold_rules import SavingRule
+from heshare.budgets.prices.price_aware import PriceAwarePolicy, cheapest_hour, price_aware
+from heshare.budgets.prices.signal_cost import run_cost
 from heshare.errors import InputError, NotProfiledError
 from heshare.plugins import make
 from heshare.policies.plan_release import FixedPlanPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.budgets.price_study import AT_ONCE, CHEAPEST, SAVING, day_price, price_runs, savings
+from heshare.budgets.prices.price_study import AT_ONCE, CHEAPEST, SAVING, day_price, price_runs, savings
 
 
 def test_waiting_saves_money_and_costs_jct() -> None:

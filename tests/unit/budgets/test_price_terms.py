@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare import files
-from heshare.budgets.energy_signal import EnergySignal
-from heshare.budgets.plan_cost import plan_costs
-from heshare.budgets.price_terms import PriceTerms, time_of_day_s
-from heshare.budgets.signal_cost import run_cost
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.plan_cost import plan_costs
+from heshare.budgets.prices.price_terms import PriceTerms, time_of_day_s
+from heshare.budgets.prices.signal_cost import run_cost
 from heshare.cli import app
 from heshare.errors import InputError
 from heshare.plugins import make

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import heshare as hs
-from heshare.budgets.energy_signal import EnergySignal
-from heshare.budgets.signal_cost import EnergyCost, journal_cost, run_cost, sampled_cost
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.signal_cost import EnergyCost, journal_cost, run_cost, sampled_cost
 
 STEPS = EnergySignal((0.0, 600.0, 1_500.0), (0.1, 0.4, 0.2))
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from heshare.budgets.energy_signal import EnergySignal
-from heshare.budgets.price_aware import LEAST_S
-from heshare.budgets.price_terms import PriceTerms
-from heshare.budgets.signal_cost import journal_cost
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.price_aware import LEAST_S
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import journal_cost
 from heshare.errors import InputError
 from heshare.gpu.executor import execute, run_journal
 from heshare.gpu.executor.executor_device import Timeouts

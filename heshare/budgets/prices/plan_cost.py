@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from heshare.budgets.energy_signal import EnergySignal
-from heshare.budgets.price_terms import PriceTerms
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.price_terms import PriceTerms
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from heshare import files
-from heshare.budgets.energy_signal import EnergySignal, read_signal
-from heshare.budgets.hold_rules import CheapestHourRule, HoldRule, SavingRule
-from heshare.budgets.price_aware import price_aware
-from heshare.budgets.signal_cost import period_cost, run_cost
+from heshare.budgets.prices.energy_signal import EnergySignal, read_signal
+from heshare.budgets.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule
+from heshare.budgets.prices.price_aware import price_aware
+from heshare.budgets.prices.signal_cost import period_cost, run_cost
 from heshare.devices.constants import default
 from heshare.experiments.statistics import median_interval
 from heshare.experiments.study_runs import REPETITION, repeat

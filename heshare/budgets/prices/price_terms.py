@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from heshare.budgets.energy_signal import EnergySignal, read_signal
-from heshare.budgets.hold_rules import SAVING_PER_HOUR, SavingRule
-from heshare.budgets.price_aware import HOLD_S, check_hold, price_aware
+from heshare.budgets.prices.energy_signal import EnergySignal, read_signal
+from heshare.budgets.prices.hold_rules import SAVING_PER_HOUR, SavingRule
+from heshare.budgets.prices.price_aware import HOLD_S, check_hold, price_aware
 from heshare.errors import require
 from heshare.policies.policy import Policy
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from heshare.budgets.energy_signal import EnergySignal
 from heshare.budgets.held_starts import HeldStarts, placed_workload
-from heshare.budgets.hold_rules import CheapestHourRule, HoldRule, SavingRule, StartEstimate
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule, StartEstimate
 from heshare.errors import InputError, require
 from heshare.inputs.bounds import MOST_S
 from heshare.policies.policy import (
@@ -69,7 +69,7 @@ def price_aware(
     Example:
         >>> import heshare as hs
         >>> from heshare.plugins import make
-        >>> from heshare.budgets.signal_cost import run_cost
+        >>> from heshare.budgets.prices.signal_cost import run_cost
         >>> evening = EnergySignal((0.0, 7200.0), (0.3, 0.1))
         >>> at_once = hs.run(4, "1xT4,1xA100", "sjf")
         >>> held = hs.run(4, "1xT4,1xA100", price_aware(make("sjf"), evening, hold_s=7200.0))

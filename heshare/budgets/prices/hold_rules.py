@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from heshare.budgets.energy_signal import EnergySignal
+from heshare.budgets.prices.energy_signal import EnergySignal
 
 SAVING_PER_HOUR = 0.1
 """Part of its cost that each hour of waiting must save for a start to be held."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heshare.arrays import FloatArray
-from heshare.budgets.energy_signal import J_PER_KWH, EnergySignal
+from heshare.budgets.prices.energy_signal import J_PER_KWH, EnergySignal
 from heshare.errors import InputError
 from heshare.running.result import Run
 from heshare.running.timeline import Segment
