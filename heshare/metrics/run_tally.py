@@ -84,6 +84,15 @@ class GpuTally:
         requested_mhz = sample.get("requested_mhz")
         self.requested_mhz = math.nan if requested_mhz is None else float(requested_mhz)
 
+    def remove(self, job: str) -> None:
+        """Take a job off it; those that stay have its power."""
+        for shares_j in self.shares_j.values():
+            shares_j.pop(job, None)
+        for weights in self.weights.values():
+            weights.pop(job, None)
+            if (total := sum(weights.values())) > 0.0:
+                weights.update({other: weight / total for other, weight in weights.items()})
+
     def begin_session(self) -> None:
         """Begin another account after those of the sessions before."""
         self.before_j, self.idle_before_j, self.ended_j = self.energy_j, self.idle_j, 0.0
@@ -261,8 +270,7 @@ class RunTally:
     def _add_end(self, end: Mapping[str, Any]) -> None:
         job, index, gpu = end["job"], end["gpu"], self.gpus[end["gpu"]]
         self.running.pop(job, None)
-        for by_job in (*gpu.shares_j.values(), *gpu.weights.values()):
-            by_job.pop(job, None)
+        gpu.remove(job)
         ways_j = {way: float(end[keys[1]]) for way, keys in WAYS.items() if end.get(keys[1]) is not None}
         self._leave(job, index, ways_j, self._at_s + end["end_s"])
         gpu.ended_j += ways_j.get("equal", 0.0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import threading
+import time
 import urllib.request
 from collections import defaultdict
 
@@ -95,19 +99,17 @@ def test_scrapes_of_a_run_never_fall_and_end_at_its_report(doubles):
 
 
 def check_powers(scraped):
-    """The powers of the jobs of a GPU add up to its power, in both ways, while the same jobs run."""
-    checked = 0
-    for found in scraped:
-        for way in ("equal", "model"):
+    """The powers of the jobs of a GPU add up to its power, in both ways."""
+    for way in ("equal", "model"):
+        checked = 0
+        for found in scraped:
             power_w = defaultdict(float)
             for (name, labels), value in found.items():
                 if name == "heshare_job_power_watts" and dict(labels)["way"] == way:
                     power_w[dict(labels)["gpu"]] += value
-            alone = all(found["heshare_faults_total", (("kind", "job-crash"),)] == 0 for _ in power_w)
-            for total_w in power_w.values() if alone else ():
-                assert total_w == pytest.approx(100.0)
-                checked += 1
-    assert checked
+            assert all(total_w == pytest.approx(100.0) for total_w in power_w.values())
+            checked += len(power_w)
+        assert checked
 
 
 def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doubles):
@@ -167,3 +169,22 @@ def test_an_address_that_is_taken_is_refused_before_the_run():
         taken.listen()
         with pytest.raises(InputError, match=r"--metrics: found 127.0.0.1:\d+, which cannot be listened at"):
             RunMeter("run", HttpAddress("127.0.0.1", taken.getsockname()[1]))
+
+
+def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
+    doubles.write("jobs: [{name: j, command: [sleep, '60'], like: low, expected_time_s: 5}]")
+    file = doubles.folder / "night.prom"
+    words = ["run", "jobs.yaml", "--devices", "nvml:0", "--policy", "random", "--log", "json", "--metrics", str(file)]
+    command = [sys.executable, "-m", "heshare", *words]
+    with subprocess.Popen(command, cwd=doubles.folder, stderr=subprocess.PIPE, text=True) as run:
+        until_s = time.monotonic() + 60.0
+        while not (file.exists() and "heshare_job_mps_share_ratio" in file.read_text()):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        assert 'heshare_run_active{run="jobs-run"} 1.0' in file.read_text()
+        run.terminate()
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert 'heshare_run_active{run="jobs-run"} 0.0' in file.read_text()
+    assert "heshare_job_mps_share_ratio" not in file.read_text()
+    assert [json.loads(line)["event"] for line in errors.splitlines()][:2] == ["metrics", "begin"]
