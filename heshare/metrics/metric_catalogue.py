@@ -55,6 +55,11 @@ METRICS = (
         *("heshare_run_power_limit_watts", "gauge", "watts", ()),
         "Limit on the sum of the GPUs' power now; absent without one (--power-limit).",
     ),
+    MetricSpec("heshare_run_price", "gauge", "", ("unit",), "Price or carbon intensity of a kWh now (--price)."),
+    MetricSpec(
+        *("heshare_run_cost", "gauge", "", ("unit",)),
+        "What the energy has cost or emitted so far: price_per_kwh in money, g_co2_per_kwh in g.",
+    ),
     MetricSpec("heshare_jobs", "gauge", "", ("state",), "Jobs by state; those that have not arrived yet are waiting."),
     MetricSpec("heshare_decisions", "counter", "", (), "Decisions of the policy."),
     MetricSpec("heshare_decision_seconds", "counter", "seconds", (), "Time that they took."),
@@ -93,12 +98,15 @@ def values(tally: RunTally, now_s: float, active: bool) -> dict[str, list[Value]
         now_s: Unix time, s.
         active: whether an executor works on it.
     """
+    unit = tally.signal.unit if tally.signal else ""
     found: dict[str, list[Value]] = {
         "heshare_run": [((tally.policy, tally.version, tally.provenance), 1.0)],
         "heshare_run_active": [((), float(active))],
         "heshare_run_start_time_seconds": [((), tally.started_s)],
         "heshare_run_update_time_seconds": [((), tally.updated_s)],
         "heshare_run_power_limit_watts": [((), tally.limit_w)],
+        "heshare_run_price": [((unit,), tally.price)],
+        "heshare_run_cost": [((unit,), tally.cost if tally.signal else math.nan)],
         "heshare_jobs": [((state,), float(count)) for state, count in tally.counts().items()],
         "heshare_decisions": [((), float(tally.decisions))],
         "heshare_decision_seconds": [((), tally.decision_s)],

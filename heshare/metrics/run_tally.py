@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heshare.budgets.power_budget import PowerBudget
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import sampled_cost
 from heshare.gpu.executor.job_tasks import JobHistory
 
 WAYS = {"equal": ("shares_j", "energy_j"), "model": ("model_shares_j", "energy_model_j")}
@@ -43,6 +46,7 @@ class GpuTally:
         state: one of `GPU_STATES`.
         shares_j: the energy in this session of each job that is on it, J, by way and job.
         weights: the part of the power that each of these jobs has now, by way and job.
+        sampled: time of the run, s, and energy in this session, J, at the last account.
     """
 
     uuid: str
@@ -58,6 +62,7 @@ class GpuTally:
     state: str = "ok"
     shares_j: dict[str, dict[str, float]] = field(default_factory=dict)
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
+    sampled: tuple[float, float] = (0.0, 0.0)
     # Of the sessions before this one; and what attempts that ended in this one have.
     before_j: float = 0.0
     idle_before_j: float = 0.0
@@ -148,6 +153,7 @@ class RunTally:
         started_s: when the first session began, Unix time, s; NaN before that.
         updated_s: the time of the last account, Unix time, s; NaN without one.
         budget: its limit on the sum of the GPUs' power, or None.
+        signal, cost: the price or carbon intensity of its energy, or None; and what the energy cost so far.
         decisions, decision_s: how many there were, and how long they took together, s.
         faults: how many there were, by kind (`FAULTS`).
         notes: the last notes for the operator.
@@ -162,6 +168,8 @@ class RunTally:
         self.left_s: OrderedDict[str, float] = OrderedDict()
         self.started_s = self.updated_s = math.nan
         self.budget: PowerBudget | None = None
+        self.signal: EnergySignal | None = None
+        self.cost = 0.0
         self.decisions, self.decision_s = 0, 0.0
         self.faults: Counter[str] = Counter()
         self.notes: list[str] = []
@@ -187,9 +195,17 @@ class RunTally:
     @property
     def limit_w(self) -> float:
         """The limit on the sum of the GPUs' power at the time of the last account, W; NaN without one."""
-        if self.budget is None or math.isnan(self.updated_s):
-            return math.nan
-        return self.budget.at(self.updated_s - self.started_s)
+        return math.nan if self.budget is None or self._now_s is None else self.budget.at(self._now_s)
+
+    @property
+    def price(self) -> float:
+        """The price or carbon intensity of energy at the time of the last account, per kWh; NaN without one."""
+        return math.nan if self.signal is None or self._now_s is None else self.signal.at(self._now_s)
+
+    @property
+    def _now_s(self) -> float | None:
+        """The time of the run at the last account, s; None without one."""
+        return None if math.isnan(self.updated_s) else self.updated_s - self.started_s
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each of `STATES`; those that have not arrived yet are waiting."""
@@ -241,6 +257,8 @@ class RunTally:
         self.jobs = sum(job["count"] for job in run["jobs"])
         if run.get("power_limit") is not None:
             self.budget = PowerBudget.of_json(run["power_limit"])
+        if run.get("price") is not None:
+            self.signal = PriceTerms.of_json(run["price"]).signal
 
     def _add_session(self, session: Mapping[str, Any]) -> None:
         self._at_s = float(session["at"])
@@ -254,6 +272,7 @@ class RunTally:
                 self._leave(job, index, ways_j, self.updated_s)
                 gpu.lost_j += share_j
             gpu.begin_session()
+            gpu.sampled = (self._at_s - self.started_s, 0.0)
         for gpu, row in zip(self.gpus, session["gpus"], strict=True):
             gpu.host, gpu.sharing, gpu.state = str(row.get("host", "")), str(row["sharing"]), "ok"
         self.running.clear()
@@ -296,6 +315,9 @@ class RunTally:
     def _add_sample(self, sample: Mapping[str, Any]) -> None:
         self.updated_s = self._at_s + sample["t"]
         for gpu, account in zip(self.gpus, sample["gpus"], strict=True):
+            before, gpu.sampled = gpu.sampled, (self.updated_s - self.started_s, float(account["energy_j"]))
+            if self.signal is not None:
+                self.cost += sampled_cost((before, gpu.sampled), self.signal)
             gpu.add_sample(account)
 
     def _add_note(self, note: Mapping[str, Any]) -> None:

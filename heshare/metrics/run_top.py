@@ -74,6 +74,8 @@ class RunView:
             + (f" (limit {tally.limit_w:.0f} W), " if tally.limit_w > 0 else ", ")
             + f"energy {display.energy(sum(gpu.energy_j for gpu in tally.gpus))}",
         ]
+        if tally.signal is not None:
+            lines[-1] += f", {tally.cost:.4g} {'g of CO2' if tally.signal.counts == 'co2_g' else 'in money'}"
         if self.alive and not math.isnan(tally.updated_s):
             lines[-1] += f"; last account {max(0.0, now_s - tally.updated_s):.0f} s ago"
         if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(tally.faults.items())):

@@ -11,6 +11,8 @@ from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
 import heshare as hs
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.price_terms import PriceTerms
 from heshare.metrics.emulated_metrics import write_metrics
 from heshare.metrics.metric_catalogue import METRICS
 from heshare.metrics.run_meter import TallyCollector
@@ -28,8 +30,9 @@ def busy_tally():
     """A run of two jobs on one of two GPUs, with everything known."""
     tally = RunTally()
     gpus = [{"uuid": f"GPU-{index}", "name": "T4", "sharing": "mps", "host": "here"} for index in range(2)]
-    limits = [[0.0, 900.0], [1.0, 700.0]]
-    tally.add({"run": {"policy": "random", "version": "1", "jobs": [{"count": 3}], "power_limit": limits}})
+    terms = {"power_limit": [[0.0, 900.0], [1.0, 700.0]]}
+    terms["price"] = PriceTerms(EnergySignal((0.0, 1.0), (0.36, 0.72))).to_json()
+    tally.add({"run": {"policy": "random", "version": "1", "jobs": [{"count": 3}], **terms}})
     tally.add({"session": {"at": 2000.0, "gpus": gpus}})
     starts = [["start", job, 0, 50, None] for job in ("a", "b")]
     tally.add({"decision": {"t": 0.0, "decided_s": 0.1, "actions": starts}})
@@ -78,6 +81,9 @@ def test_values_are_in_base_units():
     assert re.search(r'heshare_job_mps_share_ratio\{.*job_name="a".*\} 0.5', text)
     assert re.search(r'heshare_job_power_watts\{.*job_name="a".*way="model"\} 40.0', text)
     assert 'heshare_run_power_limit_watts{run="odd \\"name\\"\\\\"} 700.0' in text
+    assert re.search(r'heshare_run_price\{.*unit="price_per_kwh"\} 0.72', text)
+    cost = re.search(r'heshare_run_cost\{.*unit="price_per_kwh"\} (\S+)', text)
+    assert float(cost[1]) == pytest.approx(120.0 * 0.36 / 3.6e6)
     assert len(re.findall(r"(?m)^heshare_faults_total\{", text)) == len(FAULTS)
 
 

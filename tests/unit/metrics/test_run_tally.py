@@ -8,6 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from heshare.budgets.prices.energy_signal import EnergySignal
+from heshare.budgets.prices.price_terms import PriceTerms
+from heshare.budgets.prices.signal_cost import journal_cost
 from heshare.metrics.run_tally import LEFT_S, MOST_LEFT, RunTally
 
 GPU = {"uuid": "GPU-0", "name": "T4", "sharing": "mps"}
@@ -108,6 +111,23 @@ def test_a_lost_gpu_has_no_power_and_no_clock():
     assert gpu.state == "lost"
     assert math.isnan(gpu.power_w)
     assert math.isnan(gpu.sm_mhz)
+
+
+def test_cost_and_limit_are_those_of_the_report_over_sessions():
+    signal = EnergySignal((0.0, 30.0, 90.0), (0.1, 0.5, -0.2))
+    terms = {"price": PriceTerms(signal).to_json(), "power_limit": [[0.0, 500.0], [60.0, 300.0]]}
+    account = {"idle_j": 0.0, "power_w": 80.0, "sm_mhz": 900.0, "shares_j": {}}
+    entries = [{"run": {"policy": "random", "jobs": [{"count": 1}], **terms}}]
+    for at, end_s in ((1000.0, 45.0), (1050.0, 70.0)):
+        entries.append({"session": {"at": at, "gpus": [GPU, GPU]}})
+        for t in range(0, int(end_s) + 1, 5):
+            gpus = [{**account, "energy_j": 60.0 * t}, {**account, "energy_j": 90.0 * t + t % 7}]
+            entries.append({"sample": {"t": float(t), "gpus": gpus}})
+    tally = RunTally()
+    for entry in entries:
+        tally.add(entry)
+    assert tally.cost == pytest.approx(journal_cost(entries, signal), rel=1e-12)
+    assert (tally.limit_w, tally.price) == (300.0, -0.2)
 
 
 def test_jobs_that_have_left_are_shown_for_a_while_and_are_limited():
