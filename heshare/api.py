@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from heshare.budgets.budget_policy import within_budget
+from heshare.budgets.limited_planning import plan_within
 from heshare.budgets.power_budget import PowerBudget
 from heshare.budgets.prices.price_aware import HOLD_S
 from heshare.budgets.prices.price_terms import PriceSource, PriceTerms
@@ -87,6 +88,7 @@ def plan(
     predictor: Predictor | None = None,
     settings: Settings | None = None,
     progress: bool = False,
+    power_limit: PowerLimit = None,
 ) -> ExplorableFront:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
@@ -98,6 +100,8 @@ def plan(
         predictor: of the scheduler; by default the trained forest.
         settings: the choices that the paper leaves open.
         progress: show a progress bar over the generations.
+        power_limit: on the sum of all GPUs' predicted power at every moment; batches get lower clocks, or begin later,
+            and the plans are `heshare.budgets.limited_plan.LimitedPlan`.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -109,12 +113,16 @@ def plan(
         Front(22 plans, 478 to 674 kJ, average JCT 1,457 to 4,061 s)
         >>> front.trade_off
         Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
+        >>> hs.plan(4, "1xT4,1xA100", power_limit=200).trade_off
+        Plan(x)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
     with bar("plan", "generation", progress) as update:
         front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
+    if power_limit is not None:
+        front = plan_within(front, PowerBudget.parse(power_limit), predictor)
     return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
 
 
@@ -129,6 +137,7 @@ def optimise(
     effort: SearchSettings | None = None,
     progress: bool | Progress = False,
     cancel: Cancel | None = None,
+    power_limit: PowerLimit = None,
 ) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
 
@@ -148,6 +157,7 @@ def optimise(
         progress: show a progress bar over the rounds, or call this after each round with their number so far and the
             objectives, shape (m, 2); what returns False stops the search.
         cancel: such as a `threading.Event` that another thread sets: the search then ends with the front so far.
+        power_limit: as in `plan`; the search itself does not know it.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -171,6 +181,8 @@ def optimise(
         front = optimise_tasks(
             to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown, cancel=stop
         )
+    if power_limit is not None:
+        front = plan_within(front, PowerBudget.parse(power_limit), predictor)
     if stop.interrupted:
         warnings.warn("interrupted: the front is that of the search so far", InterruptedSearchWarning, stacklevel=2)
     return ExplorableFront.of(front, predictor, series="HeShare+")
@@ -197,7 +209,8 @@ def run(
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
-        power_limit: on the sum of all GPUs' power at every moment, see `heshare.budgets`; None for none.
+        power_limit: on the sum of all GPUs' power at every moment, see `heshare.budgets`; None for that of the plan if
+            it was made with one, else for none.
         price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
         hold_s: with a price, the longest time for which a GPU waits between a task's arrival and its start, s.
 
@@ -224,7 +237,7 @@ def run(
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
     chosen = chosen if price is None else PriceTerms.parse(price, hold_s).wrap(chosen)
-    chosen = within_budget(chosen, power_limit)
+    chosen = within_budget(chosen, arguments.limit_of(policy, power_limit))
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from heshare.budgets.power_budget import PowerBudget
     from heshare.budgets.prices.price_terms import PriceTerms
     from heshare.experiments.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
@@ -208,6 +209,13 @@ def parse_duration_s(text: str) -> float:
     expected = f"a time such as 90s, 15m or 2h, at most {LONGEST_BUDGET_S / 3600:g}h"
     require("budget", repr(text[:60]), 0 < duration_s <= LONGEST_BUDGET_S, expected, "Give a time.")
     return duration_s
+
+
+def parse_limit(text: str | None) -> PowerBudget | None:
+    """Return the power limit of `--power-limit`, None where it is not given."""
+    from heshare.budgets.power_budget import PowerBudget
+
+    return None if text is None else PowerBudget.parse(text)
 
 
 def to_plain(value: Any) -> Any:

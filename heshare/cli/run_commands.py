@@ -30,6 +30,7 @@ from heshare.cli.options import (
     TasksText,
     Trace,
     json_text,
+    parse_limit,
     predictor_factory,
     price_terms,
     print_frame,
@@ -191,7 +192,8 @@ def run(
     streams, job_names, from_venus = Repetition(repetition, seed), None, jobs is None and tasks.startswith(VENUS)
     to_run: Sequence[Task]
     if plan is not None:
-        made, to_run, gpus = _read_plan(plan, tasks * ("tasks" in given), cluster * ("cluster" in given), streams)
+        own = tasks * ("tasks" in given), cluster * ("cluster" in given)
+        made, to_run, gpus, budget = _read_plan(plan, *own, streams, budget)
     else:
         made, gpus = make(_one_policy(policy)), Cluster.parse(cluster)
         if jobs is not None:
@@ -221,9 +223,7 @@ def _parse_limit(text: str | None, resume: Path | None) -> PowerBudget | None:
         return None
     if resume is not None:
         raise _conflict("--power-limit with --resume", "Leave it out: the run keeps the limit that it began with.")
-    from heshare.budgets.power_budget import PowerBudget
-
-    return PowerBudget.parse(text)
+    return parse_limit(text)
 
 
 def _one_policy(policies: list[str] | None) -> str:
@@ -276,8 +276,10 @@ def _conflict(found: str, action: str) -> InputError:
     return InputError(found, "a file of jobs with --devices, or --resume FOLDER", action, column="heshare run")
 
 
-def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tuple[Policy, tuple[Task, ...], Cluster]:
-    """Return the policy that releases the plan of a file, its tasks and its cluster.
+def _read_plan(
+    file: Path, tasks: str, cluster: str, streams: Repetition, budget: PowerBudget | None
+) -> tuple[Policy, tuple[Task, ...], Cluster, PowerBudget | None]:
+    """Return the policy that releases the plan of a file, its tasks, its cluster and the power limit of the run.
 
     Raises:
         InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
@@ -290,7 +292,7 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
     given = task_set(tasks, streams, "mixed", "at_once", None) if tasks else plan.tasks
     to_run = arguments.as_tasks(given, streams)
     gpus = Cluster.parse(cluster) if cluster else plan.cluster
-    return arguments.as_policy(plan, to_run, gpus), to_run, gpus
+    return arguments.as_policy(plan, to_run, gpus), to_run, gpus, arguments.limit_of(plan, budget)
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
