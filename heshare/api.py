@@ -114,7 +114,7 @@ def plan(
         >>> front.trade_off
         Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
         >>> hs.plan(4, "1xT4,1xA100", power_limit=200).trade_off
-        Plan(x)
+        Plan(4 tasks in 2 batches on 1xT4,1xA100, 537 kJ, average JCT 2,290 s, within 200 W)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)

@@ -4,7 +4,8 @@
 there is no power for them, in the order of its decisions; to it, a task whose start is held back seems to load on its
 GPU. Clocks are lowered where that costs least speed, also those of running tasks, and raised again when there is room.
 Before an action, power is bounded from above (`power_bounds`); afterwards it is known by a reading, and what the bound
-had left unused is given out.
+had left unused is given out. A start is released when there is room for what is expected of it, at clocks that the
+bound allows, the lowest if need be: a second later its power is known, and the clocks rise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from heshare.budgets.held_starts import HeldStarts, placed_workload
 from heshare.budgets.power_bounds import MARGIN, PowerBounds, Residents, as_residents, idle_w, saturated_w
 from heshare.budgets.power_budget import EXCESS_W, PowerBudget
-from heshare.budgets.power_sharing import FLOOR, GpuPower, choose_clocks, total_w, with_resident
+from heshare.budgets.power_sharing import FLOOR, GpuPower, choose_clocks, expects_room, total_w, with_resident
 from heshare.errors import InputError, PolicyError
 from heshare.policies.policy import (
     Action,
@@ -311,6 +312,9 @@ class _Answer:
     def _fits(self, floor: float) -> bool:
         return choose_clocks(self._gpus, self._bounds, self._limit_w, floor)
 
+    def _expects_room(self) -> bool:
+        return expects_room(self._gpus, self._bounds, self._limit_w, self._settings.floor)
+
     def _make_room(self) -> None:
         """Lower clocks, and where that is not enough pause the tasks that started last."""
         if self._fits(self._settings.floor) or self._fits(0.0):
@@ -364,7 +368,7 @@ class _Answer:
             before = list(self._gpus)
             levels = [gpu.level for gpu in before]
             self._join(start, task)
-            if not self._fits(0.0 if alone else self._settings.floor):
+            if not (alone or self._expects_room()) or not (self._fits(self._settings.floor) or self._fits(0.0)):
                 self._gpus = before
                 for gpu, level in zip(before, levels, strict=True):
                     gpu.level = level

@@ -37,6 +37,8 @@ A wide margin costs a second: then the power is read.
 """
 LEVELS = 16
 """Clocks of a card's grid among which a budget chooses, evenly spread."""
+_NOWHERE = -1
+"""No clock."""
 _DECAY = 0.1
 """Weight of a reading below the known power of its state: real power fluctuates, so peaks are forgotten slowly."""
 
@@ -82,6 +84,22 @@ class PowerBounds:
         if predicted is not None:
             bounds.append((1.0 + self._margin) * predicted.power_w)
         return min(bounds)
+
+    def expected_w(self, gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
+        """Return the power to be expected of residents at a requested clock, W: read, or predicted without a margin.
+
+        A prediction is corrected by the reading of the same residents at the nearest clock.
+        """
+        bound_w = self.bound_w(gpu, residents, sm_mhz)
+        known = self._known.get((gpu.name, residents), {})
+        predicted = self.prediction(gpu, residents, sm_mhz) if residents and sm_mhz not in known else None
+        if predicted is None:
+            return bound_w
+        nearest = min(known, key=lambda clock: abs(top_mhz(gpu, clock) - top_mhz(gpu, sm_mhz)), default=_NOWHERE)
+        factor = 1.0
+        if nearest != _NOWHERE and (there := self.prediction(gpu, residents, nearest)) is not None:
+            factor = known[nearest][0] / there.power_w
+        return min(bound_w, factor * predicted.power_w)
 
     def prediction(self, gpu: Gpu, residents: Residents, sm_mhz: Clock) -> ClockPrediction | None:
         """Return the prediction for residents at a clock; None where the predictor does not know them."""

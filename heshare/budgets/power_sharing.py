@@ -54,12 +54,13 @@ class GpuPower:
         """The chosen clock, MHz."""
         return self.levels[self.level]
 
-    def power_w(self, bounds: PowerBounds, level: int | None = None) -> float:
-        """Return an upper bound of its power at a level, by default the chosen one, W."""
+    def power_w(self, bounds: PowerBounds, level: int | None = None, *, expected: bool = False) -> float:
+        """Return an upper bound of its power at a level, by default the chosen one, or what is expected there, W."""
         clock = self.levels[self.level if level is None else level]
         if self.present_w is not None and self.present == (self.residents, clock):
             return self.present_w
-        return bounds.bound_w(self.gpu, self.residents, clock)
+        power_w = bounds.expected_w if expected else bounds.bound_w
+        return power_w(self.gpu, self.residents, clock)
 
     def lowest(self, floor: float) -> int:
         """Return the last level whose clock is at least so much of the top clock; the wish if that is below."""
@@ -71,6 +72,14 @@ class GpuPower:
 def total_w(gpus: Sequence[GpuPower], bounds: PowerBounds) -> float:
     """Return an upper bound of the sum of power at the chosen clocks, W."""
     return sum([gpu.power_w(bounds) for gpu in gpus])
+
+
+def expects_room(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:
+    """Return whether the power to be expected at the lowest clocks above a floor is at most a limit, W."""
+    for gpu in gpus:
+        if gpu.residents:
+            bounds.predict(gpu.gpu, gpu.residents, [gpu.levels[gpu.lowest(floor)]])
+    return sum([gpu.power_w(bounds, gpu.lowest(floor), expected=True) for gpu in gpus]) <= limit_w
 
 
 def choose_clocks(gpus: Sequence[GpuPower], bounds: PowerBounds, limit_w: float, floor: float) -> bool:

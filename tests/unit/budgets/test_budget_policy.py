@@ -174,3 +174,8 @@ def test_the_device_model_never_exceeds_the_saturated_power():
             residents = tuple(Resident(model, int(rng.choice([20, 50, 100]))) for model in models)
             mhz = int(rng.choice(gpu.clocks_mhz))
             assert co_run(gpu, residents, mhz).power_w <= saturated_w(gpu, residents, mhz) + 1e-9
+
+
+def test_a_run_of_a_plan_that_was_made_for_a_limit_is_not_far_from_its_prediction():
+    plan = hs.plan(6, "1xT4,1xA100", power_limit=250).trade_off
+    assert hs.run(6, "1xT4,1xA100", plan).jct_s.mean() < 1.3 * plan.jct_s
