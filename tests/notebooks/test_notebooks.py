@@ -570,6 +570,18 @@ def test_power_limits_are_kept_and_their_cost_has_an_interval(smoke_results: Pat
     assert (costs["change_pct"] <= costs["high"]).all()
 
 
+def test_waiting_for_cheap_energy_saves_money_and_costs_jct(smoke_results: Path) -> None:
+    saved = table(smoke_results, "x23c_price").set_index(["title", "rule", "setting"])
+    assert {"Trade-off", "HeShare+ Trade-off", "Marginal"} == set(saved.index.get_level_values("title"))
+    longest = saved.xs(("saving rule", 0.0), level=("rule", "setting"))
+    assert (longest["saved_pct"] > 0).all()
+    assert (saved["added_jct_h"] <= 8.0 + 1e-6).all()
+    assert (saved["low"] <= saved["saved_pct"]).all()
+    assert (saved["saved_pct"] <= saved["high"]).all()
+    runs = table(smoke_results, "x23d_price_runs")
+    assert (runs["cost_period"] >= runs["cost_cluster"] - 1e-9).all()
+
+
 def test_ablations_are_compared_with_the_whole(smoke_results: Path) -> None:
     frame = table(smoke_results, "x05e_parts")
     assert frame.groupby("metric")["part"].nunique().tolist() == [5, 5, 5]

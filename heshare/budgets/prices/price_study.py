@@ -26,6 +26,7 @@ from heshare.running.run import run
 from heshare.world.cluster import Cluster
 
 POLICIES = ("heshare:trade-off", "heshare+:trade-off", "marginal")
+CLUSTER = "1xT4,1xV100,1xA100"
 START_HOURS = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0)
 AT_ONCE, SAVING, CHEAPEST = "at once", "saving rule", "cheapest hour"
 SAVINGS_PCT = (20.0, 15.0, 10.0, 6.0, 0.0)
@@ -42,7 +43,7 @@ def day_price() -> EnergySignal:
 def price_runs(
     *,
     tasks: int = 12,
-    cluster: str = "1xT4,1xV100,1xA100",
+    cluster: str = CLUSTER,
     policies: Sequence[str] = POLICIES,
     savings_pct: Sequence[float] = SAVINGS_PCT,
     holds_h: Sequence[float] = HOLDS_H,
