@@ -26,7 +26,7 @@ def test_outputs_are_named_after_the_paper_or_their_notebook(path: Path) -> None
 
 def test_the_page_of_figures_has_a_line_for_each_notebook_with_further_outputs() -> None:
     text = (root() / "figures/README.md").read_text("utf-8")
-    groups = "claims|scheduler|device and predictor|other systems|all together|your own|with a GPU"
+    groups = "claims|scheduler|device and predictor|other systems|all together|your own|power and price|with a GPU"
     lines = re.findall(rf"^\| (?:{groups}) \| `(\w+)` \| \S.+ \|$", text, flags=re.MULTILINE)
     books = [notebook_parameters.read(path) for path in NOTEBOOKS]
     further = [book.name for book in books if any(name.startswith("x") for name in (*book.outputs, *book.optional))]
