@@ -224,14 +224,14 @@ def run(
         >>> hs.run(4, "1xT4,1xA100", hs.plan(4, "1xT4,1xA100").trade_off)
         Run(plan, 4 tasks on 1xT4,1xA100, 660 kJ, average JCT 2,459 s, emulated)
         >>> hs.run(4, "1xT4,1xA100", "sjf", power_limit=200)
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 1.17 MJ, average JCT 3,666 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 770 kJ, average JCT 2,317 s, emulated)
 
         The policy under a price: tasks wait up to two hours for the end of a dear hour.
 
         >>> price = hs.EnergySignal(time_s=(0, 3600), value=(0.4, 0.1))
         >>> at_once, held = hs.run(4, "1xT4,1xA100", "sjf"), hs.run(4, "1xT4,1xA100", "sjf", price=price, hold_s=7200)
         >>> [round(run.cost(price).active, 3) for run in (at_once, held)]
-        [0.073, 0.042]
+        [0.085, 0.053]
     """
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)

@@ -87,7 +87,7 @@ def within_budget(policy: Policy, budget: Any, settings: BudgetSettings | None =
         >>> import heshare as hs
         >>> from heshare.plugins import make
         >>> hs.run(4, "1xT4,1xA100", within_budget(make("sjf"), 200))
-        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 1.17 MJ, average JCT 3,666 s, emulated)
+        Run(sjf within 200 W, 4 tasks on 1xT4,1xA100, 770 kJ, average JCT 2,317 s, emulated)
     """
     return policy if budget is None else BudgetPolicy(policy, PowerBudget.parse(budget), settings)
 
