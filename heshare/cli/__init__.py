@@ -20,6 +20,7 @@ from heshare.cli import (
     plan_commands,
     profile_commands,
     run_commands,
+    slurm_commands,
     steering_commands,
     verify_command,
 )
@@ -121,6 +122,7 @@ app.command("drain")(steering_commands.drain)
 app.command("stop")(steering_commands.stop)
 app.command("doctor")(doctor_commands.doctor)
 app.command("restore")(doctor_commands.restore)
+app.add_typer(slurm_commands.app, name="slurm")
 app.command("clock-service")(clock_command.clock_service)
 
 

@@ -159,11 +159,7 @@ def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[
 def _workload(node: YamlNode, precision: str, *, loads: bool = False) -> Workload:
     text = node.text("a workload such as resnet50:8")
     if loads and text in LOADS:
-        # The model of median work represents its class.
-        ranked = sorted(
-            (model for model in models().values() if model.load == text), key=lambda model: (model.gflops, model.name)
-        )
-        return Workload(ranked[len(ranked) // 2].name, 8, precision)
+        return load_workload(text, precision)
     expected = "a model of Table IV and an inference batch size, such as resnet50:8"
     digits = text.rpartition(":")[2]
     # `int` of a very long text takes long, so the length is checked first.
@@ -173,6 +169,14 @@ def _workload(node: YamlNode, precision: str, *, loads: bool = False) -> Workloa
         return resident(text, precision=precision).workload
     except InputError as error:
         node.refuse(short(text), error.expected, error.action)
+
+
+def load_workload(load: str, precision: str) -> Workload:
+    """Return the workload that represents a load class: its model of median work, at inference batch size 8."""
+    ranked = sorted(
+        (model for model in models().values() if model.load == load), key=lambda model: (model.gflops, model.name)
+    )
+    return Workload(ranked[len(ranked) // 2].name, 8, precision)
 
 
 def _memory_mib(node: YamlNode, workload: Workload, need_mib: float) -> float:

@@ -1,0 +1,217 @@
+"""End to end with Debian's Slurm and stand-in GPUs: held jobs are planned, released, and run as the plan says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.slurm_cluster import NODE, NoSlurmError, SlurmCluster
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.slurm import slurm_queue
+from heshare.slurm.slurm_programs import SlurmError, call
+
+pytestmark = pytest.mark.slow
+WORKS = (
+    "resnet50:1 iterations=20000",
+    "bert_large:2 iterations=5000",
+    "transformer:8 iterations=5000",
+    "transformer:4 iterations=20000",
+    "vgg19:2 iterations=10000",
+    "resnet18:4 iterations=5000",
+    "resnet101:2 iterations=5000",
+)
+"""Jobs for which Trade-off shares both GPUs, with shares of 20 and 100 %, and plans a second batch on each."""
+SLEEP_S = 1.0
+_SCRIPT = f"""#!/bin/sh
+exec >/tmp/job-$SLURM_JOB_ID
+date +%s.%N
+echo "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+echo "$CUDA_VISIBLE_DEVICES"
+echo "$CUDA_MPS_PIPE_DIRECTORY"
+sleep {SLEEP_S:g}
+date +%s.%N
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(SlurmCluster(tmp_path_factory.mktemp("slurm"), ("T4a", "V100a")))
+        except NoSlurmError as error:
+            pytest.skip(f"no Slurm on this machine: {error}")
+        yield opened
+
+
+@pytest.fixture
+def types(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of types; Slurm's programs are those of the place."""
+    monkeypatch.setenv("PATH", str(slurm.programs), prepend=":")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = tmp_path / "types.yaml"
+    file.write_text("T4a: T4\nV100a: V100\n")
+    slurm.run("sh", "-c", "rm -f /tmp/nvidia-smi.log")
+    return file
+
+
+def submit(comment: str, *options: str) -> int:
+    command = ["sbatch", "--hold", "--parsable", "--ntasks=1", "--output=/dev/null", f"--comment={comment}", *options]
+    return int(subprocess.run(command, input=_SCRIPT, text=True, capture_output=True, check=True).stdout)
+
+
+def heshare(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["slurm", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def wait_until_over(slurm: SlurmCluster, jobs: list[int], seconds: float = 40.0) -> None:
+    until = time.monotonic() + seconds
+    while {job.id for job in slurm_queue.read_queue()} & set(jobs):
+        assert time.monotonic() < until, f"{call(['squeue'])}\n{slurm.log()}"
+        time.sleep(0.3)
+
+
+def ran(slurm: SlurmCluster, job: int) -> dict[str, Any]:
+    """What a job wrote: its times and its own environment."""
+    start_s, share, gpu, pipe, end_s = (slurm.root / f"tmp/job-{job}").read_text().splitlines()
+    return {"start_s": float(start_s), "end_s": float(end_s), "mps_pct": int(share), "gpu": gpu, "pipe": pipe}
+
+
+def check_runs(slurm: SlurmCluster, rows: list[dict[str, Any]]) -> None:
+    """Check that each job had its share and GPU, in the order of the plan, and batches ran together."""
+    index = {f"{NODE}/T4a": 0, f"{NODE}/V100a": 1}
+    found = {row["job"]: ran(slurm, row["job"]) for row in rows}
+    for row in rows:
+        own, gpu = found[row["job"]], index[row["gpu"]]
+        assert (own["mps_pct"], own["gpu"]) == (row["mps_pct"], f"GPU-stand-in-{gpu}")
+        assert own["pipe"] == f"/run/heshare-slurm/gpu-{gpu}/pipe"
+        assert all(found[int(before)]["end_s"] <= own["start_s"] for before in row["after"].split())
+    for gpu in index:
+        there = [row for row in rows if row["gpu"] == gpu]
+        for row in there:
+            for other in there:
+                if (row["start_s"], row["after"]) == (other["start_s"], other["after"]):
+                    assert found[row["job"]]["start_s"] < found[other["job"]]["end_s"]
+        planned, measured = (
+            [row["job"] for row in sorted(there, key=key)]
+            for key in (
+                lambda row: (row["start_s"], found[row["job"]]["start_s"]),
+                lambda row: found[row["job"]]["start_s"],
+            )
+        )
+        assert measured == planned
+
+
+def clock_calls(slurm: SlurmCluster) -> list[str]:
+    return [line for line in (slurm.root / "tmp/nvidia-smi.log").read_text().splitlines() if "query" not in line]
+
+
+def test_jobs_planned_by_heshare_run_together_with_their_shares_and_clocks(slurm: SlurmCluster, types: Path) -> None:
+    jobs = [submit(f"heshare like={work}") for work in WORKS]
+    others = [
+        submit("mine"),
+        submit("heshare like=resnet50:8"),
+        submit("heshare like=resnet50:8 iterations=1", "-a1-2"),
+    ]
+    plan = json.loads(heshare("plan", "--types", types, "--json"))
+    assert sorted(row["job"] for row in plan["rows"]) == jobs
+    assert {row["mps_pct"] for row in plan["rows"]} == {20, 100}
+    assert sum(bool(row["after"]) for row in plan["rows"]) == 2
+    assert {row["gpu"] for row in plan["rows"]} == {f"{NODE}/T4a", f"{NODE}/V100a"}
+    assert [job for job in others if any(f"Job {job} is left alone" in note for note in plan["notes"])] == others[1:]
+    assert all(job.held for job in slurm_queue.read_queue())
+
+    heshare("apply", "--types", types, "--yes", "-q")
+    wait_until_over(slurm, jobs)
+    check_runs(slurm, plan["rows"])
+    wanted = {
+        f"-i GPU-stand-in-{row['gpu'] == f'{NODE}/V100a':d} -lgc {row['sm_mhz']},{row['sm_mhz']}"
+        for row in plan["rows"]
+    }
+    calls = clock_calls(slurm)
+    assert {line for line in calls if "-lgc" in line} == wanted
+    for gpu in ("GPU-stand-in-0", "GPU-stand-in-1"):
+        assert [line for line in calls if gpu in line][-1] == f"-i {gpu} -rgc"
+    assert sorted(path.name for path in (slurm.root / "run/heshare-slurm").iterdir()) == ["gpu-0.lock", "gpu-1.lock"]
+    assert "nvidia-cuda-mps" not in slurm.run("sh", "-c", "cat /proc/[0-9]*/comm")
+    assert sorted({job.id for job in slurm_queue.read_queue() if job.held}) == others
+    for job in others:
+        call(["scontrol", "update", f"JobId={job}", "Comment="])
+
+
+def test_jobs_planned_by_srtf_run_alone_shortest_first(slurm: SlurmCluster, types: Path) -> None:
+    jobs = [submit(f"heshare like={work}") for work in WORKS[2:]]
+    plan = json.loads(heshare("plan", "--types", types, "--policy", "srtf", "--json"))
+    heshare("apply", "--types", types, "--policy", "srtf", "--yes", "-q")
+    wait_until_over(slurm, jobs)
+    assert {row["mps_pct"] for row in plan["rows"]} == {100}
+    check_runs(slurm, plan["rows"])
+    assert clock_calls(slurm) == []
+
+
+def test_a_release_that_was_cut_off_is_continued(slurm: SlurmCluster, types: Path) -> None:
+    jobs = [submit(f"heshare like={work}") for work in WORKS[:3]]
+    plan = json.loads(heshare("plan", "--types", types, "--policy", "sjf:fastest", "--json"))
+    first = plan["rows"][0]
+    call(shlex.split(plan["commands"][0]))
+    again = json.loads(heshare("plan", "--types", types, "--policy", "sjf:fastest", "--json"))
+    assert sorted(row["job"] for row in again["rows"]) == sorted(set(jobs) - {first["job"]})
+    assert any(f"Jobs {first['job']} have a place" in note for note in again["notes"])
+    same = [row for row in again["rows"] if row["gpu"] == first["gpu"]]
+    assert not same or str(first["job"]) in same[0]["after"].split()
+    heshare("apply", "--types", types, "--policy", "sjf:fastest", "--yes", "-q")
+    wait_until_over(slurm, jobs)
+    check_runs(slurm, [first, *again["rows"]])
+    assert "No held job" in heshare("apply", "--types", types, "--yes", "-q")
+
+
+def test_the_queue_as_text_is_the_queue_as_json(
+    slurm: SlurmCluster, types: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [submit("heshare like=resnet50:8 iterations=1"), submit("a 'quoted' text, two"), submit("")]
+    jobs += [submit("heshare like=low iterations=2", "--gres=shard:T4a:10"), submit("heshare", f"-dafterany:{jobs[0]}")]
+    as_json = slurm_queue.read_queue()
+
+    def without_plugin(command: list[str]) -> str:
+        if "--json" in command:
+            raise SlurmError("squeue: unrecognized option '--json'")
+        return call(command)
+
+    monkeypatch.setattr(slurm_queue, "call", without_plugin)
+    assert slurm_queue.read_queue() == as_json
+    assert {job.id for job in as_json} >= set(jobs)
+    for job in jobs:
+        subprocess.run(["scancel", str(job)], check=True)
+
+
+def test_watch_releases_jobs_as_gpus_become_free(slurm: SlurmCluster, types: Path) -> None:
+    from heshare.plugins import canonical
+    from heshare.plus.physics.physics_predictor import load_predictor
+    from heshare.slurm.release_plan import PlanSettings
+    from heshare.slurm.release_watch import ReleaseWatch
+
+    told: list[str] = []
+    settings = PlanSettings(canonical("sjf:fastest"), load_predictor(), {"T4a": "T4", "V100a": "V100"})
+    watch = ReleaseWatch(settings, told.append, carry_out=True)
+    jobs = [submit(f"heshare like={work}") for work in WORKS[:3]]
+    assert watch.round() == 2
+    assert watch.round() == 0
+    jobs.append(submit("heshare like=mobilenet:1 iterations=10"))
+    until = time.monotonic() + 30
+    while len([line for line in told if line.startswith("scontrol release")]) < len(jobs):
+        assert time.monotonic() < until, told
+        watch.round()
+        time.sleep(0.3)
+    wait_until_over(slurm, jobs)
+    found = sorted(jobs, key=lambda job: ran(slurm, job)["start_s"])
+    assert found.index(jobs[3]) == 2, "the short job that came last was planned again, before the one that waited"
