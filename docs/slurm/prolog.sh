@@ -57,11 +57,15 @@ if ! runs; then
     CUDA_VISIBLE_DEVICES=$uuid CUDA_MPS_PIPE_DIRECTORY=$card/pipe CUDA_MPS_LOG_DIRECTORY=$card/log \
         timeout 20 setsid nvidia-cuda-mps-control -d 9>&- </dev/null >"$card/log/start.log" 2>&1 ||
         fail "MPS did not start on GPU $gpu: $(tail -n 3 "$card/log/start.log")"
+    started=no
     for _ in $(seq 100); do
-        runs && break
+        if runs; then
+            started=yes
+            break
+        fi
         sleep 0.1
     done
-    runs || fail "MPS has no daemon on GPU $gpu after 10 s"
+    [ "$started" = yes ] || fail "MPS has no daemon on GPU $gpu after 10 s: $(tail -n 3 "$card"/log/*.log)"
 fi
 
 # The clock is noted before it is set: the epilog of the last job of the GPU gives it back.

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
@@ -230,9 +230,3 @@ def apply_release(plan: ReleasePlan, tell: Callable[[str], None] = lambda line: 
                 "run `heshare slurm apply --yes` again: it continues."
             ) from None
         tell(shlex.join(command))
-
-
-def only(plan: ReleasePlan, jobs: Sequence[int]) -> ReleasePlan:
-    """Return the part of a plan that has these jobs, and no jobs of earlier plans."""
-    kept = tuple(place for place in plan.placements if place.job in jobs)
-    return replace(plan, placements=kept, state=replace(plan.state, unreleased=()))
