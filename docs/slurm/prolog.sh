@@ -46,8 +46,9 @@ card=$STATE/gpu-$gpu
 mkdir -p "$STATE" || fail "$STATE cannot be made"
 exec 9>"$card.lock" || fail "$card.lock cannot be opened"
 flock -w 60 9 || fail "$card.lock is held by another prolog or epilog"
-mkdir -p "$card/jobs" "$card/pipe" "$card/log" && : >"$card/jobs/$SLURM_JOB_ID" ||
-    fail "$card cannot be made"    # the job's note comes first: by it the epilog gives back what this script changes
+mkdir -p "$card/jobs" "$card/pipe" "$card/log" || fail "$card cannot be made"
+# The job's note comes first: by it the epilog gives back what this script changes.
+: >"$card/jobs/$SLURM_JOB_ID" || fail "$card/jobs cannot be written"
 uuid=$(nvidia-smi -i "$gpu" --query-gpu=uuid --format=csv,noheader) || fail "GPU $gpu does not answer"
 
 note=$card/pipe/nvidia-cuda-mps-control.pid
@@ -84,6 +85,6 @@ elif [ "$planned" = yes ] && [ -e "$card/clock" ]; then
 fi
 
 printf '%s\n' "CUDA_VISIBLE_DEVICES=$uuid" "CUDA_MPS_PIPE_DIRECTORY=$card/pipe" \
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$share" >"$STATE/.job-$SLURM_JOB_ID" &&
-    mv -f "$STATE/.job-$SLURM_JOB_ID" "$STATE/job-$SLURM_JOB_ID.env" || fail "$STATE cannot be written"
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$share" >"$STATE/.job-$SLURM_JOB_ID" || fail "$STATE cannot be written"
+mv -f "$STATE/.job-$SLURM_JOB_ID" "$STATE/job-$SLURM_JOB_ID.env" || fail "$STATE cannot be written"
 exit 0

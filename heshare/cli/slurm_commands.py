@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,6 +41,7 @@ Types = Annotated[
     typer.Option(help="YAML that maps types of gres.conf to GPUs, such as T4a: T4.", show_default=False),
 ]
 Partition = Annotated[str | None, typer.Option(help="Only jobs and nodes of this partition.", show_default=False)]
+User = Annotated[str | None, typer.Option(help="Only jobs of this user.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this the commands are only printed.")]
 DEFAULT_POLICY = "heshare:trade-off"
 
@@ -50,6 +51,7 @@ def plan(
     policy: PolicyName = DEFAULT_POLICY,
     types: Types = None,
     partition: Partition = None,
+    user: User = None,
     profiles: Profiles = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -60,7 +62,7 @@ def plan(
     Held jobs are those of `sbatch --hold` with a comment such as 'heshare like=resnet50:8 iterations=20000'; others are
     left alone. Nothing is changed.
     """
-    _print(_made(policy, types, partition, profiles, seed, quiet), json)
+    _print(_made(types, profiles, quiet, policy=policy, partition=partition, user=user, seed=seed), json)
 
 
 @app.command("apply")
@@ -68,6 +70,7 @@ def apply(
     policy: PolicyName = DEFAULT_POLICY,
     types: Types = None,
     partition: Partition = None,
+    user: User = None,
     profiles: Profiles = None,
     seed: Seed = 0,
     yes: Yes = False,
@@ -82,7 +85,7 @@ def apply(
     from heshare.slurm.release_plan import apply_release
 
     with _alone(yes):
-        made = _made(policy, types, partition, profiles, seed, quiet)
+        made = _made(types, profiles, quiet, policy=policy, partition=partition, user=user, seed=seed)
         _print(made, json)
         if yes:
             apply_release(made)
@@ -96,6 +99,7 @@ def watch(
     policy: PolicyName = DEFAULT_POLICY,
     types: Types = None,
     partition: Partition = None,
+    user: User = None,
     profiles: Profiles = None,
     seed: Seed = 0,
     every: Annotated[str, typer.Option(help="Time between looks at the queue, such as 10s.")] = "10s",
@@ -109,7 +113,11 @@ def watch(
 
     every_s = parse_duration_s(every)
     with _alone(yes):
-        watched = ReleaseWatch(_settings(policy, types, partition, profiles, seed), typer.echo, carry_out=yes)
+        watched = ReleaseWatch(
+            _settings(types, profiles, policy=policy, partition=partition, user=user, seed=seed),
+            typer.echo,
+            carry_out=yes,
+        )
         if yes:
             watched.run(every_s)
         else:
@@ -117,22 +125,21 @@ def watch(
             typer.echo("Nothing was changed: add --yes to run these commands, and those of later rounds.", err=True)
 
 
-def _settings(policy: str, types: Path | None, partition: str | None, profiles: Path | None, seed: int) -> PlanSettings:
+def _settings(types: Path | None, profiles: Path | None, *, policy: str, **others: Any) -> PlanSettings:
+    """Return how jobs are planned; the policy and the files are checked."""
     from heshare.plugins import canonical
     from heshare.slurm.release_plan import PlanSettings
     from heshare.slurm.slurm_cards import read_types
 
     known = {} if types is None else read_types(types)
-    return PlanSettings(canonical(policy), predictor_factory(profiles)(), known, partition, seed)
+    return PlanSettings(canonical(policy), predictor_factory(profiles)(), known, **others)
 
 
-def _made(
-    policy: str, types: Path | None, partition: str | None, profiles: Path | None, seed: int, quiet: bool
-) -> ReleasePlan:
+def _made(types: Path | None, profiles: Path | None, quiet: bool, **others: Any) -> ReleasePlan:
     from heshare.slurm.release_plan import plan_release, read_state
 
     with told("slurm", quiet):
-        settings = _settings(policy, types, partition, profiles, seed)
+        settings = _settings(types, profiles, **others)
         return plan_release(read_state(settings), settings)
 
 

@@ -25,6 +25,7 @@ class PlanSettings:
         predictor: predicts for the policy.
         types: GPUs of data/gpus.csv by type of gres.conf.
         partition: only jobs and nodes of this partition; None for all.
+        user: only jobs of this user; None for all.
         seed: of the policy's randomness.
     """
 
@@ -32,6 +33,7 @@ class PlanSettings:
     predictor: Predictor
     types: Mapping[str, str]
     partition: str | None = None
+    user: str | None = None
     seed: int = 0
 
 
@@ -143,6 +145,8 @@ def read_state(settings: PlanSettings) -> SlurmState:
         found = "no GPU of Slurm's nodes that jobs can share" + "".join(f" ({note})" for note in notes)
         action = "Correct gres.conf as docs/slurm.md shows, or --types or --partition."
         raise InputError(found, "at least one with a type and a gres shard or mps", action)
+    if settings.user is not None:
+        jobs_there = [job for job in jobs_there if job.user == settings.user]
     waiting: dict[int, JobComment] = {}
     unreleased, told = [], list(notes)
     for job in jobs_there:
@@ -198,11 +202,15 @@ def plan_release(state: SlurmState, settings: PlanSettings) -> ReleasePlan:
     if state.unreleased:
         numbers = " ".join(str(job.id) for job in state.unreleased)
         notes = (*notes, f"Jobs {numbers} have a place and are held: they are released as they are.")
+    users = sorted({job.user for job in state.jobs if job.id in state.waiting})
+    if len(users) > 1:
+        more = f"Jobs of {' and '.join(users)}: MPS runs one user's jobs of a GPU at a time; plan them with --user."
+        notes = (*notes, more)
     if state.waiting:
-        placements, totals, more = place_jobs(
+        placements, totals, changes = place_jobs(
             state.waiting, state.cards, settings.policy, predictor=settings.predictor, seed=settings.seed
         )
-        notes = (*notes, *more)
+        notes = (*notes, *changes)
     return ReleasePlan(state, placements, totals, notes)
 
 

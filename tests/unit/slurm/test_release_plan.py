@@ -116,6 +116,14 @@ def test_partitions_are_planned_one_at_a_time(slurm: FakeSlurm) -> None:
         made(partition="cpu")
 
 
+def test_jobs_of_one_user_are_planned_alone(slurm: FakeSlurm) -> None:
+    slurm.submit(WORK)
+    slurm.submit(WORK, user_name="bob")
+    assert "Jobs of ann and bob: MPS runs one user's jobs of a GPU at a time; plan them with --user." in made().notes
+    assert [place.job for place in made(user="bob").placements] == [2]
+    assert made(user="bob").notes == ()
+
+
 def cli(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["slurm", *words])
     return result.exit_code, result.output
