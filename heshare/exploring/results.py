@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from heshare.budgets.prices.price_aware import HOLD_S
 from heshare.plus.physics.physics_predictor import load_predictor
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
@@ -71,6 +72,22 @@ class ExplorableFront(Front):
 
         predictor = self.used_predictor()
         return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise, bound=bound)
+
+    def costs(self, price: EnergySignal | str | Path, hold_s: float = HOLD_S) -> pd.DataFrame:
+        """Return what each plan costs, or emits, as predicted: begun at once, and after the wait that saves most.
+
+        Args:
+            price: a signal, or a CSV file of one.
+            hold_s: the longest wait, s.
+
+        Returns:
+            The columns of `heshare.budgets.prices.plan_cost.plan_costs`, one row a plan.
+        """
+        from heshare.budgets.prices.plan_cost import plan_costs
+        from heshare.budgets.prices.price_terms import PriceTerms
+
+        terms = PriceTerms.parse(price, hold_s)
+        return plan_costs(self.plans, self.used_predictor(), terms, piecewise=self.piecewise)
 
     def used_predictor(self) -> Predictor:
         """Return the predictor of the plans."""

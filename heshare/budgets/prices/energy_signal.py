@@ -108,13 +108,15 @@ class EnergySignal:
 
     def steps(self, begin_s: float, end_s: float) -> list[float]:
         """Return the times of the run in `(begin_s, end_s]` at which a value begins, ascending, s."""
-        found = []
-        if not self.daily:
-            found = [time_s - self.start_s for time_s in self.time_s]
-        else:
+        days = range(1)
+        if self.daily:
             first, last = (math.floor((self.start_s + at_s) / DAY_S) for at_s in (begin_s, end_s))
-            found = [day * DAY_S + time_s - self.start_s for day in range(first, last + 1) for time_s in self.time_s]
-        return [at_s for at_s in found if begin_s < at_s <= end_s]
+            days = range(first, last + 1)
+        found: list[float] = []
+        for zero_s in (day * DAY_S - self.start_s for day in days):
+            low, high = (bisect_right(self.time_s, at_s - zero_s) for at_s in (begin_s, end_s))
+            found += [zero_s + time_s for time_s in self.time_s[low:high]]
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the signal as JSON values, for a journal or the description of a cell."""

@@ -73,8 +73,8 @@ class SavingRule:
         now_cost = self._cost(now_s, estimate)
         if now_cost <= 0 or limit_s <= now_s:
             return now_s
-        steps = self.signal.steps(now_s, limit_s + estimate.duration_s)
-        times = {limit_s, *steps, *[step_s - estimate.duration_s for step_s in steps]}
+        ends = self.signal.steps(now_s + estimate.duration_s, limit_s + estimate.duration_s)
+        times = {limit_s, *self.signal.steps(now_s, limit_s), *[end_s - estimate.duration_s for end_s in ends]}
         best_s, best = now_s, 0.0
         for time_s in sorted(time_s for time_s in times if now_s < time_s <= limit_s):
             saved = 1.0 - self._cost(time_s, estimate) / now_cost

@@ -22,7 +22,6 @@ from heshare.budgets.held_starts import HeldStarts, placed_workload
 from heshare.budgets.prices.energy_signal import EnergySignal
 from heshare.budgets.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule, StartEstimate
 from heshare.errors import InputError, require
-from heshare.inputs.bounds import MOST_S
 from heshare.policies.policy import (
     Action,
     Event,
@@ -46,6 +45,8 @@ from heshare.world.workload import Resident
 
 HOLD_S = 8 * 3_600.0
 """The bound unless one is given, s."""
+LONGEST_HOLD_S = 30 * 86_400.0
+"""The longest bound, s."""
 LEAST_S = 1.0
 """A start is not held for less, s."""
 _UNKNOWN_S = 3_600.0
@@ -90,8 +91,9 @@ def cheapest_hour(policy: Policy, signal: EnergySignal, hold_s: float = HOLD_S) 
 
 
 def check_hold(hold_s: float) -> None:
-    """Raise `InputError` unless this is a time from zero to `MOST_S`."""
-    require("hold", f"{hold_s} s", 0 <= hold_s <= MOST_S, f"a time from 0 to {MOST_S:g} s", "Correct the bound.")
+    """Raise `InputError` unless this is a time from zero to `LONGEST_HOLD_S`."""
+    expected = f"a time from 0 to {LONGEST_HOLD_S:g} s"
+    require("hold", f"{hold_s} s", 0 <= hold_s <= LONGEST_HOLD_S, expected, "Correct the bound.")
 
 
 @dataclass(slots=True)

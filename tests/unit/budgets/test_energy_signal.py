@@ -49,6 +49,8 @@ def test_integrals_add_up(one: float, two: float, three: float) -> None:
 def test_steps_are_those_of_every_day() -> None:
     assert DAY.starting(3600.0).steps(0.0, DAY_S) == [18_000.0, 61_200.0, DAY_S - 3600.0]
     assert EnergySignal((0.0, 10.0), (1.0, 2.0)).steps(0.0, 1e6) == [10.0]
+    assert EnergySignal((0.0, 10.0), (1.0, 2.0)).steps(10.0, 1e6) == []
+    assert DAY.steps(1e8 - 30_000.0, 1e8) == [at_s for at_s in DAY.steps(9e7, 1e8) if at_s > 1e8 - 30_000.0]
 
 
 def test_the_shipped_day_is_read() -> None:

@@ -16,6 +16,7 @@ from heshare.budgets.prices.signal_cost import journal_cost
 from heshare.errors import InputError
 from heshare.gpu.executor import execute, run_journal
 from heshare.gpu.executor.executor_device import Timeouts
+from heshare.gpu.steering.dry_run import dry_run
 from heshare.testing.toy import ToyPredictor
 
 TEXT = "jobs:\n  - {name: j, command: [sleep, '0.1'], like: 'resnet50:8', iterations: 100}\n"
@@ -57,6 +58,13 @@ def test_a_start_waits_for_the_lower_price_and_the_report_has_the_cost(doubles):
 def test_without_a_bound_the_cost_is_only_counted(doubles):
     assert run(doubles, PriceTerms(FALLS.signal, 0.0)).complete
     assert not any(action[0] == "wait" for action in actions(doubles))
+
+
+def test_a_dry_run_shows_the_wait_and_the_cost(doubles):
+    arguments = {"policy": "fifo", "devices": "nvml", "predictor": ToyPredictor(), "seed": 0, "allow_clocks": False}
+    found = dry_run(doubles.write(TEXT), doubles.folder / "run", price=FALLS, **arguments)
+    assert found.jobs["start_s"].tolist() == [3.0]
+    assert found.totals["cost_active"] > 0
 
 
 def test_a_run_that_is_ended_while_it_waits_goes_on_with_the_price_of_its_own_time(doubles):
