@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import fake_mps
 from support.slurm_cluster import NODE, NoSlurmError, SlurmCluster
 from typer.testing import CliRunner
 
@@ -67,7 +68,16 @@ def types(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def submit(comment: str, *options: str) -> int:
-    command = ["sbatch", "--hold", "--parsable", "--ntasks=1", "--output=/dev/null", f"--comment={comment}", *options]
+    command = [
+        "sbatch",
+        "--uid=games",
+        "--hold",
+        "--parsable",
+        "--ntasks=1",
+        "--output=/dev/null",
+        f"--comment={comment}",
+        *options,
+    ]
     return int(subprocess.run(command, input=_SCRIPT, text=True, capture_output=True, check=True).stdout)
 
 
@@ -214,3 +224,57 @@ def test_watch_releases_jobs_as_a_gpu_becomes_free(slurm: SlurmCluster, types: P
     wait_until_over(slurm, jobs)
     assert sorted(jobs, key=lambda job: ran(slurm, job)["start_s"]) == [jobs[0], jobs[3], jobs[2], jobs[1]]
     assert "GPU type V100a of node node1 is left out" in told[0]
+
+
+def script(slurm: SlurmCluster, name: str, job: int, **variables: object) -> tuple[int, str]:
+    """The exit code of a prolog or epilog as slurmd calls it, with no other variables, and what it says."""
+    words = [f"{key}={value}" for key, value in {"SLURM_JOB_ID": job, "SLURM_JOB_GPUS": 1, **variables}.items()]
+    command = f"env -i {shlex.join(words)} /etc/slurm/{name}.sh 2>&1; echo $?"
+    *lines, code = slurm.run("sh", "-c", command).splitlines()
+    return int(code), "\n".join(lines)
+
+
+def test_prolog_and_epilog_bound_clocks_and_tell_failures(slurm: SlurmCluster, types: Path) -> None:
+    (slurm.root / "etc/heshare").mkdir()
+    settings = slurm.root / "etc/heshare/slurm.sh"
+    settings.write_text("LEAST_MHZ=300\nMOST_MHZ=1500\nSITE_MHZ=900\n")
+    comment = "heshare like=a:1 iterations=1 gpu=n/b mps_pct=40 sm_mhz="
+    assert script(slurm, "prolog", 1, SLURM_JOB_COMMENT="of others *") == (0, "")
+    assert script(slurm, "epilog", 1) == (0, "")
+    assert not (slurm.root / "tmp/nvidia-smi.log").exists(), "jobs of others are left alone"
+
+    code, said = script(slurm, "prolog", 901, SLURM_JOB_COMMENT=f"{comment}2000")
+    assert (code, "2000 MHz is not in 300 to 1500 MHz" in said) == (0, True)
+    assert script(slurm, "prolog", 902, SLURM_JOB_COMMENT=f"{comment}1200") == (0, "")
+    assert script(slurm, "prolog", 903, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25) == (0, "")
+    notes = {job: (slurm.root / f"run/heshare-slurm/job-{job}.env").read_text() for job in (902, 903)}
+    assert [text.splitlines()[-1] for text in notes.values()] == [
+        f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={share}" for share in (40, 25)
+    ]
+    daemon = (slurm.root / "run/heshare-slurm/gpu-1/pipe/nvidia-cuda-mps-control.pid").read_text().strip()
+    for job in (901, 902):
+        assert script(slurm, "epilog", job) == (0, "")
+    assert (slurm.root / f"proc/{daemon}").exists(), "one job is left"
+    assert script(slurm, "epilog", 903) == (0, "")
+    assert not (slurm.root / f"proc/{daemon}").exists()
+    assert clock_calls(slurm) == ["-i GPU-stand-in-1 -lgc 1200,1200", "-i GPU-stand-in-1 -lgc 900,900"]
+
+    fake_mps.install(slurm.root / "usr/local/bin", "refuses")
+    code, said = script(slurm, "prolog", 904, SLURM_JOB_COMMENT=f"{comment}1200")
+    assert (code, "MPS did not start on GPU 1" in said) == (1, True)
+    assert script(slurm, "epilog", 904) == (0, "")
+    code, said = script(slurm, "prolog", 905, SLURM_JOB_COMMENT=comment, SLURM_JOB_GPUS="0,1")
+    assert (code, "found GPUs '0,1'" in said) == (1, True)
+    fake_mps.install(slurm.root / "usr/local/bin")
+    refusing = slurm.root / "usr/local/bin/nvidia-smi"
+    kept = refusing.read_text()
+    assert script(slurm, "prolog", 906, SLURM_JOB_COMMENT=f"{comment}1200") == (0, "")
+    refusing.write_text(f'{kept}case "$*" in *gc*) exit 3 ;; esac\n')
+    code, said = script(slurm, "epilog", 906)
+    assert (code, "clock could not be given back" in said) == (1, True)
+    refusing.write_text(kept)
+    assert script(slurm, "prolog", 907, SLURM_JOB_COMMENT=comment) == (0, "")
+    assert script(slurm, "epilog", 907) == (0, "")
+    assert clock_calls(slurm)[-1] == "-i GPU-stand-in-1 -rgc"
+    settings.unlink()
+    assert not list((slurm.root / "run/heshare-slurm").glob("job-*"))
