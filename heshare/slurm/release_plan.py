@@ -56,8 +56,9 @@ class SlurmState:
     notes: tuple[str, ...]
 
     def unfinished_on(self, card: SlurmCard) -> list[SlurmJob]:
-        """Return the jobs with a place on a card that wait or run."""
-        return [job for job in self.jobs if job.gpu == card.key]
+        """Return the jobs with a place on a card that run, or wait and are not held, or are to be released now."""
+        there = [job for job in self.jobs if job.gpu == card.key]
+        return [job for job in there if not job.stopped or job in self.unreleased]
 
     def last_on(self, card: SlurmCard) -> tuple[int, ...]:
         """Return the jobs on a card that no other job there waits for."""
@@ -150,6 +151,10 @@ def read_state(settings: PlanSettings) -> SlurmState:
     waiting: dict[int, JobComment] = {}
     unreleased, told = [], list(notes)
     for job in jobs_there:
+        if job.gpu and job.stopped and not job.held:
+            told.append(
+                f"Job {job.id} has a place on {job.gpu} and is held ({job.reason}): new jobs do not wait for it."
+            )
         if not (job.held and job.ours):
             continue
         why = "" if job.gpu else _why_not(job)

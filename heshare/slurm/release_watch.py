@@ -40,6 +40,7 @@ class ReleaseWatch:
         for note in sorted(notes - self._told):
             self._tell(note)
         self._told = notes
+        state = replace(state, unreleased=())
         idle = tuple(card for card in state.cards if not state.unfinished_on(card))
         known = {place.job for place in self._plan.placements} if self._plan else set()
         if state.waiting and idle and (not set(state.waiting) <= known or self._lost_a_card(state)):
@@ -49,7 +50,7 @@ class ReleaseWatch:
             # The plan has these jobs wait for busy GPUs: a GPU that is free takes some of them.
             self._plan = None
             ready = _startable(self._on_idle(replace(state, cards=idle)), state)
-        released = ReleasePlan(replace(state, jobs=(), unreleased=()), ready, {}, ())
+        released = ReleasePlan(replace(state, jobs=()), ready, {}, ())
         if self._carry_out:
             apply_release(released, self._tell)
         else:

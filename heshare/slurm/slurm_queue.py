@@ -68,6 +68,11 @@ class SlurmJob:
         return self.state == "PENDING" and self.reason == HELD
 
     @property
+    def stopped(self) -> bool:
+        """Whether anybody holds it: its user, an administrator, or Slurm after a prolog that failed."""
+        return self.state == "PENDING" and "held" in self.reason.lower()
+
+    @property
     def unfinished(self) -> bool:
         """Whether it waits or runs; Slurm lists jobs for some minutes after their end."""
         return self.state not in _OVER

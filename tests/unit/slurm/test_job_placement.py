@@ -70,3 +70,24 @@ def test_a_policy_that_pauses_jobs_is_refused() -> None:
 def test_a_job_that_no_gpu_holds_is_refused() -> None:
     with pytest.raises(InputError, match="MiB"):
         placed(["vgg19:4000 iterations=10"], "fifo")
+
+
+@pytest.mark.parametrize("name", ["heshare:trade-off", "heshare+:en-opt", "random", "pwr", "marginal", "morak", "srtf"])
+def test_slurm_has_the_shares_of_all_that_run_together_and_the_order_is_that_of_the_run(name: str) -> None:
+    works = [
+        *("resnet50:1 iterations=20000", "bert_large:2 iterations=5000", "transformer:8 iterations=5000"),
+        *("transformer:4 iterations=20000", "vgg19:2 iterations=10000", "resnet18:4 iterations=5000"),
+        *("resnet101:2 iterations=5000", "mobilenet:1 iterations=4000", "resnet18:1 iterations=9000"),
+    ]
+    places = placed(works, name)
+    for place in places.values():
+        there = [other for other in places.values() if other.card == place.card]
+        beside = [other for other in there if other.start_s <= place.start_s < other.end_s]
+        assert sum(other.count for other in beside) <= place.card.shares
+        assert all(places[before].end_s <= place.start_s for before in place.after)
+        ended = {other.job for other in there if other.end_s < place.start_s}
+        reached, new = set[int](), set(place.after)
+        while new:
+            reached |= new
+            new = {before for job in new for before in places[job].after} - reached
+        assert ended <= reached, "what had ended before it is before it in Slurm, too"

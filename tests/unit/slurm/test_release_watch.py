@@ -61,6 +61,9 @@ def test_a_placed_job_that_is_held_again_is_left_to_its_user(monkeypatch: pytest
     assert watch.round() + watch.round() == 0
     assert slurm.commands == []
     assert [line.split(":")[0] for line in told] == ["Job 1 has a place and is held"]
+    slurm.submit(LONG)
+    assert watch.round() == 1
+    assert "Gres=shard:T4a:100" in slurm.commands[0], "a job that is held does not keep its GPU busy"
 
 
 def test_a_round_that_fails_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
