@@ -139,6 +139,7 @@ class BudgetPolicy:
         self._wishes: dict[int, int | None] = {}
         self._states: list[tuple[Residents, int | None] | None] = [None] * len(cluster)
         self._since_s, self._present_w = [0.0] * len(cluster), [math.nan] * len(cluster)
+        self._views: list[GpuView | None] = [None] * len(cluster)
         self._own_ticks: list[float] = []
         self._asked: dict[int, int | None] = {}
         self._stuck: set[int] = set()
@@ -168,7 +169,10 @@ class BudgetPolicy:
         """Take over the readings of GPUs whose state has settled."""
         settle_s = self._settings.settle_s
         for gpu in view.gpus:
-            index, residents = gpu.index, self._residents(gpu)
+            index = gpu.index
+            if gpu is self._views[index] and not settle_s and not math.isnan(self._present_w[index]):
+                continue  # nothing has changed there
+            self._views[index], residents = gpu, self._residents(gpu)
             if self._states[index] != (residents, gpu.requested_mhz):
                 self._states[index], self._since_s[index] = (residents, gpu.requested_mhz), view.now_s
             # A task that loads will draw more; on a real GPU the progress of a command is never known.
@@ -227,8 +231,8 @@ class _Answer:
     def actions(self) -> list[Action]:
         """Return the actions, the ones that save power first."""
         moves = self._take_wishes()
-        for gpu in self._view.gpus:
-            self._set_residents(gpu.index, self._gpus[gpu.index].residents)
+        for index in self._owner._wishes:
+            self._set_residents(index, self._gpus[index].residents)
         self._make_room()
         for move in moves:
             self._move(move)
@@ -253,10 +257,13 @@ class _Answer:
         return [*self._first, *lower, *self._placed, *higher, *self._last, *self._ticks(acted)]
 
     def _as_it_is(self, gpu: GpuView) -> GpuPower:
-        residents, present_w = self._owner._residents(gpu), self._owner._present_w[gpu.index]
+        owner, index = self._owner, gpu.index
+        present, present_w = owner._states[index], owner._present_w[index]
+        assert present is not None
         known = None if math.isnan(present_w) else present_w
-        present = residents, gpu.requested_mhz
-        return GpuPower(gpu.gpu, residents, gpu.requested_mhz, known, present, fixed=gpu.index in self._owner._stuck)
+        wish = owner._wishes.get(index, present[1])
+        wish = wish if present[0] or wish is None else present[1]
+        return GpuPower(gpu.gpu, present[0], wish, known, present, fixed=index in owner._stuck)
 
     def _take_wishes(self) -> list[Migrate]:
         """Sort the policy's actions: clocks are wishes, starts are held; return the moves of running tasks."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -141,16 +142,17 @@ def as_residents(residents: Iterable[Resident]) -> Residents:
     return tuple(sorted(residents, key=str))
 
 
-def clock_levels(gpu: Gpu, wish: Clock) -> list[Clock]:
+@lru_cache(maxsize=10_000)
+def clock_levels(gpu: Gpu, wish: Clock) -> tuple[Clock, ...]:
     """Return the clocks from which a budget chooses, from the wished one down to the lowest of the grid.
 
     A card with one clock, or one that may not be set, has only the wish.
     """
     if len(gpu.clocks_mhz) == 1:
-        return [wish]
+        return (wish,)
     grid = {gpu.clocks_mhz[0], *spread_clocks(gpu.clocks_mhz, LEVELS)}
     top = top_mhz(gpu, wish)
-    return [wish, *sorted((clock for clock in grid if clock < top), reverse=True)]
+    return (wish, *sorted((clock for clock in grid if clock < top), reverse=True))
 
 
 def top_mhz(gpu: Gpu, sm_mhz: Clock) -> int:

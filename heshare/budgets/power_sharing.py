@@ -40,10 +40,10 @@ class GpuPower:
     present: tuple[Residents, Clock] | None = None
     level: int = 0
     fixed: bool = False
-    levels: list[Clock] = field(init=False)
+    levels: tuple[Clock, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.levels = [self.wish] if self.fixed else clock_levels(self.gpu, self.wish)
+        self.levels = (self.wish,) if self.fixed else clock_levels(self.gpu, self.wish)
 
     def changed(self, residents: Residents, wish: Clock) -> GpuPower:
         """Return it with other residents, or another wish, at the wished clock."""

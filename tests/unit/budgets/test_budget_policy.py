@@ -13,10 +13,12 @@ from heshare.budgets.power_bounds import saturated_w
 from heshare.budgets.power_budget import PowerBudget, largest_excess
 from heshare.devices.device_model import co_run
 from heshare.errors import InputError, PolicyError
+from heshare.experiments.long_runs.run_long import Checkpoints
 from heshare.plugins import make
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start
 from heshare.policies.registry import unregister
+from heshare.running.run import begin, complete
 from heshare.running.timeline import power_steps
 from heshare.testing.policy_contract import check_policy
 from heshare.world.task import Task
@@ -179,3 +181,29 @@ def test_the_device_model_never_exceeds_the_saturated_power():
 def test_a_run_of_a_plan_that_was_made_for_a_limit_is_not_far_from_its_prediction():
     plan = hs.plan(6, "1xT4,1xA100", power_limit=250).trade_off
     assert hs.run(6, "1xT4,1xA100", plan).jct_s.mean() < 1.3 * plan.jct_s
+
+
+def test_a_run_within_a_budget_continues_from_its_checkpoint(tmp_path):
+    tasks, cluster = hs.task_set(10, seed=0, arrivals="poisson"), hs.Cluster.parse("1xT4,1xA100")
+    budget = PowerBudget((0.0, 500.0), (250.0, 200.0))
+
+    def begun():
+        made = within_budget(make("marginal"), budget)
+        return begin(tasks, cluster, made, predictor=hs.load_predictor(), rng=np.random.default_rng(0))
+
+    whole = complete(begun())
+    state = begun()
+    checkpoints = Checkpoints(tmp_path / "checkpoint", "key", every=1)
+    seen = []
+
+    def stop():
+        checkpoints.after_event(state)
+        seen.append(state.loop.events)
+        if len(seen) == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        complete(state, after_event=stop)
+    loaded = checkpoints.load()
+    assert loaded is not None
+    assert complete(loaded).record == whole.record

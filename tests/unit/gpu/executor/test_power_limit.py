@@ -102,11 +102,12 @@ def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
         outputs = doubles.folder / "run" / "outputs"
         while not outputs.exists() or not list(outputs.iterdir()):
             time.sleep(0.01)
+        time.sleep(0.3)  # its process has begun
         os.kill(os.getpid(), signal.SIGTERM)
 
     ended = later(0.0, end_once_a_job_has_started)
     with pytest.raises(BaseException, match="SIGTERM"):
-        run(doubles, jobs(0.4), budget)
+        run(doubles, jobs(1.0), budget)
     ended.join()
     assert entries(doubles, "run")[0]["power_limit"] == [[0.0, 850.0], [3600.0, 1000.0]]
     seen = []
@@ -123,4 +124,21 @@ def test_a_limit_that_the_gpus_cannot_keep_is_refused_before_anything_starts(dou
     with pytest.raises(InputError, match="when one H100 is busy at its own clock"):
         run(doubles, jobs(0.1), PowerBudget.constant(500.0))
     assert entries(doubles, "decision") == []
+    assert doubles.traces() == []
+
+
+def test_jobs_of_a_lost_gpu_run_on_the_other_within_the_limit(doubles):
+    def lose():
+        outputs = doubles.folder / "run" / "outputs"
+        while not outputs.exists() or not list(outputs.iterdir()):
+            time.sleep(0.01)
+        doubles.fake.set("lost0", 1)
+
+    gone = later(0.0, lose)
+    result = run(doubles, jobs(0.5, 0.5, 0.5, 0.5), PowerBudget.constant(850.0), predictor=GloomyPredictor())
+    gone.join()
+    doubles.fake.set("lost0", 0)
+    assert result.complete
+    assert set(result.jobs["gpu"]) <= {0, 1}
+    assert any("lost" in note for note in result.notes)
     assert doubles.traces() == []
