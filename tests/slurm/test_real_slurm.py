@@ -24,6 +24,7 @@ from heshare.slurm.release_watch import ReleaseWatch
 from heshare.slurm.slurm_programs import SlurmError, call
 
 pytestmark = pytest.mark.slow
+SHOW_NODE = ["scontrol", "show", "node", "--oneliner"]
 WORKS = (
     "resnet50:1 iterations=20000",
     "bert_large:2 iterations=5000",
@@ -34,14 +35,13 @@ WORKS = (
     "resnet101:2 iterations=5000",
 )
 """Jobs for which Trade-off shares both GPUs, with shares of 20 and 100 %, and plans a second batch on each."""
-SLEEP_S = 1.0
-_SCRIPT = f"""#!/bin/sh
+_SCRIPT = """#!/bin/sh
 exec >/tmp/job-$SLURM_JOB_ID
 date +%s.%N
 echo "$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 echo "$CUDA_VISIBLE_DEVICES"
 echo "$CUDA_MPS_PIPE_DIRECTORY"
-sleep {SLEEP_S:g}
+sleep {sleep_s:g}
 date +%s.%N
 """
 
@@ -67,7 +67,7 @@ def types(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return file
 
 
-def submit(comment: str, *options: str) -> int:
+def submit(comment: str, *options: str, sleep_s: float = 0.5) -> int:
     command = [
         "sbatch",
         "--uid=games",
@@ -78,7 +78,11 @@ def submit(comment: str, *options: str) -> int:
         f"--comment={comment}",
         *options,
     ]
-    return int(subprocess.run(command, input=_SCRIPT, text=True, capture_output=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            command, input=_SCRIPT.format(sleep_s=sleep_s), text=True, capture_output=True, check=True
+        ).stdout
+    )
 
 
 def heshare(*arguments: object) -> str:
@@ -88,8 +92,9 @@ def heshare(*arguments: object) -> str:
 
 
 def wait_until_over(slurm: SlurmCluster, jobs: list[int], seconds: float = 40.0) -> None:
+    """Wait until jobs have ended, their epilogs included."""
     until = time.monotonic() + seconds
-    while {job.id for job in slurm_queue.read_queue()} & set(jobs):
+    while {job.id for job in slurm_queue.read_queue()} & set(jobs) or "State=IDLE " not in call(SHOW_NODE):
         assert time.monotonic() < until, f"{call(['squeue'])}\n{slurm.log()}"
         time.sleep(0.3)
 
@@ -130,7 +135,8 @@ def clock_calls(slurm: SlurmCluster) -> list[str]:
 
 
 def test_jobs_planned_by_heshare_run_together_with_their_shares_and_clocks(slurm: SlurmCluster, types: Path) -> None:
-    jobs = [submit(f"heshare like={work}") for work in WORKS]
+    # Jobs of a batch start within a second or two of each other, in two rounds of the scheduler.
+    jobs = [submit(f"heshare like={work}", sleep_s=3) for work in WORKS]
     others = [
         submit("mine"),
         submit("heshare like=resnet50:8"),
@@ -212,7 +218,10 @@ def test_watch_releases_jobs_as_a_gpu_becomes_free(slurm: SlurmCluster, types: P
     # The second card has no type that the catalogue knows, so that the order is that of one queue.
     settings = PlanSettings("sjf", load_predictor(), {"T4a": "T4"})
     watch = ReleaseWatch(settings, told.append, carry_out=True)
-    jobs = [submit(f"heshare like=resnet50:8 iterations={iterations}") for iterations in (100, 300, 200)]
+    jobs = [
+        submit(f"heshare like=resnet50:8 iterations={iterations}", sleep_s=sleep_s)
+        for iterations, sleep_s in ((100, 4), (300, 0.5), (200, 0.5))
+    ]
     assert watch.round() == 1
     assert watch.round() == 0
     jobs.append(submit("heshare like=resnet50:8 iterations=10"))
