@@ -19,6 +19,7 @@ WORD = "heshare"
 _WORK = ("like", "iterations", "expected_time_s", "precision")
 _PLACE = ("gpu", "mps_pct", "sm_mhz")
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_PLACED = re.compile(r"gpu=([\w.-]+/[\w.:-]+)")
 _ACTION = "The user corrects it: scontrol update JobId={job} Comment='heshare like=resnet50:8 iterations=20000'."
 
 
@@ -30,13 +31,11 @@ class JobComment:
         workload: what it is planned as.
         iterations: its size in iterations of that workload.
         work: the user's part of the comment.
-        gpu: the place that a plan gave it, node/type; empty while it has none.
     """
 
     workload: Workload
     iterations: float
     work: str
-    gpu: str = ""
 
     def placed(self, gpu: str, mps_pct: int, sm_mhz: int | None) -> str:
         """Return the comment with a place: node/type, share, and clock unless that is the GPU's own."""
@@ -51,9 +50,8 @@ def is_ours(text: str) -> bool:
 
 def placed_gpu(text: str) -> str:
     """Return the place in a comment, node/type, or nothing; the rest of the comment may be bad."""
-    if not is_ours(text):
-        return ""
-    return next((word.removeprefix("gpu=") for word in text.split() if word.startswith("gpu=")), "")
+    places = [_PLACED.fullmatch(word) for word in text.split()] if is_ours(text) else []
+    return next((place[1] for place in places if place), "")
 
 
 def read_comment(text: str, job: int) -> JobComment:
@@ -67,6 +65,8 @@ def read_comment(text: str, job: int) -> JobComment:
         InputError: an unknown key, a bad value, or no amount of work.
     """
     column, action = f"comment of job {job}", _ACTION.format(job=job)
+    # A line about it is shown on an administrator's terminal.
+    require(column, ascii(text[:60]), text.isprintable(), "printable characters", action)
     fields: dict[str, str] = {}
     for word in text.split()[1:]:
         key, equals, value = word.partition("=")
@@ -83,7 +83,7 @@ def read_comment(text: str, job: int) -> JobComment:
     amount = _positive(fields[amounts[0]], f"{column}, {amounts[0]}", action)
     iterations = amount if amounts[0] == "iterations" else amount / time_alone_s(workload)
     work = " ".join([WORD, *[f"{key}={fields[key]}" for key in _WORK if key in fields]])
-    return JobComment(workload, iterations, work, fields.get("gpu", ""))
+    return JobComment(workload, iterations, work)
 
 
 def _workload(fields: dict[str, str], column: str, action: str) -> Workload:
