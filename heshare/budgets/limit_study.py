@@ -119,7 +119,7 @@ def limit_costs(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def _predictor() -> Predictor:
-    return LazyPredictor(resolve.predictor_maker(resolve.FOREST))
+    return LazyPredictor(resolve.predictor_maker(resolve.KEPT))
 
 
 def _run(

@@ -63,6 +63,7 @@ class PowerBounds:
     def __init__(self, predictor: Predictor, margin: float = MARGIN) -> None:
         self._predictor, self._margin = predictor, margin
         self._known: dict[tuple[str, Residents], dict[Clock, tuple[float, float]]] = {}
+        self._bounds: dict[tuple[str, Residents], dict[Clock, float]] = {}
         self._predicted: dict[tuple[str, Residents], dict[Clock, ClockPrediction | None]] = {}
 
     def learn(self, gpu: Gpu, residents: Residents, sm_mhz: Clock, power_w: float, reached_mhz: float) -> None:
@@ -70,12 +71,21 @@ class PowerBounds:
         known = self._known.setdefault((gpu.name, residents), {})
         before_w, _ = known.get(sm_mhz, (-math.inf, 0.0))
         peak_w = power_w if power_w >= before_w else before_w + _DECAY * (power_w - before_w)
-        known[sm_mhz] = peak_w, min(reached_mhz, top_mhz(gpu, sm_mhz))
+        reading = peak_w, min(reached_mhz, top_mhz(gpu, sm_mhz))
+        if known.get(sm_mhz) != reading:
+            known[sm_mhz] = reading
+            self._bounds.pop((gpu.name, residents), None)
 
     def bound_w(self, gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
         """Return an upper bound of the power of residents at a requested clock (None: the card's own), W."""
         if not residents:
             return idle_w(gpu)
+        kept = self._bounds.setdefault((gpu.name, residents), {})
+        if sm_mhz not in kept:
+            kept[sm_mhz] = self._bound_w(gpu, residents, sm_mhz)
+        return kept[sm_mhz]
+
+    def _bound_w(self, gpu: Gpu, residents: Residents, sm_mhz: Clock) -> float:
         known = self._known.get((gpu.name, residents), {})
         if sm_mhz in known:
             return known[sm_mhz][0]
