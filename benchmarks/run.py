@@ -28,6 +28,7 @@ STAGES = (
     "stages",
     "executor",
     "metrics",
+    "power_limit",
     "optimum",
     "search",
     "planner",

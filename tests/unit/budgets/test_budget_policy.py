@@ -14,6 +14,8 @@ from heshare.budgets.power_budget import PowerBudget, largest_excess
 from heshare.devices.device_model import co_run
 from heshare.errors import InputError, PolicyError
 from heshare.experiments.long_runs.run_long import Checkpoints
+from heshare.experiments.sweeps.grid import read_grid
+from heshare.experiments.sweeps.sweep import sweep
 from heshare.plugins import make
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start
@@ -207,3 +209,19 @@ def test_a_run_within_a_budget_continues_from_its_checkpoint(tmp_path):
     loaded = checkpoints.load()
     assert loaded is not None
     assert complete(loaded).record == whole.record
+
+
+def test_a_grid_takes_a_limit_from_its_file(tmp_path):
+    limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
+    limit.write_text("time_s,limit_w\n0,160\n")
+    lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
+    grid.write_text(lines)
+    free = sweep(read_grid(grid))
+    for value in ("160", str(limit)):
+        grid.write_text(f"{lines}power_limit: {value}\n")
+        limited = sweep(read_grid(grid))
+        assert list(limited.columns) == list(free.columns)
+        assert (limited["avg_jct_s"] > free["avg_jct_s"]).all()
+    grid.write_text(f"{lines}power_limit: 50\n")
+    with pytest.raises(InputError, match=r"grid.yaml.*draw 90.0 W when all of them idle"):
+        read_grid(grid)
