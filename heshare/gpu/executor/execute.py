@@ -11,7 +11,7 @@ from uuid import uuid4
 import numpy as np
 
 from heshare import __version__
-from heshare.budgets.budget_policy import BudgetSettings, within_budget
+from heshare.budgets.budget_policy import BudgetSettings, check_cluster, within_budget
 from heshare.budgets.power_budget import PowerBudget
 from heshare.budgets.prices.price_terms import PriceTerms
 from heshare.errors import InputError, PolicyError
@@ -19,7 +19,7 @@ from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.executor_device import Timeouts
 from heshare.gpu.executor.gpu_set import GpuSet
 from heshare.gpu.executor.job_file import read_jobs
-from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, select_gpus
+from heshare.gpu.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
 from heshare.gpu.executor.outcome import RunOutcome, run_outcome
 from heshare.gpu.executor.run_journal import RunJournal
 from heshare.gpu.executor.run_observer import JournalingObserver
@@ -108,6 +108,8 @@ def execute(
         job_tasks.check_programs(specs, file)
         chosen = select_gpus(devices)
         uuids = list(chosen.uuids)
+        if power_limit is not None:
+            check_cluster(planned_cluster(uuids, clocks=allow_clocks), power_limit)
     else:
         uuids = select_checked_gpus(hosts, devices, specs, file)
     description = {

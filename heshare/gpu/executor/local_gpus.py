@@ -1,7 +1,7 @@
 """The GPUs of a run on this machine, taken and released: locks, watchdog and note before MPS and clocks."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,8 @@ from heshare.gpu.mps import MPS, MpsSession
 from heshare.gpu.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
 from heshare.gpu.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, choose, survey
 from heshare.gpu.nvml.clock_lock import locked_clocks, notes, restore
-from heshare.gpu.nvml.nvml_device import NvmlDevice
+from heshare.gpu.nvml.guarded_gpu import GuardedGpu
+from heshare.gpu.nvml.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.gpu.private_files import make_private_folder
 from heshare.gpu.state.held_note import Life
 from heshare.gpu.state.run_note import note_of_this_process, noted_runs
@@ -25,6 +26,7 @@ from heshare.gpu.workers.launcher import Launcher
 from heshare.gpu.workers.output_limit import OutputLimiter
 from heshare.gpu.workers.worker_pool import ProcessLauncher
 from heshare.processes import MARK, end_marked
+from heshare.world.cluster import Cluster
 
 LauncherFactory = Callable[[MpsSession, Path], Launcher]
 """Makes the launcher of workloads of Table IV under an MPS session, with a folder for outputs."""
@@ -38,6 +40,20 @@ def select_gpus(text: str) -> ChosenGpus:
         DeviceError: no such GPU, none that can be used, or no NVML.
     """
     return choose(survey(), text, os.environ.get(CUDA_VARIABLE))
+
+
+def planned_cluster(uuids: Sequence[str], *, clocks: bool) -> Cluster:
+    """Return GPUs of this machine as a run would plan with them, before it takes them.
+
+    Raises:
+        DeviceError: a GPU does not reply, or the catalogue does not have it.
+    """
+    gpus = []
+    for uuid in uuids:
+        with GuardedGpu(uuid) as card:
+            gpu = catalogue_gpu(card)
+        gpus.append(gpu if clocks else replace(gpu, clocks_mhz=(gpu.max_mhz,)))
+    return Cluster(tuple(gpus))
 
 
 @dataclass(eq=False, kw_only=True)

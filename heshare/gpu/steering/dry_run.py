@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +20,14 @@ from heshare.gpu.executor import job_tasks, run_journal
 from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.gpu.executor.gpu_lock import lock_path
 from heshare.gpu.executor.job_file import read_jobs
-from heshare.gpu.executor.local_gpus import select_gpus
+from heshare.gpu.executor.local_gpus import planned_cluster, select_gpus
 from heshare.gpu.nvml.card_survey import ChosenGpus
-from heshare.gpu.nvml.guarded_gpu import GuardedGpu
-from heshare.gpu.nvml.nvml_device import catalogue_gpu
 from heshare.gpu.nvml.probe import has_sys_admin
 from heshare.plugins import make
 from heshare.policies.policy import Action, Event, SetClock, Start
 from heshare.prediction.predictor import Predictor
 from heshare.running.actions import Observer
 from heshare.running.run import run
-from heshare.world.cluster import Cluster
-from heshare.world.gpu import Gpu
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,13 @@ def dry_run(
         run_journal.refuse_begun(folder, run_journal.read(folder))
     admin = has_sys_admin()
     may_set, how = clock_control(admin=os.geteuid() == 0 if admin is None else admin)
-    gpus = [_gpu(uuid, clocks=allow_clocks and may_set) for uuid in chosen.uuids]
+    cluster = planned_cluster(chosen.uuids, clocks=allow_clocks and may_set)
     tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), job_tasks.JobHistory())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
     chosen_policy = make(policy) if price is None else price.wrap(make(policy))
     starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(chosen_policy), power_limit)
-    result = run(tasks, Cluster(tuple(gpus)), made, predictor=predictor, rng=rng, observer=starts)
+    result = run(tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
         gpu, mps_pct = starts.starts[task.id]
@@ -117,12 +113,6 @@ def dry_run(
     totals |= {} if price is None else run_cost(result, price.signal).columns()
     clocks = how if allow_clocks else "Clocks would be left to the GPUs: --allow-clocks was not given."
     return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen, folder), clocks, *chosen.left_out])
-
-
-def _gpu(uuid: str, *, clocks: bool) -> Gpu:
-    with GuardedGpu(uuid) as card:
-        gpu = catalogue_gpu(card)
-    return gpu if clocks else replace(gpu, clocks_mhz=(gpu.max_mhz,))
 
 
 def _notes(chosen: ChosenGpus, folder: Path) -> list[str]:
