@@ -105,7 +105,9 @@ class SlurmCluster:
 
     def run(self, *command: str, text: str | None = None) -> str:
         """Return what a command in the place printed."""
-        done = subprocess.run([*self._enter(), *command], input=text, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*self._enter(), *command], input=text, capture_output=True, text=True, timeout=60, env=_environment()
+        )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -119,7 +121,12 @@ class SlurmCluster:
         bound = [str(path) for path in outside if path.stat().st_dev != Path("/").stat().st_dev]
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", str(_PLACE), str(self._mount)]
         self._place = subprocess.Popen(
-            [*command, *bound], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, *bound],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
         )
         assert self._place.stdout is not None
         assert self._place.stderr is not None
@@ -178,11 +185,17 @@ class SlurmCluster:
             time.sleep(0.2)
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment with the folders of an administrator's programs, which a PATH need not have."""
+    return os.environ | {"PATH": f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"}
+
+
 def _why_not() -> str:
     """Return why Slurm cannot be run here, or nothing."""
     if os.geteuid() != 0:
         return "it takes root"
-    missing = [name for name in ("apt-get", "unshare", "nsenter", "chroot") if shutil.which(name) is None]
+    programs, path = ("apt-get", "unshare", "nsenter", "chroot"), _environment()["PATH"]
+    missing = [name for name in programs if shutil.which(name, path=path) is None]
     if missing:
         return f"there is no {', '.join(missing)}"
     tried = subprocess.run(["unshare", "--mount", "--pid", "--net", "--fork", "true"], capture_output=True, text=True)
