@@ -78,10 +78,11 @@ test: $(ENV) ## the tests that need no GPU, without the slow ones
 test-all: $(ENV) ## every test that needs no GPU
 	$(PY) -m pytest -n $(JOBS) --dist worksteal
 
-lint: $(ENV) ## style, format and types
+lint: $(ENV) ## style, format, types, and the contracts of imports
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
 
 bench: $(ENV) ## how fast it is, into build/bench.json
 	mkdir -p build

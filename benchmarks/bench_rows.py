@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from heshare.experiments.statistics import median_interval
+from heshare.lab.sweeps.statistics import median_interval
 
 NOISE = 0.1
 """A value of one repeat that is worse by less than this share of the last one is taken as the same."""

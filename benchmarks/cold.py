@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench_rows import Row, sample_row
 
-from heshare import files
+from heshare.shared import files
 
 IMPORT = "import time; began = time.perf_counter(); import heshare; heshare.plan; print(time.perf_counter() - began)"
 PLAN = ("-m", "heshare", "plan", "--tasks", "60")

@@ -54,7 +54,7 @@ def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
         hosts: a Dask scheduler, or None for this machine.
         options: of the executor.
     """
-    from heshare.gpu.executor import execute
+    from heshare.ops.executor import execute
     from heshare.testing.toy import ToyPredictor
 
     file = folder / "many.yaml"
@@ -85,7 +85,7 @@ def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
 
 def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     """Return the time from each decision to the start of each of its processes, ms."""
-    from heshare.gpu.executor import execute, run_journal
+    from heshare.ops.executor import execute, run_journal
     from heshare.testing.toy import ToyPredictor
 
     lines = [

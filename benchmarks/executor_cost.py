@@ -19,7 +19,7 @@ from pathlib import Path
 
 from support import kill_drill
 
-from heshare.gpu.executor import run_journal
+from heshare.ops.executor import run_journal
 
 EVERY_S, SLEEP_S = 2.0, 7
 """Time between two arrivals, and of each job, s."""

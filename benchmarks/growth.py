@@ -16,7 +16,7 @@ import numpy as np
 from bench_rows import Row, peak_mib, single_row
 
 if TYPE_CHECKING:
-    from heshare.plus.search_settings import SearchSettings
+    from heshare.lab.plus.search_settings import SearchSettings
     from heshare.prediction.predictor import Predictor
 
 UNIT = {"T4": 4, "V100": 2, "A100": 2}
@@ -31,7 +31,7 @@ SIZES = (60, 600, LARGEST)
 def each_size(sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Yield the times of a plan of each size and the peak memory so far, after a small plan that compiles."""
     import heshare
-    from heshare.plus.search_settings import SearchSettings
+    from heshare.lab.plus.search_settings import SearchSettings
 
     predictor = heshare.load_predictor()
     plan(SMALL_TASKS, predictor, seed=0, effort=SearchSettings(rounds=2, weights=2))
@@ -49,8 +49,8 @@ def cluster_of(tasks: int) -> str:
 def plan(tasks: int, predictor: Predictor, *, seed: int, effort: SearchSettings) -> dict[str, Any]:
     """Return tasks, gpus, points of the front, rows predicted, and the times to fill the tables and to search, s."""
     from heshare.devices.task_sizes import draw
-    from heshare.plus.costs import BatchCosts
-    from heshare.plus.heshare_plus import search_for
+    from heshare.lab.plus.costs import BatchCosts
+    from heshare.lab.plus.heshare_plus import search_for
     from heshare.scheduling.objectives import make_instance
     from heshare.world.cluster import Cluster
 

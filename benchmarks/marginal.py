@@ -22,10 +22,10 @@ from bench_rows import Row, sample_row, single_row
 from venus import GPUS, KIND, tasks_of
 
 from heshare.devices.task_sizes import time_alone_s
-from heshare.experiments.long_runs.run_long import run_long
-from heshare.plugins import make
-from heshare.plus.marginal.marginal_policy import Marginal
+from heshare.lab.long_runs.run_long import run_long
+from heshare.lab.plus.marginal.marginal_policy import Marginal
 from heshare.policies.policy import Action, Event, View
+from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import begin, complete
 from heshare.world.catalogue import paper_models

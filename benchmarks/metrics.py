@@ -47,8 +47,8 @@ def results() -> list[Row]:
 
 def added_core_pct(folder: Path) -> float:
     """Return how much more of a core a run of `JOBS` jobs takes when it is scraped once a second, %."""
-    from heshare.metrics.metrics_target import HttpAddress
-    from heshare.metrics.run_meter import RunMeter
+    from heshare.ops.metrics.metrics_target import HttpAddress
+    from heshare.ops.metrics.run_meter import RunMeter
 
     for name in ("without", "with"):
         (folder / name).mkdir()
@@ -68,8 +68,8 @@ def scrapes_ms() -> list[float]:
     """Return the CPU time of scrapes of as many jobs as are ever shown with two GPUs of 48 clients, ms."""
     from prometheus_client.openmetrics.exposition import generate_latest
 
-    from heshare.metrics.run_meter import TallyCollector
-    from heshare.metrics.run_tally import MOST_LEFT, RunTally
+    from heshare.ops.metrics.run_meter import TallyCollector
+    from heshare.ops.metrics.run_tally import MOST_LEFT, RunTally
 
     tally, jobs = RunTally(), [f"job-{number}" for number in range(96)]
     gpus = [{"uuid": f"GPU-{index}", "name": "A100", "sharing": "mps"} for index in range(2)]

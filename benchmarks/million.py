@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 from bench_rows import Row, peak_mib, single_row
 
-from heshare.experiments.long_runs.run_stream import run_stream
-from heshare.plugins import make
+from heshare.lab.long_runs.run_stream import run_stream
+from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -20,7 +20,7 @@ REQUESTS = 200
 def results() -> list[Row]:
     """Return `online_charged` and `online_plus_charged` (real over charged, medians over sizes), `kernels_per_s`."""
     import heshare
-    from heshare.plus.online import HeShareOnline, HeSharePlusOnline
+    from heshare.lab.plus.online import HeShareOnline, HeSharePlusOnline
 
     predictor = heshare.load_predictor()
     plain, plus = HeShareOnline(), HeSharePlusOnline()
@@ -46,8 +46,8 @@ def ratio(policy: Any, tasks: int, predictor: Any) -> float:
 
 def kernels_per_s() -> float:
     """Return the number of kernels that the loop runs in a second of CPU time: FIKIT, an urgent and another task."""
-    from heshare.systems.fikit.kernel_rules import Client, FikitRule, share
-    from heshare.systems.fikit.kernel_trace import traces
+    from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, share
+    from heshare.lab.systems.fikit.kernel_trace import traces
 
     high, low = traces()["mobilenetv2"], traces()["resnet50"]
     arrivals_s = tuple((0.02 * np.arange(REQUESTS)).tolist())

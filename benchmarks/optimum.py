@@ -16,9 +16,9 @@ from bench_rows import Row, sample_row, single_row
 from two_processes import in_processes
 
 import heshare
-from heshare.experiments.studies.optimality_gap import against_exact, improved
-from heshare.plus.costs import BatchCosts
-from heshare.plus.optimum.lower_bound import lower_bound, weights_along
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.optimum.lower_bound import lower_bound, weights_along
+from heshare.paper.studies.optimality_gap import against_exact, improved
 from heshare.scheduling.objectives import make_instance
 from heshare.world.cluster import Cluster
 

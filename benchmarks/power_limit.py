@@ -11,12 +11,12 @@ import time
 from bench_rows import Row, sample_row
 
 import heshare as hs
-from heshare.budgets.budget_policy import within_budget
-from heshare.experiments.long_runs.run_long import run_long
-from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
-from heshare.plugins import make
+from heshare.lab.limits.budget_policy import within_budget
+from heshare.lab.long_runs.run_long import run_long
+from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
+from heshare.lab.systems.shared.trace_jobs import venus_tasks
+from heshare.policies.registry import make
 from heshare.prediction.predictor import LazyPredictor
-from heshare.systems.shared.trace_jobs import venus_tasks
 from heshare.world.cluster import Cluster
 
 GPUS, JOBS, REPEATS = 64, 1_000, 3

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench_rows import Row, table, with_spread, worse
 
-from heshare.files import write_text
+from heshare.shared.files import write_text
 
 STAGES = (
     "cold",

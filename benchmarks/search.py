@@ -21,15 +21,15 @@ from bench_rows import Row, sample_row
 from two_processes import in_processes
 
 import heshare
-from heshare.arrays import FloatArray, IntArray
-from heshare.experiments.studies.front_indicators import FrontIndicators, random_plan_mean
-from heshare.experiments.studies.searches import array_searches, pymoo_searches
-from heshare.plus.costs import BatchCosts
-from heshare.plus.search_settings import SearchSettings
-from heshare.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
+from heshare.paper.studies.searches import array_searches, pymoo_searches
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.cluster import Cluster
 
 CLUSTER = "4xT4,2xV100,2xA100"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from heshare import files
-from heshare.experiments import tables
-from heshare.experiments.studies import best_settings
+from heshare.paper import tables
+from heshare.paper.studies import best_settings
+from heshare.shared import files
 
 
 def main(studies: Sequence[str]) -> None:

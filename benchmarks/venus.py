@@ -16,10 +16,10 @@ import simpy_fifo
 from bench_rows import Row, sample_row, single_row
 
 from heshare.devices.device_model import Estimate, co_run
-from heshare.experiments.long_runs.run_long import run_long
-from heshare.plugins import make
+from heshare.lab.long_runs.run_long import run_long
+from heshare.lab.systems.shared.trace_jobs import venus_tasks
+from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
-from heshare.systems.shared.trace_jobs import venus_tasks
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

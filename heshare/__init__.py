@@ -3,7 +3,7 @@
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-__version__ = "0.1.0"
+from heshare.shared.version import __version__
 
 # Imported when first used, so that `import heshare` and `heshare --help` are quick.
 _MODULES = {
@@ -13,23 +13,23 @@ _MODULES = {
     "Workload": "heshare.world.workload",
     "Front": "heshare.scheduling.pareto",
     "Plan": "heshare.scheduling.plan",
-    "EnergySignal": "heshare.budgets.prices.energy_signal",
-    "read_signal": "heshare.budgets.prices.energy_signal",
+    "EnergySignal": "heshare.lab.limits.prices.energy_signal",
+    "read_signal": "heshare.lab.limits.prices.energy_signal",
     "Run": "heshare.running.result",
-    "HeShareError": "heshare.errors",
-    "InputError": "heshare.errors",
+    "HeShareError": "heshare.shared.errors",
+    "InputError": "heshare.shared.errors",
     "task_set": "heshare.api",
     "estimate": "heshare.device_query",
-    "load_predictor": "heshare.plus.physics.physics_predictor",
+    "load_predictor": "heshare.lab.plus.physics.physics_predictor",
     "plan": "heshare.api",
     "optimise": "heshare.api",
     "run": "heshare.api",
     "compare": "heshare.api",
     "policy_names": "heshare.api",
-    "gpus": "heshare.exploring.listings",
-    "models": "heshare.exploring.listings",
-    "read_plan": "heshare.experiments.plan_file",
-    "write_plan": "heshare.experiments.plan_file",
+    "gpus": "heshare.paper.explore.listings",
+    "models": "heshare.paper.explore.listings",
+    "read_plan": "heshare.lab.sweeps.plan_file",
+    "write_plan": "heshare.lab.sweeps.plan_file",
 }
 
 __all__ = ["__version__", *sorted(_MODULES)]

@@ -12,30 +12,30 @@ from typing import Any
 
 import pandas as pd
 
-from heshare.budgets.budget_policy import within_budget
-from heshare.budgets.limited_planning import plan_within
-from heshare.budgets.power_budget import PowerBudget
-from heshare.budgets.prices.price_aware import HOLD_S
-from heshare.budgets.prices.price_terms import PriceSource, PriceTerms
-from heshare.experiments import arguments
-from heshare.experiments.arguments import TaskSource
-from heshare.experiments.progress import bar, rounds_of
-from heshare.experiments.sweeps.grid import Grid
-from heshare.experiments.sweeps.random_streams import POLICY
-from heshare.experiments.sweeps.resolve import SHIPPED
-from heshare.experiments.sweeps.sweep import sweep
-from heshare.exploring.results import DrawableRun, ExplorableFront
-from heshare.plugins import registry
-from heshare.plus.heshare_plus import optimise as optimise_tasks
-from heshare.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
-from heshare.plus.weighted_search import Progress
+from heshare import arguments
+from heshare.arguments import TaskSource
+from heshare.lab.limits.budget_policy import within_budget
+from heshare.lab.limits.limited_planning import plan_within
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.prices.price_aware import HOLD_S
+from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
+from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.lab.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
+from heshare.lab.plus.weighted_search import Progress
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.random_streams import POLICY
+from heshare.lab.sweeps.resolve import SHIPPED
+from heshare.lab.sweeps.sweep import sweep
+from heshare.paper.explore.results import DrawableRun, ExplorableFront
+from heshare.policies import registry
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.run import run as run_policy
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan as plan_tasks
 from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.shared.progress import bar, rounds_of
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
 
@@ -93,7 +93,7 @@ def plan(
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.experiments.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -101,7 +101,7 @@ def plan(
         settings: the choices that the paper leaves open.
         progress: show a progress bar over the generations.
         power_limit: on the sum of all GPUs' predicted power at every moment; batches get lower clocks, or begin later,
-            and the plans are `heshare.budgets.limited_plan.LimitedPlan`.
+            and the plans are `heshare.lab.limits.limited_plan.LimitedPlan`.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -139,13 +139,13 @@ def optimise(
     cancel: Cancel | None = None,
     power_limit: PowerLimit = None,
 ) -> ExplorableFront:
-    """Return a better Pareto front than `plan`, by HeShare+; see `heshare.plus.heshare_plus.optimise`.
+    """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
     Ctrl-C ends the search with the front so far and an `InterruptedSearchWarning`. Before there is a front, and pressed
     twice, it raises `KeyboardInterrupt`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.experiments.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -203,14 +203,14 @@ def run(
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
-        tasks: the task set, see `heshare.experiments.arguments.TaskSource`.
+        tasks: the task set, see `heshare.arguments.TaskSource`.
         cluster: the GPUs, or their notation.
         policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
-        power_limit: on the sum of all GPUs' power at every moment, see `heshare.budgets`; None for that of the plan if
-            it was made with one, else for none.
+        power_limit: on the sum of all GPUs' power at every moment, see `heshare.lab.limits`; None for that of the plan
+            if it was made with one, else for none.
         price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
         hold_s: with a price, the longest time for which a GPU waits between a task's arrival and its start, s.
 
@@ -260,7 +260,7 @@ def compare(
     price: PriceSource | PriceTerms | None = None,
     hold_s: float = HOLD_S,
 ) -> pd.DataFrame:
-    """Run policies on the same task sets; see `heshare.experiments.sweeps.sweep.sweep`, which takes whole grids.
+    """Run policies on the same task sets; see `heshare.lab.sweeps.sweep.sweep`, which takes whole grids.
 
     Args:
         tasks: the number of tasks to draw in each repetition, or a task set for all of them, as in `run`.
@@ -275,7 +275,7 @@ def compare(
         n_jobs: number of processes.
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
-        engine: what runs them, see `heshare.experiments.sweeps.engine.map_unordered`.
+        engine: what runs them, see `heshare.lab.sweeps.engine.map_unordered`.
         power_limit: for every policy, as in `run`.
         price: for every policy, as in `run`; the result then has columns of the cost.
         hold_s: as in `run`.

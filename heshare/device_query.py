@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import heshare.systems.device_models  # noqa: F401 (registers training and the other ways of sharing)
 from heshare.devices.device_model import Estimate, co_run, sharing_model
-from heshare.errors import InputError, require
+from heshare.shared.errors import InputError, require
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
-from heshare.gpu.recording.profile_device import profile
+from heshare.ops.recording.profile_device import profile
 from heshare.world.catalogue import gpu
 
 # The same examples on every machine and in every run; a slow machine is no failure.

@@ -28,7 +28,7 @@ PAGES = (
     "reference/README.md",
 )
 STAGES = ("world", "devices", "profiles", "prediction", "scheduling", "policies", "running")
-ROOMS = ("device_query", "exploring", "experiments.sweeps", "testing", "errors")
+ROOMS = ("device_query", "paper.explore", "lab.sweeps", "testing", "shared.errors")
 """What is documented beside the stages: what users import."""
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 

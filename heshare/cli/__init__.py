@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare import __version__
 from heshare.cli import (
     clock_command,
     compare_command,
@@ -25,8 +24,9 @@ from heshare.cli import (
     verify_command,
 )
 from heshare.cli.options import print_json
-from heshare.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
-from heshare.streams.standard_streams import dropping
+from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
+from heshare.shared.standard_streams import dropping
+from heshare.shared.version import __version__
 
 # Modules of this folder import at their top only what is quick to import. Numeric libraries, and the modules that use
 # them, are imported inside the commands, so that `heshare --help` is quick; a test checks it.

@@ -26,8 +26,8 @@ def clock_service(
     Runs ask it over a UNIX socket, and need no right of their own. A card's clock is given back when the run that has
     it ends, however that ends, and when this service does; after a kill at its next start.
     """
-    from heshare.errors import require
-    from heshare.gpu.clocks.clock_service import run_clock_service
+    from heshare.ops.clocks.clock_service import run_clock_service
+    from heshare.shared.errors import require
 
     good = len(mode) <= 4 and set(mode) <= set("01234567") and int(mode or "0", 8) & 0o7117 == 0
     require("--mode", mode, good, "an octal mode without rights to execute and for others, such as 660")

@@ -29,13 +29,13 @@ from heshare.cli.options import (
     told,
     writable_folder,
 )
-from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
+from heshare.shared.errors import InputError
+from heshare.shared.inputs.bounds import MOST_PROCESSES, MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from heshare.experiments.sweeps.grid import Grid
+    from heshare.lab.sweeps.grid import Grid
 
 _METRICS = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "avg_waiting_s", "avg_execution_s", "makespan_s")
 _AXES = ("cluster", "task_set", "tasks", "load", "arrivals", "interval_s", "predictor", "devices", "draw", "trace")
@@ -129,8 +129,8 @@ def medians(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Grid:
-    from heshare.experiments.sweeps.grid import parse_grid, read_grid
-    from heshare.plugins import policies
+    from heshare.lab.sweeps.grid import parse_grid, read_grid
+    from heshare.policies.registry import policies
 
     if file is not None:
         if lists:
@@ -146,7 +146,7 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
 
 
 def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bool, progress: bool) -> pd.DataFrame:
-    from heshare.experiments.sweeps.sweep import sweep
+    from heshare.lab.sweeps.sweep import sweep
 
     try:
         return sweep(grid, folder=folder, engine=engine, n_jobs=jobs, progress=progress, again=again)
@@ -162,9 +162,9 @@ def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bo
 
 def _write(frame: pd.DataFrame, out: Path) -> None:
     """Write the runs and their medians without wall time, so that every engine gives the same bytes."""
-    from heshare import files
-    from heshare.experiments.sweeps.sweep import WALL_TIME
-    from heshare.experiments.tables import to_csv
+    from heshare.lab.sweeps.sweep import WALL_TIME
+    from heshare.paper.tables import to_csv
+    from heshare.shared import files
 
     files.write_text(out / "runs.csv", to_csv(frame.drop(columns=list(WALL_TIME))))
     files.write_text(out / "medians.csv", to_csv(medians(frame).drop(columns=list(WALL_TIME))))

@@ -14,7 +14,7 @@ def compile_command(quiet: Quiet = False) -> None:
 
     Both are kept beside the sources of a clone, or in ~/.cache/heshare; what is there already is not made again.
     """
-    from heshare.experiments.compile_all import compile_all
+    from heshare.lab.compile_all import compile_all
 
     began_s = perf_counter()
     count = compile_all(lambda step: None if quiet else typer.echo(f"heshare compile: {step}", err=True))

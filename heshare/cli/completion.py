@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from heshare.errors import HeShareError
+from heshare.shared.errors import HeShareError
 
 
 def policy_names(incomplete: str) -> list[str]:
     """Return the policies that begin so."""
-    from heshare.plugins import policies
+    from heshare.policies.registry import policies
 
     return _beginning(policies(variants=True), incomplete)
 
@@ -35,7 +35,7 @@ def model_names(incomplete: str) -> list[str]:
 
 def notebook_names(incomplete: str) -> list[str]:
     """Return the notebooks that begin so; none without a checkout."""
-    from heshare.experiments.notebooks import notebook_parameters
+    from heshare.paper.notebooks import notebook_parameters
 
     try:
         return _beginning((path.stem for path in notebook_parameters.find()), incomplete)

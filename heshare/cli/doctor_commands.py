@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from heshare.cli.options import Json, print_json
-from heshare.errors import DeviceError
+from heshare.shared.errors import DeviceError
 
 
 def doctor(
@@ -20,7 +20,7 @@ def doctor(
 
     Exit code 0 if nothing is left to do, 1 if a run that ended left something that `heshare restore` mends.
     """
-    from heshare.gpu.nvml.probe import probe
+    from heshare.ops.nvml.probe import probe
 
     if hosts is not None:
         _print_hosts(hosts, json)
@@ -36,7 +36,7 @@ def doctor(
 
 def _print_hosts(address: str, json: bool) -> None:
     """Print the report of every host."""
-    from heshare.gpu.remote.host_offers import connect, list_offers
+    from heshare.ops.remote.host_offers import connect, list_offers
 
     with connect(address) as client:
         offers = list_offers(client)
@@ -91,9 +91,9 @@ def restore(json: Json = False) -> None:
 
     Exit code 0, or 2 if a clock could not be unlocked. Notes of other hosts and containers are listed and left alone.
     """
-    from heshare.gpu.executor.watchdog import clean_up_killed_runs
-    from heshare.gpu.nvml import clock_lock
-    from heshare.gpu.state.run_note import noted_runs
+    from heshare.ops.executor.watchdog import clean_up_killed_runs
+    from heshare.ops.nvml import clock_lock
+    from heshare.ops.state.run_note import noted_runs
 
     runs = clean_up_killed_runs()
     clocks = clock_lock.restore()

@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 def list_names(what: Annotated[Kind, typer.Argument(help="What to list.")], json: Json = False) -> None:
     """List what can be named: policies, GPUs, workloads or notebooks."""
-    from heshare.exploring import listings
+    from heshare.paper.explore import listings
 
     tables = {
         Kind.POLICIES: listings.policies,

@@ -12,7 +12,7 @@ import typer
 from heshare.cli.options import Json, Seed, parse_duration_s, print_frame, print_json, writable_folder
 
 if TYPE_CHECKING:
-    from heshare.gpu.live.live_comparison import LiveComparison
+    from heshare.ops.live.live_comparison import LiveComparison
 
 Policies = Annotated[list[str] | None, typer.Option(help="A policy; may be repeated. The paper's seven unless given.")]
 
@@ -43,10 +43,10 @@ def live(
     The same command continues an interrupted comparison. It never falls back to an emulated GPU: without a real one it
     stops with an error.
     """
-    from heshare.gpu.executor import execute
-    from heshare.gpu.live import live_comparison
-    from heshare.gpu.steering.operator_log import OperatorLog
-    from heshare.signals import Interrupted
+    from heshare.ops.executor import execute
+    from heshare.ops.live import live_comparison
+    from heshare.ops.steering.operator_log import OperatorLog
+    from heshare.shared.signals import Interrupted
 
     config = live_comparison.LiveComparisonConfig(
         devices=devices,
@@ -77,8 +77,8 @@ def write_and_print(
     comparison: LiveComparison, work: Path, out: Path, json: bool, *, command: str = "heshare live"
 ) -> None:
     """Write the results of `command` and print them."""
-    from heshare.experiments.studies import live_results as results
-    from heshare.gpu.live.live_comparison import DEVICE_MODELS
+    from heshare.ops.live.live_comparison import DEVICE_MODELS
+    from heshare.paper.studies import live_results as results
 
     written = results.write(comparison, out, work / "profiles", command=command)
     table = written.tables["comparison"]

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare import files
 from heshare.cli.completion import notebook_names
 from heshare.cli.options import Json, Out, Quiet, print_frame, print_json
-from heshare.errors import InputError, require
-from heshare.extras import require_extra
-from heshare.inputs.bounds import MOST_PROCESSES
+from heshare.shared import files
+from heshare.shared.errors import InputError, require
+from heshare.shared.extras import require_extra
+from heshare.shared.inputs.bounds import MOST_PROCESSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from heshare.experiments.notebooks.execute_notebook import ExecutedNotebook
+    from heshare.paper.notebooks.execute_notebook import ExecutedNotebook
 
 app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
 
@@ -40,9 +40,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Run notebooks and write their figures and tables; a misspelt parameter is an error."""
-    from heshare.experiments.notebooks import notebook_parameters, run_notebooks
-    from heshare.experiments.notebooks.execute_notebook import NotebookError
-    from heshare.experiments.notebooks.output_folders import folder_for
+    from heshare.paper.notebooks import notebook_parameters, run_notebooks
+    from heshare.paper.notebooks.execute_notebook import NotebookError
+    from heshare.paper.notebooks.output_folders import folder_for
 
     files.root()
     require_extra("notebooks", "heshare notebook")
@@ -57,7 +57,7 @@ def run(
     folder = None if out is None else out.resolve()
     if with_page:
         # What the page needs takes seconds to import, meanwhile notebooks run in other processes.
-        Thread(target=import_module, args=("heshare.experiments.report.results_page",), daemon=True).start()
+        Thread(target=import_module, args=("heshare.paper.report.results_page",), daemon=True).start()
     executed, failed = [], None
     try:
         executed = run_notebooks.run(paths, profile=profile, given=given, out=folder, jobs=jobs, quiet=quiet or json)
@@ -73,7 +73,7 @@ def run(
 
 
 def _print_run(executed: Sequence[ExecutedNotebook], profile: str, *, json: bool) -> None:
-    from heshare.experiments.notebooks.output_folders import in_words
+    from heshare.paper.notebooks.output_folders import in_words
 
     if json:
         rows = [
@@ -105,7 +105,7 @@ def _parse_parameters(texts: list[str]) -> dict[str, object]:
 @app.command("list")
 def list_(json: Json = False) -> None:
     """List the notebooks, their parameters and what they write."""
-    from heshare.experiments.notebooks import notebook_parameters
+    from heshare.paper.notebooks import notebook_parameters
 
     books = [notebook_parameters.read(path) for path in notebook_parameters.find()]
     if json:
@@ -131,7 +131,7 @@ def claims(
     json: Json = False,
 ) -> None:
     """Merge the notebooks' claims into the table of claims and write it; print which do not hold, and the counts."""
-    from heshare.experiments.notebooks.output_folders import folder_for
+    from heshare.paper.notebooks.output_folders import folder_for
 
     table = _write_claims((out or folder_for("paper")).resolve(), with_page=with_page, quiet=json)
     if json:
@@ -140,9 +140,9 @@ def claims(
 
 def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame:
     """Write the table of claims and its figure, and print what does not hold; `with_page` also writes the page."""
-    from heshare.experiments.claims import claim_table, claims_figure
-    from heshare.experiments.claims.verdicts import FAILED, LARGER
-    from heshare.experiments.notebooks.output_folders import in_words
+    from heshare.paper.claims import claim_table, claims_figure
+    from heshare.paper.claims.verdicts import FAILED, LARGER
+    from heshare.paper.notebooks.output_folders import in_words
 
     rows = (folder / "claims").glob("*.json")
     expected, action = "a folder with the claims of notebooks", "Run them first: heshare notebook run --all"
@@ -164,7 +164,7 @@ def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame
 
 def page(out: Out = None) -> None:
     """Write `index.html`, the page of the claims, figures and tables in a folder, and the notebooks behind it."""
-    from heshare.experiments.notebooks.output_folders import folder_for, in_words
+    from heshare.paper.notebooks.output_folders import folder_for, in_words
 
     folder = (out or folder_for("paper")).resolve()
     written = _write_page(folder)
@@ -173,6 +173,6 @@ def page(out: Out = None) -> None:
 
 def _write_page(folder: Path) -> Path:
     # Imported here: it takes seconds, and the table of claims is written without it.
-    from heshare.experiments.report import results_page
+    from heshare.paper.report import results_page
 
     return results_page.write(folder)

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heshare import files
 from heshare.cli.completion import clusters
-from heshare.errors import require
-from heshare.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.shared import files
+from heshare.shared.errors import require
+from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
-    from heshare.budgets.power_budget import PowerBudget
-    from heshare.budgets.prices.price_terms import PriceTerms
-    from heshare.experiments.sweeps.random_streams import Repetition
+    from heshare.lab.limits.power_budget import PowerBudget
+    from heshare.lab.limits.prices.price_terms import PriceTerms
+    from heshare.lab.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
 
@@ -120,7 +120,7 @@ def task_set(
     text: str, streams: Repetition, load: str, arrivals: str, trace: Path | None, *, at_once: bool = False
 ) -> Sequence[Task]:
     """Return the tasks of a file, or draw the given number of tasks; `at_once` refuses tasks that arrive later."""
-    from heshare.experiments import arguments
+    from heshare import arguments
 
     check_trace(trace, is_count(text))
     source = parse_whole(text, "n", least=1, most=MOST_TASKS) if is_count(text) else Path(text)
@@ -129,7 +129,7 @@ def task_set(
 
 def predictor_factory(profiles: Path | None) -> Callable[[], Predictor]:
     """Return what makes predictors: of the shipped profiles, or of the given ones, which are read and checked now."""
-    from heshare.plus.physics.physics_predictor import load_predictor
+    from heshare.lab.plus.physics.physics_predictor import load_predictor
     from heshare.prediction.forest import forest_factory
     from heshare.profiles import store
 
@@ -165,10 +165,10 @@ def price_terms(
         require(option, f"{option} without --price", price is not None or value is None, "both", action)
     if price is None:
         return None
-    from heshare.budgets.prices.energy_signal import read_signal
-    from heshare.budgets.prices.hold_rules import SAVING_PER_HOUR
-    from heshare.budgets.prices.price_aware import HOLD_S
-    from heshare.budgets.prices.price_terms import PriceTerms, time_of_day_s
+    from heshare.lab.limits.prices.energy_signal import read_signal
+    from heshare.lab.limits.prices.hold_rules import SAVING_PER_HOUR
+    from heshare.lab.limits.prices.price_aware import HOLD_S
+    from heshare.lab.limits.prices.price_terms import PriceTerms, time_of_day_s
 
     signal = read_signal(price, start=start or 0.0)
     if live and start is None and signal.daily:
@@ -188,8 +188,8 @@ def told(name: str, quiet: bool) -> Iterator[None]:
 
     `quiet` also leaves out the line about compilation.
     """
-    from heshare.compiling import compilation_told_by
-    from heshare.experiments.progress import line_after_a_second
+    from heshare.shared.compiling import compilation_told_by
+    from heshare.shared.progress import line_after_a_second
 
     with ExitStack() as stack:
         if quiet:
@@ -213,7 +213,7 @@ def parse_duration_s(text: str) -> float:
 
 def parse_limit(text: str | None) -> PowerBudget | None:
     """Return the power limit of `--power-limit`, None where it is not given."""
-    from heshare.budgets.power_budget import PowerBudget
+    from heshare.lab.limits.power_budget import PowerBudget
 
     return None if text is None else PowerBudget.parse(text)
 
@@ -253,7 +253,7 @@ def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
     if as_json:
         print_json({**more, "rows": to_records(frame)})
         return
-    from heshare.experiments.tables import to_text
+    from heshare.paper.tables import to_text
 
     typer.echo(to_text(frame))
     print_values(more)
@@ -261,7 +261,7 @@ def print_frame(frame: pd.DataFrame, as_json: bool, **more: Any) -> None:
 
 def print_values(values: dict[str, Any]) -> None:
     """Print a line for each value."""
-    from heshare.experiments.tables import cell
+    from heshare.paper.tables import cell
 
     for name, value in values.items():
         typer.echo(f"{name}: {cell(value)}")

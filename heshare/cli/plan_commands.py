@@ -36,7 +36,7 @@ from heshare.cli.options import (
     task_set,
     told,
 )
-from heshare.errors import require
+from heshare.shared.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from heshare.arrays import FloatArray
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.plus.timed.deadline import InterruptRequest
+    from heshare.lab.plus.timed.deadline import InterruptRequest
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
+    from heshare.shared.arrays import FloatArray
     from heshare.world.cluster import Cluster
     from heshare.world.task import Task
 
@@ -152,9 +152,9 @@ def plan(
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
-    from heshare.budgets.limited_planning import plan_within
-    from heshare.experiments.sweeps.random_streams import POLICY, Repetition
-    from heshare.plus.timed.deadline import InterruptRequest
+    from heshare.lab.limits.limited_planning import plan_within
+    from heshare.lab.plus.timed.deadline import InterruptRequest
+    from heshare.lab.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
@@ -178,7 +178,7 @@ def plan(
         if improved and not no_gap:
             frame["gap_pct"] = _gaps_pct(front, predictor)
         if terms is not None:
-            from heshare.budgets.prices.plan_cost import plan_costs
+            from heshare.lab.limits.prices.plan_cost import plan_costs
 
             costs = plan_costs(front.plans, predictor, terms)
             frame[costs.columns] = costs
@@ -199,9 +199,9 @@ def plan(
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
     """Write a front, its tasks and its three named plans."""
-    from heshare import files
-    from heshare.experiments.plan_file import write_plan
-    from heshare.experiments.tables import to_csv
+    from heshare.lab.sweeps.plan_file import write_plan
+    from heshare.paper.tables import to_csv
+    from heshare.shared import files
     from heshare.world.task_file import write_tasks
 
     files.write_text(out / "front.csv", to_csv(frame))
@@ -213,8 +213,8 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 def _front(tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, rng: np.random.Generator, shows: bool) -> Front:
     """Return the front of HeShare as published."""
-    from heshare.experiments.progress import bar
     from heshare.scheduling.planner import plan as plan_tasks
+    from heshare.shared.progress import bar
 
     with bar("plan", "generation", shows) as update:
         return plan_tasks(tasks, gpus, predictor, rng=rng, progress=update)
@@ -230,9 +230,9 @@ def _improved_front(
     stop: InterruptRequest,
 ) -> Front:
     """Return the front of HeShare+, by a moment of `perf_counter` if one is given, or the front so far at Ctrl-C."""
-    from heshare.experiments.progress import bar, rounds_of
-    from heshare.plus.heshare_plus import optimise
-    from heshare.plus.search_settings import DEFAULT_SETTINGS
+    from heshare.lab.plus.heshare_plus import optimise
+    from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
+    from heshare.shared.progress import bar, rounds_of
 
     budget_s = None if until_s is None else max(0.0, until_s - perf_counter())
     with bar("plan", "round", shows) as update, stop.handled():
@@ -242,7 +242,7 @@ def _improved_front(
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:
     """Return a line that says why an improved front has no gap to the proven bound, or none if it is to have one."""
-    from heshare.plus.optimum.lower_bound import BOUND_TASKS
+    from heshare.lab.plus.optimum.lower_bound import BOUND_TASKS
 
     if not improved or bound:
         return {}
@@ -268,6 +268,6 @@ def _check_improved_options(improved: bool, budget: str | None, bound: bool | No
 
 def _gaps_pct(front: Front, predictor: Predictor) -> FloatArray:
     """Return each plan's gap to the proven lower bound, %; the bound permits what the improved search may choose."""
-    from heshare.plus.optimum.lower_bound import bound_along
+    from heshare.lab.plus.optimum.lower_bound import bound_along
 
     return bound_along(front, predictor, tolerance=_BOUND_TOLERANCE).gap_pct(front.objectives)

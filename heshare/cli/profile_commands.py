@@ -17,7 +17,7 @@ from heshare.cli.options import (
     told,
     writable_folder,
 )
-from heshare.inputs.bounds import MOST_BATCH, MOST_SAMPLES
+from heshare.shared.inputs.bounds import MOST_BATCH, MOST_SAMPLES
 
 
 def profile(
@@ -65,9 +65,9 @@ def profile(
         return
     if device is None or out is None:
         raise typer.BadParameter("Name the device with --device and the folder with --out.")
-    from heshare.gpu.open_device import opened
-    from heshare.gpu.recording.kernel_recorder import tracer
-    from heshare.gpu.recording.profile_device import profile as record
+    from heshare.ops.open_device import opened
+    from heshare.ops.recording.kernel_recorder import tracer
+    from heshare.ops.recording.profile_device import profile as record
     from heshare.profiles.visit import MeasurementProtocol
 
     budget_s = None if budget is None else parse_duration_s(budget)
@@ -103,7 +103,7 @@ def profile(
 
 def _check(path: Path, json: bool) -> None:
     """Print a line for each finding and a summary; exit with 2 if the profile is not to be used."""
-    from heshare.gpu.recording.profile_check import check_profile, summary
+    from heshare.ops.recording.profile_check import check_profile, summary
 
     found = check_profile(path)
     text, errors = summary(path, found), any(finding.level == "error" for finding in found)
@@ -129,9 +129,9 @@ def _print_plan(
     json: bool,
 ) -> None:
     """Print the visits in their order, with the minute and the number of points up to each."""
-    from heshare.gpu.open_device import opened
-    from heshare.gpu.recording.forecast import NO_COSTS, RecordingCosts, forecast
-    from heshare.gpu.recording.profile_device import recording_items
+    from heshare.ops.open_device import opened
+    from heshare.ops.recording.forecast import NO_COSTS, RecordingCosts, forecast
+    from heshare.ops.recording.profile_device import recording_items
     from heshare.profiles.visit import MeasurementProtocol
 
     protocol, budget_s = MeasurementProtocol(repeats=repeats), None if budget is None else parse_duration_s(budget)
@@ -169,8 +169,8 @@ def _print_plan(
 
 def calibrate(json: Json = False) -> None:
     """Fit the device model again: rewrite its constants; print errors and coverage on points left out of the fit."""
-    from heshare.calibration.calibrate import recalibrate
-    from heshare.tenants.published_errors import copies, rewrite_errors
+    from heshare.lab.calibration.calibrate import recalibrate
+    from heshare.lab.calibration.validation.tenant_errors import copies, rewrite_errors
 
     errors, covered = recalibrate()
     tenants, together = rewrite_errors(), copies()
@@ -204,7 +204,7 @@ def trace_kernels(
     json: Json = False,
 ) -> None:
     """Record the kernels of each model alone on a real GPU; the same command continues an interrupted recording."""
-    from heshare.gpu.recording.kernel_recorder import BATCH_SIZES, record_device
+    from heshare.ops.recording.kernel_recorder import BATCH_SIZES, record_device
 
     path = record_device(device, out, model_names=model or (), batch_sizes=batch_size or BATCH_SIZES, repeats=repeats)
     _print_path("kernels", path, json)
@@ -224,7 +224,7 @@ def regenerate_profiles(
     json: Json = False,
 ) -> None:
     """Record the profiles of the emulated T4, V100 and A100 again: needed when the device model's constants change."""
-    from heshare.gpu.recording.regenerate_profiles import regenerate
+    from heshare.ops.recording.regenerate_profiles import regenerate
 
     paths = regenerate(out, samples=samples, seed=seed, noise_of=noise_of, progress=not quiet)
     if json:

@@ -42,8 +42,8 @@ from heshare.cli.options import (
     told,
     writable_file,
 )
-from heshare.errors import HeShareError, InputError, require
-from heshare.inputs.bounds import MOST_TASKS, parse_whole
+from heshare.shared.errors import HeShareError, InputError, require
+from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from heshare.budgets.power_budget import PowerBudget
-    from heshare.budgets.prices.price_terms import PriceTerms
-    from heshare.experiments.sweeps.random_streams import Repetition
-    from heshare.gpu.steering.operator_log import OperatorLog
-    from heshare.metrics.run_meter import RunMeter
+    from heshare.lab.limits.power_budget import PowerBudget
+    from heshare.lab.limits.prices.price_terms import PriceTerms
+    from heshare.lab.sweeps.random_streams import Repetition
+    from heshare.ops.metrics.run_meter import RunMeter
+    from heshare.ops.steering.operator_log import OperatorLog
     from heshare.policies.policy import Policy
     from heshare.running.result import Run
     from heshare.world.cluster import Cluster
@@ -73,8 +73,8 @@ _NOT_WITH_A_PLAN = {
 def checked_metrics(context: typer.Context, text: str | None) -> str | None:
     """Refuse a file or an address that metrics cannot go to, and a missing library, before the work."""
     if text is not None and not context.resilient_parsing:
-        from heshare.extras import require_extra
-        from heshare.metrics.metrics_target import parse_target
+        from heshare.ops.metrics.metrics_target import parse_target
+        from heshare.shared.extras import require_extra
 
         parse_target(text)
         require_extra("metrics", "--metrics")
@@ -182,10 +182,10 @@ def run(
         start = _dry_run if dry_run else live
         start(jobs, settings, profiles=profiles, out=out, json=json)
         return
-    from heshare.budgets.budget_policy import within_budget
-    from heshare.experiments.long_runs.run_long import FULL, SUMMARY, run_long
-    from heshare.experiments.sweeps.random_streams import POLICY, TASKS, Repetition
-    from heshare.plugins import make
+    from heshare.lab.limits.budget_policy import within_budget
+    from heshare.lab.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
+    from heshare.policies.registry import make
     from heshare.prediction.predictor import LazyPredictor
     from heshare.world.cluster import Cluster
 
@@ -264,7 +264,7 @@ def _check_real_options(log: str, dry_run: bool, real: bool, metrics: str | None
     action = "Leave it out: nothing real is run."
     require("--dry-run", "--dry-run with emulated GPUs", real or not dry_run, "real GPUs", action)
     if metrics is not None:
-        from heshare.metrics.metrics_target import parse_target
+        from heshare.ops.metrics.metrics_target import parse_target
 
         action = "Leave --metrics out: nothing is run."
         require("--metrics", "--metrics with --dry-run", not dry_run, "one of the two", action)
@@ -284,8 +284,8 @@ def _read_plan(
     Raises:
         InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
     """
-    from heshare.experiments import arguments
-    from heshare.experiments.plan_file import read_plan
+    from heshare import arguments
+    from heshare.lab.sweeps.plan_file import read_plan
     from heshare.world.cluster import Cluster
 
     plan = read_plan(file)
@@ -297,8 +297,8 @@ def _read_plan(
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
     """Return the tasks of a file of jobs, and the name of each task's job; a file is refused as for real GPUs."""
-    from heshare.gpu.executor.job_file import read_jobs
-    from heshare.gpu.executor.job_tasks import (
+    from heshare.ops.executor.job_file import read_jobs
+    from heshare.ops.executor.job_tasks import (
         JobHistory,
         assigned_jobs,
         check_names,
@@ -321,7 +321,7 @@ def _venus_tasks(
     Raises:
         InputError: another form, or a bad trace.
     """
-    from heshare.systems.shared.trace_jobs import venus_tasks
+    from heshare.lab.systems.shared.trace_jobs import venus_tasks
 
     count, _, load_text = text.removeprefix(VENUS).partition("@")
     try:
@@ -349,25 +349,25 @@ def _write(
     """Write the files of an emulated run, and print its result."""
     frame = _with_names(result.to_frame(), job_names)
     if out is not None:
-        from heshare import files
-        from heshare.experiments.tables import to_csv
-        from heshare.tenants.tenant_energy import tenant_energy
+        from heshare.lab.tenants.tenant_energy import tenant_energy
+        from heshare.paper.tables import to_csv
+        from heshare.shared import files
 
         files.write_text(out / "tasks.csv", to_csv(frame))
         if result.totals is None:
             files.write_text(out / "timeline.csv", to_csv(result.timeline))
             files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
     if timeline is not None:
-        from heshare.experiments.figures.trace_events import write_trace
+        from heshare.paper.figures.trace_events import write_trace
 
         write_trace(result, timeline)
     if metrics is not None:
-        from heshare.metrics.emulated_metrics import write_metrics
+        from heshare.ops.metrics.emulated_metrics import write_metrics
 
         write_metrics(result, Path(metrics), job_names)
     summary = result.summary()
     if price is not None:
-        from heshare.budgets.prices.signal_cost import run_cost
+        from heshare.lab.limits.prices.signal_cost import run_cost
 
         summary |= run_cost(result, price.signal).columns()
     if json:
@@ -391,7 +391,7 @@ def _dry_run(
     Raises:
         InputError: GPUs of several hosts, or a run that is resumed.
     """
-    from heshare.gpu.steering.dry_run import dry_run
+    from heshare.ops.steering.dry_run import dry_run
     from heshare.prediction.predictor import LazyPredictor
 
     given = {name: value for name, value in settings.items() if name != "hosts"}
@@ -407,8 +407,8 @@ def _dry_run(
 
 def _run_meter(text: str, folder: Path, log: OperatorLog) -> RunMeter:
     """Return what publishes the metrics of a run in a folder, under the folder's name; errors as `RunMeter`."""
-    from heshare.metrics.metrics_target import parse_target
-    from heshare.metrics.run_meter import RunMeter
+    from heshare.ops.metrics.metrics_target import parse_target
+    from heshare.ops.metrics.run_meter import RunMeter
 
     return RunMeter(folder.absolute().name, parse_target(text), tell=log.tell)
 
@@ -426,13 +426,13 @@ def _run_jobs(
     metrics: str | None,
 ) -> None:
     """Run jobs on real GPUs, or continue a run; the exit code is 0 only if every job has completed."""
-    from heshare.gpu.executor import execute
-    from heshare.gpu.steering.operator_log import OperatorLog
+    from heshare.lab.tenants.tenant_power import TenantPower
+    from heshare.ops.executor import execute
+    from heshare.ops.steering.operator_log import OperatorLog
     from heshare.prediction.predictor import LazyPredictor
     from heshare.profiles import store
-    from heshare.signals import Interrupted
-    from heshare.streams.standard_streams import print_or_drop
-    from heshare.tenants.tenant_power import TenantPower
+    from heshare.shared.signals import Interrupted
+    from heshare.shared.standard_streams import print_or_drop
 
     log = OperatorLog(sys.stderr, as_json=log_json)
     folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")

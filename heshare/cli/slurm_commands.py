@@ -21,12 +21,12 @@ from heshare.cli.options import (
     print_values,
     told,
 )
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from heshare.slurm.release_plan import PlanSettings, ReleasePlan
+    from heshare.ops.slurm.release_plan import PlanSettings, ReleasePlan
 
 app = typer.Typer(
     help="Plan the held jobs of a Slurm cluster, and release them with their GPU, share and order.",
@@ -82,7 +82,7 @@ def apply(
     Later batches of a GPU wait on the jobs before them, so that Slurm needs no help afterwards. If it is cut off, run
     it again: it continues.
     """
-    from heshare.slurm.release_plan import apply_release
+    from heshare.ops.slurm.release_plan import apply_release
 
     with _alone(yes):
         made = _made(types, profiles, quiet, policy=policy, partition=partition, user=user, seed=seed)
@@ -109,7 +109,7 @@ def watch(
 
     Jobs that wait for a GPU stay held, and are planned again with those that arrive. Without --yes it looks once.
     """
-    from heshare.slurm.release_watch import ReleaseWatch
+    from heshare.ops.slurm.release_watch import ReleaseWatch
 
     every_s = parse_duration_s(every)
     with _alone(yes):
@@ -127,16 +127,16 @@ def watch(
 
 def _settings(types: Path | None, profiles: Path | None, *, policy: str, **others: Any) -> PlanSettings:
     """Return how jobs are planned; the policy and the files are checked."""
-    from heshare.plugins import canonical
-    from heshare.slurm.release_plan import PlanSettings
-    from heshare.slurm.slurm_cards import read_types
+    from heshare.ops.slurm.release_plan import PlanSettings
+    from heshare.ops.slurm.slurm_cards import read_types
+    from heshare.policies.registry import canonical
 
     known = {} if types is None else read_types(types)
     return PlanSettings(canonical(policy), predictor_factory(profiles)(), known, **others)
 
 
 def _made(types: Path | None, profiles: Path | None, quiet: bool, **others: Any) -> ReleasePlan:
-    from heshare.slurm.release_plan import plan_release, read_state
+    from heshare.ops.slurm.release_plan import plan_release, read_state
 
     with told("slurm", quiet):
         settings = _settings(types, profiles, **others)
@@ -153,8 +153,8 @@ def _alone(changes: bool) -> Iterator[None]:
     if not changes:
         yield
         return
-    from heshare.file_lock import hold
-    from heshare.gpu.state.state_folder import state_folder
+    from heshare.ops.state.state_folder import state_folder
+    from heshare.shared.file_lock import hold
 
     folder = state_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

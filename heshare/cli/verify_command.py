@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heshare import files
 from heshare.cli.options import Json, print_json
+from heshare.shared import files
 
 if TYPE_CHECKING:
-    from heshare.experiments.artefact.reference_results import ComparisonOfRuns
+    from heshare.paper.reference.reference_results import ComparisonOfRuns
 
 MOST = 10
 
@@ -23,8 +23,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare the CSV files of a run (figures/) with reference/: a line for each difference, and exit code 1."""
-    from heshare.experiments.artefact import artefact_page, reference_results
-    from heshare.experiments.notebooks.output_folders import folder_for
+    from heshare.paper.notebooks.output_folders import folder_for
+    from heshare.paper.reference import artefact_page, reference_results
 
     run = (out or folder_for("paper")).resolve()
     if update:
@@ -52,7 +52,7 @@ def verify(
 
 
 def _print(compared: ComparisonOfRuns, most: int) -> None:
-    from heshare.experiments.artefact import reference_results
+    from heshare.paper.reference import reference_results
 
     for difference in reference_results.largest(compared.differences, most):
         typer.echo(str(difference))

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 from scipy.optimize import brentq
 
-from heshare.arrays import FloatArray
 from heshare.devices.constants import Contention, Power
 from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
 from heshare.devices.iteration_time import Iteration
+from heshare.shared.arrays import FloatArray
 
 _LOWEST, _EXACT = 1e-6, 1e-12
 """Lowest clock that a limit leaves, and how exactly it is found, both over the top clock."""

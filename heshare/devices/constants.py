@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from heshare import files
 from heshare.devices.uncertainty import Spreads
-from heshare.errors import InputError
+from heshare.shared import files
+from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Model
 

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from heshare.arrays import FloatArray
-from heshare.compiling import compiled
 from heshare.devices.constants import Contention
 from heshare.devices.iteration_time import OVERLAP, Iteration
+from heshare.shared.arrays import FloatArray
+from heshare.shared.compiling import compiled
 
 _STEPS = 60
 _EXACT = 1e-13

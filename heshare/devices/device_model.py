@@ -35,7 +35,8 @@ from heshare.devices.constants import Constants, Contention, Power, default
 from heshare.devices.crowding import resident_parts, stretches
 from heshare.devices.iteration_time import Iteration, iteration_of
 from heshare.devices.uncertainty import PowerDraw, Spreads, Uncertainty, limit_spread, of_power, of_task
-from heshare.errors import InputError
+from heshare.shared import plugins
+from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 
@@ -334,12 +335,16 @@ def sharing_model(gpu: Gpu, residents: Sequence[Resident]) -> SharingModel | Non
     if all(resident.sharing == "mps" for resident in residents):
         return None
     names = {resident.sharing for resident in residents}
-    kinds = {next((kind for kind in _SHARING_MODELS if name.startswith(kind)), name) for name in names}
+    kinds = {
+        next((kind for kind in plugins.names(plugins.DEVICE_MODELS) if name.startswith(kind)), name) for name in names
+    }
     if len(kinds) > 1:
         raise sharing_error(" beside ".join(sorted(kinds)), "one way of sharing for all residents of a GPU", gpu)
     kind = kinds.pop()
     if kind not in _SHARING_MODELS:
-        raise sharing_error(kind, "a registered way of sharing (the package's plugins register more)", gpu)
+        plugins.load(plugins.DEVICE_MODELS, kind)
+    if kind not in _SHARING_MODELS:
+        raise sharing_error(kind, "a way of sharing that a plug-in has registered", gpu)
     _SHARING_MODELS[kind].check(gpu, residents)
     return _SHARING_MODELS[kind]
 
@@ -386,10 +391,12 @@ def _co_run_by(
 def _iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
     phase = resident.workload.phase
     if phase not in _ITERATION_MODELS:
+        plugins.load(plugins.DEVICE_MODELS, phase)
+    if phase not in _ITERATION_MODELS:
         raise InputError(
             f"{resident.workload}, a workload of the phase {phase}",
             "one of " + ", ".join(_ITERATION_MODELS),
-            "Register its model: import the package's plugins.",
+            "Install the plug-in that registers its model.",
             column="workload",
         )
     return _ITERATION_MODELS[phase](constants, gpu, resident)

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from heshare.arrays import FloatArray
 from heshare.devices.constants import Constants, HalfPrecision, Load, Timing
 from heshare.devices.uncertainty import Uncertainty, outside
-from heshare.errors import InputError
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident
 

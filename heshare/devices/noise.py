@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 
 TIME_CV, POWER_CV = 0.0099, 0.0036
 """Relative standard deviations of the noise in the public record, of a time and of a power."""
@@ -45,7 +45,7 @@ class NoiseModel:
     The defaults come from the public record: the median standard deviation over the mean of
     1,250 latencies under MPS on a V100 (icloud-ecnu/igniter), and the median scatter of power about a smooth curve over
     neighbouring clocks on an A100 (ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models). A GPU's own recording
-    gives others: `heshare.gpu.recording.repeat_noise`.
+    gives others: `heshare.ops.recording.repeat_noise`.
 
     Attributes:
         time_cv: standard deviation of a time over the time.

@@ -9,7 +9,7 @@ from functools import lru_cache
 from heshare.devices.device import BriefReading, Progress, Reading
 from heshare.devices.device_model import Estimate, sharing_model
 from heshare.devices.noise import NoiseModel
-from heshare.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload

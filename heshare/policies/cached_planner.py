@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from heshare.errors import require
 from heshare.policies.policy import Policy, ReusedPlanning
 from heshare.policies.random_placement import draw_gpus
 from heshare.prediction.oracle import DevicePredictor
@@ -19,6 +18,7 @@ from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import sched_only
 from heshare.scheduling.settings import DEFAULTS, STAGE_2, Settings
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

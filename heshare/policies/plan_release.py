@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heshare.errors import PolicyError
 from heshare.policies.policy import Action, Event, EventKind, GpuView, SetClock, Start, Traits, View
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.plan import Batch, Plan
+from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from heshare.arrays import FloatArray
 from heshare.prediction.predictor import Predictor
+from heshare.shared.arrays import FloatArray
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload

@@ -8,16 +8,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import pandas as pd
 
-from heshare.errors import InputError, require, suggestion, unknown
-from heshare.inputs.bounds import MOST_TASKS, parse_whole
 from heshare.policies.policy import Policy, Traits
+from heshare.shared import plugins
+from heshare.shared.errors import InputError, require, suggestion, unknown
+from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
 
 Value = bool | int | float | str | tuple[int, ...]
 """Type of a policy's parameter."""
@@ -117,7 +116,7 @@ def unregister(name: str) -> None:
 
 def policies(*, variants: bool = False) -> dict[str, RegisteredPolicy]:
     """Return every registered system by name, with `variants` also their variants."""
-    _import_paper_policies()
+    plugins.load_all(plugins.POLICIES)
     ordered = sorted(_ENTRIES.items(), key=lambda item: (_RANKS.get(item[0], len(_RANKS)), item[0]))
     return {name: entry for name, entry in ordered if variants or not entry.variant}
 
@@ -140,6 +139,15 @@ def canonical(text: str) -> str:
     """
     entry, changed = _parse(text)
     return write_description(entry.name, changed)
+
+
+def entry(text: str) -> RegisteredPolicy:
+    """Return the entry of a name or description.
+
+    Raises:
+        InputError: as `canonical`.
+    """
+    return _parse(text)[0]
 
 
 def title(text: str) -> str:
@@ -173,17 +181,13 @@ def table_1() -> pd.DataFrame:
 
 def _parse(text: str) -> tuple[RegisteredPolicy, dict[str, Value]]:
     name, texts = split_description(text)
-    entries = policies(variants=True)
-    if name not in entries:
+    if name not in _ENTRIES:
+        plugins.load(plugins.POLICIES, re.split("[:/]", name)[0])
+    if name not in _ENTRIES:
+        entries = policies(variants=True)
         action = "Choose one (`heshare list policies`), or register yours (docs/policies.md)."
         raise unknown(name, entries, action, column="policy")
-    return entries[name], parse_parameters(name, texts, entries[name].parameters)
-
-
-@cache
-def _import_paper_policies() -> None:
-    # Not at the top: these modules import the registry.
-    import_module("heshare.policies.heshare")
+    return _ENTRIES[name], parse_parameters(name, texts, _ENTRIES[name].parameters)
 
 
 def split_description(text: str) -> tuple[str, dict[str, str]]:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.errors import NotProfiledError
 from heshare.profiles.missing_utilisation import fill_missing
 from heshare.profiles.schema import residents_of
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.errors import NotProfiledError
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload

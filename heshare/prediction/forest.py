@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.caches.array_store import Arrays, key_of, load_arrays, package_files, save_arrays
-from heshare.errors import InputError
 from heshare.prediction.features import (
     FeatureEncoder,
     ReferenceFeatures,
@@ -28,6 +25,9 @@ from heshare.prediction.targets import LEARNED, Targets
 from heshare.profiles import store
 from heshare.profiles.missing_utilisation import ModelledUtilisationWarning
 from heshare.profiles.schema import residents_of
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.caches.array_store import Arrays, key_of, load_arrays, package_files, save_arrays
+from heshare.shared.errors import InputError
 
 FOREST_SETTINGS: dict[str, object] = {"n_estimators": 100, "max_features": 1.0, "min_samples_leaf": 1}
 """The forest's settings, chosen by cross-validation inside the training part (`heshare.prediction.table5`)."""
@@ -193,7 +193,7 @@ def load_forest_predictor(
     """Return the paper's predictor, trained on the committed profiles of T4, V100 and A100.
 
     The forest is loaded when a set is first predicted, not for workloads alone. It is trained once on a machine and
-    then stored (`heshare.caches.array_store`), that of another seed once in a process.
+    then stored (`heshare.shared.caches.array_store`), that of another seed once in a process.
 
     Args:
         seed: of the split and of the forest.

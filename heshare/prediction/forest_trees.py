@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from heshare.arrays import FloatArray
-from heshare.compiling import compiled
+from heshare.shared.arrays import FloatArray
+from heshare.shared.compiling import compiled
 
 
 class ForestTrees:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 

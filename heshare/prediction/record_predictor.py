@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.caches.row_table import RowTable, sorted_sets, values_in_order
-from heshare.errors import InputError, NotProfiledError
 from heshare.prediction.features import FeatureEncoder, ReferenceFeatures
 from heshare.prediction.predictor import CodedSets, CoRuns, Predictor
+from heshare.shared import plugins
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.caches.row_table import RowTable, sorted_sets, values_in_order
+from heshare.shared.errors import InputError, NotProfiledError
 from heshare.world.catalogue import INFERENCE
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident
@@ -141,13 +142,15 @@ class RecordPredictor(Predictor, ABC):
     def _predict_other(
         self, gpu: Gpu, residents: tuple[Resident, ...], sm_mhz: int | None
     ) -> tuple[list[float], float, int]:
+        if not _SET_PREDICTORS:
+            plugins.load(plugins.DEVICE_MODELS, "sets")
         if self._other_sets is None and _SET_PREDICTORS:
             self._other_sets = _SET_PREDICTORS[0]()
         if self._other_sets is None:
             raise InputError(
                 " beside ".join(map(str, residents)),
                 "inference under MPS, which the profiles hold",
-                "Load the predictor of other sets: import the package's plugins.",
+                "Install the plug-in that predicts other sets.",
                 column="workload",
             )
         return self._other_sets.predict_set(gpu, residents, sm_mhz)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.errors import require
 from heshare.prediction.features import ReferenceFeatures, is_reference, set_features
 from heshare.profiles.schema import residents_of
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.errors import require
 from heshare.world.workload import Resident
 
 TRAIN_PART = 0.75

@@ -21,11 +21,11 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
-from heshare.arrays import FloatArray, IntArray
 from heshare.prediction.features import OCCUPIED_POWER
 from heshare.prediction.forest import FOREST_SETTINGS
 from heshare.prediction.samples import SPLITS, Samples, folds, profile_samples
 from heshare.prediction.targets import Targets
+from heshare.shared.arrays import FloatArray, IntArray
 
 INNER_FOLDS = 3
 RESAMPLES = 1000

@@ -4,9 +4,9 @@ from math import fsum
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.errors import require
 from heshare.prediction.features import ALONE, CLOCK, IDLE, MPS, OCCUPIED_POWER, OCCUPIED_SM, SM, SM_COUNT
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.errors import require
 
 FORMS = ("load", "ratio", "literal")
 """Forms in which the outputs can be learned; the first is the default."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.arrays import IntArray
-from heshare.errors import InputError, require
 from heshare.profiles.schema import write_co_runners
+from heshare.shared.arrays import IntArray
+from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib, model, paper_models
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload

@@ -14,11 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from heshare import __version__, files
 from heshare.devices.device import Device, ReportsFacts
-from heshare.errors import InputError
-from heshare.journal import read_journal
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.journal import read_journal
+from heshare.shared.version import __version__
 
 NAME = "manifest.json"
 

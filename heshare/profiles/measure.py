@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import TypeVar
 
 from heshare.devices.device import Device, Reading, Restartable, StartsTogether
-from heshare.errors import DeviceError
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
+from heshare.shared.errors import DeviceError
 from heshare.world.workload import Resident
 
 POLL_S = 0.5

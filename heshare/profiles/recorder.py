@@ -1,7 +1,7 @@
 """The recorder: measures the points of a design on any `Device` and returns a profile table (Section III-A).
 
 The same code records an emulated GPU and a real one. Recording within a time budget, with a journal on disk and kernel
-traces, is in `heshare.gpu.recording`.
+traces, is in `heshare.ops.recording`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pandas as pd
 from tqdm import tqdm
 
 from heshare.devices.device import Device
-from heshare.errors import DeviceError, InputError
 from heshare.profiles import store
 from heshare.profiles.design import Point
 from heshare.profiles.measure import MeasurementBench
 from heshare.profiles.schema import UTILISATIONS, check, write_co_runners
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu as find_gpu
 
 DIGITS = 7

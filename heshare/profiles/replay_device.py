@@ -12,9 +12,9 @@ import pandas as pd
 from heshare.devices.device_model import Estimate, TaskEstimate
 from heshare.devices.uncertainty import Uncertainty
 from heshare.devices.virtual_device import VirtualDevice
-from heshare.errors import InputError, UnansweredError
 from heshare.profiles import store
 from heshare.profiles.schema import residents_of
+from heshare.shared.errors import InputError, UnansweredError
 from heshare.world.catalogue import gpu as find_gpu
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpus, models, resident
 from heshare.world.workload import ENGINES, PRECISIONS, Resident, Workload
 

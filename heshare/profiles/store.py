@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from heshare import files
-from heshare.errors import InputError
-from heshare.files import write_atomic
 from heshare.profiles import manifest
 from heshare.profiles.schema import COLUMNS, NAMES, UTILISATIONS, Column, check
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.files import write_atomic
 from heshare.world.catalogue import PAPER_GPUS
 
 ORDER = ["gpu", "workload", "batch_size", "precision", "engine", "co_runners", "mps_pct", "sm_mhz", "provenance"]

@@ -6,9 +6,9 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from heshare.errors import require
 from heshare.profiles.design import Point
 from heshare.profiles.schema import write_co_runners
+from heshare.shared.errors import require
 from heshare.world.workload import Resident
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from heshare.devices.device import Fallible, TaskFailure
-from heshare.errors import DeviceError, InputError, PolicyError
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
 from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks, can_mirror, keep_lockstep, split_gangs
 from heshare.running.timeline import Interval, RunRecorder
+from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
 

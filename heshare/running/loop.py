@@ -12,12 +12,12 @@ from time import perf_counter
 from types import GeneratorType, MappingProxyType
 
 from heshare.devices.device import Device
-from heshare.errors import PolicyError
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
 from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
 from heshare.running.state import GpuState, GpuViews, TaskRun, TaskSource, TaskState
 from heshare.running.timeline import RunRecorder, TimelineRecorder
+from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from heshare import display
-from heshare.arrays import FloatArray
-from heshare.errors import require
 from heshare.running import timeline
 from heshare.running.timeline import Timeline, Totals
+from heshare.shared import display
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import require
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -9,11 +9,9 @@ from time import perf_counter
 import numpy as np
 from tqdm import tqdm
 
-from heshare.arrays import FloatArray
 from heshare.devices.constants import default
 from heshare.devices.device import Device
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError, require
 from heshare.policies.policy import Policy, ReusesPlanning, check_arguments
 from heshare.prediction.predictor import Predictor
 from heshare.running.actions import Observer
@@ -22,6 +20,8 @@ from heshare.running.loop import Loop
 from heshare.running.result import Run
 from heshare.running.state import TaskSource
 from heshare.running.timeline import RunRecorder
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -64,7 +64,7 @@ def run(
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
-    `heshare.experiments.long_runs.run_long` does the same with checkpoints and without a timeline in memory.
+    `heshare.lab.long_runs.run_long` does the same with checkpoints and without a timeline in memory.
 
     Args:
         tasks: the task set; task i has id i.

@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Any, Protocol, cast, overload
 
 from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
-from heshare.errors import DeviceError
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
+from heshare.shared.errors import DeviceError
 from heshare.world.catalogue import memory_mib, parallel_speed
 from heshare.world.task import Task
 from heshare.world.workload import Resident, Workload

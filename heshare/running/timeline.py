@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from heshare.arrays import FloatArray, IntArray
 from heshare.devices.device import BriefReading
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ from typing import cast
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.caches import row_table
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.scheduling.objectives import Instance, numbered_workloads
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.caches import row_table
 
 EMPTY = row_table.EMPTY
 """Marks an index without a task, or a GPU without a queue."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.caches.row_table import distinct_rows
-from heshare.compiling import compiled
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel, unconfigured_batches
 from heshare.scheduling.objectives import Instance
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.caches.row_table import distinct_rows
+from heshare.shared.compiling import compiled
 
 
 @dataclass(frozen=True, slots=True)

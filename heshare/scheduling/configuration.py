@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.caches.row_table import distinct_rows
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchExecutions, BatchModel
 from heshare.scheduling.batching import (
@@ -21,6 +19,8 @@ from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import non_dominated, thin
 from heshare.scheduling.plan import Batch, Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.caches.row_table import distinct_rows
 
 
 def configure(

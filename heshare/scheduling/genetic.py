@@ -8,13 +8,13 @@ from typing import Self
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
 from heshare.scheduling.objectives import Instance, sum_segments
 from heshare.scheduling.operators import NumpyOperators, initialise, tournament
 from heshare.scheduling.operators_numba import make_operators
 from heshare.scheduling.pareto import round_significant, thin
 from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray, IntArray
 
 Progress = Callable[[int, int], object]
 """Called with (generations done, generations in all); the search stops early when it returns False."""

@@ -9,10 +9,10 @@ from typing import cast
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.errors import InputError, require
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.pareto import round_significant
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu

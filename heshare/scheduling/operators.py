@@ -9,10 +9,10 @@ from typing import cast
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
 from heshare.scheduling.objectives import Instance, SchemeQueues, scheme_queues, segment_costs, sum_by_gpu
 from heshare.scheduling.pareto import round_significant
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 
 
 def average_ranks(instance: Instance) -> FloatArray:

@@ -8,11 +8,11 @@ a list without branches, because a processor cannot predict on which GPU a task 
 
 import numpy as np
 
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.compiling import compiled, compiling
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.operators import NumpyOperators
 from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiling import compiled, compiling
 
 SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
 """Time (n, kinds) in s, energy (n, kinds) in J, SPT order (kinds, n), kind and begin in s of each GPU (k,)."""

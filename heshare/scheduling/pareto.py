@@ -8,11 +8,11 @@ import moocore
 import numpy as np
 import pandas as pd
 
-from heshare import display
-from heshare.arrays import BoolArray, FloatArray, IntArray
-from heshare.compiling import compiled
-from heshare.errors import require
 from heshare.scheduling.plan import Plan
+from heshare.shared import display
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiling import compiled
+from heshare.shared.errors import require
 
 PlanChoice = Literal["trade-off", "en-opt", "jct-opt"]
 """The three plans of a front that the paper names (Section IV, baselines 3 and 4)."""

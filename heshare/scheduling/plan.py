@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from heshare import display
-from heshare.errors import PlanError
+from heshare.shared import display
+from heshare.shared.errors import PlanError
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

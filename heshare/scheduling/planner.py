@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, BatchModel
 from heshare.scheduling.batching import distinct_queues, split_for_memory
@@ -14,6 +13,7 @@ from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.pareto import Front, knee
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.settings import DEFAULTS, Settings
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.compiling import compiled
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.compiling import compiled
 
 Individuals = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 """Schemes (p, n), segment costs (p, k, 2), objectives and rounded objectives (p, 2)."""

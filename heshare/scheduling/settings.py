@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from heshare.errors import require
+from heshare.shared.errors import require
 
 LITERAL: Mapping[str, Any] = MappingProxyType(
     {

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from heshare.devices.device import Device
-from heshare.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.workload import Workload
 

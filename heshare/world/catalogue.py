@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from heshare import files
-from heshare.errors import InputError, unknown
-from heshare.inputs.csv_table import Row, read_table
+from heshare.shared import files, plugins
+from heshare.shared.errors import InputError, unknown
+from heshare.shared.inputs.csv_table import Row, read_table
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task
 from heshare.world.workload import Model, Resident, Workload, parse_resident
@@ -240,10 +240,12 @@ def register_phase(name: str, phase: Phase) -> None:
 
 def _phase(workload: Workload) -> Phase:
     if workload.phase not in _PHASES:
+        plugins.load(plugins.WORKLOADS, workload.phase)
+    if workload.phase not in _PHASES:
         raise InputError(
             f"{workload}, a workload of the phase {workload.phase}",
             "a workload of the phase " + " or ".join((INFERENCE, *_PHASES)),
-            "Register the phase: import the package's plugins.",
+            "Install the plug-in that registers the phase.",
             column="workload",
         )
     return _PHASES[workload.phase]

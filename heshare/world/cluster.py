@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heshare import display
-from heshare.errors import InputError, require
-from heshare.inputs.bounds import MOST_GPUS, parse_whole
+from heshare.shared import display
+from heshare.shared.errors import InputError, require
+from heshare.shared.inputs.bounds import MOST_GPUS, parse_whole
 from heshare.world.catalogue import gpu
 from heshare.world.gpu import Gpu
 

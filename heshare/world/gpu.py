@@ -6,7 +6,7 @@ from numbers import Real
 
 import numpy as np
 
-from heshare.errors import InputError, require
+from heshare.shared.errors import InputError, require
 
 _WITHOUT_TF32 = ("kepler", "maxwell", "pascal", "volta", "turing")
 

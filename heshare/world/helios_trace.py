@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from heshare.errors import InputError, require
-from heshare.inputs.bounds import MOST_S
-from heshare.inputs.csv_table import Header, Row, RowError, read_rows
+from heshare.shared.errors import InputError, require
+from heshare.shared.inputs.bounds import MOST_S
+from heshare.shared.inputs.csv_table import Header, Row, RowError, read_rows
 
 ON_BAD = ("raise", "skip")
 DURATIONS = ("duration_s", "duration")

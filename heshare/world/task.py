@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
-from heshare import display
-from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
+from heshare.shared import display
+from heshare.shared.errors import InputError
+from heshare.shared.inputs.bounds import MOST_GPUS, MOST_ITERATIONS, MOST_S, MOST_TASKS
 from heshare.world.workload import Workload
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heshare import files
-from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_BATCH, MOST_GPUS, parse_whole
-from heshare.inputs.csv_table import Header, Row, RowError, read_table, write_rows
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.inputs.bounds import MOST_BATCH, MOST_GPUS, parse_whole
+from heshare.shared.inputs.csv_table import Header, Row, RowError, read_table, write_rows
 from heshare.world.catalogue import memory_mib, models
 from heshare.world.task import Task
 from heshare.world.workload import ENGINES, PHASES, PRECISIONS, Workload

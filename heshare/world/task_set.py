@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heshare import files
-from heshare.arrays import FloatArray
-from heshare.errors import InputError, require, unknown
-from heshare.inputs.bounds import MOST_TASKS
-from heshare.inputs.csv_table import read_table
+from heshare.shared import files
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError, require, unknown
+from heshare.shared.inputs.bounds import MOST_TASKS
+from heshare.shared.inputs.csv_table import read_table
 from heshare.world.catalogue import paper_models
 from heshare.world.helios_trace import TraceJob, stream_jobs
 from heshare.world.task import Task

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from numbers import Integral
 
-from heshare.errors import InputError
-from heshare.inputs.bounds import MOST_BATCH, parse_whole
+from heshare.shared.errors import InputError
+from heshare.shared.inputs.bounds import MOST_BATCH, parse_whole
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 ENGINES = ("eager", "tensorrt")

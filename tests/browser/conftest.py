@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from support.made_up_outputs import write_outputs
 
-from heshare.experiments.report import results_page
+from heshare.paper.report import results_page
 
 
 @pytest.fixture(scope="session")

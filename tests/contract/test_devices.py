@@ -3,7 +3,7 @@
 import pytest
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.gpu.live.loading_device import LoadingDevice, LoadingTimes
+from heshare.ops.live.loading_device import LoadingDevice, LoadingTimes
 from heshare.testing.device_contract import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.catalogue import gpus

@@ -13,12 +13,12 @@ import pytest
 from support import fake_mps
 from support.fakenvml import FakeNvml, build, compiler
 
-from heshare.gpu.mps import MpsSession
-from heshare.gpu.nvml.nvml_device import NvmlDevice
-from heshare.gpu.recording import budget_plan
-from heshare.gpu.recording.enforceable_shares import enforceable_points, enforceable_steps
-from heshare.gpu.recording.profile_device import profile
-from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.recording import budget_plan
+from heshare.ops.recording.enforceable_shares import enforceable_points, enforceable_steps
+from heshare.ops.recording.profile_device import profile
+from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import design, store
 from heshare.profiles.visit import MeasurementProtocol
 

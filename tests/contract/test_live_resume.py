@@ -15,7 +15,7 @@ import pytest
 from support import fake_mps
 from support.fakenvml import build, compiler
 
-from heshare.gpu.recording import kernel_table
+from heshare.lab.systems.fikit import kernel_table
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import Visit
 from heshare.world.catalogue import paper_models
@@ -26,13 +26,13 @@ RECORD = """
 import sys
 from pathlib import Path
 import pynvml
-from heshare.gpu.nvml.nvml_device import NvmlDevice
-from heshare.gpu.mps import MpsSession
-from heshare.gpu.workers.worker_pool import ProcessLauncher
-from heshare.gpu.recording import tracing_session
-from heshare.gpu.recording.kernel_recorder import tracer
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.mps import MpsSession
+from heshare.ops.workers.worker_pool import ProcessLauncher
+from heshare.ops.recording import tracing_session
+from heshare.ops.recording.kernel_recorder import tracer
 from heshare.profiles.visit import MeasurementProtocol
-from heshare.gpu.recording.profile_device import profile
+from heshare.ops.recording.profile_device import profile
 from support.fakenvml import FakeNvml
 
 library, folder, budget_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
@@ -50,7 +50,7 @@ with NvmlDevice(0, launcher, mps=mps) as device:
 TRACER = """
 import json, sys
 from pathlib import Path
-from heshare.gpu.worker_program.kernel_profiler import main
+from heshare.ops.worker_program.kernel_profiler import main
 
 def run(model, batch_size, precision, repeats, out):
     kernel = {"cat": "kernel", "ph": "X", "name": model, "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}

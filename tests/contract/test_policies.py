@@ -2,8 +2,8 @@
 
 import pytest
 
-from heshare.plugins import make, policies
 from heshare.policies.policy import Start, Traits
+from heshare.policies.registry import make, policies
 from heshare.testing.policy_contract import PolicyContract
 from heshare.testing.toy import ScriptedPolicy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heshare.gpu.nvml.binding import Nvml, NvmlError
+from heshare.ops.nvml.binding import Nvml, NvmlError
 
 
 @pytest.fixture(scope="session")

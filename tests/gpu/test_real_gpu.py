@@ -12,11 +12,11 @@ import time
 import pytest
 from support.counting_worker import ToyLauncher
 
-from heshare.errors import DeviceError
-from heshare.gpu.mps import MpsSession
-from heshare.gpu.nvml.binding import Nvml, NvmlError
-from heshare.gpu.nvml.nvml_device import NvmlDevice
-from heshare.gpu.nvml.probe import has_sys_admin, probe
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.binding import Nvml, NvmlError
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml.probe import has_sys_admin, probe
+from heshare.shared.errors import DeviceError
 from heshare.testing.device_contract import DeviceContract
 from heshare.world.workload import Workload
 
@@ -51,7 +51,7 @@ class TestRealGpu(DeviceContract):
     @pytest.fixture
     def device(self, uuid, state):
         pytest.importorskip("torch", reason="the workers need the extra heshare[live]")
-        from heshare.gpu.workers.worker_pool import ProcessLauncher
+        from heshare.ops.workers.worker_pool import ProcessLauncher
 
         mps = MpsSession(uuid)
         with NvmlDevice(uuid, ProcessLauncher(mps), mps=mps, allow_clocks=CLOCKS, mps_clients=4) as device:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heshare.experiments.studies import live_results
-from heshare.gpu.live import live_comparison
+from heshare.ops.live import live_comparison
+from heshare.paper.studies import live_results
 
 pytestmark = pytest.mark.gpu
 

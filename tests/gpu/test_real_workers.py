@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from heshare.gpu.recording.kernel_recorder import Tracer
-from heshare.gpu.workers.networks import RECIPES
-from heshare.gpu.workers.worker_pool import ProcessLauncher
-from heshare.gpu.workers.worker_process import ProcessWorker
+from heshare.ops.recording.kernel_recorder import Tracer
+from heshare.ops.workers.networks import RECIPES
+from heshare.ops.workers.worker_pool import ProcessLauncher
+from heshare.ops.workers.worker_process import ProcessWorker
 from heshare.world.workload import Workload
 
 pytestmark = pytest.mark.gpu

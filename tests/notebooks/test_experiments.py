@@ -15,11 +15,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from heshare.files import PACKAGE, root
+from heshare.shared.files import PACKAGE, root
 
 PARAMETERS = 'profile = "paper"\nseed = 0\ntasks = 10\nout_dir = ""'
 BEGIN = (
-    "import pandas as pd\n\nfrom heshare.experiments.notebooks import notebook\n\n"
+    "import pandas as pd\n\nfrom heshare.paper.notebooks import notebook\n\n"
     'ctx = notebook.setup("01_toy", globals(), outputs=["x01a_toy"])'
 )
 WORK = (

@@ -9,10 +9,10 @@ import nbformat
 import pandas as pd
 import pytest
 
-from heshare.experiments.notebooks import notebook_parameters, run_notebooks
-from heshare.experiments.notebooks.execute_notebook import missing_files
-from heshare.experiments.studies import live_results
-from heshare.files import root
+from heshare.paper.notebooks import notebook_parameters, run_notebooks
+from heshare.paper.notebooks.execute_notebook import missing_files
+from heshare.paper.studies import live_results
+from heshare.shared.files import root
 
 SOURCE = root() / "notebooks" / "live" / "90_live.ipynb"
 COMMITTED = sorted(path.parent.name for path in (root() / "data" / "live").glob(f"*/{live_results.MANIFEST}"))

@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from heshare.experiments.notebooks import notebook_parameters
-from heshare.files import root
+from heshare.paper.notebooks import notebook_parameters
+from heshare.shared.files import root
 
 OWN = [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]
 pytestmark = pytest.mark.skipif(shutil.which("make") is None or shutil.which("git") is None, reason="no make or git")

@@ -16,15 +16,15 @@ import nbformat
 import pandas as pd
 import pytest
 
-from heshare.experiments.claims import claim_table, plain_words, sources
-from heshare.experiments.claims.verdicts import VERDICTS, paper_claims
-from heshare.experiments.figures.series_styles import registered
-from heshare.experiments.figures.style import SMALLEST_PT
-from heshare.experiments.notebooks import notebook_parameters
-from heshare.experiments.notebooks.execute_notebook import missing_files
-from heshare.experiments.provenance import declared_inputs
-from heshare.experiments.studies import scaling
-from heshare.files import root
+from heshare.paper.claims import claim_table, plain_words, sources
+from heshare.paper.claims.verdicts import VERDICTS, paper_claims
+from heshare.paper.figures.series_styles import registered
+from heshare.paper.figures.style import SMALLEST_PT
+from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.notebooks.execute_notebook import missing_files
+from heshare.paper.provenance.sidecar import declared_inputs
+from heshare.paper.studies import scaling
+from heshare.shared.files import root
 
 SOURCES = notebook_parameters.find()
 EXACT = {".csv", ".png", ".pdf", ".md", ".html"}

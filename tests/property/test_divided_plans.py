@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.plus.costs import BatchCosts
-from heshare.plus.heshare_plus import DecomposedSearch, assign_to_blocks, gpu_blocks, optimise, search_for
-from heshare.plus.search_settings import BatchChoices, SearchSettings
-from heshare.plus.weighted_search import WeightedSearch
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.heshare_plus import DecomposedSearch, assign_to_blocks, gpu_blocks, optimise, search_for
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.weighted_search import WeightedSearch
 from heshare.scheduling.objectives import make_instance
 from heshare.scheduling.pareto import Front, non_dominated
 from heshare.world.cluster import Cluster

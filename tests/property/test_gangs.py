@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import heshare.plugins  # noqa: F401 (registers training and the ways of sharing)
 from heshare.devices.emulated_device import EmulatedDevice
+from heshare.lab.systems.shared import training
 from heshare.policies.policy import Pause, Start, Wait
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.systems.shared import training
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ScriptedPolicy
 from heshare.world.catalogue import memory_mib

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import PolicyError
-from heshare.gpu.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.policies.policy import Migrate, Pause, SetClock, Start, Wait
 from heshare.policies.random_placement import Random
 from heshare.running.run import run
+from heshare.shared.errors import PolicyError
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster

@@ -14,10 +14,10 @@ from support.brute_force import executed
 from support.strategies import clusters, task_sets
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.plus.costs import BatchCosts
-from heshare.plus.fronts import FrontArchive
-from heshare.plus.heshare_plus import optimise
-from heshare.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.fronts import FrontArchive
+from heshare.lab.plus.heshare_plus import optimise
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import Schemes
 from heshare.scheduling.objectives import evaluate_schemes, make_instance
@@ -79,8 +79,8 @@ SCRIPT = """
 import sys
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
-from heshare.plus.search_settings import BatchChoices, SearchSettings
-from heshare.plus.heshare_plus import optimise
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.heshare_plus import optimise
 from heshare.world.cluster import Cluster
 
 effort = SearchSettings(rounds=2, weights=3, coarse_weights=3, perturbations=1,

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, Sharing, TimeSliceRule, share
-from heshare.systems.fikit.kernel_trace import KernelTrace, predictions
+from heshare.lab.systems.fikit.kernel_rules import (
+    Client,
+    FikitRule,
+    MpsRule,
+    OneQueueRule,
+    Sharing,
+    TimeSliceRule,
+    share,
+)
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, predictions
 
 FREE = FikitRule(least_gap_s=0.0, launch_s=0.0)
 SERIAL = (TimeSliceRule(2.0, 0.25), OneQueueRule(), FREE, replace(FREE, feedback=False), replace(FREE, fills=False))

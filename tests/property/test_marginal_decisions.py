@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.marginal_reference import MarginalReference
 
-from heshare.plus.marginal.marginal_policy import Marginal
+from heshare.lab.plus.marginal.marginal_policy import Marginal
 from heshare.policies.policy import Traits
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns

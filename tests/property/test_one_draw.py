@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import heshare as hs
 from heshare.cli import app
-from heshare.experiments.sweeps.grid import Grid
-from heshare.experiments.sweeps.sweep import sweep
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.sweep import sweep
 from heshare.world.task_file import read_tasks
 
 CLUSTER = "1xT4,1xA100"

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heshare.devices.device_model import co_run
+from heshare.lab.systems.morak.policy import Morak
+from heshare.lab.systems.mu_serve.policy import MuServe
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.systems.morak.policy import Morak
-from heshare.systems.mu_serve.policy import MuServe
 from heshare.testing.policy_contract import check_run
 from heshare.world.catalogue import gpu, memory_mib
 from heshare.world.cluster import Cluster

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from support.strategies import clusters, task_sets
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
+from heshare.shared.errors import InputError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor
 from heshare.world.catalogue import memory_mib

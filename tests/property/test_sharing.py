@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import heshare.plugins  # noqa: F401 (registers training and the ways of sharing)
 from heshare.devices.device_model import Estimate, co_run
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.systems.miso import mig
-from heshare.systems.shared import training
+from heshare.lab.systems.miso import mig
+from heshare.lab.systems.shared import training
 from heshare.world import catalogue
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload

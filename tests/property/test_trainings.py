@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heshare.lab.systems.eaco.policy import Eaco
+from heshare.lab.systems.gavel.policy import FifoPacked, Gandiva
+from heshare.lab.systems.power_flow.policy import PowerFlow
+from heshare.lab.systems.shared.training import step, workloads
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
-from heshare.systems.eaco.policy import Eaco
-from heshare.systems.gavel.policy import FifoPacked, Gandiva
-from heshare.systems.power_flow.policy import PowerFlow
-from heshare.systems.shared.training import step, workloads
 from heshare.testing.policy_contract import check_run
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

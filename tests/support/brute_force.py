@@ -8,14 +8,14 @@ from itertools import pairwise, product
 import numpy as np
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.arrays import FloatArray, IntArray
-from heshare.plus.batch_execution import TIED
-from heshare.plus.costs import BatchCosts
-from heshare.plus.search_settings import BatchChoices
+from heshare.lab.plus.batch_execution import TIED
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.search_settings import BatchChoices
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.plan import Plan
+from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.cluster import Cluster
 
 SMALL = BatchChoices(width=3, mps_variants=2, clocks=5, mps_pcts=(50, 100))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from heshare.gpu.workers.launcher import Launcher
+from heshare.ops.workers.launcher import Launcher
 from heshare.world.workload import Workload
 
 # Prints "ready", then a line for each completed iteration; the third argument selects a failure.

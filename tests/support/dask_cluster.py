@@ -17,10 +17,10 @@ from typing import BinaryIO
 from support import kill_drill
 from support.fakenvml import FakeNvml
 
-from heshare.gpu.executor import execute
-from heshare.gpu.executor.executor_device import Timeouts
-from heshare.gpu.executor.outcome import RunOutcome
-from heshare.gpu.remote.host_offers import connect
+from heshare.ops.executor import execute
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.outcome import RunOutcome
+from heshare.ops.remote.host_offers import connect
 from heshare.testing.toy import ToyPredictor
 
 DASK = {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}

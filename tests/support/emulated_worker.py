@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from heshare.gpu.worker_program.worker_main import main
+from heshare.ops.worker_program.worker_main import main
 
 FOLDER = "HESHARE_EMULATED_GPU"
 SIZE = 16

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from heshare.slurm import release_plan, slurm_cards, slurm_queue
-from heshare.slurm.slurm_programs import SlurmError
+from heshare.ops.slurm import release_plan, slurm_cards, slurm_queue
+from heshare.ops.slurm.slurm_programs import SlurmError
 
 NODE = (
     "NodeName=node1 Gres=gpu:T4a:1,gpu:V100a:1,shard:T4a:100(S:0),shard:V100a:100 State=IDLE Partitions=gpu,all OS=L 6"

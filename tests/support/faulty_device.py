@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from heshare.devices.device import Device, Reading
-from heshare.gpu.nvml.binding import GpuLostError
+from heshare.ops.nvml.binding import GpuLostError
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Workload

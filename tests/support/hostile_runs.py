@@ -28,16 +28,16 @@ from typing import Any
 from support.hostile_inputs import DANGLING, FIFO, FOLDER, LOOP, MAKERS, RUN, ZERO, Case, Valid, make_case
 from typer.testing import CliRunner
 
-from heshare import files
 from heshare.cli import app
-from heshare.errors import HeShareError
-from heshare.experiments.long_runs import run_long as run_long_module
-from heshare.experiments.notebooks import notebook_parameters
-from heshare.gpu.executor.job_file import JobSpec
-from heshare.gpu.executor.job_tasks import specs_to_json
-from heshare.gpu.remote import host_offers
-from heshare.inputs.bounds import MOST_ITERATIONS, MOST_S
-from heshare.journal import journal_line
+from heshare.lab.long_runs import run_long as run_long_module
+from heshare.ops.executor.job_file import JobSpec
+from heshare.ops.executor.job_tasks import specs_to_json
+from heshare.ops.remote import host_offers
+from heshare.paper.notebooks import notebook_parameters
+from heshare.shared import files
+from heshare.shared.errors import HeShareError
+from heshare.shared.inputs.bounds import MOST_ITERATIONS, MOST_S
+from heshare.shared.journal import journal_line
 from heshare.world.catalogue import gpu, memory_mib, models
 from heshare.world.workload import Workload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heshare.systems.fikit.kernel_trace import KernelTrace
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace
 
 
 def chain(

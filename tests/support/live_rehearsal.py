@@ -23,14 +23,14 @@ from support.emulated_gpu import emulated_gpu
 from support.fakenvml import SONAME, FakeNvml
 
 from heshare.cli.live_command import write_and_print
-from heshare.gpu.executor import execute
-from heshare.gpu.executor.executor_device import Timeouts
-from heshare.gpu.live.live_comparison import POLICIES, LiveComparisonConfig, LiveOptions, run_live_comparison
-from heshare.gpu.live.live_gpus import LiveGpu
-from heshare.gpu.mps import MpsSession
-from heshare.gpu.nvml.nvml_device import NvmlDevice
-from heshare.gpu.open_device import SPARES
-from heshare.gpu.workers.worker_pool import ProcessLauncher
+from heshare.ops.executor import execute
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.live.live_comparison import POLICIES, LiveComparisonConfig, LiveOptions, run_live_comparison
+from heshare.ops.live.live_gpus import LiveGpu
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.open_device import SPARES
+from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles.visit import MeasurementProtocol
 
 GPU = "H100"

@@ -10,12 +10,13 @@ import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 
-from heshare import files
-from heshare.experiments import provenance, tables
-from heshare.experiments.claims import claim_table
-from heshare.experiments.claims.claim_table import evaluate_claim
-from heshare.experiments.claims.verdicts import paper_claims
-from heshare.experiments.figures import style
+from heshare.paper import tables
+from heshare.paper.claims import claim_table
+from heshare.paper.claims.claim_table import evaluate_claim
+from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.figures import style
+from heshare.paper.provenance import sidecar as provenance
+from heshare.shared import files
 
 COMMON = {"n": 10, "provenance": "emulated", "profile": "paper"}
 FIGURES = ("fig01_energy", "fig06_comparison", "x12a_sensitivity", "x03a_errors", "x05e_parts")

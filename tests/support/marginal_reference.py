@@ -1,6 +1,6 @@
 """Slow form of the policy `marginal` for tasks on one GPU, which computes every place of every task in Python.
 
-The policy and the costs are described in `heshare.plus.marginal`; tests compare their decisions.
+The policy and the costs are described in `heshare.lab.plus.marginal`; tests compare their decisions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heshare.plus.marginal.marginal_policy import Marginal
-from heshare.plus.marginal.set_predictions import Set, SetPredictions, clock_grid
-from heshare.plus.marginal.waiting_order import sized
+from heshare.lab.plus.marginal.marginal_policy import Marginal
+from heshare.lab.plus.marginal.set_predictions import Set, SetPredictions, clock_grid
+from heshare.lab.plus.marginal.waiting_order import sized
 from heshare.policies.policy import Action, Event, GpuView, SetClock, Start, View
 from heshare.prediction.predictor import Predictor
 from heshare.world.catalogue import memory_mib

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from heshare.arrays import FloatArray, IntArray
+from heshare.shared.arrays import FloatArray, IntArray
 
 
 def front_ranks(rounded: FloatArray) -> IntArray:

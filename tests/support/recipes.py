@@ -14,8 +14,8 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^( *)```(\w+)(?: ([\w./]+))?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 LAST_LINES = {
-    "heshare/plugins.py": "from heshare.systems.gavel import policy as gavel",
-    "heshare/experiments/figures/series_styles.py": '    "another GPU": ',
+    "pyproject.toml": 'srtf = "',
+    "heshare/paper/figures/series_styles.py": '    "another GPU": ',
     "docs/systems.md": "| FIFO, shortest first, exclusive GPUs |",
 }
 """Files in which a recipe's lines do not go to the end, and the beginning of the line that they go behind."""

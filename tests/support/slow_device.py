@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.gpu.recording.forecast import RecordingCosts
-from heshare.gpu.recording.kernel_table import KernelEvent, KernelRow, summarise
+from heshare.lab.systems.fikit.kernel_table import KernelRow
+from heshare.ops.recording.forecast import RecordingCosts
+from heshare.ops.recording.kernel_events import KernelEvent, summarise
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from heshare.gpu.worker_program.worker_main import main
+from heshare.ops.worker_program.worker_main import main
 
 
 class Spin:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heshare.experiments.sweeps.cell_store import CellStore, Description, Row, cell_key
-from heshare.experiments.sweeps.hashes import code_hash
-from heshare.experiments.sweeps.sweep import run_cells
+from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key
+from heshare.lab.sweeps.sweep import run_cells
+from heshare.shared.code_version import code_version
 
 
 def bundles(n: int) -> list[list[dict[str, int]]]:
@@ -24,7 +24,7 @@ def log_and_compute(cells: Sequence[Description]) -> Iterator[Row]:
     log = os.open(os.environ["SWEEP_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         for cell in cells:
-            os.write(log, f"{cell_key(cell, code_hash())}\n".encode())
+            os.write(log, f"{cell_key(cell, code_version(log_and_compute.__module__))}\n".encode())
             draws = random.Random(cell["seed"] * cell["half"])
             yield {**cell, "mean": sum(draws.random() for _ in range(2000)) / 2000}
     finally:
@@ -39,10 +39,15 @@ def sweep(folder: Path | None, n: int, n_jobs: int) -> str:
 
 def finished(folder: Path, n: int) -> set[str]:
     """Return the names of the cells that are finished and whole."""
-    return set(CellStore(folder).read_all(cell_key(cell, code_hash()) for bundle in bundles(n) for cell in bundle))
+    names = [cell_key(cell, code_version(log_and_compute.__module__)) for bundle in bundles(n) for cell in bundle]
+    return set(CellStore(folder).read_all(names))
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    # By its name: other processes, and the key of a cell, need the module's file.
+    from support import sweep_program
+
     place, log, count, jobs = sys.argv[1:]
     os.environ["SWEEP_LOG"] = log
-    sys.stdout.write(sweep(Path(place), int(count), int(jobs)))
+    sys.stdout.write(sweep_program.sweep(Path(place), int(count), int(jobs)))

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import heshare
-from heshare.experiments.artefact import reference_results
+from heshare.paper.reference import reference_results
 
 
 @pytest.fixture(scope="module")

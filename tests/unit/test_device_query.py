@@ -9,7 +9,7 @@ import time
 import pytest
 
 from heshare.device_query import estimate
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world import catalogue
 
 GPUS = tuple(catalogue.gpus())

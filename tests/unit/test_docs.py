@@ -13,7 +13,8 @@ import pytest
 import typer
 
 from heshare.cli import app
-from heshare.plugins import policies, registry
+from heshare.policies import registry
+from heshare.policies.registry import policies
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted(

@@ -12,9 +12,9 @@ from support import hostile_inputs, hostile_runs
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
-from heshare.experiments.notebooks import notebook_parameters
-from heshare.experiments.sweeps.cell_store import CellStore
+from heshare.lab.sweeps.cell_store import CellStore
+from heshare.paper.notebooks import notebook_parameters
+from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, InputError, from_system
 from heshare.world.task_file import read_tasks
 
 SEED, COUNT = 16, 312

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from heshare import files
 from heshare.profiles import store
+from heshare.shared import files
 from heshare.world import catalogue
 from heshare.world.task_set import models_of
 

@@ -17,15 +17,13 @@ GPU, WORKLOAD, POLICY, NOTEBOOK = (
     "Add a policy in five steps",
     "Add a notebook",
 )
-STYLES = (
-    "tests/unit/experiments/figures/test_series_styles.py::test_every_registered_policy_and_catalogued_gpu_has_a_style"
-)
+STYLES = "tests/unit/paper/figures/test_series_styles.py::test_every_registered_policy_and_catalogued_gpu_has_a_style"
 TESTS = {
     GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
     f"{STYLES} -k 'N4 or catalogue or store or has_a_style'",
     WORKLOAD: "tests/unit/world/test_catalogue.py tests/unit/profiles/test_design.py "
-    "tests/unit/gpu/workers/test_networks.py tests/unit/gpu/recording/test_budget_plan.py",
-    POLICY: "tests/unit/systems/in_turn tests/unit/test_structure.py tests/unit/test_docs.py "
+    "tests/unit/ops/workers/test_networks.py tests/unit/gpu/recording/test_budget_plan.py",
+    POLICY: "tests/unit/lab/systems/in_turn tests/unit/test_structure.py tests/unit/test_docs.py "
     f"tests/property/test_gangs.py tests/contract/test_policies.py {STYLES} "
     "-k 'in_turn or in-turn or structure or systems or has_a_style or gang'",
     NOTEBOOK: "tests/notebooks/test_notebooks.py -k 'declares or there_are or source_has'",
@@ -35,7 +33,7 @@ GOLDEN = """
 import numpy as np, hashlib, warnings
 import heshare as hs
 from heshare.devices.device_model import co_run
-from heshare.experiments.sweeps.hashes import data_files
+from heshare.shared.code_version import data_files
 from heshare.profiles import design, store
 from heshare.world.catalogue import PAPER_GPUS, gpu, paper_models, resident
 from heshare.world.task_file import write_tasks

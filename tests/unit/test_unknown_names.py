@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import heshare as hs
-from heshare.errors import InputError, suggestion, unknown
-from heshare.experiments.notebooks import notebook_parameters, output_folders
-from heshare.experiments.sweeps.grid import parse_grid
-from heshare.plugins import make
+from heshare.lab.sweeps.grid import parse_grid
+from heshare.paper.notebooks import notebook_parameters, output_folders
+from heshare.policies.registry import make
+from heshare.shared.errors import InputError, suggestion, unknown
 
 
 @pytest.mark.parametrize(

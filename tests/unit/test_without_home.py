@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from heshare import compiling, files
-from heshare.errors import DeviceError
-from heshare.gpu.state.state_folder import state_folder
+from heshare.ops.state.state_folder import state_folder
+from heshare.shared import compiling, files
+from heshare.shared.errors import DeviceError
 
 # This user may read everything, as the Python of the tests may be in root's home, and write nothing.
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=+dac_read_search")
 NOBODY += ("--ambient-caps=+dac_read_search",)
-CACHE = "from heshare.compiling import lengthened; print(lengthened._cache.cache_path)"
+CACHE = "from heshare.shared.compiling import lengthened; print(lengthened._cache.cache_path)"
 
 
 @cache

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 
 import heshare as hs
-from heshare.errors import HeShareError, InputError, PolicyError
-from heshare.plugins import registry
+from heshare.policies import registry
 from heshare.policies.function_policy import policy as function_policy
 from heshare.policies.policy import Start, Traits
 from heshare.policies.random_placement import Random
+from heshare.shared.errors import HeShareError, InputError, PolicyError
 from heshare.world.task import TaskSet
 from heshare.world.task_file import read_frame, write_tasks
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from support import kill_drill
 from support.fakenvml import FakeNvml
 
-from heshare.file_lock import is_locked
+from heshare.shared.file_lock import is_locked
 
 LONGEST_S, RUN_S = 60.0, 300.0
 """The longest waits for a cleanup and for a run, s; a machine under load takes a minute to start Python."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from heshare.errors import InputError
-from heshare.gpu.executor import run_journal
+from heshare.ops.executor import run_journal
+from heshare.shared.errors import InputError
 
 JOBS = 10
 _DONE = "done.txt"

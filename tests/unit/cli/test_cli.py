@@ -12,9 +12,9 @@ from time import perf_counter
 import pytest
 from typer.testing import CliRunner
 
-from heshare import files
 from heshare.cli import app
-from heshare.files import root
+from heshare.shared import files
+from heshare.shared.files import root
 
 RUN = CliRunner()
 SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")
@@ -279,8 +279,8 @@ def test_commands_refuse_bad_input_with_one_message_and_write_nothing(name: str,
 
 
 def test_claims_prints_what_does_not_hold_the_counts_and_the_page_to_open(tmp_path: Path) -> None:
-    from heshare.experiments.claims.claim_table import evaluate_claim
-    from heshare.experiments.claims.verdicts import paper_claims
+    from heshare.paper.claims.claim_table import evaluate_claim
+    from heshare.paper.claims.verdicts import paper_claims
 
     nowhere = evaluate_claim(
         paper_claims()["O4", ""], measured=4.0, low=3.0, high=5.0, n=10, why="More.", provenance="emulated",

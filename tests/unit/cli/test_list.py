@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import heshare as hs
-from heshare import files
 from heshare.cli import app, completion
 from heshare.cli.list_command import Kind
-from heshare.plugins import policies
+from heshare.policies.registry import policies
+from heshare.shared import files
 from heshare.world import catalogue
 
 RUN = CliRunner()

@@ -20,11 +20,11 @@ import pytest
 from typer.testing import CliRunner
 
 import heshare as hs
-from heshare import compiling
 from heshare.cli import app
-from heshare.experiments.progress import bar, line_after_a_second
-from heshare.plugins import make
+from heshare.policies.registry import make
 from heshare.running.run import run
+from heshare.shared import compiling
+from heshare.shared.progress import bar, line_after_a_second
 from heshare.testing.toy import ToyPredictor
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -60,7 +60,7 @@ def refused(*words: str) -> str:
 def test_outputs_that_cannot_be_written_are_refused_before_the_work(
     words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heshare.plugins.registry.make", lambda text: pytest.fail("the work has begun"))
+    monkeypatch.setattr("heshare.policies.registry.make", lambda text: pytest.fail("the work has begun"))
     file = tmp_path / "file"
     file.touch()
     message = refused(*(word.replace("FILE", str(file)) for word in words))
@@ -76,7 +76,7 @@ def test_an_error_of_the_file_system_is_one_message(monkeypatch: pytest.MonkeyPa
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("heshare.files.write_text", full)
+    monkeypatch.setattr("heshare.shared.files.write_text", full)
     done = RUN.invoke(app, ["run", *SMALL, "--policy", "random", "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr.endswith(f"heshare: {tmp_path / 'tasks.csv'}: No space left on device\n")
@@ -113,7 +113,7 @@ def test_a_budget_without_a_unit_is_seconds() -> None:
 
 def test_seeds_have_the_same_default_in_a_shell_and_in_python() -> None:
     from heshare.cli.compare_command import compare
-    from heshare.experiments.sweeps.grid import Grid
+    from heshare.lab.sweeps.grid import Grid
 
     default = inspect.signature(compare).parameters["seeds"].default
     assert default == inspect.signature(hs.compare).parameters["seeds"].default
@@ -152,7 +152,7 @@ def test_an_interrupt_is_told_without_promises(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_interrupted_search_prints_the_front_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heshare.plus import heshare_plus
+    from heshare.lab.plus import heshare_plus
 
     search = heshare_plus.optimise
 
@@ -171,7 +171,7 @@ def test_an_interrupted_comparison_names_what_continues_it(monkeypatch: pytest.M
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("heshare.experiments.sweeps.sweep.sweep", interrupt)
+    monkeypatch.setattr("heshare.lab.sweeps.sweep.sweep", interrupt)
     words = ["compare", *SMALL, "--policy", "random", "-q"]
     assert "nothing was stored" in RUN.invoke(app, words).stderr
     words += ["--cells", str(tmp_path)]
@@ -180,8 +180,8 @@ def test_an_interrupted_comparison_names_what_continues_it(monkeypatch: pytest.M
 
 
 def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heshare.gpu.nvml import probe
-    from heshare.gpu.nvml.binding import NvmlError
+    from heshare.ops.nvml import probe
+    from heshare.ops.nvml.binding import NvmlError
 
     def no_driver() -> None:
         raise NvmlError("nvmlInit", 12, "no driver")
@@ -194,7 +194,7 @@ def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.Monke
 def test_a_line_is_printed_once_a_second_has_passed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heshare.experiments.progress.LINE_AFTER_S", 0.05)
+    monkeypatch.setattr("heshare.shared.progress.LINE_AFTER_S", 0.05)
     for wait_s, shown in ((0.0, True), (0.3, False)):
         with line_after_a_second("working", shown):
             time.sleep(wait_s)
@@ -228,7 +228,7 @@ def test_bars_and_lines_go_to_a_stderr_whose_descriptor_leads_elsewhere(
             def fileno(self) -> int:
                 return terminal.fileno()
 
-        monkeypatch.setattr("heshare.experiments.progress.LINE_AFTER_S", 0.05)
+        monkeypatch.setattr("heshare.shared.progress.LINE_AFTER_S", 0.05)
         monkeypatch.setattr(sys, "stderr", cell := CellStderr())
         with bar("plan", "generation", True) as update, line_after_a_second("working", True):
             update(3, 3)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heshare.budgets.power_budget import PowerBudget
 from heshare.cli import app
-from heshare.experiments.plan_file import read_plan
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.sweeps.plan_file import read_plan
 
 RUN = CliRunner()
 SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from heshare import files
-from heshare.calibration import calibrate
 from heshare.cli import app
 from heshare.cli.options import parse_duration_s
-from heshare.errors import InputError
-from heshare.tenants import published_errors
-from heshare.tenants.published_errors import errors_by_way, pair_errors
+from heshare.lab.calibration import calibrate
+from heshare.lab.calibration.validation import tenant_errors as tenant_errors
+from heshare.lab.calibration.validation.tenant_errors import errors_by_way, pair_errors
+from heshare.shared import files
+from heshare.shared.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_regenerate_profiles_writes_a_table_for_each_emulated_gpu(tmp_path: Path
 def test_calibrate_prints_the_errors_of_both_ways_of_dividing_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     errors, covered = (pd.read_csv(files.data("calibration", f"{name}.csv")) for name in ("errors", "coverage"))
     monkeypatch.setattr(calibrate, "recalibrate", lambda: (errors, covered))
-    monkeypatch.setattr(published_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
+    monkeypatch.setattr(tenant_errors, "rewrite_errors", lambda: errors_by_way(pair_errors()))
     done = CliRunner().invoke(app, ["calibrate"])
     assert done.exit_code == 0, done.stderr
     for text in ("device model    all      368      3.81", "equal    all      368     36.4", "3   258.89", "6.87"):

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.experiments.long_runs import run_long
+from heshare.lab.long_runs import run_long
 from heshare.running.run import RunState
 
 VENUS = ("run", "--policy", "fifo", "--cluster", "16xV100")

@@ -17,11 +17,11 @@ from support.fakenvml import compiler
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.errors import DeviceError
-from heshare.gpu.executor import execute
-from heshare.gpu.state.machine_place import MachinePlace
-from heshare.processes import started_at
+from heshare.ops.executor import execute
+from heshare.ops.state.machine_place import MachinePlace
 from heshare.profiles import store
+from heshare.shared.errors import DeviceError
+from heshare.shared.processes import started_at
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.calibration.contention.crowded_sets import stretch_arrays
 from heshare.devices import crowding
 from heshare.devices.board_power import work_done
 from heshare.devices.constants import Contention, Power, Timing
 from heshare.devices.crowding import common_stretch, resident_parts, work_and_load
 from heshare.devices.iteration_time import Iteration, iteration_at, overlap
+from heshare.lab.calibration.contention.crowded_sets import stretch_arrays
 
 TURNS = Contention(0.0, 0.0, sharpness=16.0, memory=0.75, busy=0.25)
 

@@ -7,10 +7,10 @@ from math import exp
 
 import pytest
 
-from heshare import files
 from heshare.devices.constants import SpeedLaw, default, read
 from heshare.devices.derived_constants import complete, nearest_by, scaled_power, speed_ratio
 from heshare.devices.device_model import co_run
+from heshare.shared import files
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 

@@ -13,7 +13,7 @@ from heshare.devices.crowding import resident_parts
 from heshare.devices.device_model import co_run
 from heshare.devices.iteration_time import Iteration
 from heshare.devices.uncertainty import Uncertainty
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
 

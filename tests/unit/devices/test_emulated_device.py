@@ -11,7 +11,7 @@ import pytest
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
-from heshare.errors import DeviceError, InputError
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world import catalogue
 from heshare.world.workload import Resident, Workload
 

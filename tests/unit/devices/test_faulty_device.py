@@ -7,7 +7,7 @@ import math
 import pytest
 from support.faulty_device import FaultyDevice
 
-from heshare.gpu.nvml.binding import BusyError, GpuLostError
+from heshare.ops.nvml.binding import BusyError, GpuLostError
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.workload import Workload
 

@@ -5,13 +5,13 @@ import re
 import pytest
 
 import heshare as hs
-from heshare.errors import InputError
-from heshare.experiments.sweeps.grid import Grid
-from heshare.experiments.sweeps.sweep import sweep
-from heshare.files import root
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.sweep import sweep
 from heshare.policies import registry
 from heshare.policies.function_policy import policy
 from heshare.policies.policy import Start, Traits
+from heshare.shared.errors import InputError
+from heshare.shared.files import root
 from heshare.testing.policy_contract import PolicyContract, check_policy
 
 GUIDE = root() / "docs" / "policies.md"

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heshare.errors import InputError
-from heshare.plugins import make, policies
+from heshare.policies.registry import make, policies
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.result import Run
 from heshare.running.run import run
+from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.workload import Workload

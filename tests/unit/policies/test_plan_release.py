@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from heshare.errors import PolicyError
 from heshare.policies.plan_release import FixedPlanPolicy, PlanReleasePolicy
 from heshare.policies.policy import Traits
 from heshare.running.run import run
 from heshare.scheduling.plan import Batch, Plan
+from heshare.shared.errors import PolicyError
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

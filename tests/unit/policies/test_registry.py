@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from heshare.errors import InputError
-from heshare.plugins import make, policies, title
 from heshare.policies.cached_planner import CachedPlanner, share_planners
 from heshare.policies.heshare import HeShare
 from heshare.policies.policy import ReusesPlanning, Traits
 from heshare.policies.random_placement import Random, memory_batches
-from heshare.policies.registry import PUBLISHED, declared_traits, register, table_1
+from heshare.policies.registry import PUBLISHED, declared_traits, make, policies, register, table_1, title
 from heshare.running.run import run
 from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
 from heshare.testing.toy import ToyPredictor, toy_devices, toy_gpu
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster

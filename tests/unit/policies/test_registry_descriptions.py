@@ -2,11 +2,10 @@
 
 import pytest
 
-from heshare.errors import InputError
-from heshare.plugins import canonical, make, policies, title
 from heshare.policies.heshare import HeShare
-from heshare.policies.registry import parameters_of
+from heshare.policies.registry import canonical, make, parameters_of, policies, title
 from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.errors import InputError
 from heshare.prediction import features
 from heshare.prediction.features import (
     FEATURE_NAMES,
@@ -18,6 +17,7 @@ from heshare.prediction.features import (
     profile_features,
 )
 from heshare.profiles import store
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Workload, parse_resident
 

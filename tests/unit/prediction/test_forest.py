@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heshare.errors import InputError
 from heshare.prediction.features import ReferenceFeatures, is_reference, profile_features
 from heshare.prediction.forest import Forest, load_forest_predictor, train_forest
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CodedSets
 from heshare.prediction.samples import split_rows
 from heshare.profiles import store
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, paper_models
 from heshare.world.workload import Resident, Workload, parse_resident
 

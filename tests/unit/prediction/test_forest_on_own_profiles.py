@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from heshare import files
-from heshare.errors import InputError
 from heshare.prediction.features import is_reference
 from heshare.prediction.forest import LEAST_SAMPLES, covered_rows, forest_factory
 from heshare.profiles import store
+from heshare.shared import files
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Resident, Workload
 

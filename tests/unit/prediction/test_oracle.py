@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from heshare.devices.device_model import co_run
-from heshare.errors import InputError
 from heshare.prediction.oracle import DevicePredictor
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Workload, parse_resident
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import heshare as hs
-from heshare import files
 from heshare.prediction import forest
 from heshare.prediction.features import ReferenceFeatures
 from heshare.prediction.forest import Forest
 from heshare.profiles import store
+from heshare.shared import files
 
 Trained = tuple[Forest, ReferenceFeatures]
 

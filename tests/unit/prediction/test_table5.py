@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.calibration.public_mps_record import published_samples
-from heshare.errors import InputError
-from heshare.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
+from heshare.lab.calibration.public_mps_record import published_samples
+from heshare.lab.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
 from heshare.prediction.features import is_reference
 from heshare.prediction.samples import SPLITS, folds
 from heshare.prediction.table5 import TECHNIQUES, prediction_errors
 from heshare.profiles import store
+from heshare.shared.errors import InputError
 
 
 @pytest.fixture(scope="module")

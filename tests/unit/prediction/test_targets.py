@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heshare.errors import InputError
 from heshare.prediction.features import FEATURE_NAMES
 from heshare.prediction.targets import FORMS, Targets
+from heshare.shared.errors import InputError
 
 
 def _features(**cells: float) -> np.ndarray:

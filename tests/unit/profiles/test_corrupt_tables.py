@@ -10,10 +10,10 @@ import pandas as pd
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from heshare import files
-from heshare.errors import InputError
 from heshare.profiles import manifest, store
 from heshare.profiles.schema import COLUMNS, NAMES
+from heshare.shared import files
+from heshare.shared.errors import InputError
 
 
 def _cells(text: str) -> list[str]:

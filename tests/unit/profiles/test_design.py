@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from heshare.errors import InputError
 from heshare.profiles import design
 from heshare.profiles.design import Point
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Resident, Workload, parse_resident
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.devices.device import Reading
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError
-from heshare.gpu.recording.profile_device import profile
+from heshare.ops.recording.profile_device import profile
 from heshare.profiles import manifest, store
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 
 QUICK = MeasurementProtocol(repeats=1)

@@ -9,9 +9,9 @@ import pytest
 
 from heshare.devices.device import Reading
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import DeviceError, InputError
 from heshare.profiles.measure import MeasurementBench
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
+from heshare.shared.errors import DeviceError, InputError
 from heshare.testing.toy import ToyDevice, toy_gpu
 from heshare.world.catalogue import gpu, resident
 from heshare.world.workload import Workload

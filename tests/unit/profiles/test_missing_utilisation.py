@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError
 from heshare.prediction.features import ReferenceFeatures
 from heshare.profiles import store
 from heshare.profiles.design import references, samples
@@ -18,6 +17,7 @@ from heshare.profiles.missing_utilisation import ModelledUtilisationWarning, fil
 from heshare.profiles.recorder import record
 from heshare.profiles.schema import check
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import Workload
 

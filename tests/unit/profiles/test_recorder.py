@@ -13,14 +13,14 @@ import pytest
 from heshare.devices.device import Reading
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import DeviceError, InputError
-from heshare.gpu.open_device import emulated
-from heshare.gpu.recording.profile_device import profile, record_points
-from heshare.gpu.recording.recording_journal import RecordingJournal
-from heshare.gpu.recording.regenerate_profiles import regenerate
+from heshare.ops.open_device import emulated
+from heshare.ops.recording.profile_device import profile, record_points
+from heshare.ops.recording.recording_journal import RecordingJournal
+from heshare.ops.recording.regenerate_profiles import regenerate
 from heshare.profiles import design, store
 from heshare.profiles.schema import NAMES
 from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu
 from heshare.world.workload import parse_resident
 

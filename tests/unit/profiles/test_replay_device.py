@@ -10,12 +10,12 @@ import pytest
 
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.errors import InputError, UnansweredError
-from heshare.gpu.open_device import open_device
+from heshare.ops.open_device import open_device
 from heshare.profiles import store
 from heshare.profiles.recorder import record
 from heshare.profiles.replay_device import ReplayDevice, replay_table
 from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.shared.errors import InputError, UnansweredError
 from heshare.testing.device_contract import DeviceContract
 from heshare.world.catalogue import gpu, resident
 from heshare.world.workload import Resident, Workload

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare.errors import InputError
 from heshare.profiles import store
 from heshare.profiles.schema import COLUMNS, NAMES, RULES, parse_co_runners
+from heshare.shared.errors import InputError
 
 
 def _cells(text: str) -> list[str]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from heshare.devices.device import TaskFailure
-from heshare.errors import DeviceError, PolicyError
-from heshare.experiments.figures.trace_events import trace_events
+from heshare.paper.figures.trace_events import trace_events
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
+from heshare.shared.errors import DeviceError, PolicyError
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster

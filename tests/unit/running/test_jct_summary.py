@@ -2,8 +2,8 @@
 
 import pytest
 
-from heshare.errors import InputError
 from heshare.running.result import jct_summary
+from heshare.shared.errors import InputError
 
 
 def test_jct_summary_is_average_median_and_99th_percentile():

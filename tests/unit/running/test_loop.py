@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from heshare.errors import DeviceError, InputError, PolicyError
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.clock import WallClock
 from heshare.running.run import run
+from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from heshare import files
-from heshare.plugins import make
+from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.running.run import run
+from heshare.shared import files
 from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster

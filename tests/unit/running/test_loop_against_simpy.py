@@ -11,9 +11,9 @@ import pytest
 
 from heshare.devices.constants import default
 from heshare.devices.device_model import co_run
-from heshare.plugins import make
+from heshare.lab.systems.shared.trace_jobs import venus_tasks
+from heshare.policies.registry import make
 from heshare.running.run import run
-from heshare.systems.shared.trace_jobs import venus_tasks
 from heshare.testing.toy import ToyPredictor
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster

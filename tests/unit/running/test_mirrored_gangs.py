@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-import heshare.plugins  # noqa: F401 (training workloads)
 from heshare.devices.emulated_device import EmulatedDevice
+from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.policy import EventKind, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.run import run
-from heshare.systems.shared.trace_jobs import venus_tasks
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ScriptedPolicy, ToyPredictor
 from heshare.world.cluster import Cluster

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heshare.plugins import make
+from heshare.policies.registry import make
 from heshare.running.run import run
 from heshare.testing.policy_contract import check_run
 from heshare.testing.toy import ToyPredictor

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.errors import InputError
 from heshare.scheduling.genetic import Schemes, search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
 from heshare.scheduling.operators import random_schemes
 from heshare.scheduling.pareto import hypervolume, non_dominated
 from heshare.scheduling.settings import STAGE_2, Settings
+from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 
 SHORT = Settings(generations=60)

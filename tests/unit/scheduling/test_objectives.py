@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
-from heshare.errors import InputError
 from heshare.scheduling.objectives import (
     Instance,
     evaluate_schemes,
@@ -15,6 +14,7 @@ from heshare.scheduling.objectives import (
     scheme_queues,
     segment_costs,
 )
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import memory_mib
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support.plain_selection import crowding_distance, front_ranks
 
-from heshare.errors import InputError
 from heshare.scheduling.pareto import (
     Front,
     hypervolume,
@@ -22,6 +21,7 @@ from heshare.scheduling.pareto import (
     round_significant,
     thin,
 )
+from heshare.shared.errors import InputError
 
 POINTS = np.array([[1.0, 5.0], [2.0, 3.0], [4.0, 1.0], [3.0, 4.0], [5.0, 5.0]])
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
-from heshare.errors import InputError
 from heshare.prediction.predictor import CoRuns
 from heshare.scheduling.objectives import fit_mask
 from heshare.scheduling.operators import random_schemes
@@ -17,6 +16,7 @@ from heshare.scheduling.pareto import Front, hypervolume, non_dominated
 from heshare.scheduling.plan import Plan
 from heshare.scheduling.planner import plan, sched_only
 from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 from heshare.world.task import Task

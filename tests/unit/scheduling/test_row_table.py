@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.caches.row_table import EMPTY, RowTable, sorted_sets, values_in_order
+from heshare.shared.caches.row_table import EMPTY, RowTable, sorted_sets, values_in_order
 
 ENTRIES = st.lists(st.integers(0, 3), max_size=5)
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import plain_selection
 
-from heshare.arrays import FloatArray
 from heshare.scheduling import selection
 from heshare.scheduling.genetic import Archive
 from heshare.scheduling.pareto import non_dominated_indices, round_significant, thin
+from heshare.shared.arrays import FloatArray
 
 SEEDS = st.integers(0, 2**32 - 1)
 

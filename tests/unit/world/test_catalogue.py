@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, gpus, memory_mib, model, models, paper_models, read_facts, resident
 from heshare.world.workload import Workload
 

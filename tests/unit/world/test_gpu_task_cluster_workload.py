@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import gpu, gpus
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task, TaskSet

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.helios_trace import TraceJob, read_trace, stream_jobs
 
 SAMPLE = "job_id,submit_time,duration_s,gpu_num"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.task import Task
 from heshare.world.task_file import read_tasks, write_tasks
 from heshare.world.workload import Workload

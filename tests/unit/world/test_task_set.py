@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heshare.errors import InputError
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import paper_models
 from heshare.world.helios_trace import TraceJob
 from heshare.world.task_set import (

@@ -1,1 +1,0 @@
-"""Sweeps, claims, figures, notebooks and studies."""

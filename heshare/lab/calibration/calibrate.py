@@ -1,0 +1,140 @@
+"""The command `make calibrate`: fit the device model, rewrite `constants.csv`, `errors.csv` and `coverage.csv`.
+
+`constants.csv` holds every constant with its unit, a range in which it may lie, and its source; `errors.csv` the errors
+on points left out of the fit; `coverage.csv` how often the stated intervals hold on those points.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+
+import pandas as pd
+
+from heshare.devices.constants import CardSpeed, HalfPrecision, Laws, Load, PowerLaw, SpeedLaw, Utilisation, WorkloadLaw
+from heshare.lab.calibration.contention import copies_fit
+from heshare.lab.calibration.contention.contention_fit import PAIRS_GPU, left_out_fits
+from heshare.lab.calibration.device_model_fit import Calibration, fit_device_model
+from heshare.lab.calibration.power_fit import RangedValue
+from heshare.lab.calibration.time_fit import PARAMETERS, FittedTiming
+from heshare.lab.calibration.training_fit import training_constants
+from heshare.lab.calibration.validation.left_out import errors_by_test, left_out_points
+from heshare.lab.calibration.validation.points import coverage
+from heshare.shared import files
+
+COLUMNS = ("kind", "gpu", "engine", "workload", "name", "value", "unit", "low", "high", "source")
+UNITS = {"_w": "W", "_mhz": "MHz", "_s": "s"}
+"""Unit of a constant by the end of its name; others have the unit 1."""
+_NORMAL_90 = 1.645
+
+
+@cache
+def _calibrated() -> Calibration:
+    return fit_device_model()
+
+
+def recalibrate() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Fit, rewrite constants.csv, errors.csv and coverage.csv, and return (errors, coverage) on points left out."""
+    folder = files.root() / "data" / "calibration"
+    left_out_errors, points = calibration_report()
+    covered = coverage(points)
+    files.write_text(folder / "constants.csv", constants_csv())
+    for name, table, places in (("errors", left_out_errors, 2), ("coverage", covered, 1)):
+        text = table.to_csv(index=False, float_format=f"%.{places}f", lineterminator="\n")
+        files.write_text(folder / f"{name}.csv", text)
+    return left_out_errors, covered
+
+
+def calibration_report(*, quick: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return (errors, points) on measurements left out of the fit, from `errors_by_test` and `left_out_points`."""
+    points = left_out_points(_calibrated(), quick=quick)
+    return errors_by_test(points), points
+
+
+def constants_csv() -> str:
+    """Return the text of `data/calibration/constants.csv` from a new fit."""
+    table = pd.DataFrame(_constant_rows(_calibrated()), columns=list(COLUMNS))
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def _constant_rows(calibration: Calibration) -> Iterator[tuple[str, ...]]:
+    """The rows of `constants.csv`, in a fixed order."""
+    constants = calibration.fitted
+    for gpu, power in calibration.power.items():
+        yield from _rows(("power", gpu, "", ""), power)
+    fits = left_out_fits(calibration.pairs).values()
+    source = "icloud-ecnu/igniter: pairs within 100 %; range: a pair of workloads left out"
+    for gpu, contention in constants.contention.items():
+        suffix = "" if gpu == PAIRS_GPU else f" (measured on the {PAIRS_GPU} only)"
+        ranges = {}
+        for name in ("strength", "wait_s"):
+            value = getattr(contention, name)
+            partial = [getattr(fit, name) for fit in fits]
+            ranges[name] = RangedValue(value, min(partial), max(partial), source + suffix)
+        for name, ranged in calibration.crowding.items():
+            basis = PAIRS_GPU if name == "sharpness" else copies_fit.GPU
+            suffix = "" if gpu == basis else f" (measured on the {basis} only)"
+            ranges[name] = replace(ranged, source=ranged.source + suffix)
+        yield from _rows(("contention", gpu, "", ""), ranges)
+    source = "FP16 over FP32 (TF32) in one framework, large inference batches; the mean of like GPUs where none"
+    for (gpu, kind), half in constants.half.items():
+        yield from _rows(("fp16", gpu, "", kind), _within(half, half.uncertainty, source))
+    source = "heshare.lab.calibration.power.load_fit: networks in FP16, and in INT8 under power limits"
+    for (gpu, kind, precision), load in constants.loads.items():
+        yield from _rows(("load", gpu, precision, kind), _within(load, load.uncertainty, source))
+    source = "icloud-ecnu/igniter: L2 and DRAM utilisation by inference batch size and MPS percentage"
+    yield from _rows(("utilisation", "", "", ""), _within(constants.utilisation, 0.3, source))
+    yield from _rows(("uncertainty", "", "", ""), calibration.spreads)
+    yield from _law_rows(constants.laws)
+    for keys, ranges in training_constants(constants):
+        yield from _rows(keys, ranges)
+    for key, fitted in sorted(calibration.timings.items()):
+        yield from _rows(("timing", *key), _timing_ranges(fitted))
+    for key, fitted in sorted(calibration.half_timings.items()):
+        yield from _rows(("fp16 timing", *key), _timing_ranges(fitted))
+
+
+def _law_rows(laws: Laws) -> Iterator[tuple[str, ...]]:
+    """The laws of GPUs and networks without measurements; exponents and ratios within 30 %."""
+    source = "data/calibration/cards.csv and times.csv: GPUs compared by one program; uncertainty: a GPU left out"
+    for (kind, precision), law in laws.speed.items():
+        yield from _rows(("speed law", "", precision, kind), _within(law, 0.3, source))
+    for (gpu, kind, precision), speed in laws.cards.items():
+        sigma = _NORMAL_90 * speed.uncertainty
+        ranges = _within(speed, 0.3, source)
+        ranges["offset"] = RangedValue(speed.offset, speed.offset - sigma, speed.offset + sigma, source)
+        yield from _rows(("card speed", gpu, precision, kind), ranges)
+    if laws.power is not None:
+        source = "mean of the GPUs with measurements of power; uncertainty: a GPU left out"
+        yield from _rows(("power law", "", "", ""), _within(laws.power, 0.3, source))
+    if laws.workload is not None:
+        source = "data/calibration/times.csv: networks on one GPU; uncertainty: a network left out"
+        yield from _rows(("workload law", "", "", ""), _within(laws.workload, 0.3, source))
+
+
+_Fitted = HalfPrecision | Load | Utilisation | SpeedLaw | CardSpeed | PowerLaw | WorkloadLaw
+
+
+def _within(constants: _Fitted, relative: float, source: str) -> dict[str, RangedValue]:
+    return {name: RangedValue.within(value, relative, source) for name, value in asdict(constants).items()}
+
+
+def _timing_ranges(fitted: FittedTiming) -> dict[str, RangedValue]:
+    ranges = {}
+    for name, value in asdict(fitted.timing).items():
+        sigma = (
+            math.hypot(fitted.spread.get(name, 0.1), fitted.timing.uncertainty, fitted.timing.transfer)
+            if name in PARAMETERS
+            else 0.0
+        )
+        factor = math.exp(_NORMAL_90 * min(2.0, sigma))
+        ranges[name] = RangedValue(float(value), value / factor, value * factor, fitted.source)
+    return ranges
+
+
+def _rows(keys: tuple[str, ...], ranges: Mapping[str, RangedValue]) -> Iterator[tuple[str, ...]]:
+    """The rows of constants with the same kind, GPU, engine and workload."""
+    for name, ranged in ranges.items():
+        value, low, high = (f"{number:.4g}" for number in (ranged.value, ranged.low, ranged.high))
+        unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
+        yield (*keys, name, value, unit, low, high, ranged.source)

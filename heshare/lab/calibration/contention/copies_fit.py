@@ -1,0 +1,208 @@
+"""Fit of taking turns on the SMs: times of one and of two processes of a workload on one A100.
+
+Alone, a workload whose host is slow says little about how long it keeps the GPU busy; two processes of it do. So the
+constants of taking turns (`memory` and `busy` of `heshare.devices.constants.Contention`) and the times of all workloads
+are fitted together. `sharpness`, of which these times say little, comes from the pairs (`contention_fit`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from heshare.devices.constants import Contention, Timing
+from heshare.devices.iteration_time import BATCH_EXPONENT, overlap_arrays
+from heshare.lab.calibration import time_fit
+from heshare.lab.calibration.contention.crowded_sets import stretch_arrays
+from heshare.lab.calibration.measurements import EAGER_MODELS, EAGER_RECORD, TimeRows, kernel_counts, time_rows
+from heshare.lab.calibration.time_fit import FittedTiming, fit_timing
+from heshare.lab.calibration.timing_constants import EAGER_SOURCE, eager_prior
+from heshare.shared.arrays import FloatArray, IntArray
+
+GPU = "A100"
+TWO_PROCESS_MODELS = (
+    "densenet121",
+    "densenet201",
+    "mobilenetv2",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+)
+"""Workloads whose record of two processes on one A100 has no implausible rows."""
+
+CROWDING = ("memory", "busy")
+"""Names of the constants of taking turns that the times of two processes settle."""
+
+_NOISE = 0.03
+"""Relative noise of a time of two processes."""
+_START, _LOW, _HIGH = (0.7, 0.2), (0.2, 0.01), (1.0, 1.0)
+_STEPS, _STEP = 25, 1e-5
+
+
+def two_process_rows(workload: str) -> TimeRows:
+    """Return the measured times of two processes of a workload on the whole A100."""
+    return time_rows(GPU, workload, EAGER_RECORD, processes=2)
+
+
+def copies_s(
+    constants: FloatArray, batch: FloatArray, copies: FloatArray, kernels: FloatArray, contention: Contention
+) -> FloatArray:
+    """Return the seconds per iteration of each of several processes of one workload with all SMs, shape (n,).
+
+    Args:
+        constants: time constants of the workload of each row in the order of `time_fit.PARAMETERS`, s, (n, 6).
+        batch: inference batch sizes, (n,).
+        copies: how many processes, (n,).
+        kernels: kernels of an iteration, (n,).
+        contention: constants of contention and of taking turns.
+    """
+    latency, base, fill, memory, per_sample, host = constants.T
+    work = per_sample * batch
+    sms = base + (work**BATCH_EXPONENT + fill**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
+    gpu = latency + memory * batch + sms
+    busy = base + work + contention.memory * memory * batch + contention.busy * (latency + fill)
+    present = np.arange(int(copies.max())) < copies[:, None]
+    busy, hosts, gpus = (
+        np.where(present, part[:, None], other) for part, other in ((busy, 0.0), (host, 1.0), (gpu, 1.0))
+    )
+    crowding = stretch_arrays(contention.sharpness, busy, hosts, gpus)
+    others = (copies - 1.0) * gpu / overlap_arrays(host, gpu)
+    waits_s = contention.wait_s * kernels * others
+    return overlap_arrays(host, gpu * crowding * (1.0 + contention.strength * others) + waits_s)
+
+
+def fit_crowding(contention: Contention, rows: Mapping[str, TimeRows]) -> Contention:
+    """Return `contention` with the constants of taking turns that fit `rows`, and times alone, best.
+
+    Args:
+        contention: the other constants, which stay.
+        rows: times of two processes, by workload.
+    """
+    search = _JointFit(contention, rows)
+    low, high = np.full(len(search.start), math.log(1e-9)), np.full(len(search.start), 3.0)
+    low[-len(CROWDING) :], high[-len(CROWDING) :] = np.log(_LOW), np.log(_HIGH)
+
+    def residuals(q: FloatArray) -> FloatArray:
+        return np.concatenate(search.errors(q))
+
+    solved = least_squares(
+        residuals,
+        search.start,
+        jac=search.slopes,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=2.0,
+        max_nfev=_STEPS,
+    )
+    return search.contention(solved.x)
+
+
+def left_out_fits(contention: Contention, rows: Mapping[str, TimeRows]) -> dict[str, Contention]:
+    """Return, by workload, the fit to `rows` without this workload."""
+    return {
+        name: fit_crowding(contention, {other: part for other, part in rows.items() if other != name}) for name in rows
+    }
+
+
+class _JointFit:
+    """Errors of the times of all workloads, alone and two at once, by their constants and those of taking turns.
+
+    The log-parameters are those of one workload after the other, `time_fit.PARAMETERS` each, then those of `CROWDING`.
+    """
+
+    def __init__(self, contention: Contention, rows: Mapping[str, TimeRows]) -> None:
+        names = sorted(rows)
+        alone = [time_rows(GPU, name, EAGER_RECORD) for name in names]
+        parts = [*alone, *(rows[name] for name in names)]
+        numbers = [*range(len(names))] * 2
+        self._workload = np.repeat(numbers, [len(part) for part in parts])
+        self._copies = np.repeat([1.0] * len(names) + [2.0] * len(names), [len(part) for part in parts])
+        self._batch, self._time_s = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("batch", "time_s")
+        )
+        self._kernels = np.array([kernel_counts()[name] for name in names])[self._workload]
+        self._noise = np.where(self._copies > 1.0, _NOISE, time_fit.NOISE)
+        self._priors = [eager_prior(name) for name in names]
+        self._first = np.array([time_fit.start(part, prior) for part, prior in zip(alone, self._priors, strict=True)])
+        self._within = contention
+        self.start = np.concatenate([self._first.ravel(), np.log(_START)])
+
+    def contention(self, q: FloatArray) -> Contention:
+        """Return the constants of contention at log-parameters q."""
+        return replace(self._within, **dict(zip(CROWDING, np.exp(q[-len(CROWDING) :]).tolist(), strict=True)))
+
+    def errors(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return errors of the times over their noise, (n,), and deviations from the priors, (4 workloads,)."""
+        logs = q[: -len(CROWDING)].reshape(self._first.shape)
+        constants = np.exp(logs)[self._workload]
+        modelled_s = copies_s(constants, self._batch, self._copies, self._kernels, self.contention(q))
+        deviations = [
+            time_fit.deviations(row, prior, math.exp(first[3]))
+            for row, prior, first in zip(logs, self._priors, self._first, strict=True)
+        ]
+        return np.log(modelled_s / self._time_s) / self._noise, np.concatenate(deviations)
+
+    def slopes(self, q: FloatArray) -> FloatArray:
+        """Return finite differences of `errors`, (n + 4 workloads, parameters).
+
+        One constant of all workloads moves at once, since no workload sees another's.
+        """
+        here, (workloads, width) = self.errors(q), self._first.shape
+        rows, prior_rows = np.arange(len(self._batch)), len(self._batch) + np.arange(len(here[1]))
+        slopes = np.zeros((len(rows) + len(prior_rows), len(q)))
+        for column in range(width):
+            places = np.arange(workloads) * width + column
+            of_times, of_priors = self._change(q, places, here)
+            slopes[rows, places[self._workload]] = of_times
+            slopes[prior_rows, np.repeat(places, len(prior_rows) // workloads)] = of_priors
+        for place in range(workloads * width, len(q)):
+            slopes[rows, place] = self._change(q, np.array([place]), here)[0]
+        return slopes
+
+    def _change(self, q: FloatArray, places: IntArray, here: tuple[FloatArray, FloatArray]) -> list[FloatArray]:
+        moved = q.copy()
+        moved[places] += _STEP
+        return [(new - old) / _STEP for new, old in zip(self.errors(moved), here, strict=True)]
+
+
+def fit_with_copies(workload: str, contention: Contention, rows: TimeRows) -> FittedTiming:
+    """Return a workload of the eager record on the A100 from its times alone and those of two processes in `rows`."""
+    if not len(rows):
+        return fit_timing(time_rows(GPU, workload, EAGER_RECORD), eager_prior(workload), source=EAGER_SOURCE)
+
+    def further(q: FloatArray) -> FloatArray:
+        return np.log(_two_s(workload, np.exp(q), rows, contention) / rows.time_s) / _NOISE
+
+    alone = time_rows(GPU, workload, EAGER_RECORD)
+    return fit_timing(alone, eager_prior(workload), source=EAGER_SOURCE, further=further)
+
+
+def fit_eager_timings(contention: Contention) -> dict[str, FittedTiming]:
+    """Return the workloads of the eager record on the A100, with their host times; it never met its power limit.
+
+    `contention` holds the constants of taking turns; the times of two processes are used where they are plausible.
+    """
+    return {name: fit_with_copies(name, contention, plausible_rows(name)) for name in EAGER_MODELS}
+
+
+def plausible_rows(workload: str) -> TimeRows:
+    """Return the times of two processes of a workload that a fit may use."""
+    rows = two_process_rows(workload)
+    return rows if workload in TWO_PROCESS_MODELS else rows.where(np.zeros(len(rows), dtype=bool))
+
+
+def two_processes_s(workload: str, timing: Timing, rows: TimeRows, contention: Contention) -> FloatArray:
+    """Return the modelled seconds per iteration of two processes for each row, shape (n,)."""
+    constants = np.array([getattr(timing, name) for name in time_fit.PARAMETERS])
+    return _two_s(workload, constants, rows, contention)
+
+
+def _two_s(workload: str, constants: FloatArray, rows: TimeRows, contention: Contention) -> FloatArray:
+    count = len(rows)
+    kernels = np.full(count, kernel_counts()[workload])
+    each = np.broadcast_to(constants, (count, len(constants)))
+    return copies_s(each, rows.batch, np.full(count, 2.0), kernels, contention)

@@ -1,0 +1,109 @@
+"""The public measurements of `data/calibration/`: times, power, clocks, pairs, kernels and memory traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from heshare.shared import files
+from heshare.shared.arrays import BoolArray, FloatArray
+from heshare.world import catalogue
+
+MPS_RECORD = "TensorRT 8.0"
+"""Framework of iGniter: V100-SXM2, FP32, MPS percentages."""
+FUSED_RECORD = "Paddle Inference with TensorRT"
+"""Framework of PaddleClas: T4 and V100, FP32 and FP16."""
+FUSED_DECODER = "FasterTransformer decoder, beam 4"
+"""Framework of the Transformer with fused kernels: T4, V100 and A100, FP32 (TF32) and FP16."""
+EAGER_RECORD = "PyTorch 21.11"
+"""Framework of ParvaGPU: A100, TF32; throughputs."""
+
+MPS_MODELS = ("alexnet", "resnet50", "ssd", "vgg19")
+EAGER_MODELS = (
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "densenet121",
+    "densenet201",
+    "vgg16",
+    "vgg19",
+    "mobilenetv2",
+    "densenet169",
+    "inceptionv3",
+)
+
+
+@dataclass(frozen=True)
+class TimeRows:
+    """Measured iterations of one workload alone on one GPU, n of them.
+
+    Attributes:
+        batch: inference batch sizes, shape (n,).
+        share: shares of the SMs, 0 to 1, shape (n,).
+        time_s: seconds per iteration, shape (n,).
+        sm_mhz: locked clocks, MHz, NaN where no clock was set, shape (n,).
+    """
+
+    batch: FloatArray
+    share: FloatArray
+    time_s: FloatArray
+    sm_mhz: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def where(self, mask: BoolArray) -> TimeRows:
+        """Return the rows that `mask` keeps."""
+        return TimeRows(self.batch[mask], self.share[mask], self.time_s[mask], self.sm_mhz[mask])
+
+
+@cache
+def table(name: str) -> pd.DataFrame:
+    """Return a table of `data/calibration/`, such as `times`."""
+    return pd.read_csv(files.data("calibration", f"{name}.csv"))
+
+
+def records(frame: pd.DataFrame) -> list[Any]:
+    """Return the rows of a table as named tuples."""
+    return list(frame.itertuples())
+
+
+def time_rows(gpu: str, workload: str, framework: str, *, precision: str = "fp32", processes: int = 1) -> TimeRows:
+    """Return the rows of `times.csv` for one workload, GPU and framework, by inference batch size and share."""
+    times = table("times")
+    chosen = times[
+        (times.gpu == gpu)
+        & (times.workload == workload)
+        & (times.framework == framework)
+        & (times.precision == precision)
+        & (times.processes == processes)
+    ].sort_values(["batch_size", "mps_pct", "sm_mhz"], kind="stable")
+    return TimeRows(
+        chosen.batch_size.to_numpy(float),
+        chosen.mps_pct.to_numpy(float) / 100.0,
+        chosen.time_s.to_numpy(float),
+        chosen.sm_mhz.to_numpy(float),
+    )
+
+
+IMAGE_MODELS = tuple(
+    name
+    for name, model in catalogue.models().items()
+    if model.kind == "cnn" and len(time_rows("T4", name, FUSED_RECORD)) and len(time_rows("V100", name, FUSED_RECORD))
+)
+"""The convolutional networks of Table IV, which the record of TensorRT holds; further ones follow by their features."""
+
+
+@cache
+def traffic() -> dict[str, tuple[float, float]]:
+    """Return {workload: (fused, unfused)}: memory traffic of a sample, MB, with and without fused operators."""
+    return {row.workload: (float(row.fused_mb), float(row.unfused_mb)) for row in records(table("traffic"))}
+
+
+@cache
+def kernel_counts() -> dict[str, float]:
+    """Return {workload: kernels that an iteration launches}."""
+    return {row.workload: float(row.kernels) for row in records(table("kernels"))}

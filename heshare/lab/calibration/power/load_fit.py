@@ -1,0 +1,105 @@
+"""Dynamic power of GPUs whose FP32 networks run in TF32, and the intensity of each class of load.
+
+No record has the power of CNN inference in TF32, to which `Power.dynamic_w` refers. It lies between CNN inference in
+INT8 (power limits of the A100-PCIe, the least) and diffusion models in FP16 (the most): the geometric mean of both.
+The other GPUs keep the ratios.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from heshare.devices.constants import Load
+from heshare.lab.calibration.power.power_limit_fit import busy_power
+from heshare.lab.calibration.power.saturated_power_fit import decode_power_w, fit_saturated
+from heshare.lab.calibration.power.voltage_fit import voltage_curve
+from heshare.world import catalogue
+
+_SATURATED = "ml-energy/leaderboard-v2: power of diffusion models in FP16 by batch size"
+_LIMITED = "mlcommons/inference_results_v2.0 and v3.0: throughput of INT8 networks under power limits"
+_SAME_CHIP = {"A100-PCIe": "A100", "H100-PCIe": "H100", "H200": "H100"}
+# Relative standard uncertainties of board power: fitted on the GPU, and carried over from another GPU or precision.
+_FITTED, _CARRIED, _UNMEASURED = 0.05, 0.1, 0.15
+
+
+@dataclass(frozen=True)
+class TensorPower:
+    """Power of a GPU: clocks, dynamic power of CNNs in TF32 with its range, W, and their sources."""
+
+    clock_w: float
+    dynamic_w: float
+    low_w: float
+    high_w: float
+    source: str
+    clock_source: str
+
+
+@cache
+def _ratios() -> tuple[float, float]:
+    """(FP16, INT8) dynamic power of CNNs over that in TF32, on the A100."""
+    curve = voltage_curve("A100")
+    clock_w, half_w = fit_saturated("A100", curve)
+    integer_w = busy_power(curve).of_kind("A100-PCIe", "cnn") - clock_w
+    full_w = math.sqrt(half_w * integer_w)
+    return half_w / full_w, integer_w / full_w
+
+
+@cache
+def tensor_power(gpu: str) -> TensorPower:
+    """Return the power of one of the GPUs of the records, or of one with the same chip."""
+    curve, (half, integer) = voltage_curve("A100"), _ratios()
+    chip = _SAME_CHIP.get(gpu, gpu)
+    clock_w, half_w = fit_saturated(chip, curve)
+    source = f"{_SATURATED}, and {_LIMITED}: between FP16 and INT8; range: these"
+    if gpu in busy_power(curve).card_w:
+        old, new = catalogue.gpu(chip), catalogue.gpu(gpu)
+        clock_w *= new.sm_count * new.max_mhz / (old.sm_count * old.max_mhz)
+        dynamic_w = (busy_power(curve).of_kind(gpu, "cnn") - clock_w) / integer
+    else:
+        dynamic_w = half_w / half
+    clocks = _SATURATED if gpu == chip else f"as the {chip}, by SMs and clock"
+    return TensorPower(clock_w, dynamic_w, dynamic_w * integer, dynamic_w * half, source, clocks)
+
+
+@cache
+def transformer_intensity() -> float:
+    """Return dynamic power of transformers over that of CNNs on tensor cores: BERT over CNNs, INT8, under limits."""
+    curve = voltage_curve("A100")
+    clock_w, _ = fit_saturated("A100", curve)
+    fit = busy_power(curve)
+    return (fit.of_kind("A100-PCIe", "transformer") - clock_w) / (fit.of_kind("A100-PCIe", "cnn") - clock_w)
+
+
+def fit_loads(memory: float) -> dict[tuple[str, str, str], Load]:
+    """Return the intensity of each class of load, by (gpu, kind of network, precision).
+
+    `memory` is the weight of memory time (`Power.memory`), at which a GPU works that writes token by token.
+    """
+    half, _ = _ratios()
+    dense = transformer_intensity()
+    loads = {
+        ("T4", "transformer", "fp32"): Load(1.0, _FITTED),
+        ("V100", "cnn", "fp32"): Load(1.0, _CARRIED),
+        ("V100-SXM2", "cnn", "fp32"): Load(1.0, _FITTED),
+    }
+    for gpu in ("T4", "V100", "V100-SXM2"):
+        loads[gpu, "cnn", "fp16"] = Load(half, _UNMEASURED)
+        loads[gpu, "transformer", "fp16"] = Load(half * dense, _UNMEASURED)
+    for gpu in ("A100", "A100-PCIe", "H100", "H100-PCIe", "H200"):
+        own = _FITTED if gpu not in _SAME_CHIP else _CARRIED
+        decode, spread = _decode_intensity(gpu, memory)
+        loads[gpu, "cnn", "fp32"] = Load(1.0, _CARRIED)
+        loads[gpu, "cnn", "fp16"] = Load(half, own)
+        loads[gpu, "transformer", "fp32"] = Load(dense, _UNMEASURED)
+        loads[gpu, "transformer", "fp16"] = Load(half * dense, _CARRIED)
+        loads[gpu, "decode", "fp32"] = Load(decode, math.hypot(spread, _CARRIED))
+        loads[gpu, "decode", "fp16"] = Load(decode, spread)
+    return loads
+
+
+def _decode_intensity(gpu: str, memory: float) -> tuple[float, float]:
+    """(Intensity of language models that write token by token, standard deviation of their power over its mean)."""
+    chip = _SAME_CHIP.get(gpu, gpu)
+    power = tensor_power(chip)
+    power_w, spread = decode_power_w(chip)
+    return (power_w - catalogue.gpu(chip).idle_w - power.clock_w) / (power.dynamic_w * memory), spread

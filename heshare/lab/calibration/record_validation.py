@@ -1,0 +1,135 @@
+"""Validation of the device model's forms on one GPU's profiles: fitted to half of its settings, tested on the rest."""
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import Constants, default
+from heshare.devices.device_model import co_run
+from heshare.lab.calibration.measurements import records
+from heshare.lab.calibration.record_fit import ObservedSetting, covers, fit_record, observed_settings
+from heshare.profiles.schema import co_runner_counts, residents_of, write_co_runners
+from heshare.shared.arrays import BoolArray
+from heshare.world.catalogue import gpu as find_gpu
+from heshare.world.gpu import Gpu
+
+FORMS = ("inference batch size", "MPS percentage", "clock", "pairs", "three and more")
+"""The form that a setting tests, by how it differs from a reference row."""
+SPLITS = 5
+"""Random halves over which errors are taken."""
+_KEYS = ["gpu", "provenance", "form", "quantity"]
+_VALUES = ("measured", "fitted", "shipped")
+
+
+def form_tested(table: pd.DataFrame) -> pd.Series:
+    """Return which of `FORMS` each row tests."""
+    others = co_runner_counts(table)
+    top = table["gpu"].map({name: find_gpu(name).max_mhz for name in table["gpu"].unique()})
+    alone = np.select([table["sm_mhz"] < top, table["mps_pct"] < 100], ["clock", "MPS percentage"], FORMS[0])
+    return pd.Series(np.select([others == 0, others == 1], [alone, "pairs"], FORMS[-1]), index=table.index)
+
+
+def fitted_half(table: pd.DataFrame, rng: np.random.Generator) -> BoolArray:
+    """Return which rows are to be fitted, shape (n,): every other one of each form, drawn at random.
+
+    All rows of one set of tasks go to the same half. Inference batch sizes are halved within each workload, and a
+    workload that was observed at one size only is fitted.
+    """
+    forms = form_tested(table)
+    sets = [write_co_runners(residents_of(row)) + f"/{row.sm_mhz}" for row in records(table)]
+    groups = forms.where(forms != FORMS[0], forms + " of " + table["workload"])
+    fitted = np.zeros(len(table), dtype=bool)
+    for name in sorted(groups.unique()):
+        rows = np.flatnonzero((groups == name).to_numpy())
+        ordered = sorted({sets[row] for row in rows})
+        first = 0 if name.startswith(FORMS[0]) else int(rng.integers(2))
+        chosen = {ordered[index] for index in rng.permutation(len(ordered))[first::2]}
+        fitted[rows] = [sets[row] in chosen for row in rows]
+    return fitted
+
+
+def left_out_points(table: pd.DataFrame, *, seed: int = 0, splits: int = SPLITS) -> pd.DataFrame:
+    """Return what the fitted and the shipped model predict for settings of one GPU that were not fitted.
+
+    Rows of other precisions than FP32 are left out. `splits` random halves are fitted, drawn with `seed`.
+
+    Returns:
+        Two rows a left-out setting, time and power: split, gpu, provenance, form, workload, setting, quantity (`time`
+        or `power`), measured, fitted and shipped (s or W). Settings with a workload whose time alone was not fitted
+        are left out.
+    """
+    table = table[table["precision"] == "fp32"].reset_index(drop=True)
+    gpu, forms, idle_w = find_gpu(table["gpu"].iloc[0]), form_tested(table), float(table["idle_w"].mean())
+    settings = observed_settings(table)
+    rows: list[dict[str, object]] = []
+    for split, child in enumerate(np.random.SeedSequence(seed).spawn(splits)):
+        half = fitted_half(table, np.random.default_rng(child))
+        constants = fit_record(gpu, [setting for setting, kept in zip(settings, half, strict=True) if kept], idle_w)
+        for row in np.flatnonzero(~half):
+            if covers(constants, gpu, settings[row].residents):
+                keys = {"split": split, "gpu": gpu.name, "provenance": table["provenance"].iloc[row]}
+                mhz = int(table["sm_mhz"].iloc[row])
+                rows += _point_rows(gpu, constants, settings[row], mhz, {**keys, "form": forms[row]})
+    return pd.DataFrame(rows, columns=["split", *_KEYS[:3], "workload", "setting", "quantity", *_VALUES])
+
+
+def _point_rows(
+    gpu: Gpu, constants: Constants, setting: ObservedSetting, sm_mhz: int, keys: dict[str, object]
+) -> list[dict[str, object]]:
+    residents = setting.residents
+    fitted, shipped = (co_run(gpu, residents, sm_mhz, constants=model) for model in (constants, default()))
+    text = " + ".join(map(str, residents)) + f" at {sm_mhz} MHz"
+    base = {**keys, "workload": residents[0].workload.model, "setting": text}
+    times = (setting.time_s, fitted.tasks[0].time_s, shipped.tasks[0].time_s)
+    powers = (setting.power_w, fitted.power_w, shipped.power_w)
+    return [
+        {**base, "quantity": name, **dict(zip(_VALUES, values, strict=True))}
+        for name, values in (("time", times), ("power", powers))
+    ]
+
+
+def errors_by_form(points: pd.DataFrame) -> pd.DataFrame:
+    """Return errors by form, % of what was measured; `points` as from `left_out_points`.
+
+    Returns:
+        One row for each GPU, form and quantity: gpu, provenance, form, quantity, n, then mean and 90th percentile of
+        |error| of the fitted model (fitted_pct, fitted_p90_pct) and of the shipped one with nothing fitted
+        (shipped_pct, shipped_p90_pct).
+    """
+    rows = []
+    for key, part in points.groupby(_KEYS, sort=False):
+        row: dict[str, object] = {**dict(zip(_KEYS, key, strict=True)), "n": len(part)}
+        for name in ("fitted", "shipped"):
+            error = 100 * (part[name] / part["measured"] - 1).abs()
+            mean, p90 = float(error.mean()), float(error.quantile(0.9))
+            row |= {f"{name}_pct": round(mean, 3), f"{name}_p90_pct": round(p90, 3)}
+        rows.append(row)
+    rows.sort(key=lambda row: (row["gpu"], row["quantity"] == "power", FORMS.index(str(row["form"]))))
+    return pd.DataFrame(rows)
+
+
+def power_by_activity(table: pd.DataFrame) -> pd.DataFrame:
+    """Return power against how busy the SMs were, at the top clock.
+
+    Returns:
+        One row a setting: gpu, provenance, workload, together (how many tasks), activity_pct, told_by (`card`: the SM
+        utilisation that was recorded; `model`: the device model's, where the card has no such counter), power_w,
+        idle_w.
+    """
+    gpu = find_gpu(table["gpu"].iloc[0])
+    rows = table[(table["sm_mhz"] == gpu.max_mhz) & (table["precision"] == "fp32")].reset_index(drop=True)
+    measured = rows["sm_util_pct"].notna() & (rows["provenance"] != "emulated")
+    modelled = [
+        sum(task.sm_util_pct for task in co_run(gpu, setting.residents).tasks) for setting in observed_settings(rows)
+    ]
+    return pd.DataFrame(
+        {
+            "gpu": rows["gpu"],
+            "provenance": rows["provenance"],
+            "workload": rows["workload"],
+            "together": 1 + co_runner_counts(rows),
+            "activity_pct": rows["sm_util_pct"].fillna(pd.Series(np.minimum(modelled, 100.0))),
+            "told_by": np.where(measured, "card", "model"),
+            "power_w": rows["power_w"],
+            "idle_w": rows["idle_w"],
+        }
+    )

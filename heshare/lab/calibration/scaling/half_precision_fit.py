@@ -1,0 +1,134 @@
+"""Fit of FP16: times of their own where networks were measured in FP16, factors on the times of FP32 for the others."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import Constants, HalfPrecision
+from heshare.lab.calibration.measurements import FUSED_DECODER, FUSED_RECORD, IMAGE_MODELS, TimeRows, table, time_rows
+from heshare.lab.calibration.scaling.laws_fit import kind_of
+from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing
+from heshare.lab.calibration.timing_constants import LANGUAGE_PRIOR, TimingKey, memory_s, with_kernels
+from heshare.shared.arrays import FloatArray
+from heshare.world import catalogue
+from heshare.world.workload import KINDS
+
+BERT_RECORD = "TensorRT demo"
+"""Record of BERT in FP16 under TensorRT on five cards, in `cards.csv`."""
+BERT_CARDS = ("T4", "A100", "A30", "L4", "L40S")
+BYTES = 0.5
+"""Bytes of FP16 over those of FP32."""
+
+_BIG_BATCH = 8
+_HOST_BOUND = 0.7
+_LEAST, _MOST = 0.1, 1.2
+_OTHER_NETWORK, _OTHER_GPU = 0.2, 0.4
+"""Assumed: relative standard uncertainty of a factor for another network of the kind, and from other GPUs."""
+_CARDS = {"A100 40 GB": "A100", "V100-SXM2 32 GB": "V100-SXM2"}
+
+
+def bert_rows(gpu: str, workload: str = "bert_large") -> TimeRows:
+    """Return the times of BERT in FP16 under TensorRT on a card."""
+    cards = table("cards")
+    rows = cards[(cards.gpu == gpu) & (cards.record == BERT_RECORD) & (cards.workload == workload)]
+    rows = rows.sort_values("batch_size")
+    batch, ones = rows.batch_size.to_numpy(float), np.ones(len(rows))
+    return TimeRows(batch, ones, batch / rows.per_s.to_numpy(float), np.full(len(rows), np.nan))
+
+
+def throttled_in_half(constants: Constants, gpu: str, kind: str) -> ThrottledGpu:
+    """Return a GPU of the catalogue that runs a kind of network in FP16."""
+    spec = catalogue.gpu(gpu)
+    return ThrottledGpu(constants.power[gpu], spec.max_mhz, spec.tdp_w, constants.loads.get((gpu, kind, "fp16")))
+
+
+def fit_half_timings(constants: Constants) -> dict[TimingKey, FittedTiming]:
+    """Return the times of networks that were measured in FP16; `constants` hold the power of every GPU."""
+    fitted = {}
+    for gpu in BERT_CARDS:
+        source = "NVIDIA/TensorRT: demo/BERT, FP16, inference batch sizes 1 to 128"
+        throttled = throttled_in_half(constants, gpu, "transformer")
+        fitted[gpu, "tensorrt", "bert_large"] = fit_timing(bert_rows(gpu), LANGUAGE_PRIOR, throttled, source)
+    for gpu in ("T4", "V100-SXM2", "A100"):
+        source = "NVIDIA/DeepLearningExamples: BERT Large, TensorFlow 2, FP16"
+        rows, throttled = _eager_bert_rows(gpu), throttled_in_half(constants, gpu, "transformer")
+        fitted[gpu, "eager", "bert_large"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
+    for gpu in ("T4", "V100", "A100"):
+        source = "NVIDIA/FasterTransformer: fused decoder, beam 4, FP16, inference batch sizes 1 and 8"
+        rows, throttled = _rows(gpu, "transformer", FUSED_DECODER), throttled_in_half(constants, gpu, "decode")
+        fitted[gpu, "tensorrt", "transformer"] = fit_timing(rows, LANGUAGE_PRIOR, throttled, source)
+    for name in IMAGE_MODELS:
+        rows = _rows("T4", name, FUSED_RECORD)
+        if len(rows):
+            source = "PaddlePaddle/PaddleClas: TensorRT FP16 latency at inference batch sizes 1 and 8"
+            prior = Prior(BYTES * (memory_s(name, "T4", fused=True) or 0.0) or None)
+            fitted["T4", "tensorrt", name] = fit_timing(rows, prior, throttled_in_half(constants, "T4", "cnn"), source)
+    return {key: with_kernels(key[2], one) for key, one in fitted.items()}
+
+
+def _eager_bert_rows(gpu: str) -> TimeRows:
+    frameworks = table("frameworks")
+    rows = frameworks[(frameworks.gpu == gpu) & (frameworks.workload == "bert_large")]
+    rows = rows[(rows.framework == "TensorFlow 2") & (rows.precision == "fp16")].sort_values("batch_size")
+    ones = np.ones(len(rows))
+    return TimeRows(rows.batch_size.to_numpy(float), ones, rows.time_s.to_numpy(float), np.nan * ones)
+
+
+def _rows(gpu: str, workload: str, framework: str) -> TimeRows:
+    return time_rows(gpu, workload, framework, precision="fp16")
+
+
+def fit_half_precision(constants: Constants) -> dict[tuple[str, str], HalfPrecision]:
+    """Return FP16 by measured GPU and kind of network: half the bytes, and SM time that follows from what FP16 saves.
+
+    What it saves is the ratio of its time to that of FP32 (TF32) in one framework, at the largest inference batch size;
+    the mean of all networks of a kind. A GPU of the same architecture stands for one without; else all GPUs do.
+    """
+    saved = savings(constants).groupby(["gpu", "kind"])
+    found = {(str(gpu), str(kind)): _factor(part.work.to_numpy(float)) for (gpu, kind), part in saved}
+    measured = {gpu for gpu, _, _ in constants.timing}
+    return {(gpu, kind): _known(found, gpu, kind) for gpu in catalogue.gpus() if gpu in measured for kind in KINDS}
+
+
+def savings(constants: Constants) -> pd.DataFrame:
+    """Return what FP16 saves: gpu, kind, framework, workload, work (SM time in FP16 over that in FP32)."""
+    times = table("times")
+    alone = times[(times.processes == 1) & (times.mps_pct == 100) & times.sm_mhz.isna()]
+    rows = pd.concat([alone, table("frameworks")], ignore_index=True)
+    rows = rows[(rows.batch_size >= _BIG_BATCH) & rows.precision.isin(["fp32", "fp16"])]
+    rows = rows.assign(gpu=rows.gpu.replace(_CARDS))
+    found = []
+    for (gpu, framework, name, engine), part in rows.groupby(["gpu", "framework", "workload", "engine"]):
+        seconds = {precision: own.groupby("batch_size").time_s.mean() for precision, own in part.groupby("precision")}
+        key = str(gpu), str(engine), str(name)
+        both = sorted(set(seconds["fp32"].index) & set(seconds["fp16"].index)) if len(seconds) == 2 else []
+        if not both or key not in constants.timing:
+            continue
+        timing, size = constants.timing[key], float(both[-1])
+        memory_s, work_s = size * timing.memory_s, timing.work_s + timing.fill_s + size * timing.work_per_sample_s
+        if timing.host_s > _HOST_BOUND * (timing.latency_s + memory_s + work_s):
+            continue
+        total_s = float(seconds["fp16"][size] / seconds["fp32"][size]) * (timing.latency_s + memory_s + work_s)
+        work = min(_MOST, max(_LEAST, (total_s - timing.latency_s - BYTES * memory_s) / work_s))
+        found.append((key[0], kind_of(key[2]), str(framework), key[2], work))
+    return pd.DataFrame(found, columns=["gpu", "kind", "framework", "workload", "work"])
+
+
+def _factor(work: FloatArray) -> HalfPrecision:
+    logs = np.log(work)
+    spread = float(logs.std()) if len(logs) > 1 else 0.0
+    return HalfPrecision(float(np.exp(logs.mean())), BYTES, math.hypot(_OTHER_NETWORK, spread))
+
+
+def _known(found: Mapping[tuple[str, str], HalfPrecision], gpu: str, kind: str) -> HalfPrecision:
+    """The factors of a GPU, or else the mean of those of its architecture, of all GPUs, of all kinds."""
+    if (gpu, kind) in found:
+        return found[gpu, kind]
+    cards = catalogue.gpus()
+    of_kind = {other: one for (other, own), one in found.items() if own == kind}
+    like = [one for other, one in of_kind.items() if cards[other].architecture == cards[gpu].architecture]
+    mean = _factor(np.array([one.work for one in like or list(of_kind.values() or found.values())]))
+    return replace(mean, uncertainty=max(mean.uncertainty, _OTHER_NETWORK if like else _OTHER_GPU))

@@ -1,0 +1,271 @@
+"""Fit of what trainings and MIG instances need: rates of GPUs, slowdowns of pairs, powers of an instance's slices.
+
+Each fit comes with its errors on what was left out, from which the stated uncertainties follow.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from heshare.devices.constants import Constants
+from heshare.devices.iteration_time import Iteration, filled_arrays, iteration_at, overlap_arrays
+from heshare.lab.calibration.measurements import records, table
+from heshare.lab.calibration.power_fit import RangedValue
+from heshare.lab.systems.miso.mig import (
+    COMPUTE,
+    MEASURED_GPU,
+    MEMORY,
+    MEMORY_SLICES,
+    in_instance,
+    measured_instance_times_s,
+)
+from heshare.lab.systems.shared import training
+from heshare.lab.systems.shared.card_rates import rate, training_kind
+from heshare.lab.systems.shared.training_pairs import record, similar_slowdown
+from heshare.shared import files
+from heshare.shared.arrays import FloatArray
+from heshare.shared.inputs.csv_table import read_table
+
+TRAINING_RECORD = "Lambda, training"
+"""The record of trainings in `data/calibration/cards.csv`."""
+REFERENCE_GPU = "V100-SXM2"
+"""The GPU whose rate is 1."""
+LIKE = {"cnn": "resnet50", "transformer": "bert_large"}
+"""The network by which a GPU without measured trainings is tried, for each kind."""
+_RATIOS = tuple(1.05**power for power in range(-20, 61))
+_MEDIAN_LOSS = 0.1
+_LEAST_HOST_S = 1e-9
+_NORMAL_50, _NORMAL_90 = 0.6745, 1.645
+
+
+class Throughput(NamedTuple):
+    """Measured throughput of a training, samples/s."""
+
+    model: str
+    kind: str
+    gpu: str
+    batch_size: int
+    samples_per_s: float
+
+
+class LeftOut(NamedTuple):
+    """What was measured of a left-out case, and what a fit without it says."""
+
+    gpu: str
+    item: str
+    setting: str
+    measured: float
+    modelled: float
+
+
+@cache
+def saturated() -> tuple[Throughput, ...]:
+    """Return the trainings of `data/calibration/cards.csv` in FP32 (TF32 on GPUs that have it); they fill each GPU."""
+    cards = table("cards")
+    rows = records(cards[(cards.record == TRAINING_RECORD) & (cards.precision == "fp32")])
+    return tuple(Throughput(row.workload, row.kind, row.gpu, int(row.batch_size), float(row.per_s)) for row in rows)
+
+
+@cache
+def elsewhere() -> tuple[Throughput, ...]:
+    """Return the rows of `data/training/hosts.csv`: workloads of a record on another GPU and host."""
+    models = {step.workload.model: training_kind(step.like) for step in training.steps().values()}
+    columns = ("model", "gpu", "batch_size", "samples_per_s")
+    return tuple(
+        Throughput(
+            row.text("model"),
+            models[row.text("model")],
+            row.text("gpu"),
+            row.whole("batch_size", least=1),
+            row.number_of("samples_per_s", above=True),
+        )
+        for row in read_table(files.data("training", "hosts.csv"), columns)
+    )
+
+
+def fit_rates(without: str = "") -> dict[tuple[str, str], float]:
+    """Return the rate of each GPU by (gpu, kind): the geometric mean over trainings, all but `without`."""
+    logs: dict[tuple[str, str], list[float]] = {}
+    rows = [row for row in saturated() if row.model != without]
+    reference = {row.model: row.samples_per_s for row in rows if row.gpu == REFERENCE_GPU}
+    for row in rows:
+        logs.setdefault((row.gpu, row.kind), []).append(math.log(row.samples_per_s / reference[row.model]))
+    return {key: math.exp(sum(values) / len(values)) for key, values in logs.items()}
+
+
+def left_out_models() -> Iterator[LeftOut]:
+    """Yield the time of a step on a GPU over that on a slower one, by the rates of the other trainings of its kind."""
+    rows = saturated()
+    for model in dict.fromkeys(row.model for row in rows):
+        rates = fit_rates(without=model)
+        own = sorted((row for row in rows if row.model == model), key=lambda row: row.samples_per_s)
+        for slower, faster in combinations(own, 2):
+            modelled = rates[slower.gpu, slower.kind] / rates[faster.gpu, faster.kind]
+            measured = slower.samples_per_s / faster.samples_per_s
+            yield LeftOut(faster.gpu, model, f"over a step on {slower.gpu}", measured, modelled)
+
+
+def left_out_gpus(constants: Constants) -> Iterator[LeftOut]:
+    """Yield the rate of each GPU whose inference was measured from that of the others, as without measured trainings.
+
+    Inference on the other GPUs is itself scaled by these trainings.
+    """
+    rates = {(gpu, kind): value for (gpu, kind), value in fit_rates().items() if _anchored(constants, gpu, LIKE[kind])}
+    for gpu, kind in rates:
+        others = {key: value for key, value in rates.items() if key[0] != gpu}
+        yield LeftOut(gpu, kind, "", rates[gpu, kind], rate(constants, others, gpu, LIKE[kind]))
+
+
+def _anchored(constants: Constants, gpu: str, model: str) -> bool:
+    timing = constants.timing.get((gpu, "eager", model))
+    return timing is not None and timing.anchored
+
+
+def left_out_steps() -> Iterator[LeftOut]:
+    """Yield steps of the record on other GPUs than its own, the GPU part's ratio fitted to its other workloads.
+
+    This is the error of a whole step elsewhere: host part and GPU part, other hosts included.
+    """
+    steps = training.steps()
+    for row in elsewhere():
+        others = [other for other in elsewhere() if (other.gpu, other.kind) == (row.gpu, row.kind) and other is not row]
+        ratio = min(_RATIOS, key=lambda ratio: sum(abs(_log_error(other, ratio)) for other in others))
+        measured = row.batch_size / row.samples_per_s
+        step = steps[row.model, row.batch_size]
+        yield LeftOut(row.gpu, row.model, f"b{row.batch_size}", measured, whole_step_s(step, ratio))
+
+
+def whole_step_s(step: training.TrainingStep, ratio: float) -> float:
+    """Return a step whose GPU part takes `ratio` times as long, s; the host part stays."""
+    return step.step_s * (1.0 - step.busy + step.busy * ratio)
+
+
+def _log_error(row: Throughput, ratio: float) -> float:
+    step = training.steps()[row.model, row.batch_size]
+    return math.log(whole_step_s(step, ratio) * row.samples_per_s / row.batch_size)
+
+
+@cache
+def left_out_pairs() -> tuple[LeftOut, ...]:
+    """Return slowdowns of pairs of trainings, each workload in turn with all of its pairs left out of the record."""
+    known, points = record(), []
+    for workload in sorted({own for own, _ in known}):
+        others = {pair: slowdown for pair, slowdown in known.items() if workload not in pair}
+        for (own, other), slowdown in known.items():
+            if workload in (own, other):
+                item, setting = str(workload), f"{own} beside {other}"
+                points.append(LeftOut("V100", item, setting, slowdown, similar_slowdown(own, other, others)))
+    return tuple(points)
+
+
+def fit_instance(constants: Constants, without: str = "") -> tuple[float, float]:
+    """Return the powers of (slices, memory slices) of an instance, `without` one workload."""
+    rows = [row for row in _instances(constants) if row[0] != without]
+    parts = np.array([_parts(*row[2:]) for row in rows]).T
+    slices, bandwidth, measured_s, whole_s, host_s, fixed_s, memory_s, base_s, batch_s, fill_s = parts
+
+    def residuals(powers: FloatArray) -> FloatArray:
+        slower = slices ** powers[0]
+        gpu_s = fixed_s + memory_s * bandwidth ** powers[1] + slower * base_s + filled_arrays(slower * batch_s, fill_s)
+        modelled_s = np.maximum(overlap_arrays(host_s, gpu_s), whole_s)
+        return np.asarray(np.log(modelled_s / measured_s), dtype=np.float64)
+
+    # Median-like: sizes at which the host hides the GPU part say nothing about the powers.
+    work, memory = least_squares(residuals, (1.0, 1.0), loss="soft_l1", f_scale=_MEDIAN_LOSS).x
+    return float(work), float(memory)
+
+
+def _parts(slices: int, time_s: float, whole: Iteration) -> tuple[float, ...]:
+    """Whole GPU's slices and memory slices over the instance's, measured time, parts of the iteration, s, (10,)."""
+    ratios = COMPUTE / slices, MEMORY / MEMORY_SLICES[slices]
+    host_s = max(whole.host_s, _LEAST_HOST_S)
+    gpu_parts = whole.fixed_s, whole.memory_s, whole.base_s, whole.batch_s, whole.fill_s
+    return *ratios, time_s, whole.time_s(1.0, 1.0), host_s, *gpu_parts
+
+
+@lru_cache(maxsize=4)
+def left_out_instances(constants: Constants) -> tuple[LeftOut, ...]:
+    """Return times in MIG instances, the powers fitted without the workload, its whole GPU's time from the model."""
+    rows, points = _instances(constants), []
+    powers = {name: fit_instance(constants, without=name) for name in dict.fromkeys(row[0] for row in rows)}
+    for name, size, slices, time_s, whole in rows:
+        modelled_s = in_instance(whole, slices, *powers[name]).time_s(1.0, 1.0)
+        modelled_s = max(modelled_s, whole.time_s(1.0, 1.0))
+        points.append(LeftOut(MEASURED_GPU, name, f"b{size} {slices}g", time_s, modelled_s))
+    return tuple(points)
+
+
+def _instances(constants: Constants) -> list[tuple[str, int, int, float, Iteration]]:
+    """(model, batch size, slices, measured time in s, iteration on the whole GPU) of each measured instance."""
+    timing = constants.timing
+    return [
+        (model, size, slices, time_s, iteration_at(timing[MEASURED_GPU, "eager", model], size, 1.0))
+        for (model, size, slices), time_s in measured_instance_times_s().items()
+        if slices < COMPUTE and (MEASURED_GPU, "eager", model) in timing
+    ]
+
+
+def training_constants(constants: Constants) -> Iterator[tuple[tuple[str, str, str, str], dict[str, RangedValue]]]:
+    """Yield (kind, gpu, engine, workload) and the constants of trainings, their pairs, and MIG instances."""
+    model_error = spread(left_out_models())
+    source = "lambdal/deeplearning-benchmark: training throughput, FP32 (TF32 from Ampere on)"
+    for (gpu, kind), value in fit_rates().items():
+        yield ("training", gpu, "", kind), {"rate": _factor(value, model_error, source)}
+    errors = {
+        "model": (model_error, "rate of a GPU: a training left out"),
+        "gpu": (spread(left_out_gpus(constants)), "rate of a GPU: the GPU left out"),
+        "host": (
+            usual(left_out_steps()),
+            "stanford-futuredata/gavel: steps on a P100 from the V100's; from the median",
+        ),
+    }
+    yield ("training", "", "", ""), {name: _exact(*found) for name, found in errors.items()}
+    yield ("training-pairs", "", "", ""), _pair_constants()
+    work, memory = fit_instance(constants)
+    names = dict.fromkeys(row[0] for row in _instances(constants))
+    powers = np.array([fit_instance(constants, without=name) for name in names])
+    source = "MunQ-Lee/ParvaGPU_SC24: MIG instances of an A100; range: a workload left out"
+    yield (
+        ("mig", "", "", ""),
+        {
+            "work": RangedValue(work, float(powers[:, 0].min()), float(powers[:, 0].max()), source),
+            "memory": RangedValue(memory, float(powers[:, 1].min()), float(powers[:, 1].max()), source),
+        },
+    )
+
+
+def _pair_constants() -> dict[str, RangedValue]:
+    source = "stanford-futuredata/gavel: pairs on one V100"
+    known = record()
+    mean = sum(known.values()) / len(known)
+    over_mean = [LeftOut("", "", "", slowdown, mean) for slowdown in known.values()]
+    return {
+        "mean": _factor(mean, spread(over_mean), source),
+        "similar": _exact(spread(left_out_pairs()), f"{source}, a workload left out"),
+        "elsewhere": _exact(spread(over_mean), f"{source}, over their mean"),
+    }
+
+
+def spread(points: Iterable[LeftOut]) -> float:
+    """Return the root mean square of ln(modelled / measured)."""
+    return math.sqrt(float(np.mean([math.log(point.modelled / point.measured) ** 2 for point in points])))
+
+
+def usual(points: Iterable[LeftOut]) -> float:
+    """Return the standard deviation of a normal whose median of |ln(modelled / measured)| is that of the points."""
+    return float(np.median([abs(math.log(point.modelled / point.measured)) for point in points])) / _NORMAL_50
+
+
+def _factor(value: float, spread: float, source: str) -> RangedValue:
+    """Return a value with the 90 % range of a relative spread."""
+    factor = math.exp(_NORMAL_90 * spread)
+    return RangedValue(value, value / factor, value * factor, source)
+
+
+def _exact(value: float, source: str) -> RangedValue:
+    return RangedValue(value, value, value, source)

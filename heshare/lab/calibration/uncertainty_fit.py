@@ -1,0 +1,230 @@
+"""Fit of the spreads behind the stated intervals (`heshare.devices.uncertainty.Spreads`), from errors left out.
+
+Each is the 90 % quantile of the absolute logarithmic error, per unit of what it grows with, over 1.645. Its range is
+that over fits without one workload, pair or framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.board_power import relative_voltage
+from heshare.devices.constants import Constants
+from heshare.devices.device_model import co_run
+from heshare.devices.uncertainty import NORMAL_90, Spreads
+from heshare.lab.calibration import framework_tables, timing_constants
+from heshare.lab.calibration.contention import contention_fit
+from heshare.lab.calibration.measurements import (
+    EAGER_MODELS,
+    EAGER_RECORD,
+    MPS_MODELS,
+    MPS_RECORD,
+    TimeRows,
+    records,
+    time_rows,
+)
+from heshare.lab.calibration.power import power_limit_fit, voltage_fit
+from heshare.lab.calibration.power_fit import RangedValue, sweep
+from heshare.lab.calibration.time_fit import FittedTiming, fit_timing, times_s
+from heshare.lab.calibration.training_fit import fit_instance
+from heshare.lab.calibration.training_validation import mig_instance_errors
+from heshare.lab.systems.miso.mig import COMPUTE
+from heshare.shared.arrays import FloatArray
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+SpreadRanges = dict[str, RangedValue]
+"""Fields of `Spreads`, by name."""
+SEEN_BATCH = {"A100": 16, "V100-SXM2": 8}
+"""Largest inference batch size of the fits that test larger ones, by GPU: below it the host hides the GPU part."""
+SEEN_SHARE = 0.8
+"""Smallest share of the fits that test smaller ones."""
+_BUSY, _LEAST_DISTANCE = 0.9, 0.08
+_IDLE = RangedValue(0.1, 0.05, 0.2, "assumed: range of the idle power between cards of one type")
+_TIME_SLICE = RangedValue(0.25, 0.1, 0.4, "assumed: as pairs of trainings (stanford-futuredata/gavel)")
+_LOAD = RangedValue(0.15, 0.08, 0.25, "assumed: a class of load without a measurement")
+
+
+def fit_spreads(constants: Constants, pairs: pd.DataFrame) -> SpreadRanges:
+    """Return every spread; `constants` hold none yet, `pairs` are the measured pairs with their throttling."""
+    ranges = {
+        "batch": quantile_range(_errors(larger_batches()), "larger batch sizes of a record from up to 8 or 16 samples"),
+        "share": quantile_range(
+            _errors(smaller_shares()), "icloud-ecnu/igniter: shares of 20 to 60 % from those of 80 %"
+        ),
+        "contention": quantile_range(pair_errors(pairs), "icloud-ecnu/igniter: pairs, a pair of workloads left out"),
+        "voltage": quantile_range(voltage_errors(constants), "dynamic power of the codes of the A100's clock sweep"),
+        "mig": quantile_range(mig_errors(constants), "boringlee24/socc22-miso: instances from the whole GPU"),
+        "limit": quantile_range(limit_errors(), "mlcommons/inference_results: throughput under limits, one left out"),
+        "time_slice": _TIME_SLICE,
+        "clock": _clock_range(constants),
+        "idle": _IDLE,
+        "load": _LOAD,
+    }
+    known = Spreads(**{name: ranged.value for name, ranged in ranges.items()})
+    return ranges | framework_ranges(replace(constants, spreads=known))
+
+
+def _errors(fits: Mapping[tuple[str, str], BeyondFit]) -> dict[tuple[str, str], FloatArray]:
+    return {name: fit.errors for name, fit in fits.items()}
+
+
+def framework_ranges(constants: Constants) -> SpreadRanges:
+    """Return the spreads between frameworks and hosts; `constants` hold all others."""
+    errors = framework_tables.framework_errors(constants)
+    fitted = framework_tables.fit_framework_spreads(errors, np.ones(len(errors.measured), dtype=bool))
+    partial = framework_tables.left_out_framework_spreads(errors).values()
+    source = "other frameworks' tables of the same GPU and workload; range: a framework left out"
+    return {
+        name: RangedValue(
+            value, min(value, *(fit[name] for fit in partial)), max(value, *(fit[name] for fit in partial)), source
+        )
+        for name, value in fitted.items()
+    }
+
+
+def quantile_spread(errors: Sequence[FloatArray]) -> float:
+    """Return the standard deviation whose 90 % interval holds nine in ten of the errors; each array weighs the same."""
+    values = np.abs(np.concatenate(errors))
+    weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in errors])
+    order = np.argsort(values, kind="stable")
+    place = np.searchsorted(np.cumsum(weights[order]), 0.9 * len(errors))
+    return float(values[order][min(int(place), len(values) - 1)]) / NORMAL_90
+
+
+def quantile_range(errors: Mapping[Any, FloatArray], source: str) -> RangedValue:
+    """Return `quantile_spread` with its range when one item is left out; `errors` by item."""
+    partial = [quantile_spread([part for name, part in errors.items() if name != out]) for out in errors]
+    value = quantile_spread(list(errors.values()))
+    return RangedValue(value, min(value, *partial), max(value, *partial), source + "; range: one left out")
+
+
+@dataclass(frozen=True)
+class BeyondFit:
+    """A fit to some rows of a workload and its other rows: n of these, at `distance`, (n,), e-folds from the fitted."""
+
+    fitted: FittedTiming
+    unseen: TimeRows
+    distance: FloatArray
+
+    @property
+    def modelled_s(self) -> FloatArray:
+        """Modelled seconds per iteration, (n,)."""
+        return times_s(self.fitted.timing, self.unseen)
+
+    @property
+    def errors(self) -> FloatArray:
+        """Log errors per e-fold of distance, (n,)."""
+        return np.asarray(np.log(self.modelled_s / self.unseen.time_s) / self.distance, dtype=np.float64)
+
+
+def larger_batches() -> dict[tuple[str, str], BeyondFit]:
+    """Return, by GPU and workload, fits to small inference batch sizes, with the larger ones."""
+    found: dict[tuple[str, str], BeyondFit] = {}
+    for gpu, framework, names in (("A100", EAGER_RECORD, EAGER_MODELS), ("V100-SXM2", MPS_RECORD, MPS_MODELS)):
+        for name in names:
+            rows = time_rows(gpu, name, framework)
+            rows = rows.where(rows.share >= SEEN_SHARE)
+            prior = (timing_constants.eager_prior if gpu == "A100" else timing_constants.mps_prior)(name)
+            seen = SEEN_BATCH[gpu]
+            fitted, unseen = fit_timing(rows.where(rows.batch <= seen), prior), rows.where(rows.batch > seen)
+            found[gpu, name] = BeyondFit(fitted, unseen, np.log(unseen.batch / seen))
+    return found
+
+
+def smaller_shares() -> dict[tuple[str, str], BeyondFit]:
+    """Return, by GPU and workload, fits to large shares, with the smaller ones."""
+    found: dict[tuple[str, str], BeyondFit] = {}
+    for name in MPS_MODELS:
+        rows = time_rows("V100-SXM2", name, MPS_RECORD)
+        seen = rows.share >= SEEN_SHARE
+        fitted, unseen = fit_timing(rows.where(seen), timing_constants.mps_prior(name)), rows.where(~seen)
+        found["V100-SXM2", name] = BeyondFit(fitted, unseen, np.log(SEEN_SHARE / unseen.share))
+    return found
+
+
+def pair_errors(pairs: pd.DataFrame) -> dict[str, FloatArray]:
+    """Return, by pair of workloads, log errors of the slowdown by a fit without this pair."""
+    found = {}
+    for name, contention in contention_fit.left_out_fits(pairs).items():
+        rows = pairs[pairs.pair == name]
+        measured = (rows.time_s / rows.solo_s).to_numpy(float)
+        found[name] = np.log(contention_fit.slowdowns(contention, rows) / measured)
+    return found
+
+
+def voltage_errors(constants: Constants) -> dict[str, FloatArray]:
+    """Return, by busy code of the A100's sweep, log errors of dynamic power over that at the top clock.
+
+    Dynamic power is the square of the voltage times the rate of work, both over those at the top clock; errors are per
+    e-fold of clock below the top clock.
+    """
+    gpu, power, found = catalogue.gpu("A100"), constants.power["A100"], {}
+    for name, rows in sweep("A100").groupby("application", sort=True):
+        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
+        if float(top.sm_active) < _BUSY:
+            continue
+        below = rows[rows.sm_mhz < 0.9 * gpu.max_mhz]
+        volts = [relative_voltage(power, float(row.sm_mhz), gpu.max_mhz) for row in records(below)]
+        modelled = np.array(volts) ** 2 * float(top.time_s) / below.time_s.to_numpy(float)
+        measured = (below.power_w.to_numpy(float) - power.idle_w) / (float(top.power_w) - power.idle_w)
+        found[str(name)] = np.log(modelled / measured) / np.log(gpu.max_mhz / below.sm_mhz.to_numpy(float))
+    return found
+
+
+def limit_errors() -> dict[str, FloatArray]:
+    """Return, by benchmark, log errors of throughput under a power limit by a fit without it, per e-fold of limit."""
+    rows, curve, found = power_limit_fit.limit_rows(), voltage_fit.voltage_curve("A100"), {}
+    for name, part in rows.groupby("benchmark", sort=True):
+        busy_w = power_limit_fit.BusyPower(rows[rows.benchmark != name], curve).busy_w(part)
+        ratio = power_limit_fit.throughput_left(part, busy_w, curve) / part.rate.to_numpy(float)
+        found[str(name)] = np.log(ratio) / np.log(part.default_w.to_numpy(float) / part.limit_w.to_numpy(float))
+    return found
+
+
+def _clock_range(constants: Constants) -> RangedValue:
+    """The spread of times below the top clock: from one network; at most as if nothing were known of a code."""
+    network = quantile_spread([clock_errors(constants)])
+    elasticity = np.array(list(clock_elasticities().values()))
+    unknown = quantile_spread([elasticity - np.median(elasticity)])
+    source = "boringlee24/NLP_on_T4: BERT base by clock from the row of BERT Large; range: codes of a sweep"
+    return RangedValue(network, min(network, 0.5 * unknown), max(network, unknown), source)
+
+
+def clock_errors(constants: Constants) -> FloatArray:
+    """Return log errors of a T4's times at clocks over that at the highest measured one, per e-fold of clock, (n,)."""
+    gpu, rows = catalogue.gpu("T4"), time_rows("T4", "bert_base_s512", "TensorFlow 2")
+    like = [Resident(Workload("bert_large", int(rows.batch[0])))]
+    modelled = np.array([co_run(gpu, like, int(mhz), constants=constants).tasks[0].time_s for mhz in rows.sm_mhz])
+    distance = np.log(rows.sm_mhz[-1] / rows.sm_mhz)
+    far = distance > _LEAST_DISTANCE
+    ratio = (modelled / modelled[-1]) / (rows.time_s / rows.time_s[-1])
+    return np.asarray(np.log(ratio[far]) / distance[far], dtype=np.float64)
+
+
+def clock_elasticities() -> dict[str, float]:
+    """Return, by busy code of the A100's sweep, how its time grows down to half of the top clock, an e-fold."""
+    found = {}
+    for name, rows in sweep("A100").groupby("application", sort=True):
+        top = rows[rows.sm_mhz == rows.sm_mhz.max()].iloc[0]
+        low = rows.iloc[(rows.sm_mhz - 0.5 * top.sm_mhz).abs().argmin()]
+        if float(top.sm_active) >= _BUSY:
+            found[str(name)] = float(np.log(low.time_s / top.time_s) / np.log(top.sm_mhz / low.sm_mhz))
+    return found
+
+
+def mig_errors(constants: Constants) -> dict[str, FloatArray]:
+    """Return, by training, log errors of its steps in MIG instances, per e-fold of slices below the whole GPU's."""
+    steps = mig_instance_errors(constants, fit_instance(constants))
+    distance = np.log(steps.modelled / steps.measured) / np.log(COMPUTE / steps.slices)
+    return {str(name): part.to_numpy(float) for name, part in distance.groupby(steps.workload)}
+
+
+def stated(ranges: Mapping[str, RangedValue]) -> Spreads:
+    """Return the values of fitted ranges."""
+    return Spreads(**{name: ranged.value for name, ranged in ranges.items()})

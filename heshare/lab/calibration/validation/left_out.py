@@ -1,0 +1,337 @@
+"""Errors of the device model on measurements left out of its fit, test by test."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.board_power import board_power_w, capped_clock_mhz
+from heshare.devices.constants import Constants, Power
+from heshare.devices.crowding import resident_parts
+from heshare.devices.device_model import co_run
+from heshare.devices.iteration_time import iteration_at
+from heshare.lab.calibration import power_fit, timing_constants
+from heshare.lab.calibration.contention import contention_fit, copies_fit
+from heshare.lab.calibration.device_model_fit import Calibration
+from heshare.lab.calibration.measurements import (
+    EAGER_MODELS,
+    EAGER_RECORD,
+    FUSED_RECORD,
+    IMAGE_MODELS,
+    MPS_MODELS,
+    MPS_RECORD,
+    TimeRows,
+    records,
+    table,
+    time_rows,
+    traffic,
+)
+from heshare.lab.calibration.time_fit import FittedTiming, Prior, ThrottledGpu, fit_timing, times_s
+from heshare.lab.calibration.validation import half_precision, left_out_cards, power_points, unmeasured
+from heshare.lab.calibration.validation.points import LeftOutPoint, cell_point, table_of
+from heshare.lab.calibration.validation.training_points import TRAINING_TARGETS, TRAINING_TESTS
+from heshare.shared.arrays import BoolArray, FloatArray
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+FOUR_SAMPLES = "inference batch size 4 from 1 and 8"
+"""The test of how times grow between few samples and many."""
+TARGETS = {
+    "V100 MPS 40 and 60 % from 20, 50, 80": (2.0, 4.0),
+    "A100 inference batch sizes from 1, 8, 32, 128": (3.0, 6.5),
+    "BERT inference batch sizes 2 and 4 from 1 and 8": (3.0, 10.0),
+    "T4 clock from 585 and 1005 MHz": (1.0, 2.0),
+    "A100 clock from three": (2.2, 5.5),
+    "pairs within 100 %, a pair of workloads left out": (3.2, 6.5),
+    "A100 two processes at b4 and b8, a workload left out": (5.0, 10.0),
+    half_precision.BATCHES: (12.0, 25.0),
+    "V100 power, a workload left out": (4.0, 11.5),
+    "A100 power from five clocks": (3.0, 6.5),
+    **left_out_cards.TARGETS,
+    **power_points.TARGETS,
+    **TRAINING_TARGETS,
+}
+"""Test: largest acceptable (mean, 90th percentile) of the absolute relative error, %."""
+
+_SEEN_SHARES = (0.2, 0.5, 0.8)
+_SEEN_BATCHES = (1, 8, 32, 128)
+_SMALL = (4.0, 8.0)
+_LANGUAGE_GPUS = ("T4", "V100-SXM2", "A100")
+_RIDGE = 0.3
+# GPU, record, and the column of memory traffic: 0 with fused operators, 1 without.
+_FEATURE_RECORDS = (("T4", FUSED_RECORD, 0), ("V100", FUSED_RECORD, 0), ("A100", EAGER_RECORD, 1))
+
+
+def left_out_points(calibration: Calibration, *, quick: bool = False) -> pd.DataFrame:
+    """Return every left-out point, one a row, as from `points.table_of`; `quick`: of every second test."""
+    return table_of(point for test in TESTS[:: 2 if quick else 1] for point in test(calibration))
+
+
+def errors_by_test(points: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a test from the points of `left_out_points`.
+
+    Returns:
+        Columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct (NaN where there is none).
+    """
+    table = []
+    for test, part in points.groupby("test", sort=False):
+        error = part.error_pct.abs()
+        target = TARGETS.get(str(test), (np.nan, np.nan))
+        table.append((test, len(part), error.mean(), error.quantile(0.9), *target))
+    columns = ["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"]
+    return pd.DataFrame(table, columns=columns)
+
+
+def mps_shares(test: str, shares: tuple[float, float], calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times at two shares of the V100-SXM2 from those at 20, 50 and 80 %."""
+    for name in MPS_MODELS:
+        rows = time_rows("V100-SXM2", name, MPS_RECORD)
+        rows = rows.where(np.isin(rows.share, (*_SEEN_SHARES, *shares)))
+        prior = timing_constants.mps_prior(name)
+        cell = _Cell(test, calibration.constants, "V100-SXM2", Workload(name, 1, engine="tensorrt"))
+        yield from _fit_and_test(cell, rows, np.isin(rows.share, _SEEN_SHARES), prior)
+
+
+def eager_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times at the A100's inference batch sizes from four of them."""
+    for name in EAGER_MODELS:
+        rows, prior = time_rows("A100", name, EAGER_RECORD), timing_constants.eager_prior(name)
+        test = "A100 inference batch sizes from 1, 8, 32, 128"
+        cell = _Cell(test, calibration.constants, "A100", Workload(name, 1))
+        yield from _fit_and_test(cell, rows, np.isin(rows.batch, _SEEN_BATCHES), prior)
+
+
+def bert_batches(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of BERT Large at inference batch sizes 2 and 4, 128 and 384 tokens, from 1 and 8."""
+    test, prior = "BERT inference batch sizes 2 and 4 from 1 and 8", timing_constants.LANGUAGE_PRIOR
+    records_used = product(_LANGUAGE_GPUS, ("bert_large", "bert_large_s384"), ("TensorFlow 2", "TensorFlow 1"))
+    for gpu, name, framework in records_used:
+        rows = time_rows(gpu, name, framework)
+        if len(rows) >= 4:
+            throttled = timing_constants.throttled_gpu(gpu, calibration.constants.power, "transformer")
+            seen = np.isin(rows.batch, (1, 8))
+            cell = _Cell(test, calibration.constants, gpu, Workload("bert_large", 1), f"{name}, {framework}")
+            yield from _fit_and_test(cell, rows, seen, prior, throttled)
+
+
+def t4_clocks(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times at the T4's clocks from the lowest and the highest."""
+    rows = time_rows("T4", "bert_base_s512", "TensorFlow 2")
+    ends = np.isin(rows.sm_mhz, (585, 1005))
+    fitted = timing_constants.fit_clocks(rows.where(ends))
+    unseen = rows.where(~ends)
+    modelled = times_s(
+        fitted.timing, unseen, timing_constants.throttled_gpu("T4", calibration.constants.power, "transformer")
+    )
+    test = "T4 clock from 585 and 1005 MHz"
+    cell = _Cell(test, calibration.constants, "T4", Workload("bert_large", 1), "bert_base_s512")
+    yield from _time_points(cell, unseen, modelled)
+
+
+def a100_clocks(_: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of the A100's sweep from three clocks."""
+    sweep = power_fit.sweep("A100")
+    seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 3))
+    # Of knees that fit three clocks equally well, the highest.
+    knee = -min(
+        (power_fit.fit_sweep_times(sweep[seen], sweep[seen], "A100", knee)[0], -knee)
+        for knee in power_fit.MEMORY_KNEES_MHZ
+    )[1]
+    errors = power_fit.fit_sweep_times(sweep[seen], sweep[~seen], "A100", knee)[1]
+    yield from _sweep_points("A100 clock from three", "A100", "s", sweep[~seen], errors)
+
+
+def sweep_power(gpu: str, _: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield power of a sweep from five clocks, the voltage curve from the same five."""
+    sweep = power_fit.sweep(gpu)
+    seen = sweep.sm_mhz.isin(power_fit.spaced(sweep.sm_mhz.tolist(), 5))
+    top = catalogue.gpu(gpu).max_mhz
+    curve = power_fit.fit_voltage_curve(sweep[seen], top)
+    _cost, errors = power_fit.fit_sweep_power(sweep[seen], sweep[~seen], top, *curve)
+    yield from _sweep_points(f"{gpu} power from five clocks", gpu, "W", sweep[~seen], errors)
+
+
+def pair_slowdowns(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of pairs within 100 %, from the measured time alone and a fit without this pair of workloads."""
+    pairs = calibration.pairs
+    modelled = pd.Series(np.nan, index=pairs.index)
+    for pair, contention in contention_fit.left_out_fits(pairs).items():
+        modelled[pairs.pair == pair] = contention_fit.slowdowns(contention, pairs[pairs.pair == pair])
+    for row in records(pairs.assign(modelled=modelled)):
+        setting = f"{row.workload} b{row.batch_size} {row.mps_pct} % beside b{row.other_batch_size}"
+        test = "pairs within 100 %, a pair of workloads left out"
+        yield LeftOutPoint(test, "V100-SXM2", str(row.pair), setting, "s", row.time_s, row.solo_s * row.modelled)
+
+
+def pair_times(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield the same end to end: times alone from the model as well, power limit included."""
+    pairs, constants = calibration.pairs, calibration.constants
+    gpu = catalogue.gpu(contention_fit.PAIRS_GPU)
+    for pair, contention in contention_fit.left_out_fits(pairs).items():
+        known = constants.contention[gpu.name]
+        own = replace(known, strength=contention.strength, wait_s=contention.wait_s)
+        refitted = replace(constants, contention={**constants.contention, gpu.name: own})
+        for row in records(pairs[pairs.pair == pair]):
+            residents = contention_fit.residents(row)
+            modelled = co_run(gpu, residents, constants=refitted).tasks[0].time_s
+            test = "pairs within 100 %, end to end, a pair of workloads left out"
+            yield cell_point(test, constants, gpu.name, residents, row.time_s, modelled, item=pair)
+
+
+def mps_power(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield power and clock under MPS on the V100-SXM2, the dynamic power fitted without this workload."""
+    gpu = catalogue.gpu("V100-SXM2")
+    for row in records(power_fit.mps_power()):
+        power, fitted = _power_without(calibration, row.workload)
+        iterations = [iteration_at(fitted.timing, int(row.batch_size), row.mps_pct / 100)]
+        reached = capped_clock_mhz(power, iterations, gpu.tdp_w, gpu.max_mhz, gpu.max_mhz)
+        setting = f"b{row.batch_size:.0f} {row.mps_pct} %"
+        modelled = board_power_w(power, resident_parts(iterations), reached, gpu.max_mhz)
+        own = Resident(Workload(str(row.workload), int(row.batch_size), engine="tensorrt"), int(row.mps_pct))
+        test = "V100 power, a workload left out"
+        yield cell_point(test, calibration.constants, gpu.name, [own], row.power_w, modelled, unit="W")
+        test = "V100 clock under 300 W, a workload left out"
+        yield LeftOutPoint(test, gpu.name, row.workload, setting, "MHz", row.sm_mhz, reached)
+
+
+def _power_without(calibration: Calibration, workload: str) -> tuple[Power, FittedTiming]:
+    """(power constants of the V100-SXM2 fitted without a workload, that workload's timing)."""
+    mps = {name: calibration.timings["V100-SXM2", "tensorrt", name] for name in MPS_MODELS}
+    timings = {name: fitted.timing for name, fitted in mps.items()}
+    others = [name for name in MPS_MODELS if name != workload]
+    power = calibration.constants.power["V100-SXM2"]
+    dynamic_w = power_fit.fit_dynamic_w(timings, others, power.idle_w, power.memory)
+    return replace(power, dynamic_w=dynamic_w), mps[workload]
+
+
+def two_processes(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of two processes of a workload on the whole A100, none of its own times together in the fit."""
+    constants, gpu = calibration.constants, copies_fit.GPU
+    for name, others in calibration.left_out.items():
+        unseen = copies_fit.two_process_rows(name)
+        fitted = copies_fit.fit_with_copies(name, others, unseen.where(unseen.batch < 0.0))
+        modelled = copies_fit.two_processes_s(name, fitted.timing, unseen, others)
+        for batch, time_s, modelled_s in zip(unseen.batch, unseen.time_s, modelled, strict=True):
+            sizes = "b4 and b8" if batch in _SMALL else "other batch sizes"
+            test = f"A100 two processes at {sizes}, a workload left out"
+            pair = [Resident(Workload(name, int(batch)))] * 2
+            yield cell_point(test, constants, gpu, pair, float(time_s), float(modelled_s))
+
+
+def four_samples(calibration: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of 4 samples from those of 1 and 8, image models of every record without a host part."""
+    times = table("times")
+    known = times[times.workload.isin((*IMAGE_MODELS, *MPS_MODELS)) & (times.precision == "fp32")]
+    known = known[(known.processes == 1) & known.sm_mhz.isna() & (known.framework != EAGER_RECORD)]
+    for (card, name, framework), _rows in known.groupby(["gpu", "workload", "framework"]):
+        rows, gpu = time_rows(str(card), str(name), str(framework)), str(card).split(" ")[0]
+        prior = Prior(timing_constants.memory_s(str(name), gpu, fused=True))
+        workload = Workload(str(name), 1, engine="tensorrt")
+        cell = _Cell(FOUR_SAMPLES, calibration.constants, gpu, workload, f"{name}, {framework}, {card}")
+        for share in np.unique(rows.share):
+            part = rows.where((rows.share == share) & np.isin(rows.batch, (1, 4, 8)))
+            if len(part) == 3:
+                yield from _fit_and_test(cell, part, part.batch != 4, prior)
+
+
+def workloads_from_features(_: Calibration) -> Iterator[LeftOutPoint]:
+    """Yield times of each image workload from its features and the other workloads' times, GPU by GPU."""
+    for gpu, framework, column in _FEATURE_RECORDS:
+        measured = {name: time_rows(gpu, name, framework) for name in IMAGE_MODELS}
+        measured = {name: rows for name, rows in measured.items() if len(rows)}
+        for name, rows in measured.items():
+            modelled = []
+            for batch in rows.batch:
+                others = [
+                    (_workload_features(other, column), float(np.log(seen.time_s[seen.batch == batch][0])))
+                    for other, seen in measured.items()
+                    if other != name and batch in seen.batch
+                ]
+                features, logs = (np.array(part) for part in zip(*others, strict=True))
+                modelled.append(_ridge_time(features, logs, _workload_features(name, column)))
+            test = f"{gpu} a workload left out, features only"
+            for batch, time_s, modelled_s in zip(rows.batch, rows.time_s, modelled, strict=True):
+                yield LeftOutPoint(test, gpu, name, f"b{batch:.0f}", "s", float(time_s), modelled_s, kind="cnn")
+
+
+def _workload_features(workload: str, column: int) -> FloatArray:
+    """Logarithms of FLOPs, memory traffic (column 0: fused, 1: unfused operators) and layers, shape (3,)."""
+    model = catalogue.model(workload)
+    return np.asarray(np.log([model.gflops, traffic()[workload][column], model.layers]), dtype=np.float64)
+
+
+def _ridge_time(features: FloatArray, logs: FloatArray, unseen: FloatArray) -> float:
+    """Time at features `unseen`, (3,), by ridge regression of log times, (n,), on features, (n, 3)."""
+    centre = features.mean(axis=0)
+    centred = features - centre
+    slopes = np.linalg.solve(centred.T @ centred + _RIDGE * np.eye(3), centred.T @ (logs - logs.mean()))
+    return float(np.exp(logs.mean() + (unseen - centre) @ slopes))
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A workload on a GPU whose measured times are compared: `item` names it where it is not the workload's name."""
+
+    test: str
+    constants: Constants
+    gpu: str
+    workload: Workload
+    item: str = ""
+
+
+def _fit_and_test(
+    cell: _Cell, rows: TimeRows, seen: BoolArray, prior: Prior, throttled: ThrottledGpu | None = None
+) -> Iterator[LeftOutPoint]:
+    """Times of the other rows by a fit to the rows that are `seen`."""
+    unseen, fitted = rows.where(~seen), fit_timing(rows.where(seen), prior, throttled)
+    yield from _time_points(cell, unseen, times_s(fitted.timing, unseen, throttled))
+
+
+def _time_points(cell: _Cell, rows: TimeRows, modelled: FloatArray) -> Iterator[LeftOutPoint]:
+    for batch, share, clock, time_s, modelled_s in zip(
+        rows.batch, rows.share, rows.sm_mhz, rows.time_s, modelled, strict=True
+    ):
+        resident = Resident(replace(cell.workload, batch_size=int(batch)), round(100 * share))
+        locked = None if np.isnan(clock) else int(clock)
+        setting = f"b{batch:.0f} {100 * share:.0f} %" + ("" if locked is None else f" at {locked} MHz")
+        values = float(time_s), float(modelled_s)
+        about = cell.test, cell.constants, cell.gpu, [resident]
+        yield cell_point(*about, *values, item=cell.item, setting=setting, sm_mhz=locked)
+
+
+def _sweep_points(test: str, gpu: str, unit: str, unseen: pd.DataFrame, errors: FloatArray) -> Iterator[LeftOutPoint]:
+    """Points of a clock sweep from relative errors in the order of `unseen` grouped by application."""
+    column = "time_s" if unit == "s" else "power_w"
+    ordered = pd.concat([part for _, part in unseen.groupby("application", sort=True)])
+    for row, error in zip(records(ordered), errors, strict=True):
+        value = float(getattr(row, column))
+        setting = f"{row.sm_mhz} MHz"
+        modelled = value * (1.0 + float(error))
+        yield LeftOutPoint(test, gpu, str(row.application), setting, unit, value, modelled, kind="code")
+
+
+TESTS: tuple[Callable[[Calibration], Iterator[LeftOutPoint]], ...] = (
+    partial(mps_shares, "V100 MPS 40 and 60 % from 20, 50, 80", (0.4, 0.6)),
+    partial(mps_shares, "V100 MPS 10 and 100 % from 20, 50, 80", (0.1, 1.0)),
+    eager_batches,
+    bert_batches,
+    t4_clocks,
+    a100_clocks,
+    pair_slowdowns,
+    pair_times,
+    mps_power,
+    partial(sweep_power, "A100"),
+    partial(sweep_power, "V100"),
+    two_processes,
+    four_samples,
+    half_precision.bert_batches,
+    workloads_from_features,
+    *unmeasured.TESTS,
+    *left_out_cards.TESTS,
+    *power_points.TESTS,
+    *TRAINING_TESTS,
+)
+"""The tests, in the order of `errors.csv`."""

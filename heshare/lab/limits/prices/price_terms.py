@@ -1,0 +1,77 @@
+"""Terms under which a run waits for cheap energy: the signal, the bound, and what waiting must save."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from heshare.lab.limits.prices.energy_signal import EnergySignal, read_signal
+from heshare.lab.limits.prices.hold_rules import SAVING_PER_HOUR, SavingRule
+from heshare.lab.limits.prices.price_aware import HOLD_S, check_hold, price_aware
+from heshare.policies.policy import Policy
+from heshare.shared.errors import require
+
+PriceSource = EnergySignal | str | Path
+"""A signal, or the path of a CSV file with the columns time_s and price_per_kwh or g_co2_per_kwh."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTerms:
+    """Terms of a run under a price or carbon signal.
+
+    Attributes:
+        signal: the signal.
+        hold_s: longest time for which a GPU is held between a task's arrival and its start, s; 0 only counts the cost.
+        saving_per_hour: part of its cost that each hour of waiting must save, at least 0.
+
+    Raises:
+        InputError: a value out of its range.
+    """
+
+    signal: EnergySignal
+    hold_s: float = HOLD_S
+    saving_per_hour: float = SAVING_PER_HOUR
+
+    def __post_init__(self) -> None:
+        check_hold(self.hold_s)
+        good = 0 <= self.saving_per_hour <= 1
+        require("saving", self.saving_per_hour, good, "a part of the cost, 0 to 1 for each hour", "Correct it.")
+
+    @classmethod
+    def parse(cls, source: Any, hold_s: float = HOLD_S) -> Self:
+        """Return the terms of a `PriceSource`, or the terms themselves.
+
+        Raises:
+            InputError: another type, or a bad file.
+        """
+        if isinstance(source, cls):
+            return source
+        expected = "an EnergySignal, or the path of a CSV file with time_s and price_per_kwh or g_co2_per_kwh"
+        require("price", repr(source)[:80], isinstance(source, EnergySignal | str | Path), expected, "Name a file.")
+        return cls(source if isinstance(source, EnergySignal) else read_signal(source), hold_s)
+
+    def wrap(self, policy: Policy) -> Policy:
+        """Return the policy under these terms."""
+        return price_aware(policy, self.signal, self.hold_s, SavingRule(self.signal, self.saving_per_hour))
+
+    def later(self, elapsed_s: float) -> Self:
+        """Return the terms of a session that begins so long after the start of the run, s."""
+        return replace(self, signal=self.signal.starting(self.signal.start_s + elapsed_s))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the terms as JSON values."""
+        return {"signal": self.signal.to_json(), "hold_s": self.hold_s, "saving_per_hour": self.saving_per_hour}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the terms of `to_json`."""
+        return cls(EnergySignal.from_json(values["signal"]), float(values["hold_s"]), float(values["saving_per_hour"]))
+
+
+def time_of_day_s() -> float:
+    """Return the present local time of day, s since midnight."""
+    now = time.localtime()
+    return now.tm_hour * 3_600.0 + now.tm_min * 60.0 + now.tm_sec

@@ -1,0 +1,477 @@
+"""Proven lower bound on every plan of the choices in `heshare.lab.plus.costs`, by column generation with exact pricing.
+
+By default those are plans in batches of at most three tasks at 12 clocks of each GPU, with at most four vectors of MPS
+percentages for each pair of workloads and 100 % for each of three. It does not bind other plans: with more clocks or
+percentages 1 to 5 % less energy is possible (`tests/unit/experiments/claims/test_failure_reasons.py`), and tasks that
+start one by one may take less, too.
+
+For weights (v_E, v_T) a queue c has the cost v_c = v_E E_c + v_T T_c, a type t_c of GPU and the tasks a_ic in {0, 1}. A
+plan is a choice of queues, at most m_t of each type t, that together hold each task. Fractions of queues allowed, this
+is the linear program (Dantzig-Wolfe reformulation; its value is at most that of every plan)
+
+    min sum over c of v_c x_c    with    sum over c of a_ic x_c >= 1 for each task i,
+                                         sum over c of type t of x_c <= m_t for each type t,    x >= 0
+
+with one column for each queue: far too many to list. Column generation solves it over a few columns, takes the dual
+prices p_i of the tasks and r_t <= 0 of the types, and adds queues c whose reduced cost is negative:
+
+    v_c - sum over i of a_ic p_i - r_t
+
+The bound is proven for any prices p. Take for each type the least reduced cost, without r_t, over *all* of its queues,
+
+    z_t(p) = min(0, min over c of type t of v_c - sum over i of a_ic p_i),    L(p) = sum_i p_i + sum_t m_t z_t(p)
+
+In a plan each task is in exactly one queue, so its cost is sum_i p_i + sum over its queues of (v_c - sum_i a_ic p_i),
+which is at least L(p). So L(p) is a lower bound for any p (Lagrangian relaxation), as long as z_t is exact, however far
+the linear program is from its solution. Every iteration proves one; the best counts, and stopping early is safe.
+
+Pricing. z_t is exact by dynamic programming. With the tasks in SPT order, and v_B(b) the cost of batch B with b tasks
+behind it,
+
+    V(n, 0) = 0,    V(j, b) = min(V(j + 1, b), min over batches B with first position j of
+                                  v_B(b - |B|) - sum over i in B of p_i + V(last position of B + 1, b - |B|))
+
+is the least cost less prices of a queue with b tasks from position j on, and z_t = min over b of V(0, b).
+
+Splits. The linear program may serve half of a task on each of two types of GPU. In a plan the task is on a type t or it
+is not, so the lower one of the bounds of these two cases is a bound, too. Neither case permits the fractions, so it is
+often higher (branch and price). The case with the lowest bound is split next, at the task and the type whose share in
+the linear program is nearest to 1/2. In the pricing of a type, a task that must not be on it has the price -inf.
+
+Example: tasks of 2 and 5 s on two GPUs of 110 W. With one task each, energy and 20 J/s x average JCT are 770 + 20 x 3.5
+= 840, which is the bound too; with both on one GPU, 770 + 20 x 4.5 = 860 is 2.38 % more.
+
+>>> from heshare.testing.toy import toy_instance
+>>> costs = BatchCosts(*toy_instance([2.0, 5.0], gpus=2))
+>>> bound = lower_bound(costs, np.array([[1.0, 20.0]]))
+>>> bound.least.round(3).tolist(), bound.gap_pct(np.array([[770.0, 4.5]])).round(2).tolist()
+([840.0], [2.38])
+
+Sources: decomposition: Dantzig and Wolfe 1960, doi:10.1287/opre.8.1.101. Column generation: Luebbecke and Desrosiers
+2005, doi:10.1287/opre.1050.0234. The Lagrangian bound: Geoffrion 1974, doi:10.1007/BFb0120690. Schedules of parallel
+machines as columns, priced by dynamic programming: Chen and Powell 1999, doi:10.1287/ijoc.11.1.78. Smoothed prices:
+Wentges 1997, doi:10.1016/S0969-6016(97)00001-4, and Pessoa, Sadykov, Uchoa and Vanderbeck 2018,
+doi:10.1287/ijoc.2017.0784. Branch and price: Barnhart, Johnson, Nemhauser, Savelsbergh and Vance 1998,
+doi:10.1287/opre.46.3.316.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.fronts import FeasibleBatches
+from heshare.lab.plus.optimum.task_subsets import feasible_batches
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.batch_model import EMPTY
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.pareto import Front, non_dominated
+from heshare.shared.arrays import BoolArray, FloatArray, IntArray
+from heshare.shared.compiling import compiled
+
+MAX_COLUMNS, LEAN_COLUMNS = 3000, 1000
+"""Columns at which those with the largest reduced costs are dropped, without and with splits."""
+SMOOTHING = 0.7
+"""The share of the best bound's dual prices in the next ones, because the program's own prices oscillate."""
+PENALTY = 10.0
+"""The cost of leaving a task unserved, in costs of a task alone before all others: too much for the optimum."""
+BOUND_TASKS = 60
+"""Tasks up to which the bound is computed unless asked for: it takes 3 to 10 s then, and more than linearly longer."""
+LEAST_SHARE = 0.01
+"""A share nearer to 0 or 1 is no reason for a split."""
+ROUNDING = 1e-9
+"""Bounds are lowered by this share of themselves, far more than rounding could add to a sum."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Lower bounds on every plan: for each weight, the least possible energy + weight x average JCT.
+
+    Attributes:
+        weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
+        least: proven lower bounds of the weighted sums, shape (f,).
+        relaxed: the linear program's value, without splits, where it was solved to the end; otherwise above its bound,
+            shape (f,).
+        iterations: iterations of column generation, those of all cases together, shape (f,).
+    """
+
+    weights: FloatArray
+    least: FloatArray
+    relaxed: FloatArray
+    iterations: IntArray
+
+    def gap_pct(self, objectives: FloatArray) -> FloatArray:
+        """Return the gap of each point to the bound, %: no plan is better by more in both objectives at once.
+
+        Along the ray from a point to zero energy and zero JCT, the half-plane of every weight is left at some share;
+        the first to be left counts. A point between two weights is compared with a bound that is too low there: its
+        gap is an upper bound, and the more weights, the tighter.
+
+        Args:
+            objectives: [energy in J, average JCT in s] of m points, shape (m, 2).
+        """
+        ratios: FloatArray = (objectives @ self.weights.T / self.least).min(axis=1)
+        return 100.0 * (ratios - 1.0)
+
+    def gaps_along_pct(self, objectives: FloatArray) -> FloatArray:
+        """Return the gap of the best of m points to the bound of each weight, %, shape (f,)."""
+        best: FloatArray = (objectives @ self.weights.T).min(axis=0)
+        return 100.0 * (best / self.least - 1.0)
+
+    def envelope_s(self, energy_j: FloatArray) -> FloatArray:
+        """Return the least average JCT that the bound allows at each energy, s; infinite below the least energy."""
+        per_j, per_s = self.weights.T
+        tilted = per_s > 0
+        lines = (self.least[tilted] - np.outer(energy_j, per_j[tilted])) / per_s[tilted]
+        floor_j = np.max(self.least[~tilted] / per_j[~tilted], initial=0.0)
+        return np.where(energy_j < floor_j, np.inf, lines.max(axis=1, initial=0.0))
+
+
+def weights_along(objectives: FloatArray, count: int = 5) -> FloatArray:
+    """Return weights with optima along a front: directions evenly spaced in the normalised plane, shape (count, 2).
+
+    Args:
+        objectives: [energy in J, average JCT in s] of a front, shape (m, 2).
+        count: the number of weights.
+    """
+    front = objectives[non_dominated(objectives)]
+    span = np.where(np.ptp(front, axis=0) > 0, np.ptp(front, axis=0), front.max(axis=0))
+    angle = np.pi / 2 * (np.arange(count) + 0.5) / count
+    weights = np.stack((np.cos(angle) / span[0], np.sin(angle) / span[1]), axis=1)
+    per_joule: FloatArray = weights / weights[:, :1]
+    return per_joule
+
+
+def lower_bound(
+    costs: BatchCosts, weights: FloatArray, *, tolerance: float = 1e-4, iterations: int = 500, splits: int = 0
+) -> Bound:
+    """Return proven lower bounds, one for each weight.
+
+    Args:
+        costs: the batches and their options.
+        weights: of energy (1/J) and average JCT (1/s), shape (f, 2).
+        tolerance: stop when the bound is this close to the linear program's value, relatively.
+        iterations: the largest number of iterations for each weight and case.
+        splits: how many times a case is split for each weight.
+
+    Raises:
+        InputError: too many sets of tasks to list.
+    """
+    batches, world = feasible_batches(costs), costs.world
+    gpus = np.bincount(world.kind_of, minlength=len(world.kinds)).astype(np.float64)
+    none, results = np.zeros(0), []
+    columns = QueueColumns(np.zeros(0, dtype=np.int64), none, none, np.zeros((0, world.n)))
+    for per_j, per_s in weights.tolist():
+        master = _Master(batches, gpus, (per_j, per_s / world.n))
+        # A queue is a column at every weight: the next one begins with those of the last one.
+        cases = master.solve(columns, tolerance, iterations, splits)
+        columns = cases[0].columns
+        proven = min(case.bound for case in cases if not case.split)
+        results.append((proven * (1 - ROUNDING), cases[0].relaxed, sum(case.iterations for case in cases)))
+    least, limits, counts = map(np.array, zip(*results, strict=True))
+    return Bound(weights, least, limits, counts)
+
+
+def bound_along(front: Front, predictor: Predictor, *, tolerance: float) -> Bound:
+    """Return the bound on all plans for a front's tasks and cluster, at weights along the front."""
+    tasks, cluster = front[0].tasks, front[0].cluster
+    costs = BatchCosts(make_instance(tasks, cluster, predictor), predictor)
+    return lower_bound(costs, weights_along(front.objectives), tolerance=tolerance)
+
+
+class QueueColumns(NamedTuple):
+    """Queues of one or more types of GPU, the columns of the linear program.
+
+    Attributes:
+        kind: type of GPU, shape (c,).
+        energy_j: energy, J, shape (c,).
+        jct_s: sum of JCTs, s, shape (c,).
+        holds: whether a queue holds a task, shape (c, n).
+    """
+
+    kind: IntArray
+    energy_j: FloatArray
+    jct_s: FloatArray
+    holds: FloatArray
+
+    def take(self, rows: IntArray) -> QueueColumns:
+        """Return the columns with these indices."""
+        return QueueColumns._make(column[rows] for column in self)
+
+    def cheaper(self, weights: tuple[float, float], prices: FloatArray, kind_prices: FloatArray) -> QueueColumns:
+        """Return the columns with negative reduced costs."""
+        cost = weights[0] * self.energy_j + weights[1] * self.jct_s
+        return self.take(np.flatnonzero(cost - self.holds @ prices - kind_prices[self.kind] < -1e-9 * cost))
+
+    def without(self, forbidden: BoolArray) -> QueueColumns:
+        """Return the columns that hold no task that is forbidden on their type, shape (n, kinds)."""
+        return self.take(np.flatnonzero(~(self.holds * forbidden.T[self.kind]).any(axis=1)))
+
+    def joined(self, others: Sequence[QueueColumns]) -> QueueColumns:
+        """Return these columns and others behind them."""
+        return QueueColumns._make(map(np.concatenate, zip(self, *others, strict=True)))
+
+
+@dataclass
+class _Case:
+    """A bound on the plans in which some tasks are not on some types of GPU.
+
+    Attributes:
+        forbidden: whether a task must not be on a type, shape (n, kinds).
+        prices: the prices that prove the bound, or where to begin, shape (n,).
+        columns: the columns of its linear program.
+        bound: the best bound so far.
+        relaxed: the program's value.
+        iterations: the iterations done.
+        shares: how much of each task the program serves on each type, shape (n, kinds).
+        lean: whether its program gets only columns that lower its value, and few: for splits, as many programs follow.
+        split: whether there are two cases in its place.
+    """
+
+    forbidden: BoolArray
+    prices: FloatArray
+    columns: QueueColumns
+    bound: float = -inf
+    relaxed: float = inf
+    iterations: int = 0
+    shares: FloatArray = field(default_factory=lambda: np.zeros((1, 1)))
+    lean: bool = False
+    split: bool = False
+
+    def halves(self) -> tuple[_Case, ...]:
+        """Return two cases: the task with the share nearest to 1/2 is not on that type, and is only on it.
+
+        There is none if the program serves each task on one type.
+        """
+        even = np.minimum(self.shares, 1 - self.shares)
+        task, kind = np.unravel_index(even.argmax(), even.shape)
+        if even[task, kind] < LEAST_SHARE:
+            return ()
+        without, only = self.forbidden.copy(), self.forbidden.copy()
+        without[task, kind] = True
+        only[task] = True
+        only[task, kind] = False
+        return tuple(
+            _Case(each, self.prices, self.columns.without(each), self.bound, lean=True) for each in (without, only)
+        )
+
+
+class _Master:
+    """Column generation for one weight.
+
+    Args:
+        batches: of each type of GPU.
+        gpus: the number of GPUs of each type, shape (kinds,).
+        weights: of energy (1/J) and the sum of JCTs (1/s).
+    """
+
+    def __init__(self, batches: Sequence[FeasibleBatches], gpus: FloatArray, weights: tuple[float, float]) -> None:
+        self._pricers = [Pricer(kind, of_kind, weights) for kind, of_kind in enumerate(batches)]
+        self._gpus, self._weights = gpus, weights
+        self._n = len(batches[0].order)
+
+    def solve(self, columns: QueueColumns, tolerance: float, iterations: int, splits: int) -> list[_Case]:
+        """Return the case without restriction, and those that it has been split into."""
+        first, alone = self._first_prices()
+        cases = [_Case(np.zeros((self._n, len(self._gpus)), dtype=np.bool_), first, columns, lean=splits > 0)]
+        self._improve(cases[0], PENALTY * alone, tolerance, iterations)
+        for _ in range(splits):
+            lowest = min((case for case in cases if not case.split), key=lambda case: case.bound)
+            halves = lowest.halves()
+            lowest.split = bool(halves)
+            for half in halves:
+                self._improve(half, PENALTY * alone, tolerance, iterations)
+            cases += halves
+        return cases
+
+    def _improve(self, case: _Case, penalty: FloatArray, tolerance: float, iterations: int) -> None:
+        """Generate columns for a case until its bound is near its program's value."""
+        bound, new = self._price(case.prices, case.forbidden)
+        case.bound, case.columns = max(bound, case.bound), case.columns.joined(new)
+        while case.iterations < iterations:
+            case.iterations += 1
+            duals, kind_duals = self._solve_program(case, penalty)
+            if case.relaxed - case.bound <= tolerance * case.relaxed:
+                break
+            prices = SMOOTHING * case.prices + (1 - SMOOTHING) * duals
+            bound, new = self._price(prices, case.forbidden)
+            if bound > case.bound:
+                case.bound, case.prices = bound, prices
+            if case.lean:
+                # Queues that the program has already, or that would not lower its value, only make it slower.
+                new = [queues.cheaper(self._weights, duals, kind_duals) for queues in new]
+            case.columns = case.columns.joined(new)
+
+    def _first_prices(self) -> tuple[FloatArray, FloatArray]:
+        """Return first prices, and what a task alone before all others costs at most, shape (n,) each."""
+        behind = int(self._n / self._gpus.sum() / 2)
+        costs = np.stack([pricer.single_costs() for pricer in self._pricers])
+        last = costs[:, :, -1]
+        return costs[:, :, min(behind, self._n - 1)].min(axis=0), np.where(np.isfinite(last), last, 0.0).max(axis=0)
+
+    def _price(self, prices: FloatArray, forbidden: BoolArray) -> tuple[float, list[QueueColumns]]:
+        """Return the bound L(p) of given prices, and the queues with negative reduced costs."""
+        priced = [pricer(np.where(no, -inf, prices)) for pricer, no in zip(self._pricers, forbidden.T, strict=True)]
+        least = np.array([value for value, _ in priced])
+        return float(prices.sum() + (self._gpus * least).sum()), [queues for _, queues in priced]
+
+    def _solve_program(self, case: _Case, penalty: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Solve the linear program of a case; a task may stay unserved at a penalty, so that it is feasible.
+
+        Its value and shares are noted, and columns of large reduced cost are dropped if there are too many.
+
+        Returns:
+            The tasks' prices and the types'.
+        """
+        columns, n = case.columns, self._n
+        cost = self._weights[0] * columns.energy_j + self._weights[1] * columns.jct_s
+        kinds = np.arange(len(self._gpus))[:, None] == columns.kind
+        served = np.concatenate((columns.holds, np.eye(n))).T
+        used = np.concatenate((kinds, np.zeros((len(kinds), n))), axis=1)
+        for presolve in (False, True):
+            solved = linprog(
+                np.concatenate((cost, penalty)),
+                A_ub=np.concatenate((-served, used)),
+                b_ub=np.concatenate((-np.ones(n), self._gpus)),
+                # The dual simplex ends in a vertex: its prices are the same on every machine.
+                method="highs-ds",
+                options={"presolve": presolve},
+            )
+            # HiGHS sometimes ends with an unknown status; the smaller program of a presolve is another way.
+            if solved.success:
+                break
+        if not solved.success or solved.x is None:
+            raise ArithmeticError(f"the linear program of the bound failed: {solved.message}")
+        case.relaxed = float(solved.fun or 0.0)
+        case.shares = (kinds * solved.x[:-n] @ columns.holds).T
+        # scipy's marginals of <= rows are at most 0; the rows of the tasks have been negated.
+        prices, kind_prices = -solved.ineqlin.marginals[:n], solved.ineqlin.marginals[n:]
+        most = LEAN_COLUMNS if case.lean else MAX_COLUMNS
+        if len(columns.kind) > most:
+            reduced = cost - columns.holds @ prices - kind_prices[columns.kind]
+            case.columns = columns.take(np.sort(np.argsort(reduced, kind="stable")[: most // 2]))
+        return prices, kind_prices
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """Finds the cheapest queues of one type of GPU for one weight when every task that they hold has a price.
+
+    Attributes:
+        kind: the type's index.
+        batches: all batches that it could run.
+        weights: of energy (1/J) and of the sum of JCTs (1/s).
+    """
+
+    kind: int
+    batches: FeasibleBatches
+    weights: tuple[float, float]
+
+    @cached_property
+    def _tables(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, IntArray]:
+        """The first batch at each position, the batches and their sizes, and their best options' costs and indices."""
+        sets, options, n = self.batches.sets, self.batches.options, len(self.batches.order)
+        cost, option = _cheapest_options(options.begin, options.values, *self.weights, n)
+        return np.searchsorted(sets[:, 0], np.arange(n + 1)), sets, (sets != EMPTY).sum(axis=1), cost, option
+
+    def single_costs(self) -> FloatArray:
+        """Return the cost of each task as a batch of its own, for each number of tasks behind it, shape (n, n)."""
+        _, sets, size, cost, _ = self._tables
+        singles = np.flatnonzero(size == 1)
+        result = np.empty((len(self.batches.order), cost.shape[1]))
+        result[self.batches.order[sets[singles, 0]]] = cost[singles]
+        return result
+
+    def __call__(self, prices: FloatArray) -> tuple[float, QueueColumns]:
+        """Return the cheapest queues under prices, one for each number of tasks if it costs less than its prices.
+
+        Args:
+            prices: the price of each task, shape (n,).
+
+        Returns:
+            The least of cost less prices, at most 0 for the empty queue; and the queues.
+        """
+        first, sets, size, cost, option = self._tables
+        order, options = self.batches.order, self.batches.options
+        value, choice = _price_queues(first, sets, size, cost, prices[order])
+        lengths = np.flatnonzero(value < 0)
+        n = len(order)
+        energy_j, jct_s = np.zeros(len(lengths)), np.zeros(len(lengths))
+        holds = np.zeros((len(lengths), n))
+        for index, length in enumerate(lengths.tolist()):
+            rows = _trace_back(choice, length, sets, size)
+            behind = length - np.cumsum(size[rows])
+            own_j, own_s, end_s = options.values[option[rows, behind]].T
+            energy_j[index], jct_s[index] = own_j.sum(), (own_s + behind * end_s).sum()
+            positions = sets[rows]
+            holds[index, order[positions[positions != EMPTY]]] = 1.0
+        kinds = np.full(len(lengths), self.kind)
+        return float(value.min()), QueueColumns(kinds, energy_j, jct_s, holds)
+
+
+@compiled
+def _cheapest_options(
+    begin: IntArray, values: FloatArray, per_j: float, per_s: float, n: int
+) -> tuple[FloatArray, IntArray]:
+    """Return the cost of the best option of every batch, for each number of tasks behind it, and the option, (m, n).
+
+    A batch that cannot run has an infinite cost and the option -1.
+    """
+    count = len(begin) - 1
+    cost, option = np.full((count, n), np.inf), np.full((count, n), -1)
+    for row in range(count):
+        for candidate in range(begin[row], begin[row + 1]):
+            own = per_j * values[candidate, 0] + per_s * values[candidate, 1]
+            slope = per_s * values[candidate, 2]
+            for behind in range(n):
+                value = own + behind * slope
+                if value < cost[row, behind]:
+                    cost[row, behind] = value
+                    option[row, behind] = candidate
+    return cost, option
+
+
+@compiled
+def _price_queues(
+    first: IntArray, sets: IntArray, size: IntArray, cost: FloatArray, prices: FloatArray
+) -> tuple[FloatArray, IntArray]:
+    """Return V(0, b) for each length b, shape (n + 1,), and the batch chosen at each state, -1 to skip the position."""
+    n = len(prices)
+    value, choice = np.full((n + 1, n + 1), np.inf), np.full((n + 1, n + 1), -1)
+    value[n, 0] = 0.0
+    for position in range(n - 1, -1, -1):
+        value[position] = value[position + 1]
+        for row in range(first[position], first[position + 1]):
+            worth = 0.0
+            for member in range(size[row]):
+                worth += prices[sets[row, member]]
+            after = sets[row, size[row] - 1] + 1
+            for behind in range(n - after + 1):
+                candidate = cost[row, behind] - worth + value[after, behind]
+                if candidate < value[position, behind + size[row]]:
+                    value[position, behind + size[row]] = candidate
+                    choice[position, behind + size[row]] = row
+    return value[0].copy(), choice
+
+
+@compiled
+def _trace_back(choice: IntArray, length: int, sets: IntArray, size: IntArray) -> IntArray:
+    """Return the batches of the cheapest queue of a length, in order."""
+    rows, count, position = np.empty(length, dtype=np.int64), 0, 0
+    while length > 0:
+        row = choice[position, length]
+        if row < 0:
+            position += 1
+        else:
+            rows[count] = row
+            count += 1
+            position = sets[row, size[row] - 1] + 1
+            length -= size[row]
+    return rows[:count].copy()

@@ -1,0 +1,299 @@
+"""Iterated local search over weights on time for one cluster: the weighted-sum part of the improved scheduler.
+
+Energy E and sum of JCTs T are to be minimised together. The weighted-sum scalarisation minimises, for weights w > 0,
+
+    f_w = E + w T,    w in J / s
+
+Each minimiser is a Pareto optimal plan, since a plan that dominated it would have a smaller f_w. The points found so,
+over all w, are the supported ones: those on the lower convex hull of the front. A point in a dent of the front is the
+minimum of f_w for no weight (Ehrgott 2005, Chapters 3 and 8). Such points come from `heshare.lab.plus.fronts`, which
+lists the whole front of every assignment that this search finds.
+
+Two supported neighbours (E_1, T_1) and (E_2, T_2) cost the same at w = (E_1 - E_2) / (T_2 - T_1), and at weights on
+either side one of them is better. So the slopes of the front are the range of weights that matters. The first round
+reads it from a few weights over six decades around w_0 = E / T. The next rounds go along W weights spaced evenly in log
+w, forth and back. Optima of neighbouring weights are alike, so each weight starts from its own best assignment and its
+neighbour's, then from perturbations of its own; the better of old and new is kept (iterated local search).
+
+Example: of three points the one in the middle lies above the line between the others, and no weight finds it.
+
+>>> front = np.array([[0.0, 10.0], [6.0, 6.0], [10.0, 0.0]])
+>>> weights = np.geomspace(0.01, 100.0, 201)
+>>> sorted({int((front @ [1.0, weight]).argmin()) for weight in weights})
+[0, 2]
+
+Sources: weighted sums and supported points: Ehrgott 2005, Multicriteria Optimization, doi:10.1007/3-540-27659-9.
+Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-48056-5_11.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from math import inf
+from time import perf_counter
+
+import numpy as np
+
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.fronts import FrontArchive
+from heshare.lab.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
+from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
+from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.plus.timed.deadline import NEVER, Cancel, Deadline
+from heshare.scheduling.pareto import Front
+from heshare.shared.arrays import FloatArray, IntArray
+
+_FIRST_SLOTS = 1 << 14
+"""Slots of the option table of constructions, which look at few sets: a larger table takes longer to make."""
+_CONSTRUCT_S = 1e-7
+"""Time that a construction of n tasks on k GPUs is expected to take for each n * n / k, s."""
+_STEP_S, _MOVE_S = 0.02, 1e-7
+"""Time of relocations between two looks at a deadline, and of one for each task of its queue, s."""
+FEW_SETS = 5000
+"""Sets of workloads on a type of GPU up to which all are predicted before a search without an end in time."""
+Progress = Callable[[int, FloatArray], object]
+"""Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
+
+
+class RoundSearch(ABC):
+    """A search that improves its front round by round.
+
+    Args:
+        settings: the limits of the search.
+    """
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self._settings = settings
+
+    def run(self, until_s: float | None = None, progress: Progress | None = None, cancel: Cancel | None = None) -> None:
+        """Search round by round, until the rounds are done or the time is over; the first round is always finished.
+
+        Args:
+            until_s: stop at this moment of `perf_counter`, s; None to do `settings.rounds` rounds.
+            progress: called after every round; False stops the search.
+            cancel: asked after the first round whether to stop.
+        """
+        self.advance(0)
+        deadline, done = Deadline(inf if until_s is None else until_s, cancel), 1
+        while progress is None or progress(done, self.objectives()) is not False:
+            if deadline.over() or (until_s is None and done >= self._settings.rounds):
+                break
+            self.advance(done, deadline)
+            done += 1
+
+    @abstractmethod
+    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
+        """Do one round; it is cut short at the deadline."""
+
+    @abstractmethod
+    def objectives(self) -> FloatArray:
+        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
+
+    @abstractmethod
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
+
+
+class WeightedSearch(RoundSearch):
+    """The iterated local search over weights, with the archive of all assignments that it finds.
+
+    Args:
+        costs: the options of batches.
+        settings: the limits of the search.
+        rng: the only source of chance.
+        seeds: assignments to begin with in addition, GPU of each task, shape (n,), such as the last plan's.
+
+    Attributes:
+        archive: the assignments found and their fronts.
+    """
+
+    def __init__(
+        self, costs: BatchCosts, settings: SearchSettings, rng: np.random.Generator, seeds: Sequence[IntArray] = ()
+    ) -> None:
+        super().__init__(settings)
+        self._costs, self._rng, self._seeds = costs, rng, list(seeds)
+        world = costs.world
+        self.archive = FrontArchive(costs, settings)
+        self._table: OptionTable | None = None
+        self._longest: IntArray = np.argsort(-costs.time_s.min(axis=1), kind="stable")
+        members = [np.flatnonzero(world.kind_of == kind) for kind in range(len(world.kinds))]
+        self._groups = np.full((len(members), max(map(len, members))), NO_GPU)
+        for kind, gpus in enumerate(members):
+            self._groups[kind, : len(gpus)] = gpus
+        self._exhaustive = world.k <= settings.exhaustive_gpus
+        self._swaps = world.n <= settings.swap_tasks and self._exhaustive
+        self._weights = np.zeros(0)
+        self._best: list[IntArray] = []
+        self._best_costs: list[float] = []
+        self._optimum_s = 0.0
+
+    def begin(self, deadline: Deadline) -> None:
+        """Add the constructions of a few weights, so that there is a front before round 0."""
+        n, k = self._costs.world.n, self._costs.world.k
+        if self._table is None:
+            self._table = option_table(self._costs, _FIRST_SLOTS)
+        for weight in self._coarse_weights()[1::2].tolist():
+            if deadline.over(_CONSTRUCT_S * n * n / k):
+                break
+            self.archive.add_until([self._constructed(weight)], deadline)
+
+    def advance(self, number: int, deadline: Deadline = NEVER) -> None:
+        """Do one round, the coarse one if its number is 0."""
+        if number:
+            self._refine(number, deadline)
+            return
+        if not self._costs.deadline.timed:
+            self._costs.fill_tables(FEW_SETS)
+        self._find_weights(deadline)
+
+    def objectives(self) -> FloatArray:
+        """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
+        return self.archive.objectives()
+
+    def front(self) -> Front:
+        """Return the front, thinned to at most `settings.front_plans` plans."""
+        return self.archive.front()
+
+    def release_table(self) -> None:
+        """Release the memory of the option table; it is built again if the search continues."""
+        self._table = None
+
+    @property
+    def _options(self) -> OptionTable:
+        if self._table is None:
+            self._table = option_table(self._costs)
+        return self._table
+
+    def _coarse_weights(self) -> FloatArray:
+        """Return the weights of the first round, over six decades."""
+        return np.asarray(self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, self._settings.coarse_weights))
+
+    def _add(self, schemes: Sequence[IntArray]) -> None:
+        """Add schemes to the archive; where there is a deadline for all, as far as the time allows."""
+        if self._costs.deadline.timed:
+            self.archive.add_until(schemes, self._costs.deadline)
+        else:
+            self.archive.add(schemes)
+
+    def _late(self, deadline: Deadline, schemes: int) -> bool:
+        """Return whether there is no time for a local optimum and to add so many schemes to the archive."""
+        timed = self._costs.deadline.timed
+        return deadline.over(schemes * self.archive.scheme_s + self._optimum_s if timed else 0.0)
+
+    def _find_weights(self, deadline: Deadline) -> None:
+        """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
+        settings = self._settings
+        coarse = self._coarse_weights()
+        schemes: list[IntArray] = []
+        for weight in coarse:
+            if schemes and self._late(deadline, len(schemes) + 1):
+                break
+            schemes.append(self._local_optimum(self._constructed(weight), weight)[0])
+        coarse = coarse[: len(schemes)]
+        self._add(schemes)
+        low, high = self.archive.weight_range()
+        self._weights = np.geomspace(low / 2, high * 2, settings.weights)
+        nearest = np.abs(np.log(coarse)[None] - np.log(self._weights)[:, None]).argmin(axis=1)
+        self._best = [schemes[index] for index in nearest]
+        self._best_costs = [np.inf] * len(self._weights)
+
+    def _refine(self, number: int, deadline: Deadline) -> None:
+        """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
+        count = len(self._weights)
+        neighbour, visited = None, 0
+        for index in range(count) if number % 2 else range(count - 1, -1, -1):
+            weight = float(self._weights[index])
+            starts = [self._constructed(weight), *self._seeds] if number == 1 else []
+            # The coarse round's assignments were optimal for other weights: their cost at this one is not computed yet.
+            starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
+            starts += [self._best[neighbour]] if neighbour is not None else []
+            for start in starts:
+                if self._late(deadline, visited + 1):
+                    break
+                self._accept(index, *self._local_optimum(start, weight))
+            for _ in range(self._settings.perturbations if number > 1 else 0):
+                if self._late(deadline, visited + 1):
+                    break
+                self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
+            neighbour, visited = index, visited + 1
+            if self._late(deadline, visited + 1):
+                break
+        self._add(self._best)
+
+    def _accept(self, index: int, scheme: IntArray, cost: float) -> None:
+        if cost < self._best_costs[index]:
+            self._best[index], self._best_costs[index] = scheme, cost
+
+    def _constructed(self, weight: float) -> IntArray:
+        """Return the scheme of a greedy construction, made again until no prediction is missing."""
+        while True:
+            queues = empty_assignment(self._costs)
+            construct(self._options, queues, self._longest, self._costs.fits, self._groups, weight)
+            if not self._fill_missing():
+                return queues.gpu_of
+
+    def _fill_missing(self) -> bool:
+        """Predict what the last search found missing; return whether there was anything."""
+        before = self._options
+        self._table = with_missing(self._costs, before)
+        return self._table is not before and self._costs.filled
+
+    def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
+        """Return a scheme improved until no move improves it, and what it costs.
+
+        A descent that misses predictions is made again from the same start: the result does not depend on what was
+        predicted before. With a deadline it is continued.
+        """
+        costs, settings, rng = self._costs, self._settings, self._rng
+        n, k = costs.world.n, costs.world.k
+        moved = rng.permutation(n)[: settings.perturbation_size if perturbed else 0]
+        moved_to = rng.integers(k, size=len(moved))
+        trials = []
+        for _ in range(1 if self._exhaustive else settings.samples):
+            order = rng.permutation(n)
+            trials.append((order, np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)))
+        while True:
+            queues, start_s = empty_assignment(costs), perf_counter()
+            assign(self._options, queues, scheme, weight)
+            perturb(self._options, queues, moved, moved_to, costs.fits, weight)
+            total = self._descend(queues, trials, weight)
+            self._optimum_s = perf_counter() - start_s
+            if not self._fill_missing():
+                return queues.gpu_of, total
+            if costs.deadline.timed:
+                scheme, moved, moved_to = queues.gpu_of, moved[:0], moved_to[:0]
+
+    def _descend(self, queues: Assignment, trials: list[tuple[IntArray, IntArray]], weight: float) -> float:
+        """Improve queues by moves to the targets of each trial, tasks in its order; return the cost."""
+        costs, settings = self._costs, self._settings
+        n, total = costs.world.n, np.inf
+        # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
+        passes = n * n if self._exhaustive else settings.passes
+        for order, targets in trials:
+            if costs.deadline.timed and n > settings.undivided_tasks:
+                total = self._descend_in_steps(queues, order, targets, weight)
+            else:
+                total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
+        return total
+
+    def _descend_in_steps(self, queues: Assignment, order: IntArray, targets: IntArray, weight: float) -> float:
+        """Relocate tasks as `descend` does, some at a time, until the deadline or no move improves; return the cost.
+
+        For long queues, where one descent can take minutes.
+        """
+        costs, total, before = self._costs, np.inf, np.nan
+        step = max(1, int(_STEP_S / (_MOVE_S * targets.shape[1] * costs.world.n / costs.world.k)))
+        while total != before:
+            before = total
+            for first in range(0, len(order), step):
+                rows = slice(first, first + step)
+                total = descend(self._options, queues, order[rows], targets[rows], costs.fits, False, 1, weight)
+                if costs.deadline.over():
+                    return total
+        return total
+
+    def _sampled_gpus(self, n: int) -> IntArray:
+        """Return some GPUs of every type for each task, shape (n, s)."""
+        per_kind = -(-self._settings.sampled_gpus // len(self._groups))
+        used = [group[group != NO_GPU] for group in self._groups]
+        columns = [gpus[self._rng.integers(len(gpus), size=(n, per_kind))] for gpus in used]
+        return np.concatenate(columns, axis=1)

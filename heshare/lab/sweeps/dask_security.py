@@ -1,0 +1,99 @@
+"""Who may use a Dask cluster: addresses of schedulers with TLS, on this machine or insecure, and temporary keys.
+
+Dask's messages are pickles: whoever connects to a scheduler or a worker runs anything there. TLS with certificates of
+one authority on both sides (`distributed.comm.tls` of Dask's configuration) is what keeps others out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from heshare.shared.errors import InputError
+
+FORMS = "tls://HOST:PORT, or dask://HOST:PORT for a Dask scheduler of this machine"
+_ADDRESS = re.compile(r"(?P<kind>tls|dask|insecure)://(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):\d{1,5}")
+_KEYS = "distributed.comm.tls.ca-file, .client.cert and .client.key"
+_SETUP = "Name certificates in Dask's configuration, or as DASK_DISTRIBUTED__COMM__TLS__... (docs/hosts.md)."
+_OPENSSL = (
+    *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "365", "-subj", "/CN=heshare"),
+    *("-keyout", "key.pem", "-out", "certificate.pem"),
+)
+
+
+def is_address(text: object) -> bool:
+    """Return whether a text has the form of a scheduler's address."""
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
+
+
+def check_address(text: str, column: str) -> None:
+    """Check the address of a scheduler: with TLS, or of this machine (loopback), or `insecure://` on purpose.
+
+    Raises:
+        InputError: another form, or a plain connection over a network; `column` names the option.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise InputError(repr(text), FORMS, "Name the scheduler that the workers joined.", column=column)
+    if match["kind"] == "dask" and not _is_loopback(match["host"].strip("[]")):
+        raise InputError(
+            f"{text}, a connection without TLS over a network: whoever can reach it can run anything as its users",
+            FORMS,
+            f"Set up TLS (docs/hosts.md). Where you trust everyone on that network: insecure://{text[7:]}",
+            column=column,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def client_arguments(text: str, column: str) -> tuple[str, Any]:
+    """Return Dask's form of an address that was checked, and the certificates of a client, None without TLS.
+
+    Raises:
+        InputError: TLS without certificates in Dask's configuration, or with some that cannot be loaded.
+    """
+    kind, _, place = text.partition("://")
+    if kind != "tls":
+        return f"tcp://{place}", None
+    security = _security()(require_encryption=True)
+    try:
+        context = security.get_connection_args("client").get("ssl_context")
+    except (OSError, ValueError) as error:
+        raise InputError(f"certificates that cannot be loaded ({error})", _KEYS, _SETUP, column=column) from None
+    if context is None or security.tls_ca_file is None:
+        raise InputError(f"{text} without certificates", _KEYS, _SETUP, column=column)
+    return text, security
+
+
+def _security() -> Any:
+    # Dask is an extra, and its class has no types.
+    from distributed import Security
+
+    return Security
+
+
+def temporary_security() -> Any:
+    """Return a key and a certificate for one cluster on this machine, as `Security.temporary`, made by openssl.
+
+    Raises:
+        InputError: there is no command `openssl`, or it fails.
+    """
+    with TemporaryDirectory(prefix="heshare-tls-") as folder:
+        try:
+            subprocess.run(_OPENSSL, cwd=folder, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            found = f"no key for a Dask cluster ({error})"
+            raise InputError(found, "the command openssl", "Install it, or choose joblib.", column="engine") from None
+        key, certificate = (Path(folder, name).read_text(encoding="ascii") for name in ("key.pem", "certificate.pem"))
+    roles = {f"tls_{role}_{part}": text for role in ("client", "scheduler", "worker")
+             for part, text in (("key", key), ("cert", certificate))}  # fmt: skip
+    return _security()(require_encryption=True, tls_ca_file=certificate, **roles)

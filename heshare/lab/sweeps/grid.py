@@ -1,0 +1,236 @@
+"""Grid of a sweep: every combination of policies, clusters, task sets, predictors, devices and repetitions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from heshare.lab.limits.budget_policy import check_cluster
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+from heshare.lab.sweeps import resolve
+from heshare.policies import registry
+from heshare.shared.errors import InputError, require, unknown
+from heshare.shared.inputs.bounds import MOST_CELLS
+from heshare.shared.yaml_nodes import read_values
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_file import read_tasks
+from heshare.world.task_set import ARRIVALS, LOADS
+
+TaskSource = int | str | tuple[Task, ...]
+"""How many tasks to draw, a CSV file of tasks, or the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Every combination of its lists, each repeated `seeds` times; repetition i draws the same tasks in all of them.
+
+    A *scenario* is a combination of all but policies and repetitions.
+
+    Attributes:
+        policies: names of the registry, with parameters in parentheses: `random`, `morak(cap=0.7,k=3)`.
+        clusters: such as `4xT4,2xV100,2xA100`, or clusters, whose GPUs need not be those of the catalogue.
+        tasks: how many to draw, or a CSV file of tasks, or the tasks themselves.
+        loads: which models are drawn: `low`, `medium`, `high`, `mixed`.
+        arrivals: `at_once`, `poisson`, `front_loaded`.
+        intervals_s: mean time between two arrivals, s.
+        batch_sizes: inference batch sizes that tasks are drawn with; one list for the whole grid.
+        predictors: the policies' predictors: `forest` (see `load_predictor`), `forest-kept` (the same predictions, kept
+            from run to run, so that planning takes as long as in a scheduler that has predicted its workloads before),
+            `physics`, `truth` (the device model), `profile:PATH` (a forest trained on that profile), or
+            `module:function` that returns a predictor.
+        devices: the devices of a cluster: `emulated`, or `module:function` that makes the devices of a cluster.
+        draws: how tasks are drawn: `recipe`, or `module:function` with the arguments of
+            `heshare.devices.task_sizes.draw`.
+        traces: `shipped` percentiles, or a trace file to take durations from.
+        start_costs_s: time that a task loads whenever it starts, s.
+        seeds: number of repetitions.
+        seed: the seed of all repetitions.
+        power_limit: on the sum of the GPUs' power in every run: watts, a CSV file with the columns time_s and limit_w,
+            or a `PowerBudget`; None for none.
+        price: price or carbon of energy over time in every run: a CSV file as `read_signal` reads it, a signal, or
+            `PriceTerms`; None for none. Rows then have columns of the cost.
+
+    Raises:
+        InputError: an empty list, a value of a wrong type, or an unknown name.
+    """
+
+    policies: tuple[str, ...]
+    clusters: tuple[str | Cluster, ...] = ("4xT4,2xV100,2xA100",)
+    tasks: tuple[TaskSource, ...] = (60,)
+    loads: tuple[str, ...] = ("mixed",)
+    arrivals: tuple[str, ...] = ("at_once",)
+    intervals_s: tuple[float, ...] = (60.0,)
+    batch_sizes: tuple[int, ...] = (4, 8)
+    predictors: tuple[str, ...] = (resolve.FOREST,)
+    devices: tuple[str, ...] = (resolve.EMULATED,)
+    draws: tuple[str, ...] = (resolve.RECIPE,)
+    traces: tuple[str, ...] = (resolve.SHIPPED,)
+    start_costs_s: tuple[float, ...] = (0.0,)
+    seeds: int = 10
+    seed: int = 0
+    power_limit: PowerBudget | float | str | None = None
+    price: PriceTerms | PriceSource | None = None
+
+    def __post_init__(self) -> None:
+        for name in LISTS:
+            values = getattr(self, name)
+            _check(name, values, isinstance(values, tuple) and len(values) > 0, "a list with at least one value")
+            for value in values:
+                _check(name, value, *_rule(name, value))
+        for name, least in (("seeds", 1), ("seed", 0)):
+            value = getattr(self, name)
+            _check(name, value, _is_int(value) and value >= least, f"a whole number of at least {least}")
+        cells = f"{len(self)} cells"
+        require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
+        # An unknown name is an error now, not when its cell is computed.
+        self.price_terms()
+        budget = self.budget()
+        for cluster in self.clusters:
+            gpus = Cluster.parse(cluster)
+            if budget is not None:
+                check_cluster(gpus, budget)
+        for make, names in (
+            (registry.make, self.policies),
+            (resolve.predictor_maker, self.predictors),
+            (resolve.device_maker, self.devices),
+            (resolve.task_drawer, self.draws),
+        ):
+            for name in names:
+                make(name)
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return self.seeds * prod(len(getattr(self, name)) for name in LISTS if name != "batch_sizes")
+
+    def budget(self) -> PowerBudget | None:
+        """Return the power limit of all runs."""
+        return None if self.power_limit is None else PowerBudget.parse(self.power_limit)
+
+    def price_terms(self) -> PriceTerms | None:
+        """Return the price of all runs, and how they wait for cheap energy."""
+        return None if self.price is None else PriceTerms.parse(self.price)
+
+    def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
+        task_sets = [_task_set(source) for source in self.tasks]
+        axes = [getattr(self, name) for name in _LABELS]
+        budget = self.budget()
+        limit: dict[str, Any] = {} if budget is None else {"power_limit": budget.to_json()}
+        terms = self.price_terms()
+        limit |= {} if terms is None else {"price": terms.to_json()}
+        for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
+            labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
+            labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
+            drawn = {name: labels[name] for name in ("load", "arrivals", "interval_s", "draw", "trace")}
+            description = {
+                "cluster": resolve.cluster_to_json(Cluster.parse(cluster)),
+                "tasks": tasks,
+                # A task set that is given does not depend on how others would be drawn.
+                "drawn": {**drawn, "batch_sizes": list(self.batch_sizes)} if isinstance(tasks, int) else None,
+                **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
+                "sources": resolve.source_hashes(labels[name] for name in ("predictor", "devices", "draw", "trace")),
+                "modules": resolve.modules_of(labels[name] for name in ("predictor", "devices", "draw")),
+                **limit,
+            }
+            yield labels, description
+
+
+_LABELS = {
+    "loads": "load",
+    "arrivals": "arrivals",
+    "intervals_s": "interval_s",
+    "predictors": "predictor",
+    "devices": "devices",
+    "draws": "draw",
+    "traces": "trace",
+    "start_costs_s": "start_cost_s",
+}
+"""Columns of a result by attribute."""
+LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
+"""The attributes of a grid that are lists."""
+
+
+def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
+    """Return a grid from plain values, where a single value means a list of one.
+
+    Args:
+        values: by attribute of `Grid`; `policies` is required.
+        file: where they come from, for messages.
+
+    Raises:
+        InputError: an unknown or missing name, or a bad value.
+    """
+    known = [field.name for field in fields(Grid)]
+    for name in values:
+        if name not in known:
+            raise unknown(name, known, "Remove it.", file=file, column="grid")
+    try:
+        return Grid(**{"policies": (), **{name: _listed(name, value) for name, value in values.items()}})
+    except InputError as error:
+        if file is None or error.file is not None:
+            raise
+        raise InputError(error.found, error.expected, error.action, file=file, column=error.column) from None
+
+
+def read_grid(path: str | Path) -> Grid:
+    """Return the grid of a YAML file: attributes of `Grid`, a value or a list each.
+
+    Raises:
+        InputError: no such file, no YAML, or a bad grid.
+    """
+    values = read_values(Path(path), "a grid in YAML", "Correct the file.")
+    if not isinstance(values, dict):
+        raise InputError(
+            f"a {type(values).__name__}",
+            "lines such as `policies: [random, sched-only]`",
+            "Name the policies, and what differs from the defaults.",
+            file=path,
+        )
+    return parse_grid(values, file=path)
+
+
+def _listed(name: str, value: Any) -> Any:
+    if name not in LISTS:
+        return value
+    if name == "tasks" and isinstance(value, list | tuple) and value and all(isinstance(task, Task) for task in value):
+        return (tuple(value),)
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _rule(name: str, value: Any) -> tuple[bool, str]:
+    """Return whether an attribute accepts a value of its list, and what it accepts."""
+    if name == "tasks":
+        given = isinstance(value, tuple) and len(value) > 0 and all(isinstance(task, Task) for task in value)
+        return given or isinstance(value, str) or (_is_int(value) and value >= 1), "a number of tasks, or a CSV file"
+    if name == "batch_sizes":
+        return _is_int(value) and value >= 1, "whole numbers of at least 1"
+    if get_type_hints(Grid)[name] == tuple[float, ...]:
+        least = 0 if name == "start_costs_s" else 1e-9
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and least <= value < float("inf"), "seconds"
+    if name == "clusters":
+        return isinstance(value, str | Cluster), "text such as 4xT4,2xV100,2xA100"
+    choices = {"loads": LOADS, "arrivals": ARRIVALS}.get(name)
+    if choices:
+        return value in choices, "one of " + ", ".join(choices)
+    return isinstance(value, str) and bool(value), "text"
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check(column: str, value: Any, good: bool, expected: str) -> None:
+    require(column, repr(value), good, expected, "Correct the grid.")
+
+
+def _task_set(source: TaskSource) -> tuple[str, int | list[dict[str, Any]]]:
+    """Return a label, and the number of tasks to draw or the tasks as JSON values."""
+    if isinstance(source, int):
+        return "drawn", source
+    tasks: Sequence[Task] = read_tasks(source) if isinstance(source, str) else source
+    return source if isinstance(source, str) else "given", [resolve.task_to_json(task) for task in tasks]

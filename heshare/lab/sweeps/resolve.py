@@ -1,0 +1,160 @@
+"""Resolution of names and JSON values in a cell's description to predictors, devices, tasks and clusters.
+
+With names in place of objects a cell can be sent to another process and recognised when it comes again. A name of the
+form `module:function` is that function, imported where the cell runs; the module's source is part of the cell's key.
+`module:function:text` is the same function with a text as its first argument.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from heshare.devices.device import Device
+from heshare.devices.task_sizes import draw as recipe
+from heshare.lab.plus.physics.physics_predictor import PREDICTOR_KINDS, load_predictor
+from heshare.policies import registry
+from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import Predictor
+from heshare.profiles import store
+from heshare.shared.code_version import files_hash
+from heshare.shared.errors import InputError
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+FOREST, KEPT, TRUTH, PROFILE = "forest", "forest-kept", "truth", "profile:"
+EMULATED, RECIPE, SHIPPED = "emulated", "recipe", "shipped"
+DrawTasks = Callable[..., Sequence[Task]]
+MakePredictor = Callable[[], Predictor]
+MakeDevices = Callable[[Cluster], Sequence[Device]]
+
+
+def predictor_maker(name: str) -> MakePredictor:
+    """Return the function that makes the predictor of that name.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    if name in PREDICTOR_KINDS:
+        return partial(load_predictor, kind=name)
+    if name == KEPT:
+        return partial(load_predictor, shared_cache=True)
+    if name == TRUTH:
+        return DevicePredictor
+    if name.startswith(PROFILE):
+        path = name.removeprefix(PROFILE)
+        return partial(_profile_predictor, path, files_hash(_tables(path)))
+    if ":" not in name:
+        known = ", ".join((*PREDICTOR_KINDS, KEPT, TRUTH, "profile:PATH"))
+        raise InputError(repr(name), f"{known} or module:function", "Choose one.", column="predictors")
+    return _function(name)
+
+
+def device_maker(name: str) -> MakeDevices | None:
+    """Return the function that makes the devices of a cluster; None for the emulated ones."""
+    return None if name == EMULATED else _function(name)
+
+
+def task_drawer(name: str) -> DrawTasks:
+    """Return the function that draws tasks."""
+    return recipe if name == RECIPE else _function(name)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, rest = name.partition(":")
+    function_name, _, text = rest.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name!r} ({error})", "module:function", "Name one that exists.", column="grid") from None
+    return partial(function, text) if text else function
+
+
+def source_hashes(names: Iterable[str]) -> dict[str, str]:
+    """Return the hashes, by name, of profiles and traces that names refer to.
+
+    Raises:
+        InputError: a file that does not exist.
+    """
+    by_name = {}
+    for name in names:
+        if name.startswith(PROFILE):
+            by_name[name] = files_hash(_tables(name.removeprefix(PROFILE)))
+        elif not (_names_function(name) or name in (*PREDICTOR_KINDS, KEPT, TRUTH, EMULATED, RECIPE, SHIPPED)):
+            by_name[name] = files_hash([_existing(name)])
+    return dict(sorted(by_name.items()))
+
+
+def modules_of(names: Iterable[str]) -> list[str]:
+    """Return the modules of functions that names refer to, sorted."""
+    return sorted({name.partition(":")[0] for name in names if _names_function(name)})
+
+
+def _names_function(name: str) -> bool:
+    return ":" in name and not name.startswith(PROFILE) and not Path(name).is_file()
+
+
+def policy_module(policy: str) -> str:
+    """Return the module that registers a policy."""
+    return registry.entry(policy).factory.__module__
+
+
+def cluster_to_json(cluster: Cluster) -> list[Any]:
+    """Return a cluster's GPUs: by name, or with all attributes where they differ from the catalogue's."""
+    known = catalogue.gpus()
+    return [gpu.name if known.get(gpu.name) == gpu else asdict(gpu) for gpu in cluster.gpus]
+
+
+def cluster_from_json(values: list[Any]) -> Cluster:
+    """Return the cluster of `cluster_to_json`."""
+    return Cluster(tuple(catalogue.gpu(value) if isinstance(value, str) else _gpu(value) for value in values))
+
+
+def _gpu(values: dict[str, Any]) -> Gpu:
+    return Gpu(**{**values, "clocks_mhz": tuple(values["clocks_mhz"])})
+
+
+def task_to_json(task: Task) -> dict[str, Any]:
+    """Return a task's attributes that are not the defaults: an infinite deadline has no JSON."""
+    sizes = {"iterations": float(task.iterations), "arrival_s": float(task.arrival_s)}
+    return {**_not_default(task), **sizes, "workload": _not_default(task.workload)}
+
+
+def task_from_json(values: dict[str, Any]) -> Task:
+    """Return the task of `task_to_json`."""
+    widths = tuple(values.get("widths", ()))
+    return Task(**{**values, "workload": Workload(**values["workload"]), "widths": widths})
+
+
+def _not_default(value: Task | Workload) -> dict[str, Any]:
+    values = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+    changed = {name: own for name, (own, default) in values.items() if own != default}
+    # NumPy's numbers have no JSON.
+    return {name: own.item() if hasattr(own, "item") else own for name, own in changed.items()}
+
+
+def _profile_predictor(path: str, digest: str) -> ForestPredictor:
+    return ForestPredictor(*_trained(path, digest))
+
+
+@cache
+def _trained(path: str, digest: str) -> tuple[Forest, Any]:
+    # The digest is an argument so that a profile that has changed is trained on again.
+    return train_forest(store.read(path), seed=0)
+
+
+def _tables(path: str) -> list[Path]:
+    folder = Path(path)
+    return sorted(folder.rglob("profile.csv")) if folder.is_dir() else [_existing(path)]
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).is_file():
+        raise InputError("no such file", "a file", "Correct the path.", file=path)
+    return Path(path)

@@ -1,0 +1,90 @@
+"""Medians and paired changes with 95 % bootstrap intervals."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.errors import InputError
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceInterval:
+    """A median of n values with its 95 % bootstrap interval: the 2.5th and 97.5th percentile of resampled medians."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def columns(self, value: str, low: str = "low", high: str = "high") -> dict[str, float]:
+        """Return the interval as cells of a table's row: the median in the column `value`, then low, high and n."""
+        return {value: self.value, low: self.low, high: self.high, "n": self.n}
+
+    def claim_arguments(self, note: str = "", provenance: str = "emulated", **more: Any) -> dict[str, Any]:
+        """Return this value as arguments of `heshare.paper.claims.claim_table.evaluate_claim`."""
+        numbers = {"measured": self.value, "low": self.low, "high": self.high, "n": self.n}
+        return {**numbers, "provenance": provenance, "note": note, **more}
+
+
+def median_interval(values: ArrayLike, rng: np.random.Generator, resamples: int = RESAMPLES) -> ConfidenceInterval:
+    """Return the median of `values`, shape (n,), with its 95 % percentile bootstrap interval.
+
+    Raises:
+        InputError: no value, or one that is not finite.
+    """
+    sample: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or sample.size == 0 or not np.isfinite(sample).all():
+        raise InputError(
+            f"values of shape {sample.shape}", "a row of finite numbers, at least one", "Check what the runs returned."
+        )
+    drawn = sample[rng.integers(0, sample.size, size=(resamples, sample.size))]
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return ConfidenceInterval(float(np.median(sample)), float(low), float(high), int(sample.size))
+
+
+def group_means(values: FloatArray, groups: IntArray, count: int) -> FloatArray:
+    """Return the means of groups of values, (count,), by Kahan's sum in the order of the values as pandas has them.
+
+    For small tables this takes a tenth of the time of a pandas grouping.
+
+    Args:
+        values: (n,).
+        groups: the group of each value, (n,), 0 to count - 1; a group without values has the mean NaN.
+        count: the number of groups.
+    """
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups, minlength=count)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of each value in its group
+    sums, lost = np.zeros(count), np.zeros(count)
+    for each in range(sizes.max(initial=0)):
+        rows = order[place == each]
+        of = groups[rows]
+        term = values[rows] - lost[of]
+        total = sums[of] + term
+        lost[of] = total - sums[of] - term
+        sums[of] = total
+    means: FloatArray = np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0)
+    return means
+
+
+def change_pct(ours: ArrayLike, theirs: ArrayLike, rng: np.random.Generator) -> ConfidenceInterval:
+    """Return the median change of `ours` against `theirs`, paired by seed, %; -30 is a reduction of 30 %.
+
+    `ours` and `theirs` have shape (n,), one value a seed, those of `theirs` above zero. `rng` draws the samples.
+
+    Raises:
+        InputError: the shapes differ, or `theirs` holds a value that is not above zero.
+    """
+    left, right = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    if left.shape != right.shape or not (right > 0).all():
+        raise InputError(
+            f"shapes {left.shape} and {right.shape}",
+            "paired values of one shape, the second above zero",
+            "Compare policies over the same seeds.",
+        )
+    return median_interval(100.0 * (left / right - 1.0), rng)

@@ -1,0 +1,97 @@
+"""Repetitions of a study as one tidy frame, and its medians and paired changes with intervals.
+
+A tidy frame has one row for each repetition and system (or plan, or case): the column `repetition`, a column that
+names the system (`title`, unless another is given), and a column for each measure. Systems are compared on the same
+tasks, so every change is paired by repetition.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
+
+REPETITION, PROVENANCE = "repetition", "provenance"
+MEDIAN = "median"
+"""The item of the row of `with_median` that has the median."""
+
+
+def repeat(
+    run_one: Callable[[Repetition], Iterable[Mapping[str, object]]], *, seed: int, seeds: int, progress: str = ""
+) -> pd.DataFrame:
+    """Return the rows of `seeds` repetitions as one frame whose first column is `repetition`.
+
+    `run_one` runs one repetition and returns its rows, one for each system. `progress` labels a progress bar.
+    """
+    repetitions = [Repetition(number, seed) for number in range(seeds)]
+    shown = tqdm(repetitions, desc=progress, disable=not progress)
+    return pd.DataFrame([{REPETITION: each.number, **row} for each in shown for row in run_one(each)])
+
+
+def paired_change(
+    frame: pd.DataFrame,
+    ours: str,
+    theirs: str,
+    column: str,
+    rng: np.random.Generator,
+    *,
+    by: str = "title",
+    pair: str = REPETITION,
+) -> ConfidenceInterval:
+    """Return by how many percent a measure of the system `ours` differs from that of `theirs`, paired by repetition.
+
+    `frame` has one row for each repetition and system, which the column `by` names; `pair` is the column whose values
+    make pairs. `rng` draws the bootstrap's samples.
+
+    Raises:
+        InputError: a repetition lacks one of the systems, or a value of `theirs` is not above zero.
+    """
+    wide = frame.pivot_table(index=pair, columns=by, values=column)
+    return change_pct(wide[ours], wide[theirs], rng)
+
+
+def medians(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the medians over repetitions of every number, one row for each group of the columns `by`."""
+    numbers = frame.columns.difference([*by, REPETITION, PROVENANCE], sort=False)
+    return frame.groupby(list(by), sort=False)[list(numbers)].median().reset_index()
+
+
+def median_intervals(
+    frame: pd.DataFrame, by: Sequence[str], measures: Iterable[str], rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return the median of each measure with its 95 % bootstrap interval, by the columns `by`.
+
+    Returns:
+        The columns of `by`, then metric, median, low, high, n, provenance.
+    """
+    names = list(measures)
+    rows = [
+        {**dict(zip(by, key, strict=True)), "metric": name, **median_interval(part[name], rng).columns("median")}
+        for key, part in frame.groupby(list(by), sort=False)
+        for name in names
+    ]
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def compact_runs(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each run: the columns `by`, repetition, title, energy by both accounts and average JCT."""
+    return frame[[*by, REPETITION, "title", "energy_active_j", "energy_cluster_j", "avg_jct_s"]]
+
+
+def with_median(values: pd.Series, rng: np.random.Generator, **same: object) -> pd.DataFrame:
+    """Return values and, as the last row, their median with its 95 % bootstrap interval.
+
+    Returns:
+        The columns `same`, item (the index of `values`, and `MEDIAN`), value, low and high (of the median), n.
+    """
+    rows = [{**same, "item": str(item), "value": float(value), "n": 1} for item, value in values.items()]
+    rows.append({**same, "item": MEDIAN, **median_interval(values, rng).columns("value")})
+    return pd.DataFrame(rows).reindex(columns=[*same, "item", "value", "low", "high", "n"])
+
+
+def least_within(frame: pd.DataFrame, least: str, within: str, limit: float) -> float:
+    """Return the least value of one column among rows that are within a limit in another; NaN if none is."""
+    return float(frame.loc[frame[within] <= limit, least].min())

@@ -1,0 +1,292 @@
+"""Sweeps: every policy of a grid in every repetition of every scenario, on one machine or many.
+
+A cell is one policy in one repetition of one scenario: a pure function of its description. Cells of one scenario and
+repetition are computed together, so that policies of one planner plan their front once. Finished cells are stored; a
+sweep that was stopped continues with the others, and no cell is computed twice.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from heshare.lab.limits.budget_policy import within_budget
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.prices.price_terms import PriceTerms
+from heshare.lab.limits.prices.signal_cost import run_cost
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
+from heshare.lab.sweeps.engine import LOCAL, check_engine, map_unordered
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
+from heshare.lab.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
+from heshare.policies import registry
+from heshare.policies.cached_planner import Searches, share_planners
+from heshare.policies.policy import Policy
+from heshare.prediction.predictor import LazyPredictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.shared.code_version import code_version
+from heshare.shared.errors import InputError, require
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+ComputeCells = Callable[[Sequence[Description]], Iterator[Row]]
+"""A function that computes the cells of a bundle and yields their rows in order, each as soon as it is computed."""
+_SEARCHES: Searches = {}
+"""Searches of this process; cells of other scenarios, such as with other rivals or co-run times, may need the same."""
+_MOST_SEARCHES = 200
+WALL_TIME = ("planning_s",)
+"""Columns of a sweep that are wall time: they differ from run to run and are left out of recorded results."""
+
+
+def sweep(
+    grid: Grid,
+    *,
+    folder: str | Path | None = None,
+    engine: Any = LOCAL,
+    n_jobs: int = 1,
+    progress: bool = False,
+    again: bool = False,
+) -> pd.DataFrame:
+    """Return the results of every cell of a grid.
+
+    Within a repetition all policies get the same tasks and the same random stream, those of `Repetition`.
+
+    Args:
+        grid: what to run.
+        folder: where finished cells are stored and looked up; None stores nothing.
+        engine: `joblib`, `dask`, `tls://host:port`, a Dask client or cluster; see
+            `heshare.lab.sweeps.engine.map_unordered`. The result does not depend on it.
+        n_jobs: processes of `joblib` and `dask`; the result does not depend on it.
+        progress: show a progress bar over cells; those of the folder are counted from the start.
+        again: compute every cell again, even if it is in the folder.
+
+    Returns:
+        One row a cell, in the grid's order, policies innermost: the scenario's columns, then repetition, policy, title
+        and those of `Run.summary`. The last one, planning_s, is wall time (`WALL_TIME` names such columns).
+
+    Raises:
+        InputError: an unknown name, no such engine, or `n_jobs` out of range.
+    """
+    good = isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
+    require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
+    labels: list[dict[str, Any]] = []
+    bundles: list[list[dict[str, Any]]] = []
+    names = [registry.canonical(policy) for policy in grid.policies]
+    # Without a folder and other processes there is neither a key to compute nor a module to import: a policy may then
+    # be registered by a notebook, which has no file.
+    here = folder is None and n_jobs == 1 and engine == LOCAL
+    modules = {policy: [] if here else _policy_modules(policy, n_jobs == 1 and engine == LOCAL) for policy in names}
+    for scenario_labels, description in grid.scenarios():
+        for number in range(grid.seeds):
+            cell = {**description, "seed": grid.seed, "repetition": number}
+            bundles.append(
+                [{**cell, "policy": policy, "modules": [*cell["modules"], *modules[policy]]} for policy in names]
+            )
+            labels += [scenario_labels] * len(names)
+    rows = run_cells(compute, bundles, folder=folder, engine=engine, n_jobs=n_jobs, progress=progress, again=again)
+    return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
+
+
+def compute(cells: Sequence[Description]) -> Iterator[Row]:
+    """Yield the rows of cells that differ in their policies alone."""
+    scenario = cells[0]
+    for cell in cells:
+        for module in cell["modules"]:
+            import_module(module)
+    names = [cell["policy"] for cell in cells]
+    terms = PriceTerms.of_json(scenario["price"]) if "price" in scenario else None
+    runs = repetition(
+        Repetition(scenario["repetition"], scenario["seed"]),
+        _tasks(scenario["tasks"], scenario["drawn"]),
+        resolve.cluster_from_json(scenario["cluster"]),
+        [partial(registry.make, name) for name in names],
+        resolve.predictor_maker(scenario["predictor"]),
+        resolve.device_maker(scenario["devices"]),
+        scenario["start_cost_s"],
+        PowerBudget.of_json(scenario["power_limit"]) if "power_limit" in scenario else None,
+        terms,
+    )
+    for name, result in zip(names, runs, strict=True):
+        row = {**result.summary(), "policy": name}
+        if terms is not None:
+            planning_s = row.pop("planning_s")
+            row = {**row, **run_cost(result, terms.signal).columns(), "planning_s": planning_s}
+        yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
+
+
+def repetition(
+    streams: Repetition,
+    tasks: Sequence[Task] | DrawTasks,
+    cluster: Cluster,
+    make_policies: Sequence[Callable[[], Policy]],
+    make_predictor: MakePredictor,
+    make_devices: MakeDevices | None = None,
+    start_cost_s: float = 0.0,
+    power_limit: PowerBudget | None = None,
+    price: PriceTerms | None = None,
+) -> Iterator[Run]:
+    """Yield the runs of policies, one after the other, on the same tasks.
+
+    Policies that plan the same front plan it once, and each is charged for the planning.
+
+    Args:
+        streams: the streams of the tasks and of the policies, the same for each policy.
+        tasks: a task set, or a function that draws one, called as `tasks(rng=...)`.
+        cluster: the GPUs.
+        make_policies: return the policies.
+        make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
+        make_devices: returns the devices of a run; by default emulated ones.
+        start_cost_s: see `run`.
+        power_limit: on the sum of the GPUs' power in each run.
+        price: of energy, and how each run waits for cheap energy.
+
+    Yields:
+        The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
+    """
+    drawn = tasks(rng=streams.rng(TASKS)) if callable(tasks) else tasks
+    policies = [make_policy() for make_policy in make_policies]
+    if len(_SEARCHES) >= _MOST_SEARCHES:
+        _SEARCHES.clear()
+    share_planners(policies, _SEARCHES)
+    for policy in policies:
+        yield run(
+            drawn,
+            cluster,
+            within_budget(policy if price is None else price.wrap(policy), power_limit),
+            predictor=LazyPredictor(make_predictor),
+            rng=streams.rng(POLICY),
+            devices=None if make_devices is None else make_devices(cluster),
+            start_cost_s=start_cost_s,
+        )
+
+
+def run_cells(
+    compute: ComputeCells,
+    bundles: Sequence[Sequence[Description]],
+    *,
+    folder: str | Path | None = None,
+    engine: Any = LOCAL,
+    n_jobs: int = 1,
+    progress: bool = False,
+    again: bool = False,
+) -> list[Row]:
+    """Return the rows of cells of any kind, in the order given; computed rows are converted by JSON as if read.
+
+    `compute` is a pure function of a module. One process computes the cells of a bundle; a cell's row must not depend
+    on which others of its bundle are computed. A cell may name, as `modules`, what `compute` imports by name; its key
+    depends on the import closure of these and of `compute`. The other arguments are those of `sweep`.
+
+    Raises:
+        InputError: no such engine, or a worker runs another version of this package.
+    """
+    check_engine(engine)
+    store = None if folder is None else CellStore(Path(folder).resolve())
+    local = engine == LOCAL
+    # Rows that are neither kept nor computed elsewhere need no version: reading the closure takes a second.
+    needed = store is not None or not local
+    names = [[cell_key(cell, _version(compute, cell) if needed else "") for cell in bundle] for bundle in bundles]
+    known = {} if store is None or again else store.read_all(chain.from_iterable(names))
+    jobs: list[_Job] = []
+    planned: dict[str, Description] = {}
+    for bundle, bundle_names in zip(bundles, names, strict=True):
+        named = zip(bundle_names, bundle, strict=True)
+        missing = {name: cell for name, cell in named if name not in known and name not in planned}
+        if missing:
+            planned |= missing
+            # Other machines may have no access to the folder: this process stores what they compute.
+            version = _version(compute, *missing.values()) if needed else ""
+            jobs.append(_Job(compute, missing, store if local else None, again, os.getpid() if local else 0, version))
+    total = len(known) + len(planned)
+    with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
+        for rows in map_unordered(_run_job, jobs, engine=engine, n_jobs=n_jobs):
+            if store is not None and not local:
+                with store.claim(list(rows)):
+                    for name, row in rows.items():
+                        store.write(name, planned[name], row)
+            known |= rows
+            bar.update(len(rows))
+    return [known[name] for bundle in names for name in bundle]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The part of a sweep that one process computes: cells by name.
+
+    Attributes:
+        store: where to store them; None if the caller does.
+        parent: the process id of a caller on this machine; 0 if it may be another machine.
+        version: the caller's version of the code that computes the cells; empty if nothing is kept.
+    """
+
+    compute: ComputeCells
+    cells: dict[str, Description]
+    store: CellStore | None
+    again: bool
+    parent: int
+    version: str
+
+
+def _run_job(job: _Job) -> dict[str, Row]:
+    """Compute the cells of a job that no other process has finished meanwhile; store each at once."""
+    if job.version and _version(job.compute, *job.cells.values()) != job.version:
+        raise InputError(
+            "a worker with other code, data or libraries than here",
+            "the same on every machine",
+            "Install the same version of heshare and of the lock on the workers.",
+            column="engine",
+        )
+    if job.parent not in (0, os.getpid(), os.getppid()):
+        # The caller was killed: no process reads the result, and a sweep that is started again must not wait for it.
+        os._exit(1)
+    if job.store is None:
+        return dict(zip(job.cells, map(plain_row, job.compute(list(job.cells.values()))), strict=True))
+    with job.store.claim(list(job.cells)):
+        rows = {} if job.again else job.store.read_all(job.cells)
+        missing = {name: cell for name, cell in job.cells.items() if name not in rows}
+        computed = job.compute(list(missing.values())) if missing else ()
+        for (name, cell), row in zip(missing.items(), computed, strict=True):
+            rows[name] = plain_row(row)
+            job.store.write(name, cell, rows[name])
+    return rows
+
+
+def _version(compute: ComputeCells, *cells: Description) -> str:
+    """Return the version of the code that computes cells; they name the modules that `compute` imports by name."""
+    return code_version(compute.__module__, *sorted({module for cell in cells for module in cell.get("modules", ())}))
+
+
+def _policy_modules(policy: str, one_process: bool) -> list[str]:
+    """Return the module that registers a policy, as a list."""
+    module = resolve.policy_module(policy)
+    if module == "__main__" and not one_process:
+        raise InputError(
+            f"{policy}, which a notebook or script registers",
+            "policies that other processes can import",
+            "Put it into a .py file and import that, or run it in one process.",
+            column="policies",
+        )
+    return [module] if module else []
+
+
+def _tasks(tasks: int | list[Any], drawn: Any) -> DrawTasks | list[Task]:
+    """Return the given tasks, or the function that draws so many."""
+    if not isinstance(tasks, int):
+        return [resolve.task_from_json(task) for task in tasks]
+    return partial(
+        resolve.task_drawer(drawn["draw"]),
+        tasks,
+        load=drawn["load"],
+        arrivals=drawn["arrivals"],
+        interval_s=drawn["interval_s"],
+        batch_sizes=tuple(drawn["batch_sizes"]),
+        trace=None if drawn["trace"] == resolve.SHIPPED else drawn["trace"],
+    )

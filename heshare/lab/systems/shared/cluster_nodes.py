@@ -1,0 +1,96 @@
+"""Nodes of a cluster: the GPUs of each, how many are active, and the energy of whole nodes."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from heshare.running.timeline import Segment
+from heshare.shared.arrays import FloatArray
+from heshare.world.cluster import Cluster
+
+Spans = list[tuple[float, float]]
+"""Spans of time, s, in order."""
+
+
+def nodes(cluster: Cluster, gpus_per_node: int) -> list[tuple[int, ...]]:
+    """Return the GPUs of each node: consecutive GPUs of one type; the last node of a type may be smaller."""
+    groups: list[tuple[int, ...]] = []
+    for kind in cluster.kinds:
+        own = tuple(index for index, gpu in enumerate(cluster.gpus) if gpu == kind)
+        groups += [own[at : at + gpus_per_node] for at in range(0, len(own), gpus_per_node)]
+    return groups
+
+
+def average_active(segments: Sequence[Segment], until_s: float, /, *, gpus_per_node: int = 1) -> float:
+    """Return the number of GPUs (or nodes) that run something, averaged over time from 0 to `until_s`, s.
+
+    Args:
+        segments: of all GPUs.
+        until_s: end of the average, s.
+        gpus_per_node: consecutive GPUs that make a node, which is active while one of them is; 1 counts GPUs.
+    """
+    awake = _awake(segments, gpus_per_node)
+    return sum(end_s - start_s for node in awake.values() for start_s, end_s in node) / until_s
+
+
+def node_energy_j(
+    segments: Sequence[Segment],
+    k: int,
+    until_s: float,
+    /,
+    *,
+    gpus_per_node: int = 1,
+    host_w: float = 0.0,
+    sleep_w: float | None = None,
+) -> FloatArray:
+    """Return the energy of each node from the start to `until_s`: its GPUs, its host, and sleep while it is idle, J.
+
+    A third account beside the two of the paper: EaCO counts whole servers and lets idle ones sleep. Going to sleep and
+    waking up take no time here (assumed).
+
+    Args:
+        segments: of all GPUs.
+        k: number of GPUs.
+        until_s: end of the account, s.
+        gpus_per_node: consecutive GPUs that make a node.
+        host_w: power of a node apart from its GPUs, W, whenever it is awake.
+        sleep_w: power of a whole node while none of its GPUs runs anything, W; None lets no node sleep.
+
+    Returns:
+        Shape (ceil(k / gpus_per_node),).
+    """
+    nodes = -(-k // gpus_per_node)
+    awake = {node: [(0.0, until_s)] for node in range(nodes)} if sleep_w is None else _awake(segments, gpus_per_node)
+    energy_j = np.zeros(nodes)
+    for gpu, start_s, end_s, _, _, power_w, _ in segments:
+        node = gpu // gpus_per_node
+        energy_j[node] += power_w * _overlap_s(awake.get(node, []), start_s, min(end_s, until_s))
+    for node in range(nodes):
+        awake_s = _overlap_s(awake.get(node, []), 0.0, until_s)
+        energy_j[node] += host_w * awake_s + (sleep_w or 0.0) * (until_s - awake_s)
+    return energy_j
+
+
+def _overlap_s(spans: Spans, start_s: float, end_s: float) -> float:
+    """Return how much of the time between two moments is within spans, s."""
+    first = max(bisect_right(spans, (start_s, math.inf)) - 1, 0)
+    total_s = 0.0
+    for from_s, to_s in spans[first:]:
+        if from_s >= end_s:
+            break
+        total_s += max(0.0, min(to_s, end_s) - max(from_s, start_s))
+    return total_s
+
+
+def _awake(segments: Sequence[Segment], gpus_per_node: int) -> dict[int, Spans]:
+    """Return the spans in which a node runs something, by node, in order and merged where they touch."""
+    spans: dict[int, Spans] = {}
+    for segment in sorted((segment for segment in segments if segment.residents), key=lambda segment: segment.start_s):
+        own = spans.setdefault(segment.gpu // gpus_per_node, [])
+        if own and segment.start_s <= own[-1][1]:
+            own[-1] = (own[-1][0], max(own[-1][1], segment.end_s))
+        else:
+            own.append((segment.start_s, segment.end_s))
+    return spans

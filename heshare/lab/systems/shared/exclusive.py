@@ -1,0 +1,172 @@
+"""FIFO, shortest first and exclusive: each task has its GPU, or its gang of GPUs, to itself."""
+
+from bisect import insort
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from heshare.policies.policy import Action, Event, EventKind, Start, Traits, View
+from heshare.policies.predictions import TaskPredictions
+from heshare.policies.registry import register
+from heshare.prediction.predictor import Predictor
+from heshare.shared.errors import InputError, require
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+ORDERS = ("arrival", "shortest")
+CHOICES = ("first", "fastest")
+
+
+@register("fifo", title="FIFO", parameters={"backfill": False, "gpus": "first"})
+@register("exclusive", title="Exclusive", parameters={"backfill": False}, preset={"gpus": "fastest"})
+@register("sjf", title="SJF", parameters={"backfill": False, "gpus": "first"}, preset={"order": "shortest"})
+@register(
+    "sjf:fastest",
+    title="SJF, fastest GPU",
+    parameters={"backfill": False},
+    preset={"order": "shortest", "gpus": "fastest"},
+)
+class Exclusive:
+    """One queue: its first task gets as many free GPUs as it needs, at the default clock, or all tasks wait.
+
+    Args:
+        order: `arrival` (first come, first served) or `shortest` (shortest predicted time first).
+        backfill: whether tasks behind a task that must wait may start before it. Without backfill a task for many
+            GPUs delays all others; with it, that task itself may wait for long.
+        gpus: `first` takes the free GPUs with the lowest indices, `fastest` those on which the task is predicted to
+            run fastest.
+
+    Raises:
+        InputError: no such order or choice.
+    """
+
+    name = "fifo"
+    tick_s: float | None = None
+
+    def __init__(self, order: str = "arrival", backfill: bool = False, gpus: str = "first") -> None:
+        require("order", order, order in ORDERS, " or ".join(ORDERS))
+        require("gpus", gpus, gpus in CHOICES, " or ".join(CHOICES))
+        self._shortest, self._fastest, self._backfill = order == "shortest", gpus == "fastest", backfill
+        self.traits = Traits(frequency=False, multi_task=False, heterogeneous=self._fastest)
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Discard all state and prepare for a run on this cluster."""
+        self._kinds = cluster.kinds
+        self._totals = [cluster.gpus.count(kind) for kind in self._kinds]
+        self._free = [[index for index, gpu in enumerate(cluster.gpus) if gpu == kind] for kind in self._kinds]
+        self._free_with = [self._free[self._kinds.index(gpu)] for gpu in cluster.gpus]
+        self._predictions = TaskPredictions(predictor)
+        self._fitting: dict[Workload, list[int]] = {}
+        self._queue: list[tuple[float, int, Task]] = []
+        self._arrived = 0
+        self._gpus_of: dict[int, tuple[int, ...]] = {}
+
+    def decide(self, event: Event, view: View) -> Iterable[Action]:
+        """Update the queue and the free GPUs, and start the tasks that can run."""
+        for task_id in event.tasks:
+            # A task that is tried again arrives again: it frees its GPUs first.
+            if task_id in self._gpus_of:
+                self._leave(task_id)
+        if event.kind is EventKind.ARRIVAL:
+            self._enter(event, view)
+        if not self._queue:
+            return ()
+        return self._start_any() if self._backfill else self._start_in_order()
+
+    def _enter(self, event: Event, view: View) -> None:
+        """Add the arriving tasks to the queue."""
+        if len(event.tasks) == 1 and (task := view.waiting[-1]).id == event.tasks[0]:
+            self._arrived += 1
+            heappush(self._queue, (self._rank(task), self._arrived, task))
+            return
+        new: dict[int, Task] = {}
+        ids = set(event.tasks)
+        # They are the last of the waiting tasks, which are many when a cluster is overloaded.
+        last = len(view.waiting)
+        while len(new) < len(ids):
+            last -= 1
+            task = view.waiting[last]
+            if task.id in ids:
+                new[task.id] = task
+        for task_id in event.tasks:
+            self._arrived += 1
+            heappush(self._queue, (self._rank(new[task_id]), self._arrived, new[task_id]))
+
+    def _leave(self, task_id: int) -> None:
+        for gpu in self._gpus_of.pop(task_id):
+            insort(self._free_with[gpu], gpu)
+
+    def _start_in_order(self) -> Iterator[Action]:
+        while self._queue and (gpus := self._take(self._queue[0][2])):
+            yield self._start(heappop(self._queue)[2], gpus)
+
+    def _start_any(self) -> Iterator[Action]:
+        waiting = []
+        while self._queue and any(self._free):
+            item = heappop(self._queue)
+            gpus = self._take(item[2])
+            if gpus:
+                yield self._start(item[2], gpus)
+            else:
+                waiting.append(item)
+        self._queue += waiting
+        heapify(self._queue)
+
+    def _start(self, task: Task, gpus: tuple[int, ...]) -> Start:
+        self._gpus_of[task.id] = gpus
+        return Start(task.id, gpus[0], also=gpus[1:])
+
+    def _take(self, task: Task) -> tuple[int, ...]:
+        """Return free GPUs for a task and mark them as taken; none if there are too few.
+
+        Raises:
+            InputError: the cluster can never hold the task.
+        """
+        kinds = self._kinds_for(task)
+        if len(kinds) == 1 and len(self._free[kinds[0]]) >= task.gpus:
+            free = self._free[kinds[0]]
+            first = tuple(free[: task.gpus])
+            del free[: task.gpus]
+            return first
+        if sum([len(self._free[kind]) for kind in kinds]) < task.gpus:
+            if sum(self._totals[kind] for kind in kinds) < task.gpus:
+                raise cannot_hold(task, self._kinds)
+            return ()
+        taken: list[int] = []
+        while len(taken) < task.gpus:
+            available = [kind for kind in kinds if self._free[kind]]
+            best = available[0] if self._fastest else min(available, key=lambda kind: self._free[kind][0])
+            taken.append(self._free[best].pop(0))
+        return tuple(taken)
+
+    def _kinds_for(self, task: Task) -> list[int]:
+        """Return the indices of the GPU types that a task fits; with `gpus="fastest"` the fastest first."""
+        kinds = self._fitting.get(task.workload)
+        if kinds is None:
+            need_mib = memory_mib(task.workload)
+            kinds = [kind for kind, gpu in enumerate(self._kinds) if gpu.memory_mib >= need_mib]
+            if self._fastest and len(kinds) > 1:
+                kinds.sort(key=lambda kind: self._predictions.alone_s(task.workload, self._kinds[kind]))
+            self._fitting[task.workload] = kinds
+        return kinds
+
+    def _rank(self, task: Task) -> float:
+        """Return the sort key of a task in the queue, the least first."""
+        if not self._shortest:
+            return 0.0
+        kinds = [self._kinds[kind] for kind in self._kinds_for(task)]
+        return min((self._predictions.whole_s(task, kind) for kind in kinds), default=0.0)
+
+
+def cannot_hold(task: Task, kinds: Iterable[Gpu]) -> InputError:
+    """Return the error for a task that the cluster can never hold."""
+    return InputError(
+        f"task {task.id}, {task.workload}, for {task.gpus} GPUs of {memory_mib(task.workload):.0f} MiB each",
+        "a task that the cluster can hold: " + ", ".join(f"{kind.name} {kind.memory_mib:.0f} MiB" for kind in kinds),
+        "Leave the task out, or take a larger cluster.",
+        column="gpus",
+    )

@@ -1,0 +1,129 @@
+"""Base of the policies that give every GPU a queue and run a fixed number of its tasks, without batches or barriers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from heshare.lab.systems.shared.placement import make_placement
+from heshare.policies.policy import Action, Event, EventKind, GpuView, ReusedPlanning, Running, SetClock, Start, View
+from heshare.policies.predictions import TaskPredictions
+from heshare.prediction.predictor import Predictor
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+
+class QueuePolicy(ABC):
+    """Places tasks into queues, refills a GPU on each completion, and controls GPUs on ticks.
+
+    When tasks have arrived, all tasks that have not started are placed again, at the first moment at which a GPU can
+    start some of them. Whether they change their GPU is decided by the placement.
+
+    Args:
+        placement: a name of `heshare.lab.systems.shared.placement.PLACEMENTS`.
+        limit: the latency limit, as a multiple of the time alone at the top clock.
+
+    Attributes:
+        tick_s: the control period, s, or None.
+        slots: number of tasks that run on a GPU at once, at most.
+        mps_pct: the MPS percentage of each task.
+        gangs: False, since every task runs on one GPU.
+        ticks_on_change: after a tick without an action, the next tick that matters is the first one after a GPU
+        changed.
+    """
+
+    ticks_on_change = True
+    gangs = False
+    tick_s: float | None = None
+    slots: int = 1
+    mps_pct: int = 100
+    cluster: Cluster
+    predictions: TaskPredictions
+
+    def __init__(self, placement: str, limit: float) -> None:
+        self.placement = make_placement(placement)
+        self._limit = limit
+
+    @property
+    def reused(self) -> ReusedPlanning:
+        """The planning that the placement reused since the last reset."""
+        return self.placement.reused
+
+    def reset(self, cluster: Cluster, predictor: Predictor, rng: np.random.Generator) -> None:
+        """Reset all state and prepare for a run on this cluster."""
+        self.cluster = cluster
+        self.predictions = TaskPredictions(predictor, self._limit)
+        self.placement.reset(cluster, predictor, rng)
+        self._queues: list[list[Task]] = [[] for _ in cluster.gpus]
+        self._seen: list[GpuView | None] = [None] * len(cluster)
+        self._to_place = False
+
+    def decide(self, event: Event, view: View) -> Iterator[Action]:
+        """Refill queues on arrivals and completions, control clocks on ticks."""
+        if event.kind is EventKind.TICK:
+            for gpu in view.gpus:
+                # The same view object means that nothing changed since the last decision, which therefore still holds.
+                if gpu is not self._seen[gpu.index]:
+                    self._seen[gpu.index] = gpu
+                    yield from self.control(gpu)
+            return
+        self._to_place = self._to_place or event.kind is EventKind.ARRIVAL
+        changed = view.gpus if event.gpu is None or self._to_place else (view.gpus[event.gpu],)
+        free = [gpu for gpu in changed if len(gpu.running) < self.slots]
+        if self._to_place and free:
+            self._place(view.waiting)
+        for gpu in free:
+            yield from self._refill(gpu)
+
+    def order(self, queue: list[Task], gpu: int) -> list[Task]:
+        """Return a GPU's queue in the order in which its tasks start; by default in order of arrival."""
+        return queue
+
+    @abstractmethod
+    def on_start(self, gpu: GpuView, tasks: Sequence[Task], waiting: Sequence[Task]) -> Iterator[Action]:
+        """Yield the actions when `tasks` run on a GPU from now on (those that ran before included), `waiting` queue."""
+
+    def control(self, gpu: GpuView) -> Iterator[Action]:
+        """Yield the actions of one control period on one GPU; called only if the GPU may have changed."""
+        yield from ()
+
+    def batch_size(self, task: Task, gpu: GpuView) -> int | None:
+        """Return the inference batch size at which a task starts; by default None, the task's own."""
+        return None
+
+    def _place(self, waiting: Sequence[Task]) -> None:
+        placed = self.placement.place(waiting)
+        self._queues = [
+            self.order([task for task in waiting if placed[task.id] == gpu], gpu) for gpu in range(len(self.cluster))
+        ]
+        self._to_place = False
+
+    def _refill(self, gpu: GpuView) -> Iterator[Action]:
+        """Start tasks from the head of the queue while slots and memory last; none passes a task that must wait."""
+        queue, free_mib = self._queues[gpu.index], gpu.free_mib
+        tasks = [running.task for running in gpu.running.values()]
+        before = len(tasks)
+        while queue and len(tasks) < min(self.slots, gpu.gpu.mps_clients):
+            workload, size = queue[0].workload, self.batch_size(queue[0], gpu)
+            need_mib = memory_mib(workload if size is None else replace(workload, batch_size=size))
+            if need_mib > free_mib:
+                break
+            free_mib -= need_mib
+            tasks.append(queue.pop(0))
+        if len(tasks):
+            yield from self.on_start(gpu, tasks, queue)
+        for task in tasks[before:]:
+            yield Start(task.id, gpu.index, self.mps_pct, self.batch_size(task, gpu))
+
+
+def request_clock(gpu: GpuView, sm_mhz: int) -> Iterator[Action]:
+    """Yield the action that sets a GPU's clock, unless that clock is requested already."""
+    if sm_mhz != gpu.requested_mhz:
+        yield SetClock(gpu.index, sm_mhz)
+
+
+def is_loading(running: Running) -> bool:
+    """Return whether a task still loads, so that there is no time per iteration to measure."""
+    return not np.isfinite(running.time_s)

@@ -1,0 +1,125 @@
+"""The emulated training step: one iteration of a training workload on any GPU of the catalogue.
+
+The record of the workload gives the time of a step, the part of it in which the GPU works (its busy part), and the
+power. From these the parts of a step follow:
+
+- host: (1 - busy) of the step, in which no kernel runs. It adds to the GPU part, and no GPU shortens it;
+- memory: the same part of the GPU part as in the network of Table IV that the workload resembles;
+- work: what keeps all SMs busy, by the power;
+- fill: the rest, kernels too small to fill the SMs.
+
+On another GPU than that of the record the GPU part changes by the ratio of measured training throughputs
+(`heshare.lab.systems.shared.card_rates`), and the host part stays.
+"""
+
+from functools import lru_cache
+
+from heshare.devices.constants import Constants, default, fitted
+from heshare.devices.device_model import register_iteration_model
+from heshare.devices.iteration_time import BATCH_EXPONENT, Iteration, filled, iteration_of
+from heshare.devices.uncertainty import Uncertainty
+from heshare.lab.systems.shared import training
+from heshare.lab.systems.shared.card_rates import gpu_part_ratio, ratio_uncertainty, resembled
+from heshare.lab.systems.shared.training import TrainingStep
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+LAUNCHES = 3.0
+"""Kernels of a training step over those of inference: forward, backward, update; assumed."""
+MEASURED = 0.05
+"""Relative standard uncertainty of a step on the GPU of its record; assumed."""
+MOST_MEMORY = 0.5
+"""Part of the energy of a step that memory time takes at most; assumed."""
+
+
+@lru_cache(maxsize=4096)
+def training_iteration(constants: Constants, gpu: str, resident: Resident) -> Iteration:
+    """Return the parts of a training step on `gpu` under the resident's MPS percentage.
+
+    Raises:
+        InputError: an unknown training workload, or a GPU without constants.
+    """
+    step = training.step(resident.workload)
+    recorded, target = (resembled(constants, name, step.like) for name in (step.gpu, gpu))
+    memory_s, work_s, fill_s = _gpu_parts(step, constants, recorded)
+    # Memory and SM times change by their own ratios, and the sum of both by that of the measured trainings.
+    memory_s *= target.memory_s / recorded.memory_s if recorded.memory_s else 1.0
+    sms_ratio = _sms_s(target) / _sms_s(recorded)
+    whole_s = step.busy * step.step_s * gpu_part_ratio(constants, step.gpu, gpu, step.like)
+    scale = whole_s / (memory_s + sms_ratio * filled(work_s, fill_s)) if whole_s else 0.0
+    return Iteration(
+        fixed_s=0.0,
+        memory_s=memory_s * scale,
+        base_s=0.0,
+        batch_s=work_s * sms_ratio * scale,
+        fill_s=fill_s * sms_ratio * scale,
+        share=resident.mps_pct / 100.0,
+        host_s=0.0,
+        kernels=LAUNCHES * target.kernels,
+        batch_size=resident.workload.batch_size,
+        anchored=step.measured and gpu == step.gpu,
+        intensity=full_intensity(constants, step.gpu),
+        uncertainty=_uncertainty(constants, step, gpu),
+        serial_s=step.step_s - step.busy * step.step_s,
+    )
+
+
+@lru_cache(maxsize=4096)
+def busy_alone(gpu: Gpu, workload: Workload) -> float:
+    """Return the GPU utilisation of a workload alone on an emulated GPU at the top clock, 0 to 1.
+
+    This is the driver's measure: the part of the time in which some kernel runs.
+
+    Raises:
+        InputError: the calibrated model has no such workload or GPU.
+    """
+    iteration_model = training_iteration if workload.phase == "training" else iteration_of
+    iteration = iteration_model(default(), gpu.name, Resident(workload))
+    return min(1.0, iteration.gpu_s(1.0, 1.0) / iteration.time_s(1.0, 1.0))
+
+
+@lru_cache(maxsize=4096)
+def full_intensity(constants: Constants, gpu: str) -> float:
+    """Return the intensity of the trainings recorded on a GPU: their dynamic power over that of CNN inference in FP32.
+
+    The one that draws most while it runs keeps all SMs busy.
+    """
+    steps = [step for step in map(training.step, training.workloads()) if step.gpu == gpu]
+    power = constants.power[gpu]
+    most_w = max((step.dynamic_w / step.busy for step in steps if step.measured), default=power.dynamic_w)
+    return (most_w - power.clock_w) / power.dynamic_w
+
+
+def _uncertainty(constants: Constants, step: TrainingStep, gpu: str) -> Uncertainty:
+    """Return the uncertainty of a step: on another GPU than that of its record, ratio and host are added."""
+    if gpu == step.gpu:
+        return Uncertainty(fit=MEASURED)
+    host = fitted("training")["", "", ""]["host"]
+    return Uncertainty(fit=MEASURED, host=host, transfer=ratio_uncertainty(constants, step.gpu, gpu, step.like))
+
+
+def _gpu_parts(step: TrainingStep, constants: Constants, like: Iteration) -> tuple[float, float, float]:
+    """Return (memory, work, fill) of the GPU part on the GPU of the record, s."""
+    power = constants.power[step.gpu]
+    gpu_s = step.busy * step.step_s
+    # The clocks draw their part while any kernel runs; the rest is that of the work.
+    above_w = max(0.0, step.dynamic_w - step.busy * power.clock_w)
+    energy_s = min(above_w / (power.dynamic_w * full_intensity(constants, step.gpu)), step.busy) * step.step_s
+    memory_s = gpu_s * like.memory_s / like.gpu_s(1.0, 1.0)
+    if 0 < power.memory < 1:
+        # Waiting for memory draws less power than work. So the energy bounds memory time twice: it takes at most
+        # MOST_MEMORY of the energy, and the energy that is left must fit into the time that is left.
+        memory_s = min(memory_s, MOST_MEMORY * energy_s / power.memory, (gpu_s - energy_s) / (1 - power.memory))
+    rest_s = gpu_s - memory_s
+    work_s = min(energy_s - power.memory * memory_s, rest_s)
+    # The fill with which `filled(work, fill)` is the rest.
+    part = work_s / rest_s if rest_s else 1.0
+    return memory_s, work_s, rest_s * (1.0 - part**BATCH_EXPONENT) ** (1.0 / BATCH_EXPONENT)
+
+
+def _sms_s(iteration: Iteration) -> float:
+    """Return the GPU part without the time that waits for memory, s."""
+    return iteration.gpu_s(1.0, 1.0) - iteration.memory_s - iteration.fixed_s
+
+
+register_iteration_model("training", training_iteration)

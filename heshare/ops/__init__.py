@@ -1,0 +1,1 @@
+"""Real GPUs and clusters: NVML, MPS, recording, workers, the executor, Slurm, metrics, live comparisons."""

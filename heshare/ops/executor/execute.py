@@ -1,0 +1,326 @@
+"""The executor: jobs on real GPUs under a policy, by the same event loop as in virtual time."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.prices.price_terms import PriceTerms
+from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.ops.executor import job_tasks, run_journal
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.gpu_set import GpuSet
+from heshare.ops.executor.job_file import read_jobs
+from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
+from heshare.ops.executor.outcome import RunOutcome, run_outcome
+from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
+from heshare.ops.remote.host_offers import select_checked_gpus
+from heshare.ops.remote.host_pool import HostPool
+from heshare.ops.steering.operator_log import OperatorLog
+from heshare.ops.steering.run_control import RunControl, RunDrained, SteeredPolicy
+from heshare.ops.steering.run_steering import RunSteering
+from heshare.ops.steering.service_notifier import ServiceNotifier
+from heshare.ops.workers.job_process import AssignedJob
+from heshare.policies.policy import Policy
+from heshare.policies.registry import make
+from heshare.prediction.predictor import Predictor
+from heshare.running.clock import WallClock
+from heshare.running.run import run
+from heshare.scheduling.objectives import fit_mask
+from heshare.shared.errors import InputError, PolicyError
+from heshare.shared.signals import Interrupted
+from heshare.shared.version import __version__
+from heshare.world.cluster import Cluster
+
+_DRAINED = "drained: nothing more was started, and what ran has ended; `heshare run --resume` continues"
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """Options of the executor, with defaults for real GPUs.
+
+    Attributes:
+        timeouts: how long to wait.
+        launcher: makes the launcher of workloads of Table IV; None is PyTorch workers.
+        log: tells the operator of events and progress; by default nobody.
+        full_disk_s: how long to wait for room on a full disk, s.
+        tenant_power: what jobs draw alone, by which the energy of a GPU is divided among them.
+        meter: is called with every entry of the journal, and with samples between them, for metrics.
+    """
+
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    launcher: LauncherFactory | None = None
+    log: OperatorLog = field(default_factory=OperatorLog)
+    full_disk_s: float = run_journal.FULL_DISK_S
+    tenant_power: TenantPower = field(default_factory=TenantPower)
+    meter: Callable[[Mapping[str, Any]], object] | None = None
+
+
+def execute(
+    file: Path,
+    folder: Path,
+    *,
+    policy: str,
+    devices: str,
+    predictor: Predictor,
+    hosts: str | None = None,
+    seed: int = 0,
+    allow_clocks: bool = False,
+    power_limit: PowerBudget | None = None,
+    price: PriceTerms | None = None,
+    options: ExecutorOptions | None = None,
+) -> RunOutcome:
+    """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
+
+    Args:
+        file: the `jobs.yaml`.
+        folder: of the run; new, or without a journal.
+        policy: a name of the registry.
+        devices: `nvml`, or `nvml:0,nvml:1`; of several hosts `nvml`, or `nvml:UUID,nvml:UUID`.
+        predictor: the predictor of the policy.
+        hosts: a Dask scheduler, `tls://host:port`, whose workers' GPUs are used; None is this machine.
+        seed: of the policy's randomness.
+        allow_clocks: let the policy lock clocks.
+        power_limit: on the sum of the GPUs' power, from the start of the run on; without clocks, by starts alone.
+        price: of energy from the start of the run on, and how long starts may wait for cheap energy.
+        options: of the executor.
+
+    Raises:
+        InputError: a bad file, policy or GPU; nothing has been started.
+        DeviceError: another run has a GPU, or it cannot be used; a disk stays full.
+        Interrupted: a signal ended the run; the GPUs are released, and `resume` continues it.
+    """
+    specs = read_jobs(file)
+    make(policy)
+    options = options or ExecutorOptions()
+    job_tasks.check_names(specs, file)
+    chosen = None
+    if hosts is None:
+        job_tasks.check_programs(specs, file)
+        chosen = select_gpus(devices)
+        uuids = list(chosen.uuids)
+        if power_limit is not None:
+            check_cluster(planned_cluster(uuids, clocks=allow_clocks), power_limit)
+    else:
+        uuids = select_checked_gpus(hosts, devices, specs, file)
+    description = {
+        "version": __version__,
+        "policy": policy,
+        "devices": uuids,
+        "hosts": None if hosts is None else {"address": hosts, "name": f"{folder.absolute().name}-{uuid4().hex[:8]}"},
+        "seed": seed,
+        "allow_clocks": allow_clocks,
+        "file": str(file.absolute()),
+        "jobs": job_tasks.specs_to_json(specs),
+        "power_limit": None if power_limit is None else power_limit.to_json(),
+        "price": None if price is None else price.to_json(),
+    }
+    with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
+        return _continue(folder, journal, predictor, options, chosen=chosen)
+
+
+def resume(
+    folder: Path,
+    *,
+    predictor: Predictor,
+    hosts: str | None = None,
+    salvage: bool = False,
+    options: ExecutorOptions | None = None,
+) -> RunOutcome:
+    """Continue a run that ended early: jobs that are over stay so, jobs that ran are started again.
+
+    Args:
+        folder: the run's.
+        predictor: the predictor of the policy.
+        hosts: where the scheduler of a run on several hosts is now, if not where it was.
+        salvage: leave damaged lines of the journal out; a job whose end was in one runs again.
+        options: of the executor.
+
+    Raises:
+        InputError: no run in this folder, or one that another process writes.
+        DeviceError, Interrupted: as `execute`.
+    """
+    options = options or ExecutorOptions()
+    with closing(RunJournal(folder, None, full_disk_s=options.full_disk_s, salvage=salvage)) as journal:
+        return _continue(folder, journal, predictor, options, hosts)
+
+
+def _continue(
+    folder: Path,
+    journal: RunJournal,
+    predictor: Predictor,
+    options: ExecutorOptions,
+    hosts: str | None = None,
+    chosen: ChosenGpus | None = None,
+) -> RunOutcome:
+    """Run the jobs that are not over in one more session; `chosen` are the GPUs of a run that begins here."""
+    with run_journal.reading_entries(folder):
+        run_outcome(journal.entries)  # what ends in an error now must not end in one after the run
+        description = journal.entries[0]["run"]
+        history = job_tasks.job_history(journal.entries)
+        sessions = [entry["session"] for entry in journal.entries if "session" in entry]
+        at, set_back_s = run_journal.session_start(journal.entries)
+        clock = WallClock()
+        elapsed_s = at - sessions[0]["at"] if sessions else 0.0
+        jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
+        todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    if options.meter is not None:
+        journal.follow(options.meter)
+    if todo:
+        steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
+        journal.on_full_disk = steering.wait_for_disk
+        # Every session draws random numbers of its own.
+        rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
+        gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts, chosen)
+        with _told_release(journal, steering.log, gpus), gpus:
+            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
+            _begin_session(gpus, journal, at, set_back_s)
+            _tell_begin(steering, description, gpus, len(todo), folder)
+            for text in chosen.left_out if chosen else ():
+                steering.log.tell("gpu-left-out", text)
+                journal.append({"note": {"gpu": None, "text": text}}, sync=False)
+            observer.take_notes()
+            cluster = Cluster(tuple(device.gpu for device in gpus.devices))
+            fit_mask(todo, cluster)
+            policy, devices = _policy(description, elapsed_s, journal, steering, options), gpus.devices
+            try:
+                run(
+                    todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
+                )
+            except (RunDrained, PolicyError) as error:
+                # The run ends with a note, since many jobs may have completed.
+                text = _DRAINED if steering.control.draining else str(error)
+                journal.append({"note": {"gpu": None, "text": text}})
+                steering.log.tell("end", text)
+            except Interrupted as signal:
+                steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
+                journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
+                raise
+            finally:
+                steering.service.stopping()
+                observer.finish()
+                steering.control.clear()
+            # Before the GPUs are given back: that may fail, or hang.
+            run_outcome(run_journal.read(folder)).write(folder)
+    return run_outcome(run_journal.read(folder)).write(folder)
+
+
+def _policy(
+    description: Mapping[str, Any],
+    elapsed_s: float,
+    journal: RunJournal,
+    steering: RunSteering,
+    options: ExecutorOptions,
+) -> Policy:
+    """Return the policy of a session, which hears the operator and keeps the run's power limit and price, if any."""
+    made, limit, price = make(description["policy"]), description.get("power_limit"), description.get("price")
+    if price is not None:
+        made = PriceTerms.of_json(price).later(elapsed_s).wrap(made)
+    steered = SteeredPolicy(made, steering.control)
+    if limit is None:
+        return steered
+
+    def tell(text: str) -> None:
+        journal.append({"note": {"gpu": None, "text": f"power limit: {text}"}}, sync=False)
+        steering.log.tell("power-limit", text)
+
+    settle_s = options.timeouts.settle_s
+    settings = BudgetSettings(
+        settle_s=settle_s,
+        probe_s=settle_s,
+        watch_s=settle_s,
+        may_start=lambda: not steering.control.draining,
+        tell=tell,
+    )
+    return within_budget(steered, PowerBudget.of_json(limit).shifted(elapsed_s), settings)
+
+
+@contextmanager
+def _told_release(journal: RunJournal, log: OperatorLog, gpus: GpuSet) -> Iterator[None]:
+    """Tell the operator what could not be given back at the end of the `with`, at once and in the report."""
+    try:
+        yield
+    finally:
+        for text in gpus.unreleased:
+            journal.append({"note": {"gpu": None, "text": text}})
+            log.tell("release-failed", text)
+
+
+def _gpu_set(
+    description: Mapping[str, Any],
+    sessions: Sequence[Mapping[str, Any]],
+    assigned: Mapping[int, AssignedJob],
+    folder: Path,
+    clock: WallClock,
+    options: ExecutorOptions,
+    hosts: str | None,
+    chosen: ChosenGpus | None,
+) -> GpuSet:
+    """Return the GPUs of a run, not yet taken: this machine's, or those of several hosts.
+
+    Raises:
+        InputError: another scheduler is named for a run on this machine.
+    """
+    there = description.get("hosts")
+    given: dict[str, Any] = {
+        "uuids": description["devices"],
+        "jobs": assigned,
+        "now_s": clock.now_s,
+        "allow_clocks": description["allow_clocks"],
+        "timeouts": options.timeouts,
+        "tenant_power": options.tenant_power,
+        "known": {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]},
+    }
+    if there is not None:
+        return HostPool(address=hosts or there["address"], name=there["name"], **given)
+    if hosts is not None:
+        found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
+        raise InputError(found, "no --hosts", action, column="--hosts")
+    cards = chosen.cards if chosen else survey()
+    return LocalGpus(
+        folder=folder,
+        launcher=options.launcher,
+        hidden=hidden(cards, os.environ.get(CUDA_VARIABLE)),
+        uses={card.uuid: card.use for card in cards if card.use},
+        **given,
+    )
+
+
+def _tell_begin(steering: RunSteering, description: Mapping[str, Any], gpus: GpuSet, jobs: int, folder: Path) -> None:
+    """Tell the operator and the service manager that the run has its GPUs, and which right it lacks for all of them."""
+    uuids = ", ".join(device.uuid for device in gpus.devices)
+    text = f"{jobs} jobs to run on {uuids} under {description['policy']}, in {folder}"
+    steering.log.tell("begin", text)
+    steering.service.ready(text)
+    if description["allow_clocks"] and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
+        refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
+        steering.log.tell("clocks-refused", refused)
+
+
+def _begin_session(gpus: GpuSet, journal: RunJournal, at: float, set_back_s: float) -> None:
+    """Journal the GPUs of a session, and its start as `session_start` has it, before anything is started."""
+    rows = []
+    for device in gpus.devices:
+        clocks_mhz = device.gpu.clocks_mhz
+        grid = f"{clocks_mhz[0]}-{clocks_mhz[-1]}" if len(clocks_mhz) > 1 else f"{clocks_mhz[-1]} (the card's own)"
+        rows.append({"uuid": device.uuid, "name": device.gpu.name, "planned_mhz": grid, "sharing": device.sharing})
+        if device.host:
+            rows[-1]["host"] = device.host
+    session = {
+        "at": at,
+        "set_back_s": set_back_s,
+        "pid": os.getpid(),
+        "gpus": rows,
+        "counters_j": gpus.counters_j,
+        "token": gpus.token,
+    }
+    journal.append({"session": session})

@@ -1,0 +1,105 @@
+"""One run a GPU: a machine-wide lock for each UUID, held until a run and its watchdog have ended."""
+
+import fcntl
+import os
+import re
+import shlex
+import stat
+import sys
+import time
+from pathlib import Path
+
+from heshare.ops.state.machine_place import MachinePlace
+from heshare.shared.errors import DeviceError
+from heshare.shared.file_lock import FileLock
+from heshare.shared.processes import alive, started_at
+
+_CLEANUP_S, _EXIT_S = 20.0, 0.2
+_FOLDER = Path("/run/lock")
+_SHARED_FOLDER = "one folder for all users and containers that use this machine's GPUs"
+
+
+class GpuInUseError(DeviceError):
+    """A GPU is locked by another run."""
+
+
+class GpuLock(FileLock):
+    """The lock of the GPU with a UUID; the watchdog of a run inherits its descriptor.
+
+    The file is for all users: who may open it may lock it. It is never deleted.
+
+    Raises:
+        GpuInUseError: another run has it; the message names that run's process and command.
+        DeviceError: the file cannot be made, or is no plain file.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        path = lock_path(uuid)
+        try:
+            super().__init__(path, opener=_open_for_all)
+        except OSError as error:
+            raise DeviceError(
+                f"GPU {uuid}: its lock {path} cannot be opened ({error.strerror}). It must be in {_SHARED_FOLDER}: "
+                "have root make one (install -d -m 1777 /run/heshare-locks) and set HESHARE_LOCKS to it everywhere."
+            ) from error
+        start_s = time.monotonic()
+        while not self.acquire():
+            holder = os.pread(self.descriptor, 4096, 0).decode(errors="replace").strip()
+            # A run that was killed leaves its GPU to its watchdog for a while, and takes a moment to end itself.
+            if time.monotonic() - start_s > (_CLEANUP_S if _has_ended(holder) else _EXIT_S):
+                self.close()
+                raise GpuInUseError(
+                    f"GPU {uuid}: another run has it: {_printable(holder) or 'a process without a name'}. "
+                    "Wait for it to end, end it, or use other GPUs."
+                )
+            time.sleep(0.05)
+        if fcntl.fcntl(self.descriptor, fcntl.F_GETFL) & os.O_RDWR:
+            command, place = " ".join(shlex.join(sys.orig_argv).split()), MachinePlace.here()
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, f"process {os.getpid()}: {command}"[:3800].encode() + f"\n{place}".encode(), 0)
+
+
+def _open_for_all(path: Path, _: int) -> int:
+    """Open the file of a lock, never through a link.
+
+    A file that is there is opened without O_CREAT: in a folder for all users Linux may refuse it otherwise, also to
+    root (fs.protected_regular). A lock needs no right to write; the file of another user's earlier release gives none.
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        try:
+            try:
+                descriptor = os.open(path, os.O_RDWR | flags)
+            except PermissionError:
+                descriptor = os.open(path, os.O_RDONLY | flags)
+            break
+        except FileNotFoundError:
+            try:
+                made = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | flags, 0o666)
+            except FileExistsError:
+                continue
+            os.fchmod(made, 0o666)  # whatever the umask is
+            os.close(made)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "not a plain file")
+    return descriptor
+
+
+def _has_ended(holder: str) -> bool:
+    """Return whether the process that a lock names has ended; one of another container cannot be judged."""
+    match = re.fullmatch(r"process (\d{1,9}):.*\n(.*)", holder)
+    if match is None or match[2] != str(MachinePlace.here()):
+        return False
+    return not alive(int(match[1]), started_at(int(match[1])))
+
+
+def _printable(holder: str) -> str:
+    """Return a holder's text on one line, without control characters: any user may have written it."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in holder.replace("\n", ", "))
+    return shown[:500]
+
+
+def lock_path(uuid: str) -> Path:
+    """Return the file of a GPU's lock, in the same folder for every user: `$HESHARE_LOCKS`, or `/run/lock`."""
+    return Path(os.environ.get("HESHARE_LOCKS") or _FOLDER) / f"heshare-{uuid}.lock"

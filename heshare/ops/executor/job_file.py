@@ -1,0 +1,212 @@
+"""The reader of `jobs.yaml`: the jobs of an operator, checked line by line before anything is started."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heshare.shared.errors import InputError
+from heshare.shared.yaml_nodes import YamlNode, read_nodes, short
+from heshare.world.catalogue import memory_mib, models, resident
+from heshare.world.workload import PRECISIONS, Workload
+
+FIELDS = (
+    "name", "command", "workload", "like", "iterations", "expected_time_s", "precision", "count", "timeout_s",
+    "retries", "memory_mib", "directory", "environment", "arrival_s", "output_mib",
+)  # fmt: skip
+LOADS = ("low", "medium", "high")
+MOST_JOBS = 100_000
+OUTPUT_MIB = 256
+"""Limit of the output of an attempt unless a job has its own, MiB (chosen so that no ordinary log reaches it)."""
+_MOST_BATCH = 1_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_RESERVED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "HESHARE_")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One entry of `jobs.yaml`.
+
+    Attributes:
+        name: unique in the file.
+        command: the argument list, never given to a shell; empty for a workload of Table IV.
+        workload: the workload to run, or the one that a command is planned as (`like`).
+        iterations: of that workload; None if `expected_time_s` is given.
+        expected_time_s: time alone on an A100 at its top clock, s, or None.
+        count: how many copies to run.
+        timeout_s: how long one attempt may take, s; None for no limit.
+        retries: further attempts after one that failed by its own fault.
+        memory_mib: device memory that must be free before it starts, MiB.
+        directory: where a command runs.
+        environment: what is added to a command's environment, as (name, value).
+        arrival_s: when it may start, s after the run's start.
+        row: the line of the file where it begins.
+        output_mib: limit of the output of an attempt, MiB.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    workload: Workload
+    iterations: float | None
+    expected_time_s: float | None
+    count: int
+    timeout_s: float | None
+    retries: int
+    memory_mib: float
+    directory: Path
+    environment: tuple[tuple[str, str], ...]
+    arrival_s: float
+    row: int
+    output_mib: int = OUTPUT_MIB
+
+
+def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
+    """Read `jobs.yaml` and return its entries, checked.
+
+    Args:
+        path: a YAML file with the one key `jobs`, a list; each entry has a `name` and either a `command` (with `like`)
+            or a `workload`, and `iterations` or `expected_time_s`.
+
+    Raises:
+        InputError: the file is bad; the message names row and field.
+    """
+    top = read_nodes(
+        Path(path),
+        "a file of jobs in YAML",
+        "Correct the file (the page docs/operator.md shows one); copies are `count`.",
+    )
+    fields = top.mapping(("jobs",), "the one key `jobs`")
+    if "jobs" not in fields:
+        top.refuse("no key `jobs`", "the one key `jobs`, a list", "Put the jobs under `jobs:`.")
+    specs: dict[str, JobSpec] = {}
+    for node in fields["jobs"].items():
+        spec = _job_spec(node)
+        if spec.name in specs:
+            found = f"the name {spec.name!r} again (first on row {specs[spec.name].row})"
+            node.refuse(found, "one entry a name", "Give each entry a name of its own; copies of one are its `count`.")
+        specs[spec.name] = spec
+    count = sum(spec.count for spec in specs.values())
+    if count > MOST_JOBS:
+        fields["jobs"].refuse(f"{count} jobs", f"at most {MOST_JOBS}", "Lower the counts, or run several files.")
+    return tuple(specs.values())
+
+
+def _job_spec(node: YamlNode) -> JobSpec:
+    fields = node.mapping(FIELDS, "an entry with name, command or workload, iterations, ...")
+    name = _name(node, fields)
+    command, workload = _command_and_workload(node, fields)
+    amounts = [field for field in ("iterations", "expected_time_s") if field in fields]
+    if len(amounts) != 1:
+        found = " and ".join(amounts) or f"no amount of work for {name!r}"
+        action = "Give the amount of work: `iterations` of the workload, or seconds alone on an A100."
+        node.refuse(found, "iterations or expected_time_s", action)
+
+    def optional(field: str, read: Callable[[YamlNode], Any], default: Any) -> Any:
+        return read(fields[field]) if field in fields else default
+
+    need_mib = memory_mib(workload)
+    return JobSpec(
+        name=name,
+        command=command,
+        workload=workload,
+        iterations=optional("iterations", lambda value: value.number(above=True), None),
+        expected_time_s=optional("expected_time_s", lambda value: value.number(above=True, most=1e9), None),
+        count=optional("count", lambda value: value.whole(least=1, most=MOST_JOBS), 1),
+        timeout_s=optional("timeout_s", lambda value: value.number(above=True, most=1e9), None),
+        retries=optional("retries", lambda value: value.whole(least=0, most=1000), 0),
+        memory_mib=optional("memory_mib", lambda value: _memory_mib(value, workload, need_mib), need_mib),
+        directory=optional("directory", _directory, node.file.absolute().parent),
+        environment=optional("environment", _environment, ()),
+        arrival_s=optional("arrival_s", lambda value: value.number(most=1e9), 0.0),
+        row=node.row,
+        output_mib=optional("output_mib", lambda value: value.whole(least=1, most=1_000_000), OUTPUT_MIB),
+    )
+
+
+def _name(node: YamlNode, fields: dict[str, YamlNode]) -> str:
+    expected = "1 to 64 letters, digits, dots, dashes and underscores"
+    if "name" not in fields:
+        node.refuse("an entry without a name", f"a name of {expected}", "Name it: results and outputs go by the name.")
+    name = fields["name"].text(expected)
+    if not _NAME.fullmatch(name):
+        fields["name"].refuse(short(name), expected, "Choose another name.")
+    return name
+
+
+def _command_and_workload(node: YamlNode, fields: dict[str, YamlNode]) -> tuple[tuple[str, ...], Workload]:
+    """Return the command, empty for a workload of Table IV, and the workload that is planned for."""
+    if ("command" in fields) == ("workload" in fields):
+        found = "both a command and a workload" if "command" in fields else "neither a command nor a workload"
+        node.refuse(found, "one of the two", "Give `command` (an argument list) or `workload` (such as resnet50:8).")
+    precision = fields["precision"].one_of(PRECISIONS) if "precision" in fields else PRECISIONS[0]
+    if "workload" in fields:
+        for field in ("like", "directory", "environment", "output_mib"):
+            if field in fields:
+                fields[field].refuse(f"`{field}` beside a workload", "it only beside a command", "Remove it.")
+        return (), _workload(fields["workload"], precision)
+    if "like" not in fields:
+        action = "Name a similar workload, such as `like: resnet50:8`, or its load, such as `like: medium`: without it "
+        node.refuse("a command without `like`", "what to plan it as", action + "no time and no power can be predicted.")
+    arguments = tuple(argument.text("an argument") for argument in fields["command"].items())
+    if not arguments[0].strip():
+        fields["command"].refuse("a command without a program", "a program and its arguments", "Name the program.")
+    return arguments, _workload(fields["like"], precision, loads=True)
+
+
+def _workload(node: YamlNode, precision: str, *, loads: bool = False) -> Workload:
+    text = node.text("a workload such as resnet50:8")
+    if loads and text in LOADS:
+        return load_workload(text, precision)
+    expected = "a model of Table IV and an inference batch size, such as resnet50:8"
+    digits = text.rpartition(":")[2]
+    # `int` of a very long text takes long, so the length is checked first.
+    if "@" in text or (digits.isdecimal() and (len(digits) > 7 or int(digits) > _MOST_BATCH)):
+        node.refuse(short(text), expected, "Shares are the policy's to choose; correct the workload.")
+    try:
+        return resident(text, precision=precision).workload
+    except InputError as error:
+        node.refuse(short(text), error.expected, error.action)
+
+
+def load_workload(load: str, precision: str) -> Workload:
+    """Return the workload that represents a load class: its model of median work, at inference batch size 8."""
+    ranked = sorted(
+        (model for model in models().values() if model.load == load), key=lambda model: (model.gflops, model.name)
+    )
+    return Workload(ranked[len(ranked) // 2].name, 8, precision)
+
+
+def _memory_mib(node: YamlNode, workload: Workload, need_mib: float) -> float:
+    """Return the memory of a job; the workload that it is planned as must not need less, or the plan would not hold."""
+    requested_mib = node.number(above=True, most=1e9)
+    if requested_mib > need_mib:
+        model = models()[workload.model]
+        batch = math.ceil((requested_mib - model.memory_fixed_mib) / model.memory_per_sample_mib)
+        action = f"Plan it as something as large, such as {workload.model}:{batch}, or leave memory_mib out."
+        node.refuse(f"{requested_mib:g} MiB for a job planned as {workload}", f"at most its {need_mib:.0f} MiB", action)
+    return requested_mib
+
+
+def _directory(node: YamlNode) -> Path:
+    path = node.file.absolute().parent / node.text("a folder")
+    try:
+        exists = path.is_dir()
+    except OSError:  # a name that is too long for the file system
+        exists = False
+    if not exists:
+        node.refuse(short(path.name), "a folder that exists", "Make it, or correct the path.")
+    return path
+
+
+def _environment(node: YamlNode) -> tuple[tuple[str, str], ...]:
+    variables = []
+    for name, value in node.mapping(None, "variables as `NAME: value`").items():
+        if not _VARIABLE.fullmatch(name) or name.startswith(_RESERVED):
+            reserved = ", ".join(_RESERVED)
+            expected = f"a variable's name, and none that {reserved}... begin: those are the executor's"
+            node.refuse(short(name), expected, "Rename or remove it.")
+        variables.append((name, value.text("a text")))
+    return tuple(variables)

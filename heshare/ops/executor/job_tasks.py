@@ -1,0 +1,162 @@
+"""Tasks from the entries of `jobs.yaml`: copies, sizes, and the history of each job in a run's journal."""
+
+import os
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heshare.devices.task_sizes import time_alone_s
+from heshare.ops.executor.job_file import MOST_JOBS, JobSpec
+from heshare.ops.workers.job_process import AssignedJob
+from heshare.shared.errors import InputError
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+FREE_ATTEMPTS = 10
+"""How often a job is retried after failures that were not its own fault."""
+MPS_ENDED = "mps"
+"""The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
+
+
+@dataclass(frozen=True)
+class JobHistory:
+    """The history of the jobs of a run, by job key.
+
+    Attributes:
+        over: how each job that is over ended, `completed` or `failed`.
+        attempts: the number of attempts, those that never ended included.
+        charged: how many of them failed by the job's own fault.
+        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
+        did: iterations that paused attempts completed.
+    """
+
+    over: dict[str, str] = field(default_factory=dict)
+    attempts: Counter[str] = field(default_factory=Counter)
+    charged: Counter[str] = field(default_factory=Counter)
+    free: Counter[str] = field(default_factory=Counter)
+    did: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Add an entry of the run's journal."""
+        for action in entry.get("decision", {}).get("actions", ()):
+            if action[0] in ("start", "migrate"):
+                self.attempts[action[1]] += 1
+        end = entry.get("end")
+        if end is None:
+            return
+        key = end["job"]
+        if end["outcome"] == "completed":
+            self.over[key] = "completed"
+            return
+        self.did[key] += end["iterations"]
+        if end["outcome"].startswith("failed"):
+            if end["outcome"] == f"failed: {MPS_ENDED}":
+                return
+            (self.charged if end["charged"] else self.free)[key] += 1
+            if not end["again"]:
+                self.over[key] = "failed"
+
+
+def assigned_jobs(specs: Sequence[JobSpec]) -> tuple[AssignedJob, ...]:
+    """Return every copy of every entry, with its key."""
+    return tuple(
+        AssignedJob(spec.name if spec.count == 1 else f"{spec.name}-{index}", spec, index)
+        for spec in specs
+        for index in range(spec.count)
+    )
+
+
+def remaining_tasks(
+    jobs: Sequence[AssignedJob], history: JobHistory, *, elapsed_s: float = 0.0
+) -> tuple[tuple[Task, ...], dict[int, AssignedJob]]:
+    """Return the tasks of the jobs that are not over, and the jobs by task id.
+
+    Args:
+        jobs: every job.
+        history: of the run's earlier sessions.
+        elapsed_s: time since the first start of the run, s.
+    """
+    tasks: list[Task] = []
+    assigned: dict[int, AssignedJob] = {}
+    for job in jobs:
+        if job.key not in history.over:
+            task_id = len(tasks)
+            iterations = max(iteration_count(job.spec) - history.did.get(job.key, 0.0), 1e-9)
+            tasks.append(Task(task_id, job.spec.workload, iterations, max(0.0, job.spec.arrival_s - elapsed_s)))
+            assigned[task_id] = replace(job, attempts=history.attempts[job.key])
+    return tuple(tasks), assigned
+
+
+def iteration_count(spec: JobSpec) -> float:
+    """Return the size of a job in iterations of its workload."""
+    if spec.iterations is not None:
+        return spec.iterations
+    assert spec.expected_time_s is not None
+    return spec.expected_time_s / time_alone_s(spec.workload)
+
+
+def check_names(specs: Sequence[JobSpec], file: Path) -> None:
+    """Check that no two jobs have the same key.
+
+    Raises:
+        InputError: two have.
+    """
+    seen: set[str] = set()
+    for job in assigned_jobs(specs):
+        if job.key in seen:
+            found, expected = f"two jobs called {job.key!r}", "one job a name, copies included"
+            raise InputError(found, expected, "Rename one of the entries.", file=file, row=job.spec.row, column="name")
+        seen.add(job.key)
+
+
+def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
+    """Check that the commands exist on this machine.
+
+    Raises:
+        InputError: a program or a folder does not.
+    """
+    for spec in specs:
+        if not spec.command:
+            continue
+        if not spec.directory.is_dir():
+            found, action = str(spec.directory), "Make it, or correct the path."
+            raise InputError(found, "a folder that exists", action, file=file, row=spec.row, column="directory")
+        name, path = spec.command[0], dict(spec.environment).get("PATH", os.environ.get("PATH"))
+        if shutil.which(str(spec.directory / name) if os.sep in name else name, path=path) is None:
+            expected = "a program on the PATH, or the path of one that may be executed"
+            action = "Correct the command, or install the program."
+            raise InputError(f"the program {name!r}", expected, action, file=file, row=spec.row, column="command")
+
+
+def job_history(entries: Sequence[Mapping[str, Any]]) -> JobHistory:
+    """Return the history of the jobs in the entries of a journal."""
+    history = JobHistory()
+    for entry in entries:
+        history.add(entry)
+    return history
+
+
+def specs_to_json(specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
+    """Return entries as a journal keeps them."""
+    return [{**asdict(spec), "directory": str(spec.directory)} for spec in specs]
+
+
+def specs_from_json(rows: Sequence[dict[str, Any]]) -> tuple[JobSpec, ...]:
+    """Return the entries that `specs_to_json` wrote; `ValueError` for more jobs than a file may have."""
+    if sum(row["count"] for row in rows) > MOST_JOBS:
+        raise ValueError("more jobs than a file may have")
+    return tuple(
+        JobSpec(
+            **row
+            | {
+                "command": tuple(row["command"]),
+                "workload": Workload(**row["workload"]),
+                "directory": Path(row["directory"]),
+                "environment": tuple((name, value) for name, value in row["environment"]),
+            }
+        )
+        for row in rows
+    )

@@ -1,0 +1,244 @@
+"""Observer of a run on real GPUs: journal its decisions, results and energy, wait for processes, show progress."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing import connection
+from typing import Any
+
+from heshare.devices.device import TaskFailure
+from heshare.ops.executor.gpu_set import RunDevice
+from heshare.ops.executor.job_tasks import FREE_ATTEMPTS, MPS_ENDED, JobHistory
+from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.steering.run_steering import RunSteering
+from heshare.ops.workers.job_process import AssignedJob
+from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
+from heshare.running.actions import Observer
+from heshare.running.timeline import Interval
+
+SAMPLE_S = 10.0
+"""How often the energy accounts are journalled, s."""
+HEAR_S = 1.0
+"""How often the operator's requests are looked for, and metrics brought up to date, s."""
+IDLE_READ_S = 5.0
+"""How often a GPU on which nothing runs is read for metrics, s."""
+
+
+class JournalingObserver(Observer):
+    """The observer that keeps a run's journal.
+
+    Args:
+        now_s: the time that the devices share, s.
+        history: of the run's earlier sessions; the results of this one are added to it.
+        steering: tells the operator what happens, and hears the operator's requests.
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        jobs: Mapping[int, AssignedJob],
+        devices: Sequence[RunDevice],
+        now_s: Callable[[], float],
+        history: JobHistory,
+        steering: RunSteering,
+    ) -> None:
+        self._journal, self._jobs, self._devices, self._now_s = journal, jobs, devices, now_s
+        self._history, self._count, self._failed = history, len(history.over) + len(jobs), 0
+        self._steering, self._next_line_s = steering, 0.0
+        self._next_sample_s, self._next_metrics_s = SAMPLE_S, 0.0
+        self._acted = False
+
+    def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
+        """Journal a decision, and all results before it, before any of its actions is executed."""
+        decision = {
+            "t": event.time_s,
+            "decided_s": self._now_s(),
+            "event": event.kind.name.lower(),
+            "jobs": [self._jobs[task].key for task in event.tasks],
+            "gpu": event.gpu,
+            "actions": [action_as_list(action, self._key) for action in actions],
+        }
+        if actions and not self._acted:
+            # Energy before the first action, that of planning included, is no job's work.
+            self._acted = True
+            self.sample(fresh=True)
+        if event.tasks or actions:
+            self._journal.append({"decision": decision})
+
+    def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
+        """Journal how an attempt ended; it counts once the next decision is on disk."""
+        job = self._jobs[interval.task]
+        attempt = self._devices[interval.gpu].ended.pop(interval.task)
+        charged = failed is not None and failed.charged
+        again = failed is not None and self._may_be_retried(job, failed)
+        entry = {
+            "end": {
+                "job": job.key,
+                "gpu": interval.gpu,
+                "outcome": interval.outcome,
+                "start_s": interval.start_s,
+                "end_s": interval.end_s,
+                "began_s": _known(attempt.began_s),
+                "released_s": _known(attempt.released_s),
+                "mps_pct": interval.mps_pct,
+                "iterations": interval.iterations,
+                "attempt": attempt.number,
+                "energy_j": attempt.energy_j,
+                "energy_model_j": attempt.energy_model_j,
+                "gpu_j": attempt.gpu_j,
+                "exit_code": attempt.exit_code,
+                "sm_mhz": _known(attempt.sm_mhz),
+                "limits": list(attempt.limits),
+                "log": attempt.log,
+                "reason": "" if failed is None else failed.reason,
+                "charged": charged,
+                "again": again,
+            }
+        }
+        self._journal.append(entry, sync=False)
+        self._history.add(entry)
+        self._failed += failed is not None and not again
+        if failed is not None:
+            then = "it is tried again" if again else "it is not tried again"
+            text = f"attempt {attempt.number} failed: {failed.reason}; {then}"
+            event = "job-retry" if again else "job-failed"
+            self._steering.log.tell(event, text, gpu=self._devices[interval.gpu].uuid, job=job.key)
+
+    def should_retry(self, failed: TaskFailure) -> bool:
+        """Return whether the job, whose failure `on_interval_end` has counted, had retries left."""
+        return self._jobs[failed.task_id].key not in self._history.over
+
+    def wait(self, until_s: float) -> Iterable[int]:
+        """Wait for the time or for news of a device; meanwhile journal the accounts, show progress, hear requests.
+
+        Raises:
+            Interrupted: the run is to end now.
+            RunDrained: it is to start nothing more, and nothing runs.
+        """
+        self._hear()
+        owners = {ending: index for index, device in enumerate(self._devices) for ending in device.descriptors()}
+        while (left_s := until_s - self._now_s()) > 0:
+            ready = set(connection.wait(owners, min(left_s, HEAR_S, self._steering.service.interval_s)))
+            self._hear()
+            if self._now_s() >= self._next_sample_s:
+                self._next_sample_s = self._now_s() + SAMPLE_S
+                self.sample()
+            self._update_metrics()
+            self._show_progress()
+            if ready:
+                return sorted({index for descriptor, index in owners.items() if descriptor in ready})
+        return ()
+
+    def sample(self, *, sync: bool = False, fresh: bool = False) -> None:
+        """Journal the energy accounts and new notes; `fresh` reads the GPUs first."""
+        if fresh:
+            for device in self._devices:
+                device.update(force=True)
+        self._journal.append(self._accounts(), sync=sync)
+        self.take_notes(sync=sync)
+
+    def _accounts(self) -> dict[str, Any]:
+        """Return the energy accounts of this moment as an entry of the journal."""
+        gpus = [
+            {
+                "energy_j": device.latest.energy_j,
+                "idle_j": device.idle_j,
+                "shares_j": self._by_key(device.shares_j()),
+                "model_shares_j": self._by_key(device.model_shares_j()),
+                "sm_mhz": _known(device.latest.sm_mhz),
+                "power_w": device.latest.power_w,
+                "state": device.state,
+                **({"requested_mhz": mhz} if (mhz := _requested_mhz(device)) is not None else {}),
+                **({"drained": device.drained} if device.drained else {}),
+                **({"estimated_j": device.estimated_j} if device.estimated_j else {}),
+                **({"unknown_s": device.unknown_s} if device.unknown_s else {}),
+            }
+            for device in self._devices
+        ]
+        return {"sample": {"t": self._now_s(), "gpus": gpus}}
+
+    def _update_metrics(self) -> None:
+        """Give the accounts of this moment to the metrics, if somebody wants them."""
+        now_s = self._now_s()
+        if self._steering.meter is None or now_s < self._next_metrics_s:
+            return
+        self._next_metrics_s = now_s + HEAR_S
+        for device in self._devices:
+            if not device.running and now_s - device.latest.time_s >= IDLE_READ_S:
+                device.update()
+        self._steering.meter(self._accounts())
+
+    def take_notes(self, *, sync: bool = False) -> None:
+        """Tell the operator the devices' new notes, and journal them."""
+        for index, device in enumerate(self._devices):
+            notes = list(device.notes)
+            device.notes.clear()
+            for note in notes:
+                event, said = getattr(note, "event", "note"), getattr(note, "said", note)
+                self._steering.log.tell(event, said, gpu=device.uuid)
+                self._journal.append({"note": {"gpu": index, "text": note, "event": event}}, sync=sync)
+
+    def finish(self) -> None:
+        """Journal the last accounts and end the progress line."""
+        try:
+            self.sample(sync=True)
+        finally:
+            self._show_progress(last=True)
+
+    def _hear(self) -> None:
+        """Tell the operator and the service manager what is new, and do what was requested; errors as in `wait`."""
+        self.take_notes()
+        idle = not any(device.running or device.ended for device in self._devices)
+        self._steering.hear(idle=idle)
+
+    def _may_be_retried(self, job: AssignedJob, failed: TaskFailure) -> bool:
+        """Return whether a job that fails now has retries left; failures by no fault of its own have their limit."""
+        if failed.kind == MPS_ENDED:
+            return True
+        if failed.charged:
+            return self._history.charged[job.key] < job.spec.retries
+        return self._history.free[job.key] < FREE_ATTEMPTS
+
+    def _show_progress(self, *, last: bool = False) -> None:
+        """Show a line about the run: rewritten every second on a terminal, written every half minute elsewhere."""
+        log, now_s = self._steering.log, self._now_s()
+        if now_s < self._next_line_s and not last:
+            return
+        over = len(self._history.over)
+        self._next_line_s = now_s + (1.0 if log.interactive else 30.0)
+        running = sum(device.running for device in self._devices)
+        power_w = sum(device.latest.power_w for device in self._devices if not device.lost)
+        energy_j = sum(device.latest.energy_j for device in self._devices)
+        text = (
+            f"{now_s:.0f} s: {self._count - over - running} waiting, {running} running, {over - self._failed} done, "
+            f"{self._failed} failed; {power_w:.0f} W now, {energy_j / 1e3:.1f} kJ so far"
+        )
+        log.show(text, last=last)
+        self._steering.service.status(text)
+
+    def _by_key(self, values: Mapping[int, float]) -> dict[str, float]:
+        return {self._jobs[task].key: value for task, value in values.items()}
+
+    def _key(self, task: int) -> str:
+        return self._jobs[task].key if task in self._jobs else f"(task {task})"
+
+
+def _requested_mhz(device: RunDevice) -> int | None:
+    """Return the clock that a GPU was told to use, MHz; None where it chooses its own, or clocks cannot be set."""
+    return device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None
+
+
+def _known(value: float) -> float | None:
+    """Return a value as the journal has it: None where it is unknown."""
+    return None if math.isnan(value) else value
+
+
+def action_as_list(action: Action, key: Callable[[int], str]) -> list[Any]:
+    """Return an action as a journal keeps it, with jobs by their keys."""
+    if isinstance(action, Start | Migrate):
+        kind = "start" if isinstance(action, Start) else "migrate"
+        return [kind, key(action.task), action.gpu, action.mps_pct, action.batch_size]
+    if isinstance(action, SetClock):
+        return ["clock", action.gpu, action.sm_mhz]
+    if isinstance(action, Pause):
+        return ["pause", key(action.task)]
+    return ["wait", action.until_s] if isinstance(action, Wait) else [str(action)]

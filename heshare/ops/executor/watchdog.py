@@ -1,0 +1,242 @@
+"""Cleanup after runs that were killed: a note on disk, and a watchdog, `python -m heshare.ops.executor.watchdog`.
+
+The watchdog waits for the end of its standard input, whose other end only the run holds: that end comes however the
+run ends. It has inherited the locks of the run's GPUs and of its note, so that no other run gets the GPUs before it is
+done, and none takes the note for that of a killed run. A clock that cannot be given back keeps it on duty, without the
+locks, until the clock's note is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from heshare.ops.state.held_note import discard_parts, found_note
+from heshare.ops.state.run_note import RunNote, run_notes
+from heshare.ops.state.state_folder import state_folder
+from heshare.shared import signals
+from heshare.shared.errors import DeviceError, HeShareError
+from heshare.shared.processes import MARK, alive, child_environment, end_marked, exit_text
+
+# What a cleanup needs of NVML and MPS is imported in the functions: a run waits until its watchdog has started.
+
+_DONE, _CLOCKS = b"done\n", b"clocks\n"
+_STARTS = 3
+_FIRST_S, _AGAIN_S, _LONGEST_S, _LOOK_S = 0.01, 0.2, 60.0, 2.0
+
+
+class Watchdog:
+    """The watchdog process of a run, started with this object, and again whenever it ends before `dismiss`.
+
+    Args:
+        note: the run's note. It need not be on disk: a run that is killed before it is has changed nothing.
+        locks: file descriptors of the locks of the run's GPUs, which it keeps open.
+        lock_of_note: that of the note.
+        tell: called with a text about a watchdog that ended, in another thread.
+
+    Raises:
+        DeviceError: it does not start.
+    """
+
+    def __init__(
+        self,
+        note: RunNote,
+        locks: Sequence[int],
+        lock_of_note: int,
+        *,
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        self._note, self._locks, self._inherited, self._tell = note, tuple(locks), (*locks, lock_of_note), tell
+        self._turn, self._dismissed = threading.Lock(), False
+        self._process = self._start_surely()
+        threading.Thread(target=self._replace, name="watchdog of the watchdog", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def dismiss(self, *, clocks_left: bool = False) -> None:
+        """End it without a cleanup: the run has done that itself. May be repeated.
+
+        Args:
+            clocks_left: clocks of the run are still locked; it goes on trying to unlock them by itself.
+        """
+        with self._turn:
+            self._dismissed = True
+            stdin = self._process.stdin
+            assert stdin is not None
+            if stdin.closed:
+                return
+            with contextlib.suppress(BrokenPipeError), stdin:
+                stdin.write(_CLOCKS if clocks_left else _DONE)
+        if not clocks_left:
+            self._process.wait()
+
+    def _start_surely(self) -> subprocess.Popen[bytes]:
+        """Start the process, again if it ends at once: it may have been killed."""
+        for _ in range(_STARTS - 1):
+            with contextlib.suppress(DeviceError):
+                return self._start()
+        return self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = child_environment()
+        environment.pop(MARK, None)  # it must not be ended with the run's processes
+        process = subprocess.Popen(
+            [sys.executable, "-m", "heshare.ops.executor.watchdog", self._note.as_json(), *map(str, self._locks)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=self._inherited,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        with process.stdout as stdout:
+            if stdout.readline() != b"watching\n":
+                process.stdin.close()
+                ending = exit_text(process.wait())
+                raise DeviceError(
+                    f"The watchdog that would put the GPUs back does not start ({ending}). Check this Python."
+                )
+        return process
+
+    def _replace(self) -> None:
+        """Start another watchdog whenever this one ends, with growing pauses if it does so again and again."""
+        pauses, begun_s = pauses_s(_AGAIN_S), time.monotonic()
+        while True:
+            ending = exit_text(self._process.wait())
+            if self._dismissed:
+                return
+            if time.monotonic() - begun_s > _LONGEST_S:
+                pauses = pauses_s(_AGAIN_S)
+            time.sleep(next(pauses))
+            begun_s = time.monotonic()
+            with self._turn:
+                if self._dismissed:
+                    return
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+                try:
+                    self._process = self._start()
+                except (OSError, DeviceError) as error:
+                    self._tell(f"the watchdog ended ({ending}) and cannot be started again: {error}")
+                else:
+                    self._tell(f"the watchdog ended ({ending}) and was started again")
+
+
+def pauses_s(first_s: float) -> Iterator[float]:
+    """Yield growing pauses between tries, without end, s."""
+    while True:
+        yield first_s
+        first_s = min(2.0 * first_s, _LONGEST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """The result of a cleanup after a run that was killed.
+
+    Attributes:
+        folder: of the run.
+        ended: how many processes were ended.
+        restored: the UUIDs of the GPUs whose clocks were unlocked.
+        refused: why clocks of others could not be; their notes stay.
+    """
+
+    folder: str
+    ended: int
+    restored: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def clean_up(note: RunNote) -> CleanupReport:
+    """End the processes that an ended run left, then its MPS daemons; unlock its clocks; delete its note."""
+    from heshare.ops import mps
+    from heshare.ops.nvml import clock_lock
+    from heshare.ops.steering.job_cgroups import end_job_cgroups
+
+    ended = end_marked(note.token)
+    end_job_cgroups(note.token)
+    mps.sweep()
+    clocks = clock_lock.restore(of=note.token)
+    # Last, so that a cleanup that is killed itself is done again. A clock that stays locked has a note of its own.
+    note.path.unlink(missing_ok=True)
+    return CleanupReport(note.folder, ended, clocks.unlocked, clocks.refused)
+
+
+def clean_up_killed_runs() -> list[CleanupReport]:
+    """Clean up after every run that was killed, where its watchdog could not; notes that cannot be used are left."""
+    reports = []
+    for path in run_notes():
+        with contextlib.suppress(DeviceError, FileNotFoundError), found_note(path) as found:
+            if found.life.cleanable:
+                reports.append(clean_up(RunNote.of(found)))
+    discard_parts(state_folder())
+    return reports
+
+
+def main(note_text: str, locks: Sequence[int]) -> int:
+    """Watch a run; return the exit code, 0 once the run or the watchdog has cleaned up.
+
+    Args:
+        note_text: the run's note.
+        locks: descriptors of the locks of its GPUs.
+    """
+    signals.ignore()
+    note = RunNote.parse(note_text)
+    sys.stdout.write("watching\n")
+    sys.stdout.flush()
+    word = sys.stdin.buffer.read()
+    if word == _DONE or (word != _CLOCKS and _clean_up_after(note)):
+        return 0
+    # The next run on these GPUs tries to unlock the clocks too, and need not wait.
+    for lock in locks:
+        os.close(lock)
+    _unlock_clocks(note)
+    return 0
+
+
+def _clean_up_after(note: RunNote) -> bool:
+    """Clean up as soon as the run's process has ended; return whether no clock stays locked."""
+    for pause_s in pauses_s(_FIRST_S):
+        # The end of the pipe comes a moment before the end of the process.
+        time.sleep(pause_s)
+        with contextlib.suppress(HeShareError, OSError):
+            if not alive(note.pid, note.started):
+                clean_up(note)
+                return not _locked(note)
+    raise AssertionError("unreachable")
+
+
+def _unlock_clocks(note: RunNote) -> None:
+    """Try to unlock the clocks that a run left locked, until none of their notes is left."""
+    from heshare.ops.nvml import clock_lock
+
+    for pause_s in pauses_s(_AGAIN_S):
+        with contextlib.suppress(HeShareError, OSError):
+            clock_lock.restore(of=note.token)
+        until_s = time.monotonic() + pause_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if not _locked(note):
+                return
+            time.sleep(min(_LOOK_S, left_s))
+
+
+def _locked(note: RunNote) -> bool:
+    """Return whether there are notes of clocks that a run left locked."""
+    from heshare.ops.nvml import clock_lock
+
+    return bool(clock_lock.notes(of=note.token))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], [int(descriptor) for descriptor in sys.argv[2:]]))

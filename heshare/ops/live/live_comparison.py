@@ -1,0 +1,224 @@
+"""A live comparison: the same tasks under the same policies on this machine's GPUs and in the simulator.
+
+The GPUs are recorded, each policy runs for real, and each run is simulated with the same predictions and random numbers
+on device models. Recordings and complete runs are kept, so an interrupted comparison continues where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import Constants, default
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.lab.calibration.record_fit import fit_record, observed_settings
+from heshare.ops.executor import execute
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.ops.live.live_gpus import (
+    LiveGpu,
+    OpenGpu,
+    cluster_of,
+    find_live_gpus,
+    nvml_is_emulated,
+    open_gpu,
+    record_profiles,
+)
+from heshare.ops.live.live_journal import MeasuredRun
+from heshare.ops.live.live_runs import LiveRuns
+from heshare.ops.live.live_task_set import draw_live_tasks
+from heshare.ops.live.loading_device import LoadingDevice, LoadingTimes
+from heshare.ops.workers.worker_pool import WARM_S
+from heshare.policies.registry import make
+from heshare.prediction.forest import forest_factory
+from heshare.prediction.predictor import Predictor
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.shared.code_version import files_hash
+from heshare.world.catalogue import gpu as find_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+POLICIES = ("random", "sched-only", "heshare:trade-off", "heshare:en-opt", "heshare:jct-opt", "morak", "mu-serve")
+DEVICE_MODELS = ("fitted", "shipped")
+"""The device models that are compared: fitted to the profiles of these GPUs, and the one of the package."""
+
+
+@dataclass(frozen=True)
+class LiveComparisonConfig:
+    """The subject and the size of a live comparison.
+
+    Attributes:
+        devices: `nvml` for every GPU, or `nvml:0,nvml:1`.
+        policies: names of the registry.
+        tasks: how many.
+        minutes: size of the task set: its time one task after the other, spread over the GPUs, min.
+        budget_s: time to record each type of GPU, s.
+        seed: of everything random.
+        allow_clocks: let recorder and policies lock clocks.
+    """
+
+    devices: str = "nvml"
+    policies: tuple[str, ...] = POLICIES
+    tasks: int = 24
+    minutes: float = 6.0
+    budget_s: float = 900.0
+    seed: int = 0
+    allow_clocks: bool = False
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """Options that do not change what is compared, most of them for tests.
+
+    Attributes:
+        execute: options of the executor.
+        protocol: how the recorder measures.
+        opener: opens a GPU for the recorder.
+        warm_s: how long workers warm up before they begin, s.
+        report: called with the text of each next step.
+        progress: show the recorder's progress on a terminal.
+    """
+
+    execute: execute.ExecutorOptions = field(default_factory=execute.ExecutorOptions)
+    protocol: MeasurementProtocol | None = None
+    opener: OpenGpu = open_gpu
+    warm_s: float = WARM_S
+    report: Callable[[str], object] = lambda text: None
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class LiveComparison:
+    """The result: measured runs, and simulations of the same.
+
+    Attributes:
+        config: its configuration.
+        gpus: the GPUs.
+        emulated: whether the GPUs were emulated stand-ins, so that nothing was measured on a real GPU.
+        table: the profiles of the GPUs.
+        tasks: the task set.
+        loading: times of starting and ending processes, measured before.
+        measured: by policy.
+        simulated: by device model (`DEVICE_MODELS`) and policy.
+    """
+
+    config: LiveComparisonConfig
+    gpus: tuple[LiveGpu, ...]
+    emulated: bool
+    table: pd.DataFrame
+    tasks: tuple[Task, ...]
+    loading: LoadingTimes
+    measured: dict[str, MeasuredRun]
+    simulated: dict[str, dict[str, Run]]
+
+
+def run_live_comparison(
+    config: LiveComparisonConfig, folder: Path, options: LiveOptions | None = None
+) -> LiveComparison:
+    """Run a live comparison, or the rest of it.
+
+    Args:
+        config: what to compare.
+        folder: for profiles and runs, with everything that was done before.
+        options: further options.
+
+    Raises:
+        DeviceError: no GPU, one that cannot be used, or a job that did not complete.
+        InputError: an unknown policy or GPU, too few tasks, too short a budget.
+        Interrupted: a signal requested the end; the same call continues.
+    """
+    options = options or LiveOptions()
+    for policy in config.policies:
+        make(policy)
+    gpus = find_live_gpus(config.devices, allow_clocks=config.allow_clocks)
+    names = ", ".join(dict.fromkeys(live.gpu.name for live in gpus))
+    options.report(f"Recording {names}, {config.budget_s / 60:g} min each")
+    table = record_profiles(
+        gpus,
+        folder / "profiles",
+        budget_s=config.budget_s,
+        seed=config.seed,
+        protocol=options.protocol,
+        opener=options.opener,
+        progress=options.progress,
+    )
+    predictor, cluster = forest_factory(table), cluster_of(gpus)
+    tasks = draw_live_tasks(config.tasks, cluster, table, predictor(), minutes=config.minutes, seed=config.seed)
+    runs = LiveRuns(
+        folder / "runs",
+        config.devices,
+        _conditions(gpus, folder),
+        predictor,
+        config.seed,
+        config.allow_clocks,
+        options.execute,
+    )
+    options.report("Measuring what starting and ending processes takes")
+    loading = runs.measure_loading_times(gpus[0], tasks, predictor(), warm_s=options.warm_s)
+    measured = {}
+    for policy in config.policies:
+        options.report(f"Running {len(tasks)} tasks under {policy}")
+        measured[policy] = runs.run_policy(tasks, policy)
+    simulated = {
+        model: {
+            policy: simulate(tasks, cluster, policy, predictor(), constants, loading, config.seed)
+            for policy in config.policies
+        }
+        for model, constants in device_models(table).items()
+    }
+    return LiveComparison(config, gpus, nvml_is_emulated(), table, tasks, loading, measured, simulated)
+
+
+def device_models(table: pd.DataFrame) -> dict[str, Constants]:
+    """Return the constants of each of `DEVICE_MODELS`; workloads without a profile keep the package's.
+
+    Args:
+        table: the profiles of the GPUs.
+    """
+    shipped = default()
+    fitted = shipped
+    fp32 = table[table["precision"] == "fp32"]
+    for name, rows in fp32.groupby("gpu"):
+        observed = observed_settings(rows.reset_index(drop=True))
+        own = fit_record(find_gpu(str(name)), observed, float(rows["idle_w"].mean()))
+        fitted = replace(
+            fitted,
+            timing={**fitted.timing, **own.timing},
+            power={**fitted.power, **own.power},
+            contention={**fitted.contention, **own.contention},
+        )
+    return {"fitted": fitted, "shipped": shipped}
+
+
+def simulate(
+    tasks: Sequence[Task],
+    cluster: Cluster,
+    policy: str,
+    predictor: Predictor,
+    constants: Constants,
+    loading: LoadingTimes,
+    seed: int,
+) -> Run:
+    """Return the run of the executor's tasks in virtual time.
+
+    `cluster` has the GPUs as the executor describes them to policies, `constants` are those of the device model, and
+    `loading` has the times of starting and ending processes.
+    """
+    # The executor draws from the first of its seed's children in its first session.
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    devices = [LoadingDevice(EmulatedDevice(gpu, constants=constants), loading) for gpu in cluster.gpus]
+    return run(tasks, cluster, FaultTolerantPolicy(make(policy)), predictor=predictor, rng=rng, devices=devices)
+
+
+def _conditions(gpus: tuple[LiveGpu, ...], folder: Path) -> dict[str, Any]:
+    """Return what every run depends on: the GPUs with their drivers, and their profiles."""
+    return {
+        "cards": [{"uuid": live.uuid, "gpu": asdict(live.gpu), "driver": live.facts.get("driver")} for live in gpus],
+        "record": files_hash(sorted((folder / "profiles").glob("*/profile.csv"))),
+    }

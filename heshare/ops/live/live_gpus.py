@@ -1,0 +1,132 @@
+"""The GPUs of this machine that a live comparison uses, and the recording of their profiles."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from heshare.devices.device import Device
+from heshare.ops.executor.local_gpus import clock_refusal, select_gpus
+from heshare.ops.nvml.binding import Nvml
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.open_device import opened
+from heshare.ops.recording.profile_device import TABLE, profile
+from heshare.ops.workers.worker_pool import ProcessLauncher
+from heshare.profiles import manifest, store
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+
+
+@dataclass(frozen=True)
+class LiveGpu:
+    """One GPU of this machine in a live comparison.
+
+    Attributes:
+        uuid: of the GPU.
+        gpu: its description for policies; where its clock is not set, its grid is its top clock alone.
+        clocks: whether its clock is allowed to be set and can be.
+        facts: driver, kind of its power readings, persistence and so on.
+    """
+
+    uuid: str
+    gpu: Gpu
+    clocks: bool
+    facts: Mapping[str, str | int | float | bool | None]
+
+
+OpenGpu = Callable[[LiveGpu], AbstractContextManager[Device]]
+
+
+def find_live_gpus(devices: str, *, allow_clocks: bool) -> tuple[LiveGpu, ...]:
+    """Return the GPUs that `nvml`, or `nvml:0,nvml:1`, names, in that order.
+
+    Raises:
+        InputError: another form, or a GPU that the catalogue does not describe.
+        DeviceError: no GPU, no NVML, or a GPU that cannot be measured; the message states what to do.
+    """
+    return tuple(_live_gpu(uuid, allow_clocks) for uuid in select_gpus(devices).uuids)
+
+
+def _live_gpu(uuid: str, allow_clocks: bool) -> LiveGpu:
+    with NvmlDevice(uuid, ProcessLauncher(), allow_clocks=allow_clocks) as device:
+        clocks = allow_clocks and clock_refusal(device) == ""
+        gpu = device.gpu if clocks else replace(device.gpu, clocks_mhz=(device.gpu.max_mhz,))
+        return LiveGpu(uuid, gpu, clocks, device.facts())
+
+
+def cluster_of(gpus: tuple[LiveGpu, ...]) -> Cluster:
+    """Return the cluster of these GPUs."""
+    return Cluster(tuple(live.gpu for live in gpus))
+
+
+def nvml_is_emulated() -> bool:
+    """Return whether the NVML library is the emulated stand-in that the tests build, behind which there is no GPU."""
+    with Nvml() as nvml:
+        return hasattr(nvml.binding.nvmlLib, "fakenvml_reset")
+
+
+def open_gpu(live: LiveGpu) -> AbstractContextManager[Device]:
+    """Return a GPU as a device for the recorder, with PyTorch workers."""
+    return opened(f"nvml:{live.uuid}", clocks=live.clocks)
+
+
+def record_profiles(
+    gpus: Sequence[LiveGpu],
+    folder: Path,
+    *,
+    budget_s: float,
+    seed: int,
+    protocol: MeasurementProtocol | None = None,
+    opener: OpenGpu = open_gpu,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Record one GPU of each type, or continue a recording until its budget is spent.
+
+    Args:
+        gpus: the GPUs.
+        folder: of profiles; the tables become `folder/<gpu>/profile.csv`.
+        budget_s: time for each type, s.
+        seed: of the plan.
+        protocol: how to measure; by default the recorder's.
+        opener: opens a GPU.
+        progress: show the time that is left on a terminal.
+
+    Returns:
+        The rows of all tables, in the profile schema.
+
+    Raises:
+        DeviceError: a GPU refuses.
+        InputError: too short a budget, or the folder belongs to another recording.
+    """
+    tables = []
+    # Reversed, so that the first GPU of each type is the one that is kept.
+    for _, live in sorted({live.gpu.name: live for live in reversed(gpus)}.items()):
+        command = f"heshare live --budget {budget_s:g}s --seed {seed}" + (" --allow-clocks" if live.clocks else "")
+        path = folder / live.gpu.name / TABLE
+        if not _is_recorded(path, live, command):
+            with opener(live) as device:
+                profile(
+                    device,
+                    folder,
+                    budget_s=budget_s,
+                    clocks=live.clocks,
+                    seed=seed,
+                    protocol=protocol,
+                    command=command,
+                    progress=progress,
+                )
+        tables.append(store.read(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _is_recorded(path: Path, live: LiveGpu, command: str) -> bool:
+    """Return whether this command has recorded this GPU, with this driver, to its end."""
+    manifest_path = path.with_name(manifest.NAME)
+    if not (path.is_file() and manifest_path.is_file()):
+        return False
+    recorded = manifest.read(manifest_path)
+    same_gpu = all(recorded["device"].get(name) == live.facts.get(name) for name in ("uuid", "driver"))
+    return same_gpu and recorded["command"] == command

@@ -1,0 +1,118 @@
+"""Samples of a card for the executor: all readings in one message, any of which may be missing.
+
+A reading that fails is noted once, and the run goes on without it. Only `GpuLostError` ends the use of a card.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heshare.ops.nvml.binding import GpuLostError, NvmlError
+from heshare.ops.nvml.card_process import value_of
+from heshare.ops.nvml.energy_account import EnergyAccount
+from heshare.ops.nvml.guarded_gpu import PATIENCE_S, GuardedGpu
+
+_WITHOUT = {
+    "clock": "its clock is unknown",
+    "power": "its power is taken from the energy counter",
+    "energy counter": "its energy is the integral of the power readings",
+    "limits": "what holds the clock down is unknown",
+    "free memory": "other processes' memory on it is unknown",
+    "health": "Xid and ECC errors are not seen",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardSample:
+    """The readings of a card at one moment; NaN for those that are missing.
+
+    Attributes:
+        sm_mhz: the SM clock, MHz.
+        power_w: board power, W; without a reading the mean since the last sample, by the counter.
+        energy_j: energy since the first sample, J.
+        limits: what holds the clock down.
+        free_mib: memory that no process holds, MiB.
+    """
+
+    sm_mhz: float
+    power_w: float
+    energy_j: float
+    limits: tuple[str, ...]
+    free_mib: float
+
+
+class CardSampler:
+    """Takes the samples of a card, and finds out whether it may be given new jobs.
+
+    Args:
+        card: the card.
+        power: the call for its power, `instant_power_w` or `usage_power_w`.
+        limit_w: its power limit, W.
+        note: is called with a note for the operator.
+
+    Attributes:
+        energy: the account of its energy.
+        counter_j: its energy counter when it was last read, J; NaN if it never was.
+        drained: the error after which nothing new may start on it; empty if there was none.
+    """
+
+    def __init__(self, card: GuardedGpu, power: str, limit_w: float, note: Callable[[str], None]) -> None:
+        self._card, self._note = card, note
+        self._calls = (("sm_mhz",), (power,), ("energy_j",), ("limits",), ("memory_mib",), ("health",))
+        self._missing: set[str] = set()
+        self._before: tuple[float, float] | None = None
+        self.energy = EnergyAccount(limit_w, note)
+        self.counter_j = math.nan
+        self.drained = ""
+
+    @property
+    def silent_s(self) -> float:
+        """How long the card has not replied, s; 0 as long as it does."""
+        return self._card.silent_s
+
+    def sample(self, *, wait_s: float = PATIENCE_S) -> CardSample | None:
+        """Return a sample, or None if the card has not replied yet.
+
+        Raises:
+            GpuLostError: the card is lost.
+        """
+        answers = self._card.poll(self._calls, wait_s=wait_s)
+        if answers is None:
+            return None
+        clock, power, counter, limits, memory, health = answers
+        events = self._value("health", health, ())
+        for drains, event in events:
+            self._note(event)
+            if drains and not self.drained:
+                self.drained = event
+        power_w, counter_j = self._value("power", power, math.nan), self._value("energy counter", counter, math.nan)
+        now_s = time.monotonic()
+        self.energy.add(now_s, counter_j, power_w)
+        self.counter_j = self.counter_j if math.isnan(counter_j) else counter_j
+        before, self._before = self._before, (now_s, self.energy.energy_j)
+        if math.isnan(power_w) and before is not None and not math.isnan(counter_j):
+            power_w = (self.energy.energy_j - before[1]) / max(now_s - before[0], 1e-3)
+        return CardSample(
+            self._value("clock", clock, math.nan),
+            power_w,
+            self.energy.energy_j,
+            self._value("limits", limits, ()),
+            self._value("free memory", memory, (math.nan, math.nan))[1],
+        )
+
+    def _value(self, name: str, answer: Sequence[Any], missing: Any) -> Any:
+        """Return the value of an answer, or `missing` if the call failed."""
+        try:
+            value = value_of(answer)
+        except GpuLostError:
+            raise
+        except NvmlError as error:
+            if name not in self._missing:
+                self._missing.add(name)
+                self._note(f"no reading of {name}, so {_WITHOUT[name]}: {error}")
+            return missing
+        return value

@@ -1,0 +1,172 @@
+"""Survey of this machine's cards: which there are, which cannot be used and why, and whose processes are on them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from heshare.ops.nvml.binding import NoSuchGpuError, NvmlError
+from heshare.ops.nvml.guarded_gpu import DEADLINE_S, GuardedGpu
+from heshare.shared.errors import InputError
+
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_LISTS = "`heshare doctor` lists the GPUs of this machine."
+_COLUMN = CUDA_VARIABLE
+
+
+@dataclass(frozen=True)
+class SurveyedCard:
+    """A card as a survey found it.
+
+    Attributes:
+        index: as in `nvidia-smi`.
+        uuid: empty where it does not respond.
+        obstacle: why it cannot be used for jobs; empty if it can.
+        processes: the CUDA processes on it, each with its memory, MiB.
+    """
+
+    index: int
+    uuid: str
+    obstacle: str = ""
+    processes: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def use(self) -> str:
+        """Who uses it, as text; empty if nobody does."""
+        shown = [f"{pid} ({_name(pid)}, {mib:.0f} MiB)" for pid, mib in self.processes]
+        return f"processes of others run on it: {', '.join(shown)}" if shown else ""
+
+
+def survey(deadline_s: float = DEADLINE_S) -> tuple[SurveyedCard, ...]:
+    """Return every card of this machine.
+
+    Args:
+        deadline_s: how long NVML may take, s.
+
+    Raises:
+        NvmlError: no NVML.
+        NoReplyError: NVML does not return; it is not known which card is the cause.
+    """
+    with GuardedGpu(0, deadline_s) as machine:
+        return tuple(SurveyedCard(*row) for row in machine.ask("survey"))
+
+
+def visible(cards: Sequence[SurveyedCard], text: str | None) -> tuple[SurveyedCard, ...]:
+    """Return the cards that `CUDA_VISIBLE_DEVICES` leaves, in its order; all of them where it is not set.
+
+    Its indices are taken as those of `nvidia-smi`, as Slurm and containers set them.
+
+    Args:
+        cards: of the machine.
+        text: its value, None where it is not set.
+
+    Raises:
+        InputError: an entry that names no card or several, one twice, or a MIG slice.
+    """
+    if text is None:
+        return tuple(cards)
+    if text.strip() in ("", "-1", "NoDevFiles"):
+        return ()
+    chosen = [_visible_card(cards, name.strip(), text) for name in text.split(",")]
+    if len(set(chosen)) < len(chosen):
+        raise InputError(repr(text), "each GPU once", _LISTS, column=_COLUMN)
+    return tuple(chosen)
+
+
+def _visible_card(cards: Sequence[SurveyedCard], name: str, text: str) -> SurveyedCard:
+    if name.startswith("MIG"):
+        raise InputError(f"the MIG slice {name}", "whole GPUs", "Turn MIG off, or choose other GPUs.", column=_COLUMN)
+    if name.isdecimal():
+        fitting = [card for card in cards if str(card.index) == name]
+    else:
+        fitting = [card for card in cards if name.startswith("GPU-") and card.uuid.startswith(name)]
+    if len(fitting) != 1:
+        found = f"{name!r} in {text!r}, which names {'several GPUs' if fitting else 'no GPU here'}"
+        raise InputError(found, "indices or UUIDs of GPUs, with commas between them", _LISTS, column=_COLUMN)
+    return fitting[0]
+
+
+@dataclass(frozen=True)
+class ChosenGpus:
+    """The GPUs of a choice such as `nvml` or `nvml:0,nvml:2`.
+
+    Attributes:
+        uuids: of the GPUs.
+        left_out: why others are not among them, one line each.
+        cards: every card of the machine.
+    """
+
+    uuids: tuple[str, ...]
+    left_out: tuple[str, ...]
+    cards: tuple[SurveyedCard, ...]
+
+
+def choose(cards: Sequence[SurveyedCard], text: str, variable: str | None) -> ChosenGpus:
+    """Return the GPUs that a text names: `nvml`, all that can be used, or `nvml:INDEX` and `nvml:UUID`.
+
+    Args:
+        cards: of the machine.
+        text: the choice.
+        variable: the value of `CUDA_VISIBLE_DEVICES`, None where it is not set.
+
+    Raises:
+        InputError: another form, a GPU twice, or one that CUDA_VISIBLE_DEVICES hides.
+        NvmlError: no such GPU, or none that can be used.
+    """
+    names = [part.strip() for part in text.split(",")]
+    seen = visible(cards, variable)
+    if names == ["nvml"]:
+        usable = [card for card in seen if not card.obstacle]
+        left_out = [
+            f"GPU {card.index} {card.uuid}".rstrip() + f" is left out: {card.obstacle}"
+            for card in seen
+            if card.obstacle
+        ]
+        if not usable and left_out:
+            raise NvmlError("; ".join(left_out) + ". There is no other GPU.")
+        found = "" if usable else "no GPU" + (f" in {_COLUMN}={variable}" if cards else "")
+        chosen = usable
+    elif all(name.startswith("nvml:") and name != "nvml:" for name in names):
+        chosen, left_out = [_named_card(cards, name.removeprefix("nvml:")) for name in names], []
+        hidden = [
+            f"{name}, which {_COLUMN}={variable} hides"
+            for name, card in zip(names, chosen, strict=True)
+            if card not in seen
+        ]
+        found = hidden[0] if hidden else "a GPU twice" if len(set(chosen)) < len(chosen) else ""
+    else:
+        chosen, left_out, found = [], [], repr(text)
+    if found:
+        expected = "nvml for every GPU, or nvml:INDEX or nvml:UUID, each once, with commas between them"
+        raise InputError(found, expected, _LISTS, column="--devices")
+    return ChosenGpus(tuple(card.uuid for card in chosen), tuple(left_out), tuple(cards))
+
+
+def _named_card(cards: Sequence[SurveyedCard], key: str) -> SurveyedCard:
+    """Return the card with an index or a UUID.
+
+    Raises:
+        NvmlError: there is none, or it does not respond.
+    """
+    for card in cards:
+        if key in (str(card.index), card.uuid):
+            if not card.uuid:
+                raise NvmlError(card.obstacle)
+            return card
+    raise NoSuchGpuError(f"GPU {key}: not found. {_LISTS}")
+
+
+def hidden(cards: Sequence[SurveyedCard], variable: str | None) -> frozenset[str]:
+    """Return the UUIDs of the cards that `CUDA_VISIBLE_DEVICES` hides.
+
+    Raises:
+        InputError: as `visible`.
+    """
+    return frozenset(card.uuid for card in cards if card.uuid) - {card.uuid for card in visible(cards, variable)}
+
+
+def _name(pid: int) -> str:
+    """Return a process's name; a process of another container has none here."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return "?"

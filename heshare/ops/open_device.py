@@ -1,0 +1,94 @@
+"""Devices by their names on the command line: `emulated:T4`, `nvml:0`, `nvml:GPU-<uuid>`, `replay:PATH`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from heshare.devices.device import Device
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.binding import Nvml
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.workers.worker_pool import ProcessLauncher
+from heshare.profiles.replay_device import open_replay
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import gpu as find_gpu
+
+SPARES = 7
+"""Workers on stand-by: as many as a recording starts at once."""
+
+MIB_OF_KEPT = 8192.0
+"""Memory of the GPU for each worker that is kept warm, MiB: its context takes about a sixteenth of that."""
+
+
+def emulated(gpu: str, *, seed: int = 0, time_cv: float = TIME_CV, power_cv: float = POWER_CV) -> EmulatedDevice:
+    """Return an emulated GPU whose readings have the repeat noise of real ones.
+
+    Args:
+        gpu: a name of the catalogue.
+        seed: of the noise.
+        time_cv: its standard deviation relative to a time; by default the public record's.
+        power_cv: its standard deviation relative to a power.
+
+    Raises:
+        InputError: no such GPU.
+    """
+    card = find_gpu(gpu)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, *card.name.encode()], spawn_key=(1,)))
+    return EmulatedDevice(card, noise=NoiseModel(rng=rng, time_cv=time_cv, power_cv=power_cv))
+
+
+def _nvml(name: str, clocks: bool) -> Device:
+    which: int | str = int(name) if name.isdecimal() else name
+    with Nvml() as nvml:
+        card = nvml.card(which)
+        mps, memory_mib = MpsSession(card.uuid()), card.memory_mib()[0]
+    launcher = ProcessLauncher(mps, spares=SPARES, keep=int(memory_mib // MIB_OF_KEPT))
+    return NvmlDevice(which, launcher, mps=mps, allow_clocks=clocks)
+
+
+def open_device(text: str, *, seed: int = 0, clocks: bool = False) -> Device:
+    """Return the device that `text` names; close a live one with `close()`, or use `opened`.
+
+    Args:
+        text: the kind of device and which: `emulated:GPU`, `nvml:INDEX`, `nvml:UUID` or `replay:PATH`.
+        seed: of an emulated device's repeat noise.
+        clocks: whether a live device may set clocks, if the machine allows it; the others always may.
+
+    Raises:
+        InputError: another form, an unknown kind or an unknown GPU.
+        DeviceError: a live device cannot be used; the message says why and what to do.
+    """
+    kind, _, name = text.partition(":")
+    openers: dict[str, Callable[[], Device]] = {
+        "emulated": lambda: emulated(name, seed=seed),
+        "nvml": lambda: _nvml(name, clocks),
+        "replay": lambda: open_replay(name),
+    }
+    if kind not in openers or not name:
+        raise InputError(
+            repr(text),
+            "emulated:GPU such as emulated:T4, nvml:INDEX such as nvml:0, nvml:UUID, or replay:PATH",
+            "Name a device; `heshare doctor` lists the GPUs of this machine.",
+            column="device",
+        )
+    return openers[kind]()
+
+
+@contextmanager
+def opened(text: str, *, seed: int = 0, clocks: bool = False) -> Iterator[Device]:
+    """Open a device for a `with`, as `open_device`; at its end tasks and MPS end, and clocks are unlocked.
+
+    Raises:
+        InputError: as `open_device`.
+        DeviceError: as `open_device`.
+    """
+    device = open_device(text, seed=seed, clocks=clocks)
+    try:
+        yield device
+    finally:
+        close = getattr(device, "close", None)
+        if close is not None:
+            close()

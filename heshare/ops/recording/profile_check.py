@@ -1,0 +1,228 @@
+"""Check of a recorded profile: `heshare profile --check`. Every problem is found, not only the first."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from heshare.lab.systems.fikit import kernel_table
+from heshare.prediction.features import is_reference
+from heshare.prediction.forest import LEAST_SAMPLES, covered_rows
+from heshare.profiles import design, manifest, store
+from heshare.profiles.schema import UTILISATIONS, broken_cells
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import gpu as find_gpu
+
+ROWS_SHOWN = 3
+"""Rows that are listed for one rule; the others are counted."""
+SLACK = 1.25
+"""How much faster a larger batch, a lower clock or a shared GPU may seem before it counts as an error; repeat noise of
+real GPUs is a few per cent."""
+LEAST_REPEATS = 2
+"""Visits to a workload alone below which its noise is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding of the check.
+
+    Attributes:
+        level: `error`, with which the profile is not to be used, or `note`.
+        file: the file.
+        row: the row in it, as an editor counts lines; None for the whole file.
+        column: the column; None for the whole row or file.
+        text: what was found, what is expected and what to do.
+    """
+
+    level: str
+    file: str
+    row: int | None
+    column: str | None
+    text: str
+
+    def __str__(self) -> str:
+        place = [self.file, *([f"row {self.row}"] if self.row else []), *([self.column] if self.column else [])]
+        return f"{self.level}: {', '.join(place)}: {self.text}"
+
+
+def check_profile(path: str | Path) -> list[Finding]:
+    """Return what is wrong with the profiles of a folder or with one table, errors first in each table.
+
+    Schema, units and ranges of every cell, times that fall where they must not (larger batch, lower clock, co-runners),
+    the checksum and the facts of the manifest, the kernel traces, and what is missing.
+
+    Raises:
+        InputError: there is no table.
+    """
+    path = Path(path)
+    tables = sorted(path.rglob("profile.csv")) if path.is_dir() else [path]
+    if not tables or not all(table.is_file() for table in tables):
+        raise InputError("no profile.csv", "a folder with a profile", "Record one with heshare profile.", file=path)
+    return [finding for table in tables for finding in _check_table(table)]
+
+
+def _check_table(path: Path) -> list[Finding]:
+    table, found = _read(path)
+    found += _manifest_errors(path, table)
+    if table is not None and not any(finding.level == "error" and finding.row for finding in found):
+        found += [*_shortened(list(_falling_times(path, table))), *_missing(path, table)]
+    return sorted(found, key=lambda finding: finding.level)
+
+
+def _read(path: Path) -> tuple[pd.DataFrame | None, list[Finding]]:
+    """Return the table, None if it cannot be read, and the cells that break the schema."""
+    found: list[Finding] = []
+    rows, numbers = [], []
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            lines = csv.reader(stream, strict=True)
+            store.check_header(next(lines, []), path)
+            for cells in lines:
+                try:
+                    rows.append(store.parse_row(cells, file=path, row=lines.line_num))
+                    numbers.append(lines.line_num)
+                except InputError as error:
+                    found.append(_of(error, path))
+    except InputError as error:
+        return None, [_of(error, path)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        return None, [Finding("error", str(path), None, None, f"no CSV text ({error}). Export the table as CSV.")]
+    if not rows:
+        return None, _shortened(found) or [Finding("error", str(path), 2, None, "no rows. Record the profile again.")]
+    table = store.make_table(rows)
+    found += [_of(error, path, numbers[row]) for row, error in broken_cells(table)]
+    return table, _shortened(found)
+
+
+def _of(error: InputError, path: Path, row: int | None = None) -> Finding:
+    text = f"found {error.found}; expected {error.expected}. {error.action}"
+    return Finding("error", str(path), row or error.row, error.column, text)
+
+
+def _shortened(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with at most `ROWS_SHOWN` rows of a column, and a count of the others."""
+    shown: list[Finding] = []
+    by_column: dict[str | None, list[Finding]] = {}
+    for finding in found:
+        by_column.setdefault(finding.column, []).append(finding)
+    for column, findings in by_column.items():
+        shown += findings[:ROWS_SHOWN]
+        more = len(findings) - ROWS_SHOWN
+        if more > 0:
+            text = f"{more} more rows with such a cell"
+            shown.append(Finding(findings[0].level, findings[0].file, None, column, text))
+    return shown
+
+
+def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
+    """Return what the manifest says that the table does not, and the reverse."""
+    kernels = path.with_name(kernel_table.NAME)
+    found = []
+    try:
+        manifest.verify(path)
+        if kernels.is_file():
+            kernel_table.read(kernels)
+    except InputError as error:
+        found.append(_of(error, Path(error.file or path)))
+    file = path.with_name(manifest.NAME)
+    if not file.is_file():
+        text = "no manifest: nothing says how the table was recorded, nor whether it was changed since."
+        return [*found, Finding("note", str(file), None, None, text)]
+    if found or table is None:
+        return found
+    content = manifest.read(file)
+    said = {"gpu": content.get("gpu"), "provenance": content.get("provenance")}
+    for column, value in said.items():
+        for other in sorted(set(table[column]) - {value}):
+            text = f"found {other}, where {manifest.NAME} says {value}. Keep the tables of two recordings apart."
+            row = 2 + table[column].tolist().index(other)
+            found.append(Finding("error", str(path), row, column, text))
+    return found
+
+
+def _falling_times(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
+    """Yield rows whose time is shorter than a setting allows that does the same with more."""
+    alone = table[table["co_runners"] == ""]
+    task = ["gpu", "provenance", "workload", "precision", "engine"]
+    lines = (
+        ("batch_size", [*task, "mps_pct", "sm_mhz"], "a smaller batch", False),
+        ("sm_mhz", [*task, "mps_pct", "batch_size"], "a higher clock", True),
+        ("mps_pct", [*task, "sm_mhz", "batch_size"], "a larger share", True),
+    )
+    for column, keys, other, descending in lines:
+        ordered = alone.sort_values(column, ascending=not descending)
+        for _, part in ordered.groupby(keys):
+            longest = part["time_s"].cummax().shift(fill_value=0.0)
+            for row in part.index[part["time_s"] * SLACK < longest]:
+                yield _too_short(path, table, int(row), float(longest[row]), other)
+    reference = table[is_reference(table)].set_index([*task, "batch_size"])["time_s"]
+    known = np.asarray(table.set_index([*task, "batch_size"]).index.map(reference.to_dict()), dtype=float)
+    for row in np.flatnonzero(table["time_s"].to_numpy() * SLACK < known).tolist():
+        yield _too_short(path, table, int(row), float(known[row]), "the whole GPU alone at the top clock")
+
+
+def _too_short(path: Path, table: pd.DataFrame, row: int, other_s: float, other: str) -> Finding:
+    text = (
+        f"found {table['time_s'].iloc[row]:g} s, less than the {other_s:g} s with {other}; expected no less. "
+        "Record this setting again on an idle GPU."
+    )
+    return Finding("error", str(path), 2 + row, "time_s", text)
+
+
+def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
+    """Yield what the table does not hold, for each GPU."""
+    for name, rows in table.groupby("gpu"):
+        yield from (Finding(level, str(path), None, None, text) for level, text in _missing_of(str(name), rows))
+
+
+def _missing_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    reference = is_reference(rows)
+    samples = int((covered_rows(rows) & ~reference).sum())
+    if samples < LEAST_SAMPLES:
+        yield (
+            "error",
+            f"found {samples} samples whose tasks were all recorded alone too; expected {LEAST_SAMPLES} or more, "
+            "without which no predictor is trained. Record for longer: a larger --budget goes on.",
+        )
+    recorded = set(zip(rows["workload"][reference], rows["batch_size"][reference], strict=True))
+    wanted = [point.target.workload for point in design.references(find_gpu(name))]
+    missing = [f"{each.model}:{each.batch_size}" for each in wanted if (each.model, each.batch_size) not in recorded]
+    if missing:
+        yield "note", f"{len(missing)} of {len(wanted)} workloads not recorded alone: {_some(missing)}."
+    if len(set(rows["sm_mhz"])) == 1:
+        yield (
+            "note",
+            "one clock only: energy at other clocks is not learned. Record with --clocks, if the machine allows.",
+        )
+    if not (rows["co_runners"] != "").any():
+        yield "note", "no row with co-runners: times under sharing are not learned."
+    for column in UTILISATIONS:
+        if count := int(rows[column].isna().sum()):
+            yield "note", f"{column} was not measured in {count} rows: the device model's values stand in."
+    if count := int((reference & (rows["repeats"] < LEAST_REPEATS)).sum()):
+        yield "note", f"{count} workloads alone were visited once: their repeat noise is not known."
+    if count := int(rows["throttled"].sum()):
+        yield "note", f"{count} of {len(rows)} rows were held below their clock by a limit."
+
+
+def _some(names: Sequence[str], shown: int = 6) -> str:
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def summary(path: str | Path, found: Iterable[Finding]) -> str:
+    """Return one line: the rows of the profiles by GPU and provenance, and how many errors and notes there are."""
+    levels = [finding.level for finding in found]
+    text = f"{path}: {levels.count('error')} errors, {levels.count('note')} notes"
+    if "error" in levels:
+        return text
+    table = store.read(path)
+    counts = Counter(zip(table["gpu"], table["provenance"], strict=True))
+    held = ", ".join(f"{rows} rows of {gpu} ({provenance})" for (gpu, provenance), rows in counts.items())
+    return f"{text}; {held}"

@@ -1,0 +1,124 @@
+"""Recordings of real GPUs, read by the `source` parameter of a notebook, such as `recorded:H100`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from heshare.profiles import manifest, store
+from heshare.shared import files
+from heshare.shared.errors import InputError
+
+EMULATED, PREFIX, EVERY = "emulated", "recorded:", "all"
+TABLE = "profile.csv"
+COMMAND = "heshare profile --device nvml:0 --budget 15m --out data/profiles/measured"
+"""The command that records a GPU, on a machine that has one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The profile of one real GPU.
+
+    Attributes:
+        gpu: a name of the catalogue.
+        table: rows of the profile schema, all of them measured.
+        sharing: how tasks shared the GPU: `mps`, or `time-slice` without MPS.
+        path: the table's file.
+    """
+
+    gpu: str
+    table: pd.DataFrame
+    sharing: str
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """The GPU's name in figures: `H100 (measured)`."""
+        return measured_label(self.gpu)
+
+
+def measured_label(gpu: str) -> str:
+    """Return the name of a measured GPU in figures, so that it differs from an emulated one of the same name."""
+    return f"{gpu} (measured)"
+
+
+def folder() -> Path:
+    """Return the folder of recordings of real GPUs: `data/profiles/measured`."""
+    return files.data("profiles") / "measured"
+
+
+def read(source: str) -> tuple[Recording, ...]:
+    """Return the recordings that a notebook's `source` names.
+
+    Args:
+        source: `emulated` (none), `recorded:H100`, `recorded:H100,H200`, `recorded:all` (every recording of the
+            checkout, which may be none), or the path of a recorded folder instead of a name.
+
+    Raises:
+        InputError: another form, a GPU without a recording, a bad table, or one that no real GPU made.
+    """
+    if source == EMULATED:
+        return ()
+    names = [name.strip() for name in source.removeprefix(PREFIX).split(",")]
+    if not source.startswith(PREFIX) or not all(names):
+        raise InputError(
+            repr(source),
+            "emulated, recorded:GPU such as recorded:H100, or recorded:all",
+            "Name a recorded GPU: " + (_recorded_names() or "there is none yet."),
+            column="source",
+        )
+    paths = _tables() if names == [EVERY] else [_path(name) for name in names]
+    recordings = tuple(map(_read, paths))
+    gpus = [recording.gpu for recording in recordings]
+    if len(set(gpus)) < len(gpus):
+        raise InputError(", ".join(gpus), "each GPU once", "Name one recording of a GPU.", column="source")
+    return recordings
+
+
+def read_one(name: str) -> Recording:
+    """Return the recording of one GPU, by its name or its folder's path.
+
+    Raises:
+        InputError: there is none, or it is bad.
+    """
+    return _read(_path(name))
+
+
+def _tables() -> list[Path]:
+    return sorted(folder().glob(f"*/{TABLE}"))
+
+
+def _recorded_names() -> str:
+    return ", ".join(path.parent.name for path in _tables())
+
+
+def _path(name: str) -> Path:
+    """Return the path of the table of a GPU's name or of a folder's path."""
+    recorded = folder() / name if "/" not in name else (files.checkout() or Path()) / name
+    table = recorded / TABLE
+    if table.is_file():
+        return table
+    raise InputError(
+        f"no recording of {name!r}",
+        f"{TABLE} of a recorded GPU (recorded so far: {_recorded_names() or 'none'})",
+        f"On a machine with that GPU, run: {COMMAND}",
+        file=recorded,
+        column="source",
+    )
+
+
+def _read(path: Path) -> Recording:
+    table = store.read(path)
+    provenances, gpus = (sorted(set(table[name])) for name in ("provenance", "gpu"))
+    measured = provenances == ["measured"]
+    if not measured or len(gpus) != 1:
+        raise InputError(
+            ", ".join(gpus if measured else provenances) or "no rows",
+            "measured rows of one GPU",
+            "The record of an emulated device is never shown as measured; record a real GPU: " + COMMAND,
+            file=path,
+            column="gpu" if measured else "provenance",
+        )
+    manifest_path = path.with_name(manifest.NAME)
+    content = manifest.read(manifest_path) if manifest_path.is_file() else {}
+    return Recording(gpus[0], table, str(content.get("device", {}).get("sharing", "mps")), path)

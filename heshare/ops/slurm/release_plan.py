@@ -1,0 +1,245 @@
+"""Release of Slurm's held jobs by a plan: what scontrol is to change, and the change itself."""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from heshare.ops.slurm.job_comment import JobComment, read_comment
+from heshare.ops.slurm.job_placement import JobPlacement, place_jobs
+from heshare.ops.slurm.slurm_cards import SlurmCard, read_cards
+from heshare.ops.slurm.slurm_programs import SlurmError, call
+from heshare.ops.slurm.slurm_queue import SlurmJob, read_queue
+from heshare.prediction.predictor import Predictor
+from heshare.shared.errors import InputError
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """How held jobs are planned.
+
+    Attributes:
+        policy: a name of the registry.
+        predictor: predicts for the policy.
+        types: GPUs of data/gpus.csv by type of gres.conf.
+        partition: only jobs and nodes of this partition; None for all.
+        user: only jobs of this user; None for all.
+        seed: of the policy's randomness.
+    """
+
+    policy: str
+    predictor: Predictor
+    types: Mapping[str, str]
+    partition: str | None = None
+    user: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class SlurmState:
+    """Jobs and GPUs of Slurm at one moment.
+
+    Attributes:
+        jobs: all that wait or run.
+        cards: the GPUs that jobs can share.
+        waiting: what each held job without a place is planned as, by its number.
+        unreleased: held jobs that have a place: an earlier release was cut off, or their user holds them again.
+        notes: what is left out or alone, and why.
+    """
+
+    jobs: tuple[SlurmJob, ...]
+    cards: tuple[SlurmCard, ...]
+    waiting: Mapping[int, JobComment]
+    unreleased: tuple[SlurmJob, ...]
+    notes: tuple[str, ...]
+
+    def unfinished_on(self, card: SlurmCard) -> list[SlurmJob]:
+        """Return the jobs with a place on a card that run, or wait and are not held, or are to be released now."""
+        there = [job for job in self.jobs if job.gpu == card.key]
+        return [job for job in there if not job.stopped or job in self.unreleased]
+
+    def last_on(self, card: SlurmCard) -> tuple[int, ...]:
+        """Return the jobs on a card that no other job there waits for."""
+        there = self.unfinished_on(card)
+        before = frozenset[int]().union(*[job.waits_for for job in there])
+        return tuple(job.id for job in there if job.id not in before)
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """A plan for Slurm's held jobs, and the commands that carry it out.
+
+    Attributes:
+        state: what the plan was made for.
+        placements: the places, in the order of the release.
+        totals: predicted time and energy.
+        notes: what is left out or alone, and why.
+    """
+
+    state: SlurmState
+    placements: tuple[JobPlacement, ...]
+    totals: Mapping[str, float]
+    notes: tuple[str, ...]
+
+    @cached_property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The calls of scontrol: first each job's place, then, in the same order, the releases."""
+        updates = [self.update(placement) for placement in self.placements]
+        numbers = [job.id for job in self.state.unreleased] + [placement.job for placement in self.placements]
+        return (*updates, *[("scontrol", "release", str(number)) for number in numbers])
+
+    def update(self, placement: JobPlacement) -> tuple[str, ...]:
+        """Return the call that gives a job its place."""
+        card = placement.card
+        after = placement.after or self.state.last_on(card)
+        order = [f"Dependency=afterany:{':'.join(map(str, after))}"] if after else []
+        comment = self.state.waiting[placement.job].placed(card.key, placement.mps_pct, placement.sm_mhz)
+        gres = f"Gres={card.gres}:{card.kind}:{placement.count}"
+        return (
+            "scontrol",
+            "update",
+            f"JobId={placement.job}",
+            gres,
+            f"ReqNodeList={card.node}",
+            *order,
+            (f"Comment={comment}"),
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a job: job, user, workload, gpu, mps_pct, sm_mhz, after, start_s, end_s; as predicted."""
+        users = {job.id: job.user for job in self.state.jobs}
+        rows = [
+            {
+                "job": place.job,
+                "user": users[place.job],
+                "workload": str(self.state.waiting[place.job].workload),
+                "gpu": place.card.key,
+                "mps_pct": place.mps_pct,
+                "sm_mhz": place.sm_mhz,
+                "after": " ".join(map(str, place.after or self.state.last_on(place.card))),
+                "start_s": place.start_s,
+                "end_s": place.end_s,
+            }
+            for place in self.placements
+        ]
+        columns = ["job", "user", "workload", "gpu", "mps_pct", "sm_mhz", "after", "start_s", "end_s"]
+        return pd.DataFrame(rows, columns=columns).astype({"sm_mhz": "Int64"})
+
+
+def read_state(settings: PlanSettings) -> SlurmState:
+    """Read Slurm's queue and nodes.
+
+    Raises:
+        SlurmError: Slurm's programs are missing or fail.
+        InputError: no GPU can be shared, or a job cannot run on all of them.
+    """
+    cards, notes = read_cards(settings.types)
+    jobs, wanted = read_queue(), settings.partition
+    if wanted is not None:
+        cards = tuple(card for card in cards if wanted in card.partitions)
+        jobs_there = [job for job in jobs if wanted in job.partition.split(",")]
+    else:
+        jobs_there = list(jobs)
+    if not cards:
+        found = "no GPU of Slurm's nodes that jobs can share" + "".join(f" ({note})" for note in notes)
+        action = "Correct gres.conf as docs/slurm.md shows, or --types or --partition."
+        raise InputError(found, "at least one with a type and a gres shard or mps", action)
+    if settings.user is not None:
+        jobs_there = [job for job in jobs_there if job.user == settings.user]
+    waiting: dict[int, JobComment] = {}
+    unreleased, told = [], list(notes)
+    for job in jobs_there:
+        if job.gpu and job.stopped and not job.held:
+            told.append(
+                f"Job {job.id} has a place on {job.gpu} and is held ({job.reason}): new jobs do not wait for it."
+            )
+        if not (job.held and job.ours):
+            continue
+        why = "" if job.gpu else _why_not(job)
+        if why:
+            told.append(f"Job {job.id} is left alone: {why}")
+        elif job.gpu:
+            unreleased.append(job)
+        else:
+            try:
+                waiting[job.id] = read_comment(job.comment, job.id)
+            except InputError as error:
+                told.append(f"Job {job.id} is left alone: {error}")
+                continue
+            _check_partition(job, cards)
+    return SlurmState(jobs, cards, waiting, tuple(unreleased), tuple(told))
+
+
+def _why_not(job: SlurmJob) -> str:
+    """Return why a held job without a place cannot get one, or nothing."""
+    if job.gres:
+        # Slurm 22.05 adds a type to those of the submission instead of replacing them, and the job never starts.
+        return f"it asks for {job.gres} itself; submit it without --gres and --gpus, and the plan gives it a GPU."
+    if job.array:
+        return "it is a job array; submit its tasks as jobs."
+    if job.nodes > 1:
+        return f"it asks for {job.nodes} nodes; a plan gives a job one GPU."
+    if job.dependency:
+        return f"it depends on other jobs ({job.dependency}); it is planned once they have ended."
+    return ""
+
+
+def _check_partition(job: SlurmJob, cards: Sequence[SlurmCard]) -> None:
+    own = set(job.partition.split(","))
+    outside = [card.key for card in cards if not own & set(card.partitions)]
+    if outside:
+        found = f"job {job.id} in partition {job.partition}, which has no {', '.join(outside[:3])}"
+        action = f"Plan one partition at a time, such as --partition {sorted(own)[0]}."
+        raise InputError(found, "jobs that can run on every GPU of the plan", action)
+
+
+def plan_release(state: SlurmState, settings: PlanSettings) -> ReleasePlan:
+    """Plan the held jobs that have no place yet; jobs that were placed earlier go first on their GPUs.
+
+    Raises:
+        InputError: an unknown policy, one that Slurm cannot follow, or a job that no GPU holds.
+    """
+    placements: tuple[JobPlacement, ...] = ()
+    totals: dict[str, float] = {}
+    notes = state.notes
+    if state.unreleased:
+        numbers = " ".join(str(job.id) for job in state.unreleased)
+        notes = (*notes, f"Jobs {numbers} have a place and are held: they are released as they are.")
+    users = sorted({job.user for job in state.jobs if job.id in state.waiting})
+    if len(users) > 1:
+        more = f"Jobs of {' and '.join(users)}: MPS runs one user's jobs of a GPU at a time; plan them with --user."
+        notes = (*notes, more)
+    if state.waiting:
+        placements, totals, changes = place_jobs(
+            state.waiting, state.cards, settings.policy, predictor=settings.predictor, seed=settings.seed
+        )
+        notes = (*notes, *changes)
+    return ReleasePlan(state, placements, totals, notes)
+
+
+def apply_release(plan: ReleasePlan, tell: Callable[[str], None] = lambda line: None) -> None:
+    """Carry out a plan: give all jobs their places, then release them.
+
+    A job has its place, all of it, by one request to Slurm. What was cut off is continued by the next plan: jobs that
+    have a place keep it.
+
+    Args:
+        plan: the plan.
+        tell: is called with each command that was carried out.
+
+    Raises:
+        SlurmError: Slurm refuses one; the message says what was done until then.
+    """
+    for number, command in enumerate(plan.commands):
+        try:
+            call(command)
+        except SlurmError as error:
+            placed = min(number, len(plan.placements))
+            done = f"{placed} of {len(plan.placements)} jobs have their place, {number - placed} are released"
+            raise SlurmError(
+                f"{shlex.join(command)} was refused ({error}). Until then: {done}. Correct or cancel that job, then "
+                "run `heshare slurm apply --yes` again: it continues."
+            ) from None
+        tell(shlex.join(command))

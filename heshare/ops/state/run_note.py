@@ -1,0 +1,139 @@
+"""The note of a run on real GPUs: what a cleanup after it needs, and which GPUs it has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heshare.ops.state.held_note import FoundNote, HeldNote, Life, found_note
+from heshare.ops.state.machine_place import MachinePlace
+from heshare.ops.state.state_folder import state_folder
+from heshare.shared.errors import DeviceError
+from heshare.shared.processes import started_at
+
+
+@dataclass(frozen=True, slots=True)
+class RunNote:
+    """The note that a cleanup after a run needs; on disk before the run changes anything.
+
+    Attributes:
+        token: the mark of the run's processes.
+        pid: the run's process.
+        started: when that was started (`processes.started_at`).
+        folder: the run's folder.
+        gpus: the UUIDs of its GPUs.
+    """
+
+    token: str
+    pid: int
+    started: int
+    folder: str
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """File of the note of a run."""
+        return state_folder() / f"run-{self.token}.json"
+
+    def as_json(self) -> str:
+        """Return the note as a text."""
+        return json.dumps(asdict(self))
+
+    def hold(self) -> HeldNote:
+        """Write the note of this process's run, synced and locked; it is seen once it is published.
+
+        Raises:
+            DeviceError: the folder cannot be written.
+        """
+        try:
+            return HeldNote(self.path, {"token": self.token, "folder": self.folder, "gpus": self.gpus})
+        except OSError as error:
+            raise DeviceError(
+                f"{self.path}: cannot note the run there ({error.strerror}). Set XDG_STATE_HOME to a folder that can "
+                "be written."
+            ) from error
+
+    @classmethod
+    def parse(cls, text: str) -> RunNote:
+        """Return the note that is this text.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        return cls._of_facts(json.loads(text))
+
+    @classmethod
+    def of(cls, found: FoundNote) -> RunNote:
+        """Return the note that was found in a file.
+
+        Raises:
+            DeviceError: it is none.
+        """
+        try:
+            note = cls._of_facts(found.facts)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DeviceError(f"{found.path}: not a note of a run ({error!r}). Delete it.") from error
+        if note.path.name != found.path.name:
+            raise DeviceError(f"{found.path}: not the note of the run that it names ({note.token}). Delete it.")
+        return note
+
+    @classmethod
+    def _of_facts(cls, facts: Mapping[str, Any]) -> RunNote:
+        gpus = tuple([str(uuid) for uuid in facts["gpus"]])
+        return cls(str(facts["token"]), int(facts["pid"]), int(facts["started"]), str(facts["folder"]), gpus)
+
+
+def note_of_this_process(folder: Path, token: str, gpus: Sequence[str]) -> RunNote:
+    """Return the note of a run of this process."""
+    return RunNote(token, os.getpid(), started_at(os.getpid()), str(folder), tuple(gpus))
+
+
+def run_notes() -> list[Path]:
+    """Return the notes of runs that continue, or were killed and not cleaned up."""
+    return sorted(state_folder().glob("run-*.json"))
+
+
+@dataclass(frozen=True, slots=True)
+class NotedRun:
+    """A run that has a note.
+
+    Attributes:
+        token: its mark; empty for a note that cannot be read.
+        life: whether it still runs.
+        gpus: the UUIDs of its GPUs.
+        text: the note in words, with what to do.
+    """
+
+    token: str
+    life: Life
+    gpus: tuple[str, ...]
+    text: str
+
+
+def noted_runs() -> list[NotedRun]:
+    """Return the runs that have notes."""
+    runs = []
+    for path in run_notes():
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                with found_note(path) as found:
+                    note = RunNote.of(found)
+                    runs.append(NotedRun(note.token, found.life, note.gpus, _described(note, found)))
+            except DeviceError as error:
+                runs.append(NotedRun("", Life.UNKNOWN, (), str(error)))
+    return runs
+
+
+def _described(note: RunNote, found: FoundNote) -> str:
+    run = f"run in {note.folder} (process {note.pid})"
+    if found.life is Life.RUNS:
+        where = "" if found.place.same_processes(MachinePlace.here()) else f" of {found.place}"
+        return f"{', '.join(note.gpus) or 'GPUs'}: in use by the {run}{where}."
+    if found.life.cleanable:
+        return f"The {run} was killed, and nothing cleaned up after it. Run `heshare restore`."
+    return f"The {run}: {found.elsewhere()}"

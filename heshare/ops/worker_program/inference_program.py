@@ -1,0 +1,168 @@
+"""The programs of a worker process: forward passes of a network in PyTorch, warm-up, and the loop that reports."""
+
+import gc
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Protocol
+
+from heshare.ops.worker_program.worker_messages import Message
+from heshare.ops.workers.networks import Network, build, library
+from heshare.shared.errors import DeviceError
+
+
+class Program(Protocol):
+    """Program of a worker: one call runs one iteration.
+
+    Attributes:
+        lag: how many of the iterations begun may still be under way when `step` returns.
+        title: its name and where it runs, for people.
+    """
+
+    lag: int
+    title: str
+
+    def step(self) -> None:
+        """Begin an iteration, and wait until all but the last `lag` are complete."""
+
+    def settle(self) -> None:
+        """Wait until every iteration that was begun is complete."""
+
+    def close(self) -> None:
+        """Release its memory; the process may run another program then."""
+
+
+class Inference:
+    """Forward passes of a network of Table IV.
+
+    On a GPU the next iteration is queued before the last one is complete, so that the card does not wait for the host
+    to wake up. Each is awaited by its CUDA event, without a spinning core, since many workers share the host.
+
+    Args:
+        model: a name of Table IV.
+        batch_size: inference batch size, samples.
+        precision: `fp32`, `tf32` or `fp16`.
+        device: `cuda` or `cpu`.
+
+    Raises:
+        DeviceError: PyTorch is missing, or there is no CUDA device; a CPU is never used instead.
+    """
+
+    def __init__(self, model: str, batch_size: int, precision: str, device: str = "cuda") -> None:
+        torch = library("torch")
+        self._torch = torch
+        self._cuda = device == "cuda"
+        if self._cuda and not torch.cuda.is_available():
+            raise DeviceError(
+                f"PyTorch {torch.__version__} finds no CUDA device for {model}:{batch_size}. Check the driver and "
+                "CUDA_VISIBLE_DEVICES, or install a build of PyTorch that fits the driver."
+            )
+        # Cores belong to all workers; on a GPU one thread launches the kernels.
+        torch.set_num_threads(1)
+        self._network: Network | None = build(model, batch_size, precision=precision, device=device)
+        self.lag = 1 if self._cuda else 0
+        self._events: list[Any] = []
+        where = torch.cuda.get_device_name() if self._cuda else "CPU"
+        self.title = f"{model}:{batch_size} {precision} on {where}, PyTorch {torch.__version__}"
+
+    def step(self) -> None:
+        """Queue a forward pass; on a GPU, wait for the one before."""
+        assert self._network is not None, "closed"
+        with self._torch.inference_mode():
+            self._network()
+        if not self._cuda:
+            return
+        event = self._torch.cuda.Event(blocking=True)
+        event.record()
+        self._events.append(event)
+        if len(self._events) > self.lag:
+            self._events.pop(0).synchronize()
+
+    def settle(self) -> None:
+        """Wait until the queued iterations have run on the GPU."""
+        if self._cuda:
+            self._torch.cuda.synchronize()
+            self._events.clear()
+
+    def close(self) -> None:
+        """Release the network, and the memory that PyTorch holds on the GPU."""
+        self._network = None
+        # Modules have reference cycles, and what is not collected is not released.
+        gc.collect()
+        if self._cuda:
+            self._torch.cuda.empty_cache()
+
+
+Make = Callable[[str, int, str], Program]
+"""(model, inference batch size, precision) -> program."""
+
+
+@dataclass(slots=True)
+class StopFlag:
+    """Whether to stop, because of a signal or because the parent has ended.
+
+    Attributes:
+        requested: whether to stop after the iteration under way.
+        parent: the parent's process id when the worker began.
+    """
+
+    requested: bool = False
+    parent: int = field(default_factory=os.getppid)
+
+    def orphaned(self) -> bool:
+        """Return whether the parent has ended."""
+        return os.getppid() != self.parent
+
+
+def warm_up(program: Program, *, iterations: int, least_s: float) -> float:
+    """Run at least so many iterations and seconds; return the seconds per iteration of a few after them.
+
+    The first iterations load kernels and choose algorithms, so they are not timed.
+    """
+    begun = monotonic()
+    count = 0
+    while count < iterations or monotonic() - begun < least_s:
+        program.step()
+        count += 1
+    program.settle()
+    begun = monotonic()
+    few = 3 if count > 1 else 1
+    for _ in range(few):
+        program.step()
+    program.settle()
+    return (monotonic() - begun) / few
+
+
+def run(
+    program: Program,
+    report: Callable[[Message], object],
+    *,
+    iterations: int | None,
+    stop: StopFlag,
+    period_s: float = 0.1,
+) -> Message:
+    """Run a program and report its progress; return the last message, with the exact count, which is not reported here.
+
+    Args:
+        program: the program to run.
+        report: called with each `progress`.
+        iterations: how many; None runs until `stop`.
+        stop: checked between iterations.
+        period_s: seconds from report to report; a longer iteration is reported when it is complete.
+    """
+    begun = last_s = now = monotonic()
+    steps = reported = 0
+    while not stop.requested and (iterations is None or steps < iterations):
+        program.step()
+        steps += 1
+        now = monotonic()
+        done = steps - program.lag
+        if now - last_s >= period_s and done > reported:
+            report(Message("progress", done, now, (now - last_s) / (done - reported)))
+            stop.requested = stop.requested or stop.orphaned()
+            last_s, reported = now, done
+    program.settle()
+    now = monotonic()
+    return Message("end", steps, now, (now - begun) / steps if steps else math.nan, finished=steps == iterations)

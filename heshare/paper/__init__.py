@@ -1,0 +1,1 @@
+"""What is published: studies, figures, claims, notebooks, the results page, reference results."""

@@ -1,0 +1,392 @@
+"""Studies of the reasons why claims fail: each is an experiment whose numbers end the claim's note.
+
+A study returns its numbers as rows (study, variant, measure, value, low, high, n, provenance). For each claim it also
+returns sentences with these numbers. `heshare.paper.claims.claim_table.merge` adds them to the details of
+claims that fall short.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import default
+from heshare.devices.task_sizes import draw
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.optimum.lower_bound import lower_bound
+from heshare.lab.plus.physics.physics_predictor import PHYSICS_TECHNIQUE
+from heshare.lab.plus.search_settings import BatchChoices
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval
+from heshare.lab.sweeps.sweep import sweep
+from heshare.ops.recording.regenerate_profiles import GPUS
+from heshare.paper.claims.verdict_plots import size_word
+from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.studies import motivation, variants
+from heshare.paper.studies import sensitivity_worlds as worlds
+from heshare.paper.studies.variants import ENERGY, JCT
+from heshare.policies import registry
+from heshare.prediction.forest import Forest
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.samples import folds, profile_samples
+from heshare.prediction.table5 import prediction_errors
+from heshare.profiles import design, store
+from heshare.profiles.design import Point
+from heshare.scheduling.objectives import make_instance
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.gpu import Gpu
+
+Reasons = dict[tuple[str, str], str]
+BOUND, ON_DEVICE = "proven bound", "En-opt, knowing the device"
+_ENERGY, _SWEPT = "energy against Morak, %", "En-opt's energy against it, %"
+_WORDS = {ENERGY: "energy", JCT: "average JCT"}
+BOUND_CHOICES = BatchChoices(clocks=48, mps_variants=16)
+"""The plans that the bound is about: those of HeShare+, with four times its clocks and every MPS percentage of a pair
+that is the best one for some lengths of its tasks and some goal (`heshare.lab.plus.rates`).
+
+More clocks and larger batches than these lower the least energy by nothing that the tests find; MPS percentages of
+three tasks at once by up to a few percent, which would take a minute to include.
+"""
+BOUND_WORDS = (
+    f"plans in batches of at most {BOUND_CHOICES.width} tasks at {BOUND_CHOICES.clocks} clocks a GPU, with MPS "
+    "percentages for pairs"
+)
+"""What the bound is about, for captions and notes."""
+
+
+def row(study: str, variant: str, measure: str, found: ConfidenceInterval) -> dict[str, object]:
+    """Return one number of a study as a row."""
+    return {"study": study, "variant": variant, "measure": measure, **found.columns("value"), "provenance": "emulated"}
+
+
+def _pct(found: ConfidenceInterval) -> str:
+    """Return a change and its interval as text, such as `-12 % [-15, -9]`."""
+    return f"{found.value:+.0f} % [{found.low:+.0f}, {found.high:+.0f}]"
+
+
+def least_energy_j(
+    n: int,
+    cluster: str,
+    *,
+    seed: int,
+    repetition: int,
+    choices: BatchChoices = BOUND_CHOICES,
+    predictor: DevicePredictor | None = None,
+) -> float:
+    """Return a proven lower bound on the energy of any plan with these `choices`, on the device itself, J.
+
+    The task set is that of one repetition of a sweep with this seed; bounds may share a `predictor` and its cache.
+    """
+    # The same random stream as that of the tasks in `heshare.lab.sweeps.sweep`.
+    tasks, predictor = draw(n, rng=Repetition(repetition, seed).rng(0)), predictor or DevicePredictor()
+    costs = BatchCosts(make_instance(tasks, Cluster.parse(cluster), predictor), predictor, choices)
+    return float(lower_bound(costs, np.array([[1.0, 0.0]])).least[0])
+
+
+def _of_morak(shares: Sequence[int], caps: Sequence[float]) -> list[str]:
+    """Return Morak with random placement at every setting, by its names in the registry."""
+    return [registry.canonical(f"morak(cap={cap},k={k})") for k, cap in product(shares, caps)]
+
+
+def energy_on_one_kind(
+    kinds: Sequence[str],
+    n: int,
+    *,
+    shares: Sequence[int],
+    caps: Sequence[float],
+    seed: int,
+    seeds: int,
+    rng: np.random.Generator,
+    folder: str | Path | None = None,
+) -> tuple[pd.DataFrame, Reasons]:
+    """Study claims O3 and O4: the least possible energy on two GPUs of one kind, against every setting of Morak.
+
+    Args:
+        kinds: types of GPU.
+        n: number of tasks.
+        shares: concurrent tasks of Morak.
+        caps: power caps of Morak, shares of the TDP.
+        seed: of all repetitions.
+        seeds: number of repetitions.
+        rng: random numbers of the bootstrap.
+        folder: for finished runs.
+    """
+    ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", ON_DEVICE: "heshare:en-opt(belief=device)"}
+    settings = _of_morak(shares, caps)
+    clusters = {f"2x{kind}": kind for kind in kinds}
+    policies = tuple(dict.fromkeys([*ours.values(), "morak", *settings]))
+    # The predictor of notebook 11, which has some of these runs.
+    grid = Grid(policies, tuple(clusters), (n,), predictors=(resolve.KEPT,), seeds=seeds, seed=seed)
+    runs = sweep(grid, folder=folder)
+    titled = runs.assign(
+        world=runs["cluster"].map(clusters), title=runs["title"].where(runs["policy"] != ours[ON_DEVICE], ON_DEVICE)
+    )
+    device, bounds = DevicePredictor(), []
+    for (name, kind), at in product(clusters.items(), range(seeds)):
+        least_j = least_energy_j(n, name, seed=seed, repetition=at, predictor=device)
+        bounds.append({"world": kind, "repetition": at, "title": BOUND, ENERGY: least_j})
+    everything = pd.concat([titled, pd.DataFrame(bounds)], ignore_index=True)
+    rows: list[dict[str, object]] = []
+    reasons: Reasons = {}
+    for kind in kinds:
+        table = _against_morak(everything[everything["world"] == kind], [*ours, BOUND], settings, kind, rng)
+        rows += table
+        if ("O3", kind) in paper_claims():
+            size = f"{n} tasks on two {kind}, {seeds} seeds"
+            reasons["O3", kind] = _why_o3(pd.DataFrame(table), paper_claims()["O3", kind].value, size)
+    table = _against_morak(everything, [*ours, BOUND], settings, "all", rng)
+    size = f"{n} tasks on two GPUs, {seeds} seeds"
+    reasons["O4", ""] = _why_o4(pd.DataFrame(table), paper_claims()["O4", ""].value, size)
+    return pd.DataFrame([*rows, *table]), reasons
+
+
+def by_setting(rows: pd.DataFrame, kinds: Sequence[str], shares: Sequence[int], caps: Sequence[float]) -> pd.DataFrame:
+    """Return claim O3 at every setting of Morak and at the least possible energy, as `verdict_plots.heat_map` draws it.
+
+    `rows` is as from `energy_on_one_kind`, which has the same `kinds`, `shares` and `caps`.
+    """
+    swept = [(f"cap {cap}", f"k {k}", f"morak(cap={cap},k={k})") for cap, k in product(caps, shares)]
+    columns = [("possible", name, name, _ENERGY) for name in (BOUND, ON_DEVICE)]
+    columns += [("En-opt", "defaults", "En-opt", _ENERGY)]
+    columns += [(axis, level, registry.title(registry.canonical(text)), _SWEPT) for axis, level, text in swept]
+    cells = []
+    for kind, (axis, level, variant, measure) in product(kinds, columns):
+        size = _sizes(rows[rows["study"] == kind], measure)[variant]
+        word = size_word(paper_claims()["O3", kind].value, size.value, size.high)
+        cell = {"claim": f"O3 on {kind}", "axis": axis, "level": level.removeprefix("En-opt, ")}
+        change = size.columns("change_pct", "low_pct", "high_pct")
+        cells.append({**cell, **change, "size": word, "provenance": "emulated"})
+    return pd.DataFrame(cells)
+
+
+def _against_morak(
+    runs: pd.DataFrame, ours: Sequence[str], settings: Sequence[str], study: str, rng: np.random.Generator
+) -> list[dict[str, object]]:
+    """Return rows: the energy of our policies against Morak by default, and of En-opt against Morak at each setting."""
+    pairs = [(title, _ENERGY, title, "Morak") for title in ours]
+    pairs += [(title, _SWEPT, "En-opt", title) for title in map(registry.title, settings)]
+    return [
+        row(study, title, measure, variants.median_change(runs, one, other, ENERGY, rng))
+        for title, measure, one, other in pairs
+    ]
+
+
+def _sizes(table: pd.DataFrame, measure: str) -> dict[str, ConfidenceInterval]:
+    """Return the numbers of one measure, by variant."""
+    part = table[table["measure"] == measure].set_index("variant")[["value", "low", "high", "n"]]
+    return {str(name): ConfidenceInterval(*numbers) for name, *numbers in part.itertuples()}
+
+
+def _why_o3(table: pd.DataFrame, paper: float, size: str) -> str:
+    sizes, swept = _sizes(table, _ENERGY), _sizes(table, _SWEPT)
+    bound, own = sizes[BOUND], sizes["En-opt"]
+    first = "a plan might, but En-opt does not" if own.value > paper else "here En-opt does"
+    if bound.low > paper:
+        first = "no plan that the bound is about can"
+    reached = [title for title, size in swept.items() if size.value <= paper]
+    where = f"only at {'; '.join(map(_setting, reached))}" if reached else "at none"
+    return (
+        f"{first} ({size}). The least energy on the device itself (a proven bound on {BOUND_WORDS}) is {_pct(bound)} "
+        f"against Morak at its defaults; En-opt takes {_pct(own)}, and {_pct(sizes[ON_DEVICE])} if it knows the "
+        f"device. Of {len(swept)} settings of Morak's, En-opt reaches the paper's value {where}."
+    )
+
+
+def _setting(title: str) -> str:
+    """Return the text in a title's parentheses."""
+    return title.partition("(")[2].rstrip(")") or "its defaults"
+
+
+def _why_o4(table: pd.DataFrame, paper: float, size: str) -> str:
+    sizes = _sizes(table, _ENERGY)
+    bound, least, own = sizes[BOUND], sizes["En-opt"], sizes["Trade-off"]
+    given = own.value - least.value
+    for_jct = f", which gives {given:.0f} points of that for a shorter JCT" if given >= 0.5 else ""
+    return (
+        f"over the three kinds together ({size}) the least energy (a proven bound, see O3) is {_pct(bound)} against "
+        f"Morak, where the paper has {paper:+.1f} % for a plan between energy and JCT. En-opt takes {_pct(least)}, "
+        f"Trade-off {_pct(own)}{for_jct}."
+    )
+
+
+def random_and_rivals(
+    cluster: str,
+    n: int,
+    *,
+    shares: Sequence[int],
+    caps: Sequence[float],
+    seed: int,
+    seeds: int,
+    rng: np.random.Generator,
+    folder: str | Path | None = None,
+) -> tuple[pd.DataFrame, Reasons]:
+    """Study claim H5: compare Random with every setting of Morak, and with random placement without sharing.
+
+    The arguments are those of `energy_on_one_kind`, on one cluster.
+    """
+    # mu-Serve without slack and first come, first served: one task at a time at the top clock.
+    alone = "mu-serve(limit=1.0,order=fifo)"
+    settings = _of_morak(shares, caps)
+    policies = tuple(dict.fromkeys(["random", alone, *settings]))
+    runs = sweep(Grid(policies, (cluster,), (n,), seeds=seeds, seed=seed), folder=folder)
+    found = {
+        (title, metric): variants.median_change(runs, title, "Random", metric, rng)
+        for title, metric in product([registry.title(each) for each in [alone, *settings]], (JCT, ENERGY))
+    }
+    names = {registry.title(alone): "random placement, one task at a time"}
+    rows = [
+        row("Random", names.get(title, title), f"{_WORDS[metric]} against Random, %", size)
+        for (title, metric), size in found.items()
+    ]
+    jct = {title: size for (title, metric), size in found.items() if metric == JCT and title not in names}
+    best = min(jct, key=lambda title: jct[title].value)
+    better = sum(size.value < 0 for size in jct.values())
+    own = registry.title(alone)
+    why = (
+        f"Random shares its GPUs as far as memory goes. The same placement with one task at a time, first come, first "
+        f"served, at the top clock has {_pct(found[own, JCT])} average JCT and {_pct(found[own, ENERGY])} energy "
+        f"against it. Of {len(jct)} settings of Morak's, placed at random, {better or 'none'} "
+        f"{'has' if better == 1 else 'have'} a shorter average JCT than Random; the best, {best}, is at "
+        f"{_pct(jct[best])} ({n} tasks on {cluster}, {seeds} seeds)."
+    )
+    return pd.DataFrame(rows), {("H5", ""): why}
+
+
+LIGHT, HEAVY = "mobilenet", "densenet201"
+
+
+def light_models(batch_size: int) -> tuple[pd.DataFrame, Reasons]:
+    """Study claims M1 and M4: MobileNet's and DenseNet-201's spread over GPUs, with MobileNet's times varied."""
+    rows, spreads = [], {}
+    variants = {
+        "as calibrated": default(),
+        "closer": worlds.with_shifted_times(LIGHT, -1),
+        "further apart": worlds.with_shifted_times(LIGHT, 1),
+    }
+    for variant, known in variants.items():
+        frame = motivation.solo(GPUS, batch_sizes=(batch_size,), constants=known)
+        for column, word in (("energy_j", "energy"), ("time_s", "time")):
+            sizes = motivation.spread(frame, column)
+            light, heavy = float(sizes[LIGHT]), float(sizes[HEAVY])
+            spreads[variant, word] = f"{light:.1f}x against {heavy:.1f}x"
+            for model, size in ((LIGHT, light), (HEAVY, heavy)):
+                rows.append(row("light models", f"{model}, {variant}", f"{word}, largest over smallest", _exact(size)))
+
+    def why(word: str) -> str:
+        return (
+            f"MobileNet was measured on none of the GPUs. With its times closer together by each one's own standard "
+            f"uncertainty, its spread of {word} against DenseNet-201's is {spreads['closer', word]}, further apart "
+            f"{spreads['further apart', word]}; as calibrated {spreads['as calibrated', word]}."
+        )
+
+    return pd.DataFrame(rows), {("M1", ""): why("energy"), ("M4", ""): why("time")}
+
+
+def _exact(value: float) -> ConfidenceInterval:
+    return ConfidenceInterval(value, value, value, 1)
+
+
+def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
+    """Study claim P1: the forest's error on samples that are simpler than those of the shipped profiles.
+
+    `seed` is the seed of the splits, of the forest and of the newly recorded profiles.
+    """
+    shipped = store.read_shipped()
+    tables = {
+        "as profiled": shipped,
+        "at most one co-runner": _recorded(_pairs, seed),
+        "at most one co-runner, top clock": _recorded(_top_pairs, seed),
+    }
+    rows, sizes = [], {}
+    for variant, table in tables.items():
+        for (quantity, error), found in _errors(table, seed).items():
+            rows.append(row("forest", variant, f"{error} error of {quantity}, %", found))
+            sizes[variant, quantity, error] = found.value
+    first, pairs, top = tables
+    most = 1 + int(shipped["co_runners"].str.count(r"\+").max())
+
+    def why(error: str) -> str:
+        return (
+            f"what is asked is wider than pairs: up to {most} co-runners, every clock. With as many samples, recorded "
+            f"and split alike, of at most one co-runner the error is {sizes[pairs, 'both', error]:.1f} %, and "
+            f"{sizes[top, 'both', error]:.1f} % at the top clock alone ({sizes[first, 'both', error]:.1f} % as "
+            f"profiled: time {sizes[first, 'time', error]:.1f}, power {sizes[first, 'power', error]:.1f})."
+        )
+
+    return pd.DataFrame(rows), {("P1", error): why(error) for error in ("absolute", "relative")}
+
+
+def _pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
+    """Yield settings of the design with at most one co-runner."""
+    while True:
+        yield from (point for point in design.samples(card, worlds.PART, rng=rng) if len(point.co_runners) <= 1)
+
+
+def _top_pairs(card: Gpu, rng: np.random.Generator) -> Iterator[Point]:
+    return (Point(point.target, point.co_runners, card.max_mhz) for point in _pairs(card, rng))
+
+
+def _recorded(draw: Callable[[Gpu, np.random.Generator], Iterator[Point]], seed: int) -> pd.DataFrame:
+    """Return a profile of T4, V100 and A100 with as many samples as the shipped one; `draw` draws them, each once."""
+    tables = []
+    for name in GPUS:
+        card, rng = catalogue.gpu(name), np.random.default_rng(np.random.SeedSequence([seed, *name.encode(), 2]))
+        known, chosen = set(map(str, design.references(card))), dict[str, Point]()
+        points = draw(card, rng)
+        while len(chosen) < worlds.PART:
+            point = next(points)
+            if str(point) not in known:
+                chosen.setdefault(str(point), point)
+        tables.append(worlds.profile(name, default(), list(chosen.values()), seed=seed))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _errors(table: pd.DataFrame, seed: int) -> dict[tuple[str, str], ConfidenceInterval]:
+    """Return the forest's errors of time, power and both, %, as in Table V: mean and range over its splits by row."""
+    samples = profile_samples(table)
+    x, true_values = samples.features(), samples.truth
+    found: dict[tuple[str, str], list[float]] = {}
+    for train, test in folds("row", samples.rows, seed, quick=False):
+        model = Forest(seed=seed).fit(x[train], *true_values[train].T)
+        gap = np.abs(np.column_stack(model.predict(x[test])) - true_values[test])
+        absolute, relative = (
+            100 * gap.mean(axis=0) / true_values[test].mean(axis=0),
+            100 * (gap / true_values[test]).mean(axis=0),
+        )
+        for error, (time, power) in (("absolute", absolute), ("relative", relative)):
+            for quantity, size in (("time", time), ("power", power), ("both", (time + power) / 2)):
+                found.setdefault((quantity, error), []).append(float(size))
+    return {
+        key: ConfidenceInterval(round(float(np.mean(sizes)), 2), round(min(sizes), 2), round(max(sizes), 2), len(sizes))
+        for key, sizes in found.items()
+    }
+
+
+def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
+    """Study claims P2 and P3: errors of techniques that learn time and power without first guesses."""
+    shipped = store.read_shipped()
+    rows, sizes = [], {}
+    for target, word in (("load", "over first guesses from the load"), ("literal", "as they are")):
+        errors = prediction_errors(
+            shipped, seed=seed, splits=("row",), target=target, quick=True, others=PHYSICS_TECHNIQUE
+        )
+        both = errors[errors["quantity"] == "both"].set_index(["technique", "error"])["mean_pct"]
+        for technique, error in both.index:
+            size = float(both[technique, error])
+            sizes[target, technique, error] = size
+            rows.append(row("learners", f"{technique}, learned {word}", f"{error} error of both, %", _exact(size)))
+    reasons: Reasons = {}
+    named = [("P2", "MLP", ""), *(("P3", technique, f"{technique} ") for technique in ("LR", "DT", "SVR"))]
+    for id, technique, prefix in named:
+        for error in ("absolute", "relative"):
+            reasons[id, f"{prefix}{error}"] = (
+                "every technique learns logarithms of time and power over first guesses from the load, which helps all "
+                f"of them. With time and power learned as they are, untuned and on one split, its error is "
+                f"{sizes['literal', technique, error]:.0f} % instead of {sizes['load', technique, error]:.0f} %."
+            )
+    return pd.DataFrame(rows), reasons

@@ -1,0 +1,208 @@
+"""Claims M1 to M7 (Section II, Figs. 1 to 4), and the table of ratios between GPUs from which they are evaluated.
+
+`ratios` returns the table, whose rows have the inputs of each claim beside its value. Every other function takes the
+table and returns the arguments of one `Context.claim`.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from heshare.lab.sweeps.statistics import ConfidenceInterval
+from heshare.lab.sweeps.study_runs import MEDIAN, with_median
+from heshare.paper.claims.sources import claim_of_row, source
+from heshare.paper.studies import motivation
+from heshare.paper.studies.motivation import PAPER_GPUS, ratio, spread
+
+LIGHT, HEAVY = ("mobilenet", "mobilenetv2"), ("densenet201", "bert_large")
+NAME = "x01a_ratios"
+ENERGY, TIME = "energy, largest over smallest", "time, slowest over fastest"
+HEAVY_OVER_LIGHT = "energy, mean of the heavy over that of the light"
+T4_OVER_A100 = "time, T4 over A100"
+ELASTICITY, ELASTICITY_RANGE = "elasticity of time over the clock", "elasticity of time, range over GPUs"
+T4_LESS_A100, ON_A100 = "slowdown of a pair, T4 less A100, points", "slowdown of a pair on the A100, %"
+MEAN = "mean of the sizes"
+_SIZES: Mapping[str, str] = {"interval": "range", "of": "inference batch sizes"}
+"""Arguments of a claim whose interval is the range over inference batch sizes."""
+_Row = dict[str, object]
+
+
+def ratios(solo: pd.DataFrame, clocks: pd.DataFrame, pairs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return what claims M1 to M7 are about, with the inputs of each value.
+
+    Args:
+        solo: as from `motivation.solo`.
+        clocks: as from `motivation.clocks`.
+        pairs: as from `motivation.pairs`.
+        rng: draws the bootstrap's samples.
+
+    Returns:
+        Columns measure, item (workload, GPU or pair), batch_size (as text; empty for pairs), value, low and high (two
+        standard deviations of the device model, or a 95 % bootstrap interval; NaN without one), n, unmeasured (the GPUs
+        on which the workload's time follows from features, not from a measurement), provenance.
+    """
+    rows = pd.concat([pd.DataFrame([*_spreads(solo), *_elasticities(clocks)]), *_slowdowns(pairs, rng)])
+    columns = ["measure", "item", "batch_size", "value", "low", "high", "n", "unmeasured"]
+    return rows.reindex(columns=columns).fillna({"unmeasured": ""}).assign(provenance="emulated")
+
+
+def _spreads(solo: pd.DataFrame) -> Iterator[_Row]:
+    for size, part in solo.groupby("batch_size"):
+        energy, time = spread(part, "energy_j"), spread(part, "time_s")
+        missing = part[~part["anchored"].astype(bool)].groupby("workload")["gpu"].agg(", ".join).to_dict()
+        for measure, sizes in ((ENERGY, energy), (TIME, time)):
+            for name, value in sizes.items():
+                yield _row(measure, name, size, float(value)) | {"unmeasured": missing.get(name, "")}
+        heavy, light = (energy[list(names)].mean() for names in (HEAVY, LIGHT))
+        yield _row(HEAVY_OVER_LIGHT, ", ".join(HEAVY), size, float(heavy / light))
+        for name in ("resnet50", "bert_large"):
+            value, low, high = ratio(part, name)
+            yield _row(T4_OVER_A100, name, size, value) | {"low": low, "high": high}
+
+
+def _elasticities(clocks: pd.DataFrame) -> Iterator[_Row]:
+    ranges = []
+    for size, part in clocks.groupby("batch_size", sort=False):
+        effect = {str(gpu): _elasticity(rows) for gpu, rows in part.groupby("gpu", sort=False)}
+        yield from (_row(ELASTICITY, gpu, size, value) for gpu, value in effect.items())
+        ranges.append(max(effect.values()) - min(effect.values()))
+        yield _row(ELASTICITY_RANGE, "resnet152", size, ranges[-1])
+    yield _row(ELASTICITY_RANGE, "resnet152", MEAN, float(np.mean(ranges)))
+
+
+def _elasticity(part: pd.DataFrame) -> float:
+    """Return the elasticity of time over the upper half of a GPU's clocks: -1 where time falls as the clock rises."""
+    upper = part[part["requested_mhz"] >= 0.5 * part["requested_mhz"].max()]
+    slope = np.polyfit(np.log(upper["requested_mhz"].to_numpy(float)), np.log(upper["time_s"].to_numpy(float)), 1)
+    return float(slope[0])
+
+
+def _slowdowns(pairs: pd.DataFrame, rng: np.random.Generator) -> list[pd.DataFrame]:
+    wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct", sort=False)
+    sizes = {T4_LESS_A100: wide["T4"] - wide["A100"], ON_A100: wide["A100"]}
+    return [with_median(values.dropna(), rng, measure=measure, batch_size="") for measure, values in sizes.items()]
+
+
+def _row(measure: str, item: object, batch_size: object, value: float) -> _Row:
+    return {"measure": measure, "item": str(item), "batch_size": str(batch_size), "value": value}
+
+
+def _values(table: pd.DataFrame, measure: str, batch_size: object) -> dict[str, float]:
+    """Return the values of a measure by item."""
+    rows = table[(table["measure"] == measure) & (table["batch_size"] == str(batch_size))]
+    return {str(item): float(value) for item, value in zip(rows["item"], rows["value"], strict=True)}
+
+
+def _over_sizes(table: pd.DataFrame, measure: str, item: str, at: object) -> dict[str, Any]:
+    """Return a value at a batch size, with its range over sizes and its source, as arguments of a claim."""
+    rows = table[(table["measure"] == measure) & (table["item"] == item)]
+    sizes = rows[rows["batch_size"] != MEAN]["value"]
+    value = _values(table, measure, at)[item]
+    where = source(NAME, "value", measure=measure, item=item, batch_size=at)
+    size = ConfidenceInterval(value, float(sizes.min()), float(sizes.max()), len(sizes))
+    return size.claim_arguments(source=where, **_SIZES)
+
+
+def energy_spread(table: pd.DataFrame, batch_size: int) -> dict[str, Any]:
+    """Return claim M1: the energy of light models differs less between GPUs than that of heavy ones."""
+    here = _values(table, ENERGY, batch_size)
+    values_text = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
+    return _over_sizes(table, HEAVY_OVER_LIGHT, ", ".join(HEAVY), batch_size) | {
+        "note": f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {values_text}. "
+        f"Measured: mean spread of the heavy over that of the light. {_unmeasured(table, LIGHT + HEAVY, batch_size)}",
+        "holds": {f"{heavy} above {light}": here[heavy] > here[light] for heavy in HEAVY for light in LIGHT},
+        "unit": "x, mean spread of the heavy models over that of the light",
+    }
+
+
+def _unmeasured(table: pd.DataFrame, names: tuple[str, ...], batch_size: int) -> str:
+    """Return a sentence with the workloads and GPUs whose times come from the feature model, not from a measurement."""
+    here = table[(table["measure"] == TIME) & (table["batch_size"] == str(batch_size))]
+    rows = here[here["item"].isin(names) & here["unmeasured"].ne("")]
+    cells = [f"{row.item} on {row.unmeasured}" for row in rows.itertuples()]
+    return f"Not anchored by a measurement: {'; '.join(cells)}." if cells else ""
+
+
+def time_ratio(table: pd.DataFrame, workload: str, batch_size: int, t4_mhz: float) -> dict[str, Any]:
+    """Return claim M2 or M3: a workload's time on a T4, which runs at `t4_mhz`, over that on an A100."""
+    rows: Any = table[(table["measure"] == T4_OVER_A100) & (table["item"] == workload)].set_index("batch_size")
+    value, low, high = (float(rows.loc[str(batch_size), name]) for name in ("value", "low", "high"))
+    values_text = ", ".join(f"{size}: {each:.1f}x" for size, each in rows["value"].items())
+    return ConfidenceInterval(value, low, high, 1).claim_arguments(
+        f"At inference batch size {batch_size}; by size: {values_text}. The A100 uses TF32, as PyTorch does by "
+        f"default; the limit holds the T4 at {t4_mhz:.0f} MHz. Interval: the device model's own uncertainty inside one "
+        f"framework. {_unmeasured(table, (workload,), batch_size)}",
+        interval="two standard deviations",
+        of="device model",
+        source=source(NAME, "value", measure=T4_OVER_A100, item=workload, batch_size=batch_size),
+    )
+
+
+def time_spread(table: pd.DataFrame, batch_size: int) -> dict[str, Any]:
+    """Return claim M4: the time of MobileNet differs less between GPUs than that of heavier models."""
+    here = _values(table, TIME, batch_size)
+    values_text = ", ".join(
+        f"{name} {here[name]:.1f}x" for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large")
+    )
+    return _over_sizes(table, TIME, "mobilenet", batch_size) | {
+        "note": f"Slowest over fastest GPU at inference batch size {batch_size}: {values_text}. The paper does not say "
+        f"what is little. {_unmeasured(table, ('mobilenet',), batch_size)}",
+        "holds": {f"below {name}": here["mobilenet"] < here[name] for name in ("resnet50", *HEAVY)},
+        "unit": "x, slowest over fastest GPU",
+    }
+
+
+def clock_effect(table: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
+    """Return claim M5: the clock's effect on ResNet-152 differs between GPUs.
+
+    The effect is the elasticity of time over the clock. Two GPUs differ if theirs are more than `apart` apart.
+    """
+    sizes = dict.fromkeys(table.loc[table["measure"] == ELASTICITY, "batch_size"])
+    effect = {size: _values(table, ELASTICITY, size) for size in sizes}
+    values_text = "; ".join(f"{s}: " + ", ".join(f"{gpu} {e:.2f}" for gpu, e in effect[s].items()) for s in sizes)
+    return _over_sizes(table, ELASTICITY_RANGE, "resnet152", MEAN) | {
+        "note": f"Elasticity of time over the upper half of the clocks that can be asked for, by inference batch size: "
+        f"{values_text}. Measured: its range over GPUs, mean over sizes. The T4's power limit holds its clock.",
+        "holds": {
+            f"{one} and {other} differ at {size}": abs(effect[size][one] - effect[size][other]) > apart
+            for size in sizes
+            for one, other in combinations(effect[size], 2)
+        },
+        "unit": "range of the elasticity over GPUs",
+    }
+
+
+def pair_degradation(table: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, Any]:
+    """Return claim M6: pairs are slower together than alone, most on the T4 and least on the A100.
+
+    `pairs` is as from `motivation.pairs`.
+    """
+    wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()
+    means = wide.mean()
+    values_text = ", ".join(f"{gpu} +{means[gpu]:.0f} %" for gpu in PAPER_GPUS)
+    return claim_of_row(table, NAME, measure=T4_LESS_A100, item=MEDIAN) | {
+        "note": f"Mean slowdown of the pairs: {values_text}. {motivation.SHARING_RECORD} Measured: T4 less A100, "
+        "median over pairs.",
+        "holds": {f"every pair is slower on {gpu}": bool((wide[gpu] > 0).all()) for gpu in PAPER_GPUS}
+        | {f"{a} worse than {b}": bool(means[a] > means[b]) for a, b in (("T4", "V100"), ("V100", "A100"))},
+        "of": "pairs",
+        "unit": "percentage points, slowdown on T4 less that on A100",
+    }
+
+
+def close_to_alone(table: pd.DataFrame, pairs: pd.DataFrame, most_pct: float = 25.0) -> dict[str, Any]:
+    """Return claim M7: pairs on an A100 take little longer than alone, `most_pct` at most in the mean.
+
+    `pairs` is as from `motivation.pairs`.
+    """
+    slower = pairs[pairs["gpu"] == "A100"]["degradation_pct"].dropna()
+    return claim_of_row(table, NAME, measure=ON_A100, item=MEDIAN) | {
+        "note": f"Mean slowdown of the pairs on the A100: {slower.mean():.0f} %, the worst {slower.max():.0f} %. The "
+        f"paper does not define 'close'; here at most {most_pct:g} % in the mean. Measured: the median over pairs.",
+        "holds": {f"at most {most_pct:g} % longer in the mean": bool(slower.mean() <= most_pct)},
+        "of": "pairs",
+        "unit": "%, slowdown of a pair on the A100",
+    }

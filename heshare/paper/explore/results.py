@@ -1,0 +1,143 @@
+"""The fronts and runs of `import heshare as hs`: those of the stages, with plots and pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from heshare.lab.limits.prices.price_aware import HOLD_S
+from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
+from heshare.scheduling.pareto import Front
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from heshare.lab.limits.prices.energy_signal import EnergySignal
+    from heshare.lab.limits.prices.signal_cost import EnergyCost
+    from heshare.lab.tenants.tenant_power import TenantPower
+    from heshare.paper.explore.front_page import FrontPage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExplorableFront(Front):
+    """Pareto front that can be drawn and explored.
+
+    Attributes:
+        predictor: predicted the plans; the trained forest if None.
+        series: the search, a name of the registry of styles.
+        piecewise: whether the plans' values count that tasks speed up when others of their batch end.
+    """
+
+    predictor: Predictor | None = field(default=None, compare=False)
+    series: str = field(default="HeShare", compare=False)
+    piecewise: bool = field(default=True, compare=False)
+
+    @classmethod
+    def of(cls, front: Front, predictor: Predictor, *, series: str = "HeShare", piecewise: bool = True) -> Self:
+        """Return the front of a stage as one that can be explored."""
+        return cls(front.plans, front.objectives, front.predictor_rows, predictor, series, piecewise)
+
+    def plot(self) -> Figure:
+        """Return a figure of the front: average JCT against energy, with the three named plans."""
+        import matplotlib.pyplot as plt
+
+        from heshare.paper.figures import plots, style
+
+        with style.using():
+            fig, ax = plt.subplots(figsize=(style.COLUMN_IN, 0.8 * style.COLUMN_IN), layout="constrained")
+            plots.front(ax, self.to_frame())
+            ax.legend()
+        plt.close(fig)  # Jupyter shows the figure that is returned, and only that
+        return fig
+
+    def explore(self, path: str | Path | None = None, *, bound: bool | None = None) -> FrontPage:
+        """Return a page to explore the plans, which Jupyter shows and a browser opens without network or kernel.
+
+        A plan that is pointed at or chosen shows its predicted timeline, its energy and average JCT, and the tasks for
+        which it differs from Trade-off.
+
+        Args:
+            path: an HTML file to write the page to; the same front gives the same bytes.
+            bound: whether to draw the proven lower bound of HeShare+'s choices
+                (`heshare.lab.plus.optimum.lower_bound`). Unless given, it is drawn for up to 60 tasks, where it takes
+                less than about 10 s.
+
+        Raises:
+            InputError: the path is a folder.
+        """
+        from heshare.paper.explore.front_page import front_page
+
+        predictor = self.used_predictor()
+        return front_page(self, predictor, path, series=self.series, piecewise=self.piecewise, bound=bound)
+
+    def costs(self, price: EnergySignal | str | Path, hold_s: float = HOLD_S) -> pd.DataFrame:
+        """Return what each plan costs, or emits, as predicted: begun at once, and after the wait that saves most.
+
+        Args:
+            price: a signal, or a CSV file of one.
+            hold_s: the longest wait, s.
+
+        Returns:
+            The columns of `heshare.lab.limits.prices.plan_cost.plan_costs`, one row a plan.
+        """
+        from heshare.lab.limits.prices.plan_cost import plan_costs
+        from heshare.lab.limits.prices.price_terms import PriceTerms
+
+        terms = PriceTerms.parse(price, hold_s)
+        return plan_costs(self.plans, self.used_predictor(), terms, piecewise=self.piecewise)
+
+    def used_predictor(self) -> Predictor:
+        """Return the predictor of the plans."""
+        return self.predictor or load_predictor()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DrawableRun(Run):
+    """Run whose timeline can be drawn, and opened in Perfetto, and whose energy can be divided among its tasks."""
+
+    @classmethod
+    def of(cls, done: Run) -> Self:
+        """Return the run of a stage as one that can be drawn."""
+        return cls(**{each.name: getattr(done, each.name) for each in fields(Run)})
+
+    def plot(self) -> Figure:
+        """Return a figure of the timeline: for each GPU its tasks, in the colour of their load, its clock and power."""
+        import matplotlib.pyplot as plt
+
+        from heshare.paper.figures import style, timelines
+
+        shown = timelines.frame(self)
+        classes = [name for name in timelines.LOAD_CLASSES if (shown["kind"] == name).any()]
+        with style.using():
+            size_in = (style.PAGE_IN, 0.5 * len(self.cluster) + 0.7)
+            fig, ax = plt.subplots(figsize=size_in, layout="constrained")
+            timelines.timeline_rows(ax, shown, gpus=self.cluster.labels, classes=classes)
+            timelines.timeline_legend(ax, classes)
+        plt.close(fig)
+        return fig
+
+    def tenant_energy(self, power: TenantPower | None = None) -> pd.DataFrame:
+        """Return the energy of each task in equal shares and by the power that each draws alone, J.
+
+        See `heshare.lab.tenants.tenant_energy`; `power` is what tasks draw alone, by default the device model's.
+        """
+        from heshare.lab.tenants.tenant_energy import tenant_energy
+
+        return tenant_energy(self, power)
+
+    def cost(self, price: EnergySignal | str | Path) -> EnergyCost:
+        """Return what the run's energy costs, or emits, by both accounts, under a signal or a CSV file of one."""
+        from heshare.lab.limits.prices.price_terms import PriceTerms
+        from heshare.lab.limits.prices.signal_cost import run_cost
+
+        return run_cost(self, PriceTerms.parse(price).signal)
+
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write the run as Chrome trace events (JSON), which https://ui.perfetto.dev opens; return the path."""
+        from heshare.paper.figures.trace_events import write_trace
+
+        return write_trace(self, path)

@@ -1,0 +1,339 @@
+"""Figures with several panels, composed of the plots."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
+
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import BAND, EDGE, GUIDE, category_style, series_style
+from heshare.prediction.table5 import ERRORS
+
+
+def solo_panel(ax: Axes, drawn: pd.DataFrame, ratios: pd.DataFrame, *, value: str, heading: str) -> None:
+    """Draw Fig. 1 or 2: a row for each workload with a mark for each GPU, bands of load classes, ratios at the right.
+
+    Args:
+        ax: where to draw.
+        drawn: as from `motivation.solo`, in the order of the rows, with a column `unmeasured`, where marks are open.
+        ratios: as from `motivation.ratios`: one row a workload, one column an inference batch size.
+        value: the column of the values, such as `time_s`; its interval is in `time_low_s` and `time_high_s`.
+        heading: what the ratios are, above them.
+    """
+    low, high = (f"{value[:-2]}_{end}{value[-2:]}" for end in ("low", "high"))
+    plots.dots(ax, drawn, group="title", series="gpu", value=value, low=low, high=high, hollow="unmeasured")
+    rows = drawn.drop_duplicates("title")
+    for place, (load, part) in enumerate(rows.assign(at=np.arange(len(rows))).groupby("load", sort=False)):
+        top, bottom = part["at"].iloc[0] - 0.5, part["at"].iloc[-1] + 0.5
+        if place % 2 == 0:
+            ax.axhspan(top, bottom, color=BAND, linewidth=0, zorder=0)
+        ax.text(0.985, top + 0.5, _LOADS[str(load)], transform=ax.get_yaxis_transform(), ha="right", **_SMALL)
+    widest = 1.06 + 0.13 * (len(ratios.columns) - 1)
+    for column, size in enumerate(ratios.columns):
+        words = [
+            f"bs {size}" if column == 0 else f"{size}",
+            *(f"{each:.1f}" for each in ratios.loc[rows["workload"], size]),
+        ]
+        for at, word in enumerate(words, start=-1):
+            ax.text(1.1 + 0.14 * column, at, word, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
+    ax.text((1.1 + widest) / 2, -2.1, heading, transform=ax.get_yaxis_transform(), ha="center", **_SMALL)
+    plots.legend_above(ax)
+
+
+_LOADS = {"low": "light", "medium": "medium", "high": "heavy"}
+_SMALL: dict[str, Any] = {"fontsize": 6, "va": "center"}
+
+
+def clock_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+    """Draw Fig. 3: time against the requested clock, a panel for each inference batch size, a labelled line a GPU."""
+    for ax, (size, part) in zip(axes, frame.groupby("batch_size", sort=False), strict=True):
+        for gpu, rows in part.groupby("gpu", sort=False):
+            _clock_line(ax, rows, str(gpu))
+        plots.log_axis(ax)
+        ax.set(xlabel="Requested SM clock (MHz)", xlim=(0, 1.3 * frame["requested_mhz"].max()))
+        ax.set_title(f"bs {size}", fontsize=7, pad=2)
+    axes[0].set_ylabel("Time (ms)")
+
+
+def _clock_line(ax: Axes, rows: pd.DataFrame, gpu: str) -> None:
+    """Draw one GPU's line, with open markers where the power limit keeps the GPU below the requested clock."""
+    how = series_style(gpu)
+    x, y = rows["requested_mhz"].to_numpy(float), 1e3 * rows["time_s"].to_numpy(float)
+    ax.plot(x, y, color=how.colour, linestyle=how.line)
+    free = ~rows["throttled"].to_numpy(bool)
+    for kept, face in ((free, how.colour), (~free, "white")):
+        at = np.flatnonzero(kept)[::3]
+        ax.plot(x[at], y[at], **_points(gpu, face))
+    ax.annotate(gpu, (x[-1], y[-1]), (3, 0), textcoords="offset points", **_SMALL)
+
+
+def pair_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+    """Draw Fig. 4: mean time of each pair alone, an arrow to that together, and the slowdown; a panel for each GPU."""
+    every = list(frame["pair"].unique())
+    for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
+        at = [every.index(pair) for pair in part["pair"]]
+        alone, together = (1e3 * part[name].to_numpy(float) for name in ("alone_s", "together_s"))
+        ax.hlines(at, alone, together, color=GUIDE, linewidth=0.7)
+        for index, (label, times) in enumerate((("alone", alone), ("together", together))):
+            how = category_style(index).line_arguments(linestyle="", markersize=3)
+            ax.plot(times, at, label=label, **how)
+        for place, end, slower in zip(at, together, part["degradation_pct"], strict=True):
+            ax.annotate(f"{slower:+.0f} %", (end, place), (4, 0), textcoords="offset points", **_SMALL)
+        ax.set_yticks(range(len(every)), every, fontsize=6)
+        ax.set_ylim(len(every) - 0.5, -0.5)
+        plots.log_axis(ax, "x")
+        ax.set_xlim(0.8 * frame["alone_s"].min() * 1e3, 2.4 * frame["together_s"].max() * 1e3)
+        ax.grid(axis="x")
+        ax.set_title(f"{gpu}: {part['degradation_pct'].mean():+.0f} % on average", fontsize=7, loc="left", pad=2)
+    axes[-1].set_xlabel("Time (ms)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+
+
+def comparison_panels(axes: Sequence[Axes], frame: pd.DataFrame, first: int = 0) -> None:
+    """Draw Fig. 6: average JCT and energy (active account) of each policy, a row each, medians with intervals.
+
+    Args:
+        axes: one for each metric.
+        frame: columns title, metric, median, low, high; in a column `paper`, where there is one, the value by the
+            paper's reductions, which is drawn as a tick.
+        first: number of policies above a gap; 0 for no gap.
+    """
+    shown = (("avg_jct_s", 1e3, "Average JCT (1000 s)"), ("energy_active_j", 1e6, "Energy (MJ)"))
+    for ax, (metric, unit, label) in zip(axes, shown, strict=True):
+        part = frame[frame["metric"] == metric]
+        at = np.arange(len(part), dtype=float)
+        at[first or len(part) :] += 0.7
+        sizes = part[["median", "low", "high"]] / unit
+        spread = plots.interval_lengths(sizes, "median", "low", "high")
+        for place, (title, middle) in enumerate(zip(part["title"], sizes["median"], strict=True)):
+            how, whisker = series_style(str(title)), {"elinewidth": 0.6, "capthick": 0.6}
+            style: dict[str, Any] = {"color": how.face, "hatch": how.hatch, "error_kw": whisker}
+            edge = EDGE if how.filled else how.colour
+            ax.barh(at[place], middle, 0.76, xerr=spread[:, [place]], edgecolor=edge, **style)
+        if "paper" in part:
+            style = {"color": "black", "linestyle": "", "markersize": 8, "markeredgewidth": 1.6}
+            ax.plot(part["paper"] / unit, at, "|", label="by the paper's reductions", **style)
+        ax.set_yticks(at, list(part["title"]) if ax is axes[0] else [])
+        ax.set(ylim=(at[-1] + 0.6, -0.6), xlabel=label)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        ax.grid(visible=False, axis="y")
+    if "paper" in frame:
+        axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right")
+
+
+def error_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+    """Draw errors of predictors on log axes, a row for each technique, a panel for each way of splitting off test rows.
+
+    Args:
+        axes: three.
+        frame: as from `prediction_errors`, with a column `paper_pct`, the error of the paper's Table V or NaN. Where
+            the column `data` is `published`, marks are open.
+    """
+    names = list(frame["technique"].unique())
+    ends = (0.8 * min(1.25, frame["low_pct"].min()), 1.25 * max(100.0, frame["high_pct"].max()))
+    titles = {"row": "Held-out rows", "workload": "New workloads", "gpu": "New GPU"}
+    for ax, (split, title) in zip(axes, titles.items(), strict=True):
+        for index, error in enumerate(ERRORS):
+            rows = frame[(frame["split"] == split) & (frame["error"] == error)]
+            at = np.array([names.index(name) for name in rows["technique"]]) + 0.3 * (index - 0.5)
+            how, is_open = category_style(index), (rows["data"] == "published").to_numpy(bool)
+            ax.hlines(at, rows["low_pct"], rows["high_pct"], color=how.colour, linewidth=0.7)
+            for chosen, face in ((~is_open, how.colour), (is_open, "white")):
+                style = how.line_arguments(linestyle="", markersize=3, markerfacecolor=face, markeredgewidth=0.7)
+                ax.plot(rows["mean_pct"].to_numpy(float)[chosen], at[chosen], **style)
+            ax.plot(rows["paper_pct"], at, "|", color="black", markersize=5, markeredgewidth=1.1)
+        ax.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        ax.set_xlim(ends)
+        plots.log_axis(ax, "x")
+        ax.grid(axis="x")
+        ax.set_title(title, fontsize=6.5, pad=2)
+    axes[1].set_xlabel("Error (%)")
+    axes[0].figure.legend(handles=_error_handles(), loc="outside upper center", ncols=2)
+
+
+def _error_handles() -> list[Line2D]:
+    filled = [category_style(index).line_arguments(linestyle="", markersize=3) for index in range(len(ERRORS))]
+    handles = [Line2D([], [], label=f"{error} error", **how) for error, how in zip(ERRORS, filled, strict=True)]
+    empty = {**filled[0], "color": EDGE, "markerfacecolor": "white"}
+    tick: dict[str, Any] = {"color": "black", "marker": "|", "linestyle": "", "markersize": 5, "markeredgewidth": 1.1}
+    return [*handles, Line2D([], [], label="on published times", **empty), Line2D([], [], label="the paper", **tick)]
+
+
+def error_dots(ax: Axes, errors: pd.DataFrame, covered: pd.DataFrame) -> None:
+    """Draw the mean and 90th percentile of |error| of each left-out test, with the targets where there are any.
+
+    At the right end of a row is the part of its points that lie within the stated 90 % interval, %.
+
+    Args:
+        ax: where to draw.
+        errors: columns test, n, mape_pct, p90_pct, target_mape_pct, target_p90_pct, as from `calibration_report`.
+        covered: as from `heshare.lab.calibration.validation.points.coverage`.
+    """
+    at = np.arange(len(errors))
+    for index, (column, name) in enumerate((("mape_pct", "mean"), ("p90_pct", "90th percentile"))):
+        how = category_style(index)
+        bar: dict[str, Any] = {"color": how.colour, "markersize": 7, "markeredgewidth": 1.4}
+        ax.plot(errors[f"target_{column}"], at, "|", label=f"target of the {name}", **bar)
+        style: dict[str, Any] = {"color": how.colour, "markersize": 3.5, "markeredgecolor": EDGE}
+        ax.plot(errors[column], at, how.marker, label=name, **style)
+    names = [f"{test} ({n})" for test, n in zip(errors["test"], errors["n"], strict=True)]
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 44)) for name in names], fontsize=6, linespacing=0.95)
+    ax.set(ylim=(len(errors) - 0.5, -0.5), xscale="log", xlabel="Error (%)")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
+    within = covered[covered["grouping"] == "test"].set_index("group")["within_90_pct"].to_dict()
+    for place, test in enumerate(errors["test"]):
+        ax.text(1.02, place, _pct(within.get(test)), transform=ax.get_yaxis_transform(), fontsize=6, va="center")
+    ax.text(1.02, -0.6, "in 90 %", transform=ax.get_yaxis_transform(), fontsize=6, va="bottom")
+
+
+def _pct(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def coverage_dots(ax: Axes, covered: pd.DataFrame, *, few: int, target: tuple[float, float]) -> None:
+    """Draw how often the stated 68 and 90 % intervals hold, over all left-out points and by group.
+
+    Args:
+        ax: where to draw.
+        covered: as from `heshare.lab.calibration.validation.points.coverage`; rows by test are left out.
+        few: groups of up to so many points are drawn open.
+        target: range in which the 90 % interval should hold, % of all points; drawn as a band.
+    """
+    rows = covered[covered["grouping"] != "test"].reset_index(drop=True)
+    blocks = rows["grouping"].ne(rows["grouping"].shift()).cumsum() - 1
+    at = np.arange(len(rows)) + 0.6 * blocks.to_numpy()
+    ax.axvspan(*target, color=BAND, linewidth=0, zorder=0)
+    for index, level in enumerate((68, 90)):
+        how = category_style(index)
+        ax.axvline(level, color=how.colour, linewidth=0.8, linestyle=":")
+        style: dict[str, Any] = {
+            "linestyle": "",
+            "marker": how.marker,
+            "markersize": 3.5,
+            "markeredgecolor": EDGE,
+        }
+        for small in (False, True):
+            kept = (rows["n"] <= few).to_numpy() == small
+            face = "white" if small else how.colour
+            label = "_" if small else f"{level} % interval"
+            ax.plot(rows[f"within_{level}_pct"][kept], at[kept], **{**style, "markerfacecolor": face, "label": label})
+    names = [f"{group or 'all points'} ({n})" for group, n in zip(rows["group"], rows["n"], strict=True)]
+    ax.set_yticks(at, names, fontsize=6)
+    ax.set(ylim=(at[-1] + 0.5, -0.5), xlim=(0, 103), xlabel="Within the interval (%)")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def error_shares(ax: Axes, points: pd.DataFrame) -> pd.DataFrame:
+    """Draw the share of left-out times whose |error| is at most so large, a line for each kind of what was left out.
+
+    Args:
+        ax: where to draw.
+        points: columns test and error_pct (signed).
+
+    Returns:
+        The plotted numbers: kind, error_pct (absolute), share_pct.
+    """
+    what = {"MPS": "MPS %", "batch": "inference batch size", "clock": "clock", "pairs": "pairs", "process": "pairs"}
+    what["workload"] = "workload"
+    kinds = [next((short for key, short in what.items() if key in test), "other") for test in points["test"]]
+    sizes = points["error_pct"].abs()
+    parts = []
+    for name, own in sizes.groupby(kinds):
+        share = 100 * np.arange(1, len(own) + 1) / len(own)
+        parts.append(pd.DataFrame({"kind": f"{name} ({len(own)})", "error_pct": np.sort(own), "share_pct": share}))
+    found = pd.concat(parts, ignore_index=True)
+    for index, (kind, part) in enumerate(found.groupby("kind", sort=False)):
+        how = category_style(index)
+        ax.step(part["error_pct"], part["share_pct"], where="post", color=how.colour, ls=how.line, label=str(kind))
+    ax.set(xlabel="Error of the modelled time, at most (%)", ylabel="Measured times (%)", ylim=(0, 100))
+    ax.set_xlim(0.1, max(float(found["error_pct"].max()), 10.0))
+    plots.log_axis(ax, "x")
+    ax.grid(axis="both")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), title="Left out of the fit (times)", ncols=2)
+    return found
+
+
+def form_dots(axes: Sequence[Axes], errors: pd.DataFrame) -> None:
+    """Draw the mean error of each form on settings left out of the fit, a panel for time and one for power.
+
+    Args:
+        axes: where to draw, two.
+        errors: as from `heshare.lab.calibration.record_validation.errors_by_form`.
+    """
+    names = list(dict.fromkeys(errors["form"]))
+    sizes = np.log10(errors[["fitted_pct", "shipped_pct"]].to_numpy(float))
+    ends = (10 ** np.floor(sizes.min()), 10 ** np.ceil(sizes.max()))
+    for ax, (quantity, part) in zip(axes, errors.groupby("quantity", sort=False), strict=True):
+        gpus = list(dict.fromkeys(part["gpu"]))
+        for place, gpu in enumerate(gpus):
+            rows = part[part["gpu"] == gpu]
+            at = [names.index(name) + 0.6 * ((place + 0.5) / len(gpus) - 0.5) for name in rows["form"]]
+            ax.plot(rows["fitted_pct"], at, **_points(gpu), label=f"{gpu}, half fitted")
+            ax.plot(rows["shipped_pct"], at, **_points(gpu, "white"), label=f"{gpu}, as shipped")
+        ax.set_yticks(range(len(names)), names)
+        ax.set(ylim=(len(names) - 0.5, -0.5), xscale="log", xlim=ends, xlabel=f"Error of {quantity} (%)")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.grid(axis="x")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+
+
+def tenant_panels(axes: Sequence[Axes], tenants: pd.DataFrame, errors: pd.DataFrame) -> None:
+    """Draw the energy of each tenant of a run by way of dividing it, and the errors of ways against a reference.
+
+    Args:
+        axes: one for the run, one for the errors.
+        tenants: columns tenant, way, energy_j; ways and tenants in the order in which they are drawn.
+        errors: columns shares, way, mape_pct and p90_pct, the end of the thin line.
+    """
+    ways = list(dict.fromkeys([*tenants["way"], *errors["way"]]))
+    drawn = (
+        (tenants.assign(value=tenants["energy_j"] / 1e3, end=np.nan), "tenant"),
+        (errors.assign(value=errors["mape_pct"], end=errors["p90_pct"]), "shares"),
+    )
+    for ax, (frame, group) in zip(axes, drawn, strict=True):
+        groups, own = list(frame[group].unique()), [way for way in ways if way in set(frame["way"])]
+        width = 0.8 / len(own)
+        for index, way in enumerate(own):
+            part, how = frame[frame["way"] == way].set_index(group).reindex(groups), category_style(ways.index(way))
+            at = np.arange(len(groups)) + (index - (len(own) - 1) / 2) * width
+            ax.bar(at, part["value"], width, label=way, color=how.face, hatch=how.hatch, edgecolor=EDGE)
+            ax.vlines(at, part["value"], part["end"], color="black", linewidth=0.6)
+        ax.set_xticks(range(len(groups)), [str(each) for each in groups])
+    handles = {name: bar for ax in axes for bar, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    axes[0].figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
+    plots.slanted(axes[0])
+    axes[0].set_ylabel("Energy (kJ)")
+    axes[1].set(xlabel="MPS percentages of the pair", ylabel="Error of a tenant's energy (%)")
+
+
+def _points(gpu: str, face: str | None = None) -> dict[str, Any]:
+    """Return the style of one GPU's points as arguments of `Axes.plot`, filled with `face` or the GPU's colour."""
+    how = series_style(gpu)
+    return how.line_arguments(linestyle="", markerfacecolor=face or how.colour)
+
+
+def activity_panels(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+    """Draw power against SM activity, a panel for each GPU; alone filled, together open; the line is idle power."""
+    for ax, (gpu, part) in zip(axes, frame.groupby("gpu", sort=False), strict=True):
+        for alone, face, label in ((True, None, "alone"), (False, "white", "together")):
+            rows = part[(part["together"] == 1) == alone]
+            style = {**_points(str(gpu), face), "markersize": 2.5, "markeredgewidth": 0.4}
+            ax.plot(rows["activity_pct"], rows["power_w"], **style, label=label)
+        ax.axhline(float(part["idle_w"].mean()), color=GUIDE, linewidth=0.8, label="idle")
+        sources = " and ".join(sorted(set(part["told_by"])))
+        ax.set(xlabel=f"SM activity (%),\nby the {sources}", xlim=(0, 105))
+        ax.set_title(str(gpu), fontsize=7)
+    axes[0].set_ylim(0, 1.05 * float(frame["power_w"].max()))
+    axes[0].set_ylabel("Board power (W)")
+    axes[0].legend(loc="upper left")

@@ -1,0 +1,168 @@
+"""Plots of frames on given axes; these functions read, show and save nothing."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import Locator, MaxNLocator, NullLocator
+
+from heshare.paper.figures.series_styles import EDGE, GUIDE, SeriesStyle, category_style, series_style
+from heshare.shared.arrays import FloatArray
+
+
+def bars(
+    ax: Axes,
+    frame: pd.DataFrame,
+    *,
+    group: str,
+    series: str,
+    value: str,
+    low: str | None = None,
+    high: str | None = None,
+    categories: bool = False,
+) -> None:
+    """Draw grouped bars: a group for each value of column `group`, in it a bar for each of `series`.
+
+    Groups and series are in order of appearance. `value`, `low` and `high` are the columns of the heights and of the
+    ends of their intervals. `categories`: the series are neither systems nor GPUs.
+    """
+    groups, names = list(frame[group].unique()), list(frame[series].unique())
+    width = 0.8 / len(names)
+    for index, name in enumerate(names):
+        part = frame[frame[series] == name].set_index(group).reindex(groups)
+        at = np.arange(len(groups)) + (index - (len(names) - 1) / 2) * width
+        how = _style(name, index, categories)
+        ax.bar(
+            at,
+            part[value].to_numpy(float),
+            width,
+            yerr=None if low is None or high is None else interval_lengths(part, value, low, high),
+            color=how.face,
+            hatch=how.hatch,
+            edgecolor=EDGE if how.filled else how.colour,
+            label=str(name),
+            error_kw={"elinewidth": 0.6, "capthick": 0.6, "ecolor": "black"},
+        )
+    ax.set_xticks(np.arange(len(groups)), [str(name) for name in groups])
+    ax.set_xlim(-0.6, len(groups) - 0.4)
+
+
+def dots(
+    ax: Axes,
+    frame: pd.DataFrame,
+    *,
+    group: str,
+    series: str,
+    value: str,
+    low: str,
+    high: str,
+    hollow: str | None = None,
+) -> None:
+    """Draw a row for each value of column `group`, in it a mark with its interval for each of `series`, on a log axis.
+
+    Rows and series are in order of appearance. `value`, `low` and `high` are the columns of the marks and of the ends
+    of their intervals; where the column `hollow` is true, the mark is open.
+    """
+    groups, names = list(frame[group].unique()), list(frame[series].unique())
+    for index, name in enumerate(names):
+        part, how = frame[frame[series] == name], series_style(str(name))
+        shift = 0.5 * ((index + 0.5) / len(names) - 0.5)
+        at = np.array([groups.index(each) for each in part[group]]) + shift
+        ends = part[[low, high]].to_numpy(float).T
+        ax.hlines(at, *ends, color=how.colour, linewidth=0.7)
+        is_open = np.zeros(len(part), bool) if hollow is None else part[hollow].to_numpy(bool)
+        for chosen, face, label in ((~is_open, how.face, str(name)), (is_open, "white", "_")):
+            style = how.line_arguments(linestyle="", markerfacecolor=face, markersize=3, markeredgewidth=0.7)
+            ax.plot(part[value].to_numpy(float)[chosen], at[chosen], label=label, **style)
+    ax.set_yticks(range(len(groups)), [str(each) for each in groups])
+    ax.set_ylim(len(groups) - 0.5, -0.5)
+    ax.grid(axis="x")
+    log_axis(ax, "x")
+
+
+def _style(name: object, index: int, categories: bool) -> SeriesStyle:
+    return category_style(index) if categories else series_style(str(name))
+
+
+def interval_lengths(part: pd.DataFrame, value: str, low: str, high: str) -> FloatArray:
+    """Return the lengths of intervals below and above their values, for `xerr` or `yerr`, shape (2, rows)."""
+    middle, bottom, top = part[[value, low, high]].to_numpy(float).T
+    return np.maximum([middle - bottom, top - middle], 0.0)
+
+
+def slanted(ax: Axes, degrees: float = 50) -> None:
+    """Rotate the labels of the x axis so that they end at their ticks."""
+    ax.tick_params(axis="x", length=0)
+    for label in ax.get_xticklabels():
+        label.set(rotation=degrees, ha="right", va="top", rotation_mode="anchor")
+
+
+class LogTicks(Locator):
+    """Ticks of a logarithmic axis: at 1, 10, 100 if there are three of those, otherwise at more round numbers."""
+
+    LEAST = 3
+    _STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+
+    def __call__(self) -> Sequence[float]:
+        """Return the ticks within the axis' ends."""
+        return self.tick_values(*sorted(self.axis.get_view_interval()))  # type: ignore[union-attr]
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        """Return the ticks from `vmin` to `vmax`, at least three of them."""
+        tens = 10.0 ** np.arange(np.floor(np.log10(vmin)), np.ceil(np.log10(vmax)) + 1)
+        found: list[float] = []
+        for steps in self._STEPS:
+            found = [value for value in np.outer(tens, steps).ravel().tolist() if vmin <= value <= vmax]
+            if len(found) >= self.LEAST:
+                return found
+        return [value for value in MaxNLocator(4).tick_values(vmin, vmax) if vmin <= value <= vmax]
+
+
+def log_axis(ax: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Make the axis logarithmic with at least three plain labels."""
+    (ax.set_yscale if which == "y" else ax.set_xscale)("log")
+    axis = ax.yaxis if which == "y" else ax.xaxis
+    axis.set_major_locator(LogTicks())
+    axis.set_major_formatter(_plain)
+    axis.set_minor_locator(NullLocator())
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:g}"
+
+
+def lines(
+    ax: Axes, frame: pd.DataFrame, *, x: str, y: str, series: str, every: int = 1, categories: bool = False
+) -> list[Line2D]:
+    """Draw a line for each of `series`, in order of appearance, with markers on every `every`-th point.
+
+    `categories`: the series are neither systems nor GPUs.
+    """
+    drawn = []
+    for index, (name, part) in enumerate(frame.groupby(series, sort=False)):
+        how = _style(name, index, categories).line_arguments()
+        drawn += ax.plot(part[x].to_numpy(float), part[y].to_numpy(float), markevery=every, label=str(name), **how)
+    return drawn
+
+
+def front(ax: Axes, frame: pd.DataFrame) -> None:
+    """Draw a Pareto front, average JCT against energy, with its three named plans; `frame` as from `Front.to_frame`."""
+    ordered = frame.sort_values(["energy_j", "jct_s"])
+    ordered = ordered.assign(x=ordered["energy_j"] / 1e6, y=ordered["jct_s"] / 1e3)
+    x, y = ordered["x"].to_numpy(float), ordered["y"].to_numpy(float)
+    ax.plot(x, y, color=GUIDE, lw=0.8, drawstyle="steps-post", label="_")
+    ax.plot(x, y, color=GUIDE, ls="", marker=".", label="Pareto front")
+    for name, part in ordered[ordered["choice"] != ""].groupby("choice", sort=False):
+        how = series_style(str(name).split("/")[0])
+        points = ax.scatter(part["x"], part["y"], color=how.colour, marker=how.marker, label=str(name))
+        points.set(sizes=[28], zorder=3, edgecolor=EDGE, linewidth=0.5)
+    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
+
+
+def legend_above(ax: Axes) -> None:
+    """Put a legend in one row above the axes."""
+    names = ax.get_legend_handles_labels()[1]
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names), borderaxespad=0.2)

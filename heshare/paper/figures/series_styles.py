@@ -1,0 +1,222 @@
+"""The registry of colours, markers and dashes: one style for each policy, search and GPU, the same in every figure.
+
+The hue is that of the family: HeShare's plans are blue, HeShare+ is black, Random is grey, Morak orange, μ-Serve
+vermilion, the systems of the field are muted, and GPUs are a ramp of greens, which no policy has. A rival with
+HeShare's placement has its own hue, unfilled, and so has HeShare by the paper's words. A name that is not in the
+registry is an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import gpus
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesStyle:
+    """The style of one series in matplotlib's terms: colour, hatch of its bars, marker and dash of its line.
+
+    The hatch is for prints in grey. A series that is not filled has white bars and markers with coloured edges.
+    """
+
+    colour: str
+    hatch: str = ""
+    marker: str = "o"
+    line: str = "-"
+    filled: bool = True
+
+    @property
+    def face(self) -> str:
+        """The colour inside bars and markers."""
+        return self.colour if self.filled else "white"
+
+    def line_arguments(self, **changes: Any) -> dict[str, Any]:
+        """Return colour, marker and dash as arguments of `Axes.plot`, with changes."""
+        own = {"color": self.colour, "marker": self.marker, "linestyle": self.line, "markerfacecolor": self.face}
+        return {**own, **changes}
+
+
+_BLUE, _BLACK, _GREY, _ORANGE, _VERMILION = "#0072B2", "#000000", "#999999", "#E69F00", "#D55E00"
+EDGE, GUIDE, FAINT, BAND, GRID, TEXT = "#333333", "#999999", "#BBBBBB", "#EBEBEB", "#DDDDDD", "#555555"
+"""Edges of marks, lines to compare with, marks of little weight, bands behind marks, grids, and small text."""
+CLOCK, POWER, CAP = _BLUE, _VERMILION, _VERMILION
+"""The SM clock, the board power and its cap in timelines of a run."""
+EFFECT = _BLUE
+"""A single series of marks that is neither a system, a GPU nor a category."""
+STAGES: Mapping[str, str] = {
+    "world": "#F2F2F2",
+    "prediction": "#DCECF8",
+    "scheduling": "#D9F0E5",
+    "running": "#FBE9CF",
+    "devices": "#F7DFD2",
+}
+"""Insides of the boxes of Fig. 5, by stage."""
+VERDICTS: Mapping[str, tuple[str, str]] = {
+    "reproduced": ("#009E73", "o"),
+    "exceeds": (_BLUE, "D"),
+    "direction": (_ORANGE, "s"),
+    "not reproduced": (_VERMILION, "X"),
+    "smaller error": (_BLUE, "v"),
+    "larger error": (_VERMILION, "^"),
+    "not testable": (GUIDE, "*"),
+    "not yet": (GUIDE, "_"),
+}
+"""Colour and marker of each verdict of a claim."""
+SIZES: Mapping[str, tuple[str, str]] = {
+    "as large": ("#8FD3BC", ""),
+    "smaller": ("#F7E7A0", ""),
+    "below zero": ("#D9DEE8", ""),
+    "not below zero": ("#EDA483", "////"),
+}
+"""Colour and hatch of the size of a change in heat maps; black text is legible on them."""
+_QUEUE, _PACKED, _POWER = "#5B6673", "#8A7462", "#6F5B86"
+"""Muted hues of the field: queues, systems that share GPUs, systems that limit clocks or power."""
+
+_SERIES: dict[str, SeriesStyle] = {
+    # GPUs, and their records
+    "T4": SeriesStyle("#74C69D", "////", "o", "-"),
+    "V100": SeriesStyle("#2D9A6B", "....", "s", "--"),
+    "A100": SeriesStyle("#0B5D3B", "", "^", "-."),
+    "H100": SeriesStyle("#14361F", "\\\\\\\\", "D", ":"),
+    "H200": SeriesStyle("#A7D129", "xxxx", "v", "-"),
+    "A30": SeriesStyle("#4F9D69", "++++", "P", "--"),
+    "A10": SeriesStyle("#86A873", "----", "<", "-."),
+    "L4": SeriesStyle("#B5C99A", "", ">", ":"),
+    "L40S": SeriesStyle("#6A994E", "//", "p", "-"),
+    "RTX": SeriesStyle("#386641", "..", "h", "--"),
+    "P100": SeriesStyle("#A3B18A", "xx", "8", "-."),
+    "another GPU": SeriesStyle("#74A57F", "**", "X", "-"),
+    # The paper's policies
+    "Random": SeriesStyle(_GREY, "", "*", ":"),
+    "Sched-only": SeriesStyle("#6E6E6E", "\\\\\\\\", "D", ":"),
+    "HeShare": SeriesStyle(_BLUE, "", "o", "-"),
+    "Trade-off": SeriesStyle(_BLUE, "", "o", "-"),
+    "En-opt": SeriesStyle("#3B97D3", "....", "s", "--"),
+    "JCT-opt": SeriesStyle("#003F6B", "xxxx", "v", "-."),
+    "HeShare online": SeriesStyle("#3B6FD3", "", "P", "-"),
+    "Morak": SeriesStyle(_ORANGE, "////", "^", "-"),
+    "μ-Serve": SeriesStyle(_VERMILION, "----", "P", "--"),
+    "μ-Serve, 0.6 of the limit": SeriesStyle("#F2A07B", "....", "d", ":", filled=False),
+    # HeShare+
+    "HeShare+": SeriesStyle(_BLACK, "", "X", "-"),
+    "HeShare+ Trade-off": SeriesStyle(_BLACK, "", "X", "-"),
+    "HeShare+ En-opt": SeriesStyle(_BLACK, "", "s", "--"),
+    "HeShare+ JCT-opt": SeriesStyle(_BLACK, "", "v", "-."),
+    "HeShare+ online": SeriesStyle(_BLACK, "", "P", "-"),
+    "Marginal": SeriesStyle("#404040", "", "d", "-"),
+    "Marginal, 30 W": SeriesStyle("#404040", "", "<", "-"),
+    "Marginal, 300 W": SeriesStyle("#404040", "", ">", "-"),
+    # The field
+    "FIFO": SeriesStyle(_QUEUE, "", "s", ":"),
+    "Exclusive": SeriesStyle(_QUEUE, "", "p", "-"),
+    "One at a time": SeriesStyle(_QUEUE, "", "p", "-"),
+    "One at a time, card's power limit": SeriesStyle(_QUEUE, "....", "p", "--", filled=False),
+    "SJF": SeriesStyle(_QUEUE, "////", "v", "--"),
+    "SRTF": SeriesStyle(_QUEUE, "....", "d", "-."),
+    "SRTF at 0.8 clock": SeriesStyle(_QUEUE, "xxxx", "d", "-", filled=False),
+    "SJF, fastest GPU": SeriesStyle(_QUEUE, "////", "v", "-", filled=False),
+    "SRTF, lower clocks": SeriesStyle(_QUEUE, "xxxx", "d", "-", filled=False),
+    "FIFO_packed": SeriesStyle("#A3906F", "....", "h", "--"),
+    "Gandiva": SeriesStyle("#6B4F3A", "xxxx", "H", "-."),
+    "EaCO": SeriesStyle(_PACKED, "", "<", "-"),
+    "FIKIT": SeriesStyle("#B0798C", "", ">", "-"),
+    "MISO": SeriesStyle("#6A3D5A", "", "8", "-"),
+    "MISO at no cost": SeriesStyle("#6A3D5A", "....", "8", "--", filled=False),
+    "Unpartitioned": SeriesStyle(_QUEUE, "", "s", ":"),
+    "MPS, 3 a GPU": SeriesStyle("#B5A27A", "////", "h", "-."),
+    "Equal MPS shares": SeriesStyle("#B5A27A", "////", "h", "-."),
+    "Static": SeriesStyle("#9A7FA8", "xxxx", "D", "--"),
+    "PowerFlow": SeriesStyle(_POWER, "", "p", "-"),
+    "PowerFlow, 0.9": SeriesStyle(_POWER, "....", "p", "--", filled=False),
+    "FGD": SeriesStyle(_QUEUE, "", "H", "-"),
+    "PWR": SeriesStyle("#A88A2E", "", "X", "--"),
+    "PWR 1, FGD 0": SeriesStyle("#A88A2E", "....", "X", ":", filled=False),
+    "BatchDVFS": SeriesStyle("#7A7A2E", "", "o", "-"),
+    "Clock alone, batch of 1": SeriesStyle("#B58A8A", "////", "v", "-"),
+    "Clock alone, batch of 32": SeriesStyle("#8A4F4F", "....", "^", "-"),
+    "Clock alone": SeriesStyle("#B58A8A", "////", "v", "-"),
+    "Batch size alone": SeriesStyle(_POWER, "xxxx", "s", "-"),
+    "Inference batch size alone": SeriesStyle(_POWER, "xxxx", "s", "-"),
+    "Clipper": SeriesStyle(_QUEUE, "----", "P", "-"),
+    # Searches and bounds
+    "NSGA-II": SeriesStyle("#8C564B", "", "s", "--"),
+    "NSGA-II at 1/n": SeriesStyle("#8C564B", "", "s", ":", filled=False),
+    "SPEA2": SeriesStyle("#B07AA1", "", "^", "-."),
+    "SPEA2 at 1/n": SeriesStyle("#B07AA1", "", "^", ":", filled=False),
+    "MOEA/D": SeriesStyle("#8C7A00", "", "D", ":"),
+    "exact front": SeriesStyle("#BDBDBD", "", "o", "-"),
+    "proven bound": SeriesStyle("#595959", "", "", "--"),
+    "planned on the truth, run": SeriesStyle("#7B1E3A", "", "o", "-"),
+    "planned on predictions, run": SeriesStyle("#C97B63", "", "s", "--"),
+    "planned on predictions, as predicted": SeriesStyle("#C97B63", "", "s", ":", filled=False),
+    "a policy of one's own": SeriesStyle("#C2185B", "", "h", "-"),
+}
+
+PLACED = ", HeShare's placement"
+"""The ending of a rival's title with HeShare's placement."""
+LITERALLY = ", literally"
+"""The ending of a title of HeShare that follows the paper's text in all settings."""
+MEASURED = " (measured)"
+"""The suffix of a recorded GPU's name in a figure."""
+_ENDS = (" ", ",", "(", "-")
+"""What may follow a registered name in a title."""
+
+CATEGORIES = (
+    SeriesStyle("#CC79A7", "////", "o", "-"),
+    SeriesStyle("#5B3A8C", "....", "s", "--"),
+    SeriesStyle("#A65628", "", "^", "-."),
+    SeriesStyle("#E377C2", "\\\\\\\\", "D", ":"),
+    SeriesStyle("#9467BD", "xxxx", "v", "-"),
+    SeriesStyle("#C49C94", "----", "P", "--"),
+    SeriesStyle("#4B3621", "++++", "X", "-."),
+    SeriesStyle("#D7A9E3", "", "*", ":"),
+)
+
+
+def registered() -> Mapping[str, SeriesStyle]:
+    """Return the style of every name of the registry."""
+    return dict(_SERIES)
+
+
+def style_own(title: str) -> None:
+    """Give a policy of one's own the style that is kept for one, so that it can be drawn beside the others."""
+    _SERIES.setdefault(title, _SERIES["a policy of one's own"])
+
+
+def series_style(name: str) -> SeriesStyle:
+    """Return the style of a GPU, policy or search, the same in every figure.
+
+    A title with settings behind it, such as `Morak (cap=1.0)` or `NSGA-II at 0.1`, has the style of the longest
+    registered name that it begins with. A measured GPU has the colour and dash of the emulated one, but its own hatch
+    and marker. A GPU of `data/gpus.csv` that the registry does not name has the style of other GPUs.
+
+    Raises:
+        InputError: the registry has no such name.
+    """
+    if name.endswith(MEASURED):
+        plain = series_style(name.removesuffix(MEASURED))
+        return replace(plain, hatch=plain.hatch + "oo", marker="*")
+    if PLACED in name:
+        return replace(series_style(name.replace(PLACED, "")), filled=False)
+    if name.endswith(LITERALLY):
+        return replace(series_style(name.removesuffix(LITERALLY)), line=":", filled=False)
+    known = [each for each in _SERIES if name == each or (name.startswith(each) and name[len(each)] in _ENDS)]
+    if not known and name in gpus():
+        return _SERIES["another GPU"]
+    if not known:
+        raise InputError(
+            f"a series {name!r}",
+            "a name of the registry of styles",
+            "Add it to heshare/paper/figures/series_styles.py; a policy of your own: style_own(title).",
+        )
+    return _SERIES[max(known, key=len)]
+
+
+def category_style(index: int) -> SeriesStyle:
+    """Return the style of series `index` of a figure whose series are neither systems nor GPUs.
+
+    Its colours are those of no system and no GPU.
+    """
+    return CATEGORIES[index % len(CATEGORIES)]

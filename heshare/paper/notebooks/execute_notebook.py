@@ -1,0 +1,235 @@
+"""Strict execution of one notebook: errors that papermill lets through fail here, and outputs appear all or none.
+
+Papermill accepts a `SystemExit` in a cell, another kernel of the name `python3`, the caller's working directory and
+outputs that were never written. This wrapper uses the kernel of this interpreter and the checkout as working directory,
+checks that every code cell completed and that every promised output exists, and only then moves the outputs to their
+folder.
+"""
+
+import json
+import logging
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from heshare.paper.notebooks import forked_kernels
+from heshare.paper.notebooks.notebook_parameters import Notebook
+from heshare.paper.provenance.run_record import NAME as RECORD
+from heshare.paper.provenance.run_record import RunRecord, changed_parameters
+from heshare.paper.provenance.sidecar import FIGURE_SUFFIXES, TABLE_SUFFIXES
+from heshare.shared import files
+from heshare.shared.errors import HeShareError
+from heshare.shared.extras import without_uri_grammars
+from heshare.shared.processes import child_environment
+
+_PINNED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "SOURCE_DATE_EPOCH": "0",
+    "TZ": "UTC",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    # OpenBLAS adds in another order on another processor, unless it is set to the code for one.
+    **({"OPENBLAS_CORETYPE": "Haswell"} if platform.machine() == "x86_64" else {}),
+}
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class NotebookError(HeShareError):
+    """A notebook failed, ended early or did not write a promised output."""
+
+    exit_code = 1
+
+
+class _StartError(Exception):
+    """The kernel did not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedNotebook:
+    """Result of one executed notebook.
+
+    Attributes:
+        name: the notebook's name.
+        seconds: wall time, s.
+        outputs: the files that it wrote, in their final place.
+        executed: the executed copy.
+        out: the folder of the outputs.
+        profile: the profile of the outputs, which may be `custom`.
+    """
+
+    name: str
+    seconds: float
+    outputs: tuple[Path, ...]
+    executed: Path
+    out: Path
+    profile: str
+
+
+def missing_files(output: str, folder: Path) -> list[str]:
+    """Return which files of an output are missing or empty in `folder`.
+
+    `figNN_...` is a figure (PDF, PNG, CSV, JSON), `tableN_...` a table (CSV, Markdown, JSON). `xNNa_...` is a figure, a
+    table, both, or data (CSV, JSON): its JSON names its files.
+    """
+    sidecar = folder / f"{output}.json"
+    if output.startswith("x"):
+        names = json.loads(sidecar.read_text("utf-8"))["files"] if sidecar.is_file() else [sidecar.name]
+    else:
+        suffixes = FIGURE_SUFFIXES if output.startswith("fig") else TABLE_SUFFIXES
+        names = [f"{output}{suffix}" for suffix in suffixes]
+    return [name for name in names if not (folder / name).is_file() or (folder / name).stat().st_size == 0]
+
+
+def execute(
+    notebook: Notebook, parameters: Mapping[str, object], out: Path, copies: Path, record: RunRecord | None = None
+) -> ExecutedNotebook:
+    """Run `notebook` and put its outputs into the folder `out`, all or none, and the executed copy into `copies`.
+
+    `parameters`, already checked, replace the notebook's defaults. The sidecars of the outputs have the `record`, and
+    the SHA-256 of the file as it was read here.
+
+    Raises:
+        NotebookError: a cell failed or never ran, or a promised output is missing or empty.
+    """
+    started_s = perf_counter()
+    if record is None:
+        changed = changed_parameters(parameters, notebook.defaults)
+        record = RunRecord(notebook.name, str(parameters.get("profile", "paper")), changed)
+    out.mkdir(parents=True, exist_ok=True)
+    copies.mkdir(parents=True, exist_ok=True)
+    executed = copies / notebook.path.name
+    staging = Path(tempfile.mkdtemp(prefix=f".{notebook.name}-", dir=out))
+    try:
+        source = notebook.path.read_bytes()
+        replace(record, notebook_sha256=sha256(source).hexdigest()).write(staging)
+        _run(notebook, source, {**parameters, "out_dir": str(staging)}, executed)
+        (staging / RECORD).unlink(missing_ok=True)
+        check_outputs(notebook, staging)
+        moved = _move_outputs(staging, out)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(f"{staging}.cells", ignore_errors=True)
+    return ExecutedNotebook(notebook.name, perf_counter() - started_s, moved, executed, out, record.profile)
+
+
+def _run(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
+    for attempt in (1, 2):
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                _papermill(notebook, source, parameters, executed)
+            return
+        except _StartError as error:  # two kernels that start at once can choose the same port; a second try helps
+            if attempt == 2:
+                raise NotebookError(f"{notebook.name}: the kernel did not start, twice: {error}") from None
+
+
+def _papermill(notebook: Notebook, source: bytes, parameters: Mapping[str, object], executed: Path) -> None:
+    # Imported here: papermill is slow to import, and `missing_files` is needed without it.
+    with without_uri_grammars():
+        import nbformat
+        import papermill
+        from papermill.exceptions import PapermillExecutionError
+
+    for name in ("papermill", "traitlets", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    ready: list[bool] = []
+    try:
+        result = papermill.execute_notebook(
+            nbformat.reads(source.decode("utf-8"), as_version=4),  # type: ignore[no-untyped-call]
+            str(executed),
+            parameters=dict(parameters),
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            log_output=False,
+            request_save_on_cell_execute=False,
+            cwd=str(files.root()),
+            kernel_manager_class=_kernel_manager(),
+            on_notebook_start=lambda notebook: ready.append(True),
+            start_timeout=120,
+        )
+    except PapermillExecutionError as error:
+        raise NotebookError(_failure(notebook, error)) from None
+    except (RuntimeError, OSError) as error:
+        if not ready:
+            raise _StartError(str(error)) from None
+        raise NotebookError(f"{notebook.name}: {type(error).__name__}: {error}") from None
+    check_cells(notebook.name, result)
+
+
+@cache
+def _kernel_manager() -> type:
+    """Return a kernel manager whose `python3` is this interpreter, whatever kernels the user has registered."""
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    class PinnedKernelManager(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            options = ["-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=50"]
+            argv = [sys.executable, "-Xfrozen_modules=off", *options]
+            return KernelSpec(argv=argv, display_name="Python 3", language="python")
+
+        async def _async_start_kernel(self, **kwargs: Any) -> None:
+            kwargs["env"] = environment()
+            if forked_kernels.AVAILABLE and self.provisioner is None:
+                self.kernel_id = self.kernel_id or str(uuid4())
+                make = forked_kernels.provisioner_class()
+                self.provisioner = make(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
+            await super()._async_start_kernel(**kwargs)
+
+        start_kernel = _async_start_kernel
+
+    return PinnedKernelManager
+
+
+def environment() -> dict[str, str]:
+    """Return a kernel's variables: this process's, with threads, time zone and dates pinned and this checkout first."""
+    return child_environment(**_PINNED, HESHARE_ROOT=str(files.root()))
+
+
+def _failure(notebook: Notebook, error: Any) -> str:
+    head = f"{notebook.name}: cell {error.exec_count} failed with {error.ename}: {error.evalue}"
+    traceback = _ANSI.sub("", "\n".join(error.traceback)).strip().splitlines()
+    return "\n".join([head, *("    " + line for line in traceback[-12:])])
+
+
+def check_cells(name: str, executed: Any) -> None:
+    """Raise `NotebookError` unless every code cell of an executed notebook completed."""
+    for index, cell in enumerate(executed.cells):
+        if cell.cell_type != "code" or not "".join(cell.source).strip():
+            continue
+        status = cell.metadata.get("papermill", {}).get("status")
+        failed = any(output.output_type == "error" for output in cell.outputs)
+        if status != "completed" or failed or cell.execution_count is None:
+            raise NotebookError(f"{name}: cell {index} did not complete (status {status!r}): the notebook ended early")
+
+
+def check_outputs(notebook: Notebook, folder: Path) -> None:
+    """Raise `NotebookError` unless every promised output is in `folder`, with all its files, none empty."""
+    written = [output for output in notebook.optional if list(folder.glob(f"{output}.*"))]
+    missing = [name for output in (*notebook.outputs, *written) for name in missing_files(output, folder)]
+    if missing:
+        raise NotebookError(f"{notebook.name}: promised but not written: {', '.join(missing)}")
+
+
+def _move_outputs(staging: Path, out: Path) -> tuple[Path, ...]:
+    moved = []
+    for source in sorted(path for path in staging.rglob("*") if path.is_file()):
+        target = out / source.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+        moved.append(target)
+    return tuple(moved)

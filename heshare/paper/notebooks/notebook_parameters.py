@@ -1,0 +1,229 @@
+"""Parameters and promised outputs of notebooks, read from their source.
+
+Papermill accepts a misspelt parameter with a log line, and parses text as YAML. Here a parameter must be defined by the
+notebook's tagged cell and have the type that it has there.
+"""
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heshare.paper.provenance import commit
+from heshare.paper.provenance.sidecar import declared_inputs
+from heshare.shared import files
+from heshare.shared.errors import InputError, unknown
+
+TAG, LIVE = "parameters", "live"
+PROFILES = ("smoke", "paper", "live")
+RESERVED = ("profile", "out_dir")
+_NO_NOTEBOOK = ("something that is no notebook", "a Jupyter notebook, format 4")
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """A source notebook, read but not run.
+
+    Attributes:
+        defaults: its parameters cell, name to literal value.
+        outputs: the names that its `setup(...)` call promises to write.
+        optional: the names that it writes in some runs only.
+    """
+
+    path: Path
+    defaults: dict[str, object]
+    outputs: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The file's name without `.ipynb`."""
+        return self.path.stem
+
+
+def folder() -> Path:
+    """Return the checkout's `notebooks/`."""
+    return files.root() / "notebooks"
+
+
+def find(names: Sequence[str] = ()) -> list[Path]:
+    """Return the notebooks of those names (the number alone is enough), or all of the package's own, sorted.
+
+    The package's own are those that `notebooks/inputs.yaml` lists. Those of `notebooks/live`, which need the results of
+    a GPU, and new ones and copies in `notebooks/` are found by name only.
+
+    Raises:
+        InputError: no such notebook.
+    """
+    own, others = _own_and_others()
+    if not names:
+        return list(own.values())
+    others |= {path.stem: path for path in sorted((folder() / LIVE).glob("*.ipynb"))}
+    known = {**others, **own}
+    chosen = []
+    for name in names:
+        stem = Path(name).stem if name.endswith(".ipynb") else name
+        match = [known[stem]] if stem in known else _numbered(stem, own) or _numbered(stem, others)
+        if not match:
+            raise unknown(name, known, column="notebook")
+        chosen += match
+    return sorted(set(chosen))
+
+
+def not_listed() -> list[Path]:
+    """Return the notebooks in `notebooks/` that are not the package's own, such as copies and new ones."""
+    return list(_own_and_others()[1].values())
+
+
+def _own_and_others() -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the package's own notebooks and the others in `notebooks/`, by name."""
+    found = {path.stem: path for path in sorted(folder().glob("*.ipynb"))}
+    declared = declared_inputs()
+    own = {name: path for name, path in found.items() if name in declared}
+    return own, {name: path for name, path in found.items() if name not in own}
+
+
+def _numbered(number: str, books: Mapping[str, Path]) -> list[Path]:
+    return [path for name, path in books.items() if name.split("_")[0] == number]
+
+
+def read(path: str | Path) -> Notebook:
+    """Return a notebook's parameters and promised outputs, without running it.
+
+    Raises:
+        InputError: not a notebook, not exactly one parameters cell, a parameter that is no literal, or no `setup(...)`
+            call with a literal list of outputs.
+    """
+    path = Path(path)
+    try:
+        return _parse(path, files.read_input(path))
+    except (OSError, UnicodeDecodeError):
+        raise _error(path, *_NO_NOTEBOOK) from None
+
+
+def committed_defaults(notebook: Notebook) -> dict[str, object]:
+    """Return the defaults that a notebook's parameters have in the commit; its own where it is not in one."""
+    text = commit.committed_text(notebook.path)
+    return notebook.defaults if text is None else _parse(notebook.path, text).defaults
+
+
+def _parse(path: Path, text: str) -> Notebook:
+    sources = _code(path, text)
+    tagged = [source for source, tags in sources if TAG in tags]
+    if len(tagged) != 1:
+        raise _error(path, f"{len(tagged)} cells tagged {TAG!r}", "exactly one")
+    return Notebook(path, _literals(path, tagged[0]), *_promised_outputs(path, [source for source, _ in sources]))
+
+
+def _code(path: Path, text: str) -> list[tuple[str, list[str]]]:
+    try:
+        return [
+            ("".join(cell["source"]), list(cell.get("metadata", {}).get("tags", [])))
+            for cell in json.loads(text)["cells"]
+            if cell["cell_type"] == "code"
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _error(path, *_NO_NOTEBOOK) from None
+
+
+def _literals(path: Path, source: str) -> dict[str, object]:
+    defaults: dict[str, object] = {}
+    for statement in _parsed(path, source).body:
+        if not (
+            isinstance(statement, ast.Assign)
+            and len(statement.targets) == 1
+            and isinstance(statement.targets[0], ast.Name)
+        ):
+            raise _error(path, ast.unparse(statement), "only `name = literal` in the parameters cell")
+        try:
+            defaults[statement.targets[0].id] = ast.literal_eval(statement.value)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            raise _error(path, ast.unparse(statement), "a literal: derived values go into the next cell") from None
+    return defaults
+
+
+def _parsed(path: Path, source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # MemoryError is what Python's parser raises for a text that nests too deeply.
+        raise _error(path, "a cell that is no Python", "cells of Python") from None
+
+
+def _promised_outputs(path: Path, sources: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the names that the `setup(...)` call promises, and its optional ones."""
+    calls = [
+        node
+        for source in sources
+        for node in ast.walk(_parsed(path, source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "setup"
+    ]
+    named = {str(keyword.arg): keyword.value for call in calls for keyword in call.keywords}
+    if len(calls) != 1 or "outputs" not in named:
+        raise _error(path, f"{len(calls)} setup(...) calls, with {', '.join(named)}", "one, with outputs=[...]")
+    lists = [named["outputs"], named.get("optional", ast.List([]))]
+    try:
+        return [tuple(str(name) for name in ast.literal_eval(each)) for each in lists]
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise _error(path, "outputs that are no literals", "a literal list of output names") from None
+
+
+def check(notebook: Notebook, given: Mapping[str, object]) -> dict[str, object]:
+    """Check the parameters given for a notebook, and return each with the type of its default.
+
+    Args:
+        notebook: the notebook.
+        given: values by name; text is parsed as the default's type (`10`, `1e-3`, `true`, `[1, 2]`).
+
+    Raises:
+        InputError: an unknown name (the message gives the nearest known one) or a value of another type.
+    """
+    return {name: _check_parameter(notebook, name, value) for name, value in given.items()}
+
+
+def _check_parameter(notebook: Notebook, name: str, value: object) -> object:
+    file = f"notebooks/{notebook.path.name}"
+    if name not in notebook.defaults:
+        known = [default for default in notebook.defaults if default not in RESERVED]
+        raise unknown(name, known, file=file, column="parameter")
+    default = notebook.defaults[name]
+    try:
+        return coerce(value, default)
+    except (ValueError, SyntaxError, TypeError, RecursionError, OverflowError, MemoryError):
+        expected = f"a {_type_name(default)}, such as {default!r}"
+        raise InputError(repr(value), expected, "Correct the parameter.", file=file, column=name) from None
+
+
+def _type_name(value: object) -> str:
+    names = {bool: "truth value", int: "whole number", float: "number", str: "text", list: "list", tuple: "list"}
+    return names.get(type(value), type(value).__name__)
+
+
+def coerce(value: object, default: object) -> object:
+    """Return `value` with the type of `default`; text is parsed, a whole number is accepted as a number.
+
+    Raises:
+        ValueError: it has another type, or its text cannot be parsed as that type.
+        SyntaxError: its text is no literal.
+    """
+    if isinstance(value, str) and not isinstance(default, str):
+        value = (
+            {"true": True, "false": False}.get(value.lower())
+            if isinstance(default, bool)
+            else ast.literal_eval(value.strip())
+        )
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, list | tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError(value)
+        items = [coerce(item, default[0]) if default else item for item in value]
+        return items if isinstance(default, list) else tuple(items)
+    if type(value) is not type(default):
+        raise ValueError(value)
+    return value
+
+
+def _error(path: Path, found: str, expected: str) -> InputError:
+    return InputError(found, expected, "Correct the notebook.", file=path)

@@ -1,0 +1,64 @@
+"""The folders of outputs: `figures/` for the paper's, `build/<profile>` for others, `build/mine` for experiments.
+
+Only the runner writes to `figures/`, and only what a notebook of the commit makes with the paper's parameters.
+"""
+
+from pathlib import Path
+
+from heshare.paper.notebooks.profiles import check_profile
+from heshare.paper.provenance import commit
+from heshare.paper.provenance.run_record import CUSTOM, RunRecord
+from heshare.shared import files
+from heshare.shared.errors import InputError
+
+
+def folder_for(profile: str) -> Path:
+    """Return the folder of a profile's outputs: `figures/` for the paper's, `build/<profile>/` for others.
+
+    Raises:
+        InputError: no such profile.
+    """
+    check_profile(profile)
+    return files.root() / ("figures" if profile == "paper" else f"build/{profile}")
+
+
+def mine(notebook: str) -> Path:
+    """Return the folder of the outputs of experiments with a notebook."""
+    return files.root() / "build" / "mine" / notebook
+
+
+def in_figures(folder: Path) -> bool:
+    """Return whether a folder is the checkout's `figures/` or inside it."""
+    return folder.resolve().is_relative_to((files.root() / "figures").resolve())
+
+
+def in_words(folder: Path) -> str:
+    """Return a folder as text, below the checkout if it is there."""
+    top = files.checkout()
+    return f"{folder.relative_to(top) if top is not None and folder.is_relative_to(top) else folder}/"
+
+
+def choose(record: RunRecord, given: Path | None) -> Path:
+    """Return the folder for the outputs of a run by the runner.
+
+    Args:
+        record: what is to be run.
+        given: the folder that was asked for. Without one, outputs go to the profile's folder, or to `build/mine` if
+            parameters, the notebook's code or the package's code differ from the profile and the commit.
+
+    Raises:
+        InputError: it is `figures/`, and the notebook is not of the commit, or has other parameters than the paper's.
+            A changed package is accepted there: the sidecars say so (`heshare_sha256`).
+    """
+    if given is None:
+        # Outside a clone nothing tells whether the package was changed.
+        changed = record.asked == "paper" and commit.git_commit() is not None and commit.package_sha256() is not None
+        return mine(record.notebook) if changed or record.profile == CUSTOM else folder_for(record.asked)
+    if in_figures(given) and record.profile != "paper":
+        raise InputError(
+            f"{record.notebook} with {record.departures() or f'the profile {record.asked}'}",
+            "for figures/ a notebook as it is in the commit, with the parameters of the profile paper",
+            f"Leave out --out, which writes to {in_words(mine(record.notebook))}; or commit what the paper is to have.",
+            column="--out",
+        )
+    return given

@@ -1,0 +1,101 @@
+"""The record of a notebook's run: by whom, with which parameters off its profile, and which code ran.
+
+The runner (`heshare notebook run`) leaves its record in the folder that it gives a notebook for outputs. A kernel that
+finds none was started by hand: in JupyterLab, by papermill or by a script. Its outputs are of the profile `custom`.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heshare.paper.provenance import commit
+from heshare.shared import files
+
+CUSTOM = "custom"
+"""The profile of a run that is not of a notebook's own code with the parameters of one of its profiles."""
+NAME = ".run.json"
+FOLDER_PARAMETERS = frozenset({"out_dir", "cells_dir"})
+"""Parameters that only say where files are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The record of a notebook's run.
+
+    Attributes:
+        notebook: the notebook's name, such as `05_comparison`.
+        asked: the profile that was asked for.
+        changed: the parameters that differ from that profile's.
+        edited: whether its code differs from that of the commit.
+        by_hand: whether no runner started it.
+        notebook_sha256: SHA-256 of the file that the runner executed.
+    """
+
+    notebook: str
+    asked: str
+    changed: dict[str, Any] = field(default_factory=dict)
+    edited: bool = False
+    by_hand: bool = False
+    notebook_sha256: str | None = None
+
+    @property
+    def profile(self) -> str:
+        """The profile of the outputs: the one that was asked for, or `custom`.
+
+        The profile smoke is for code that is being written: it has its name with an edited notebook as well.
+        """
+        return CUSTOM if self.by_hand or self.changed or (self.edited and self.asked == "paper") else self.asked
+
+    def departures(self) -> str:
+        """Return in words what differs from the profile: `tasks = 8, code that differs from the commit's`."""
+        words = [f"{name} = {value!r}" for name, value in self.changed.items()]
+        return ", ".join([*words, *(["code that differs from the commit's"] if self.edited else [])])
+
+    def write(self, folder: Path) -> None:
+        """Write the record into the folder that a notebook gets for its outputs."""
+        files.write_text(folder / NAME, json.dumps(asdict(self)) + "\n")
+
+    def fields(self, notebook: Path) -> dict[str, Any]:
+        """Return the fields of a sidecar that say what ran.
+
+        By hand these are the cells that the kernel has run so far: how many, their SHA-256 (each source and a zero
+        byte), and the numbers of those that are not cells of `notebook`, such as an edited one.
+        """
+        run: dict[str, Any] = {"by": "hand" if self.by_hand else "heshare notebook run"}
+        run["changed_parameters"] = dict(sorted(self.changed.items()))
+        if self.by_hand:
+            cells = executed_cells()
+            own = commit.committed_cells(notebook) or commit.code_cells(notebook.read_text(encoding="utf-8"))
+            run["cells"] = len(cells)
+            run["cells_sha256"] = hashlib.sha256("".join(f"{cell}\0" for cell in cells).encode()).hexdigest()
+            run["other_cells"] = [number for number, cell in enumerate(cells, 1) if cell.strip() not in own]
+        else:
+            run["edited"] = self.edited
+        return {"notebook_sha256": self.notebook_sha256, "profile": self.profile, "run": run}
+
+
+def read(folder: Path) -> RunRecord | None:
+    """Return the record that the runner left in a folder; None if there is none."""
+    path = folder / NAME
+    return RunRecord(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def changed_parameters(parameters: Mapping[str, Any], of_profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters whose values differ from the profile's, without those that only say where files are."""
+    names = [name for name in parameters if name in of_profile and name not in FOLDER_PARAMETERS | {"profile"}]
+    return {name: parameters[name] for name in names if parameters[name] != of_profile[name]}
+
+
+def executed_cells() -> list[str]:
+    """Return the sources of the cells that this kernel has run, this one included; of a script, its text."""
+    # Looked up, not imported: a process without IPython has no cells.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is not None:
+        return [str(source) for source in shell.history_manager.input_hist_raw[1:]]
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    return [Path(script).read_text(encoding="utf-8")] if script is not None and Path(script).is_file() else []

@@ -1,0 +1,236 @@
+"""The page of results, `index.html`: claims, figures, tables, robustness and provenance, for a browser, offline."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from heshare.paper.claims import claim_table, claims_figure
+from heshare.paper.claims.claims_page import COMMON
+from heshare.paper.report import claim_rows, html_tables, notebook_pages, objections, published_outputs
+from heshare.paper.report.claim_rows import ClaimRow
+from heshare.paper.report.html_tables import PageTable
+from heshare.paper.report.published_outputs import NotebookFamily, PublishedOutput
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.extras import require_extra
+from heshare.shared.yaml_nodes import read_values
+
+NAME = "index.html"
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
+_ROBUSTNESS = ("12_sensitivity",)
+_SURENESS = ("03_platform", "04_prediction", "13_recorded", "90_live")
+_HEADINGS = {"claims": "Behind the claims"}
+_MOST_ROWS = 100
+"""Longer tables of what the paper does not have are linked, not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperSentence:
+    """A sentence of the paper and the claims that test it."""
+
+    text: str
+    claims: tuple[ClaimRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperOutput:
+    """A figure or table of the paper on the page: its title, the paper's sentences, what differs, ours."""
+
+    key: str
+    number: str
+    title: str
+    sentences: tuple[PaperSentence, ...]
+    differs: str
+    output: PublishedOutput | None
+
+
+def write(folder: Path, copies: Path | None = None) -> Path:
+    """Write the page of the outputs in `folder` and the pages of the notebooks behind it; return the page's path.
+
+    Args:
+        folder: the outputs and `claims.csv`.
+        copies: the executed notebooks; by default those of the outputs' profile.
+
+    Raises:
+        InputError: there is no `claims.csv`, or Jinja or nbconvert is not installed.
+    """
+    folder = folder.resolve()
+    environment = _environment()
+    table = _claims(folder)
+    outputs = published_outputs.read(folder)
+    profile = _profile(folder, outputs)
+    copies = copies or files.root() / "build" / "notebooks" / profile
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    notebook = environment.get_template("notebook.html.j2")
+    pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(style=style, **values) + "\n")
+    content = _content(folder, table, outputs, profile)
+    script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
+    environment.filters["linked"] = _linked(content["numbers"])
+    page = environment.get_template("index.html.j2").render(style=style, script=script, pages=pages, **content)
+    return files.write_text(folder / NAME, page + "\n")
+
+
+def _environment() -> Any:
+    require_extra("notebooks", "the page of results")
+    jinja2: Any = import_module("jinja2")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
+    environment.filters["verdict_class"] = claim_rows.css_class
+    environment.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
+    return environment
+
+
+def _linked(numbers: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a filter that escapes a text, links the outputs that it names, and sets what stands in backquotes as code.
+
+    `numbers` has what each output is called, by its key.
+    """
+    markup: Any = import_module("markupsafe")
+    called = {number: key for key, number in numbers.items()}
+    names = "|".join(re.escape(number) for number in sorted(called, key=len, reverse=True))
+    pattern = re.compile(rf"`([^`]+)`|({names or '(?!)'})(?![\w.])|\b(x\d\d[a-z])(?:_\w+)?\b")
+
+    def link(found: re.Match[str]) -> str:
+        code, number, key = found.groups()
+        if code:
+            return f"<code>{code}</code>"
+        target = called[number] if number else key
+        return f'<a href="#{target}">{found[0]}</a>' if target in numbers else found[0]
+
+    return lambda text: markup.Markup(pattern.sub(link, str(markup.escape(text))))
+
+
+def _claims(folder: Path) -> pd.DataFrame:
+    path = folder / "claims.csv"
+    if not path.is_file():
+        raise InputError("no such file", "the table of claims", f"Run: heshare claims --out {folder.name}", file=path)
+    return pd.read_csv(path, keep_default_na=True).astype({"n": "Int64"})
+
+
+def _profile(folder: Path, outputs: Sequence[PublishedOutput]) -> str:
+    """Return the notebook profile of the claims if they have one, else of most outputs."""
+    reported = claim_table.reported_profile(folder)
+    if reported != claim_table.NONE_RUN:
+        return reported
+    found = [output.profile for output in outputs if output.profile]
+    return max(sorted(set(found)), key=found.count, default="paper")
+
+
+def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], profile: str) -> dict[str, Any]:
+    measured = objections.measured_rows(outputs)
+    rows = claim_rows.rows(table, folder)
+    families = published_outputs.families(outputs)
+    kept = {family.notebook: family for family in families}
+    beyond = [family for family in families if family.notebook not in (*_ROBUSTNESS, *_SURENESS)]
+    paper = _paper_outputs(outputs, rows)
+    return {
+        "claims": rows,
+        "counts": claim_rows.counts(table),
+        "forms": claim_rows.forms_summary(rows),
+        "own": sum(1 for row in rows if row.output),
+        "wheres": list(dict.fromkeys(row.where for row in rows)),
+        "common": COMMON,
+        "overview": claims_figure.NAME if (folder / f"{claims_figure.NAME}.png").is_file() else "",
+        "objections": objections.objections(folder, table, measured),
+        "measured": measured,
+        "profile": profile,
+        "left_out": claim_table.left_out(folder),
+        "figures": [each for each in paper if each.key.startswith("fig")],
+        "tables": [each for each in paper if each.key.startswith("table")],
+        "robustness": [kept[name] for name in _ROBUSTNESS if name in kept],
+        "sureness": [kept[name] for name in _SURENESS if name in kept],
+        "beyond": _groups(beyond),
+        "shown": _shown_tables(folder, outputs),
+        "numbers": {output.key: output.number for output in outputs},
+        "provenance": _provenance(outputs),
+    }
+
+
+def _paper_outputs(outputs: Sequence[PublishedOutput], rows: Sequence[ClaimRow]) -> list[PaperOutput]:
+    words = read_values(_TEMPLATES / "paper_words.yaml", "the paper's sentences", "Correct the file.")
+    made = {output.key: output for output in outputs}
+    found = []
+    for key, about in words.items():
+        sentences = tuple(
+            PaperSentence(each["text"], tuple(row for row in rows if row.id in each["claims"]))
+            for each in about["sentences"]
+        )
+        number = (
+            f"Fig. {int(key[3:])}" if key.startswith("fig") else f"Table {published_outputs.ROMAN[int(key[5:]) - 1]}"
+        )
+        found.append(PaperOutput(key, number, about["title"], sentences, about["differs"], made.get(key)))
+    return found
+
+
+def _groups(families: Sequence[NotebookFamily]) -> dict[str, list[NotebookFamily]]:
+    groups: dict[str, list[NotebookFamily]] = {}
+    for family in families:
+        groups.setdefault(family.group or "other notebooks", []).append(family)
+    return groups
+
+
+def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str, PageTable]:
+    """Return the tables that the page shows, by output."""
+    found = {output.name: html_tables.read(folder / f"{output.name}.md") for output in outputs if output.has("md")}
+    return {name: table for name, table in found.items() if len(table.rows) <= _MOST_ROWS or name.startswith("table")}
+
+
+def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
+    """Return what the outputs were made with and from, each value with how many outputs have it."""
+    inputs: dict[str, set[str]] = {}
+    notebooks: dict[str, Mapping[str, Any]] = {}
+    for output in outputs:
+        for path, sha in output.about["input_files"].items():
+            inputs.setdefault(path, set()).add(sha)
+        if output.notebook:
+            notebooks.setdefault(output.notebook, output.about)
+    return {
+        "commits": _count(str(output.about["git_commit"] or "not in git") for output in outputs),
+        "profiles": _count(output.profile or "none" for output in outputs),
+        "packages": _count(_package(output.about) for output in outputs),
+        "platforms": _count(str(output.about["platform"]) for output in outputs),
+        "versions": _count(
+            ", ".join(f"{name} {version}" for name, version in output.about["versions"].items()) for output in outputs
+        ),
+        "inputs": {path: sorted(shas) for path, shas in sorted(inputs.items())},
+        "notebooks": {
+            name: {
+                "sha256": about["notebook_sha256"] or "",
+                "parameters": ", ".join(
+                    f"{key}={_short(value)}" for key, value in about["parameters"].items() if key != "profile"
+                ),
+            }
+            for name, about in sorted(notebooks.items())
+        },
+    }
+
+
+def _package(about: Mapping[str, Any]) -> str:
+    """Return whether the package was that of the commit when an output was made."""
+    if "heshare_sha256" not in about:
+        return "not recorded"
+    changed = about["heshare_sha256"]
+    return f"changed, SHA-256 {changed}" if changed else "as in the commit"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _count(values: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

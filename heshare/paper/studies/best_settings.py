@@ -1,0 +1,172 @@
+"""Choice of every system's best setting of those tried, on other task sets than those that are judged.
+
+`python benchmarks/settings.py` runs `tried` and writes `data/settings.csv`; notebooks read it by `chosen`. The chosen
+setting has the least energy (active account) times average JCT: the geometric mean over a study's worlds, then the
+median over repetitions. The first of several equal ones is chosen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.sweep import sweep
+from heshare.paper.studies import shared_setting, variants
+from heshare.policies import registry
+from heshare.shared import files
+from heshare.shared.errors import InputError
+
+TABLE = "settings.csv"
+SEED = variants.other_seed(0)
+"""The seed of the task sets on which settings are chosen; results are judged on seed 0."""
+SEEDS: Mapping[str, int] = MappingProxyType({"comparison": 5, "mixes": 5, "single": 5, "together": 2})
+"""Repetitions of each study, fewer where a system takes long."""
+LIMITS, SHARES, CAPS = (1.0, 1.1, 1.2, 1.5), (1, 2, 3, 4), (0.8, 1.0)
+CLOCKS = (0.6, 0.7, 0.8, 0.9)
+"""Fixed clocks of SRTF, over the top clock; comparisons have 0.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonWorlds:
+    """The worlds of one comparison.
+
+    Attributes:
+        clusters: the mixes of GPUs.
+        tasks: the numbers of tasks.
+        loads: load classes of tasks that arrive at once.
+        arriving: loads of tasks that arrive as in Venus, as shares of the capacity; empty if they arrive at once.
+    """
+
+    clusters: tuple[str, ...]
+    tasks: tuple[int, ...]
+    loads: tuple[str, ...] = ("mixed",)
+    arriving: tuple[float, ...] = ()
+
+    def run(self, policies: Sequence[str], seeds: int, folder: Path | None) -> pd.DataFrame:
+        """Return the runs of policies: one row a world, repetition and policy, with the column `world`."""
+        if self.arriving:
+            named = {policy: policy for policy in policies}
+            loads = {str(load): load for load in self.arriving}
+            size = {"tasks": self.tasks[0], "seed": SEED, "seeds": seeds}
+            runs = shared_setting.run_systems(named, self.clusters, loads, **size, folder=folder)
+            return runs.assign(world=runs["mix"] + runs["load"])
+        grid = Grid(
+            tuple(policies), self.clusters, self.tasks, self.loads, predictors=(resolve.KEPT,), seed=SEED, seeds=seeds
+        )
+        runs = sweep(grid, folder=folder)
+        return runs.assign(world=runs["cluster"] + runs["load"] + runs["tasks"].astype(str))
+
+
+STUDIES: Mapping[str, ComparisonWorlds] = MappingProxyType(
+    {
+        "comparison": ComparisonWorlds(("4xT4,2xV100,2xA100",), (60,)),
+        "mixes": ComparisonWorlds(
+            ("2xT4,2xV100", "2xT4,2xA100", "2xV100,2xA100", "2xT4,1xV100,1xA100"), (10,), ("low", "medium", "high")
+        ),
+        "single": ComparisonWorlds(("2xT4", "2xV100", "2xA100"), (4, 8, 12)),
+        "together": ComparisonWorlds(("4xT4,2xV100,2xA100",), (24,), arriving=(0.3, 0.6, 1.2)),
+    }
+)
+"""The comparisons of notebooks 05, 10, 11 and 20."""
+
+
+def _grid(name: str, **values: Sequence[object]) -> list[str]:
+    """Return the policies of all combinations of parameters."""
+    rows = product(*values.values())
+    return [f"{name}({','.join(f'{key}={value}' for key, value in zip(values, row, strict=True))})" for row in rows]
+
+
+def candidates(study: str) -> dict[str, list[str]]:
+    """Return the policies that are tried for each system of a study, canonical names by the system's title."""
+    if study != "together":
+        every = variants.settings(LIMITS, SHARES, CAPS)
+        tried = {rival: [one for one in every if one.startswith(name)] for rival, name in variants.RIVALS.items()}
+        return {**tried, "SRTF, fixed clock": _canonical(_grid("srtf", ceiling=CLOCKS))}
+    placed = ("earliest",)
+    found = {
+        "FIFO": ["fifo", "fifo(gpus=fastest)"],
+        "SJF": ["sjf", "sjf(gpus=fastest)"],
+        "SRTF, fixed clock": _grid("srtf", ceiling=CLOCKS),
+        "Morak": ["morak", *_grid("morak", cap=CAPS, k=SHARES, placement=placed)],
+        "μ-Serve": ["mu-serve", *_grid("mu-serve", limit=LIMITS, mode=("feedback", "oracle"), placement=placed)],
+        "PWR": _grid("pwr", alpha=(0.1, 0.5), slower=(0.0, 0.05)),
+        "FGD": _grid("pwr:fgd", slower=(0.0, 0.05)),
+        "EaCO": _grid("eaco", util_max=(0.7, 0.9), memory_max=(0.7, 0.9), jobs_max=(2, 4)),
+        "PowerFlow": _grid("power-flow", budget=(0.7, 0.8, 0.9, 1.0)),
+        "FIKIT": ["fikit", *_grid("fikit", high=(0.1, 0.2, 0.4), each=(1, 2), placement=placed)],
+        "MISO": ["miso", *_grid("miso", gpus=("fastest",), objective=("slowdown", "throughput"))],
+        "HeShare online": _grid("heshare-online:trade-off", interval_s=(10.0, 30.0, 60.0)),
+        "HeShare+ online": _grid("heshare+-online:trade-off", interval_s=(10.0, 30.0, 60.0)),
+        "Marginal": _grid("marginal", price_w=(30.0, 100.0, 300.0), most=(2, 4), overlap=(0.5, 0.7, 1.0)),
+        "BatchDVFS": _grid("batch-dvfs", cap=CAPS, sizes=(8, 32), placement=placed),
+        "Morak, elastic": _grid("morak", cap=CAPS, k=(1, 2, 3), elastic=("yes",), placement=placed),
+        "Marginal, elastic": _grid("marginal", sizes=(8, 16, 32)),
+    }
+    return {title: _canonical(texts) for title, texts in found.items()}
+
+
+def _canonical(texts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(map(registry.canonical, texts)))
+
+
+def tried(study: str, *, seeds: int = 0, folder: Path | None = None) -> pd.DataFrame:
+    """Return every setting that is tried for the systems of a study, and which is chosen.
+
+    Args:
+        study: a key of `STUDIES`.
+        seeds: number of repetitions; 0 for those of `SEEDS`.
+        folder: the folder of finished cells.
+
+    Returns:
+        One row a system and policy: study, system, policy, energy_mj and avg_jct_s (geometric means over worlds,
+        medians over repetitions), over_best (energy times average JCT over the system's least), chosen, seed, seeds,
+        provenance.
+    """
+    seeds = seeds or SEEDS[study]
+    systems = candidates(study)
+    every = list(dict.fromkeys(policy for texts in systems.values() for policy in texts))
+    runs = STUDIES[study].run(every, seeds, folder)
+    measures = {"energy_mj": runs[variants.ENERGY] / 1e6, "avg_jct_s": runs[variants.JCT]}
+    logs = runs[["policy", "repetition"]].assign(
+        **{name: np.log(values) for name, values in measures.items()},
+        product=sum(np.log(values) for values in measures.values()),
+    )
+    by_seed = logs.groupby(["policy", "repetition"]).mean()
+    table = by_seed.groupby("policy").median().apply(np.exp)
+    parts = []
+    for system, texts in systems.items():
+        part = table.loc[texts].reset_index()
+        part["over_best"] = part["product"] / part["product"].min()
+        part["chosen"] = part.index == part["product"].idxmin()
+        parts.append(part.drop(columns="product").assign(system=system))
+    found = pd.concat(parts, ignore_index=True).round({"energy_mj": 4, "avg_jct_s": 1, "over_best": 4})
+    found = found.assign(study=study, seed=SEED, seeds=seeds, provenance="emulated")
+    first = ["study", "system"]
+    return found.reindex(columns=[*first, *(name for name in found if name not in first)])
+
+
+@cache
+def read() -> pd.DataFrame:
+    """Return `data/settings.csv`, the rows of `tried` of all studies."""
+    return pd.read_csv(files.data(TABLE))
+
+
+def chosen(study: str) -> dict[str, str]:
+    """Return the policy that was chosen for each system of a study, by the system's title.
+
+    Raises:
+        InputError: the table has no such study.
+    """
+    table = read()
+    rows = table[(table["study"] == study) & table["chosen"]]
+    if rows.empty:
+        action = "Run `python benchmarks/settings.py`."
+        raise InputError(repr(study), f"one of {', '.join(STUDIES)}", action, file=files.data(TABLE), column="study")
+    return dict(zip(rows["system"], rows["policy"], strict=True))

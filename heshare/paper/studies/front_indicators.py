@@ -1,0 +1,90 @@
+"""Quality indicators of fronts: hypervolume and IGD+ against the union front, attainment surfaces, paired tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import numpy as np
+
+from heshare.scheduling.objectives import Instance, sum_segments
+from heshare.scheduling.operators import random_schemes
+from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.pareto import hypervolume, ideal, non_dominated
+from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray
+
+RANDOM_PLANS = 1000
+
+
+def random_plan_mean(instance: Instance, rng: np.random.Generator, count: int = RANDOM_PLANS) -> FloatArray:
+    """Return the mean [energy in J, average JCT in s] of random plans, shape (2,).
+
+    A random plan puts each task on a GPU drawn uniformly from those that it fits; a GPU runs its tasks one after the
+    other in SPT order at its default clock.
+    """
+    schemes = random_schemes(instance.fits, count, rng)
+    mean: FloatArray = sum_segments(make_operators(instance, Settings()).segments(schemes), instance.n).mean(axis=0)
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class FrontIndicators:
+    """Normalised hypervolume and IGD+ of the fronts of one task set.
+
+    Attributes:
+        union: the front of all fronts together, normalised, by energy, shape (m, 2).
+        best: ideal point of the union, which becomes (0, 0): [J, s], shape (2,).
+        reference: the mean of random plans, which becomes (1, 1): [J, s], shape (2,).
+    """
+
+    union: FloatArray
+    best: FloatArray
+    reference: FloatArray
+
+    @classmethod
+    def of(cls, fronts: Sequence[FloatArray], reference: FloatArray) -> Self:
+        """Return the indicators of some fronts, each of shape (m, 2), and the mean of random plans, shape (2,)."""
+        together = np.concatenate(fronts)
+        union = together[non_dominated(together)]
+        best = ideal(union)
+        scaled = (union - best) / (reference - best)
+        return cls(scaled[np.argsort(scaled[:, 0], kind="stable")], best, reference)
+
+    def normalised(self, front: FloatArray) -> FloatArray:
+        """Return a front scaled to the union's ideal point (0, 0) and the mean of random plans (1, 1), shape (m, 2)."""
+        return (front - self.best) / (self.reference - self.best)
+
+    def hypervolume(self, front: FloatArray) -> float:
+        """Return the hypervolume up to the mean of random plans over that of the union front; 1 is the union front."""
+        level = np.ones(2)
+        return hypervolume(self.normalised(front), level) / hypervolume(self.union, level)
+
+    def igd_plus(self, front: FloatArray) -> float:
+        """Return IGD+, the mean distance by which the front falls short of the union, normalised; 0 is best."""
+        import moocore
+
+        return float(moocore.igd_plus(self.normalised(front), ref=self.union))
+
+
+def attainment(fronts: Sequence[FloatArray], share: float = 0.5) -> FloatArray:
+    """Return the attainment surface that a share of the runs reaches: corners in order of energy, shape (m, 2).
+
+    Args:
+        fronts: one front a run, each of shape (m, 2), in the same units.
+        share: of the runs; 0.5 is the median surface.
+    """
+    import moocore
+
+    data = np.concatenate(
+        [np.column_stack((front, np.full(len(front), float(run + 1)))) for run, front in enumerate(fronts)]
+    )
+    corners = cast(FloatArray, moocore.eaf(data[:, :2], data[:, 2].astype(np.int64), percentiles=[100 * share]))[:, :2]
+    return corners[np.lexsort((corners[:, 1], corners[:, 0]))]
+
+
+def wilcoxon(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the p-value of the two-sided Wilcoxon signed-rank test of paired values, 1 if all pairs tie."""
+    from scipy.stats import wilcoxon as signed_rank
+
+    difference = np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)
+    return 1.0 if not difference.any() else float(signed_rank(difference).pvalue)

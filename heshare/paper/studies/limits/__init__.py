@@ -1,0 +1,1 @@
+"""Studies of power limits and energy prices."""

@@ -1,0 +1,166 @@
+"""Study: money saved by waiting for cheap energy against the JCT that waiting costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from heshare.devices.constants import default
+from heshare.lab.limits.prices.energy_signal import EnergySignal, read_signal
+from heshare.lab.limits.prices.hold_rules import CheapestHourRule, HoldRule, SavingRule
+from heshare.lab.limits.prices.price_aware import price_aware
+from heshare.lab.limits.prices.signal_cost import period_cost, run_cost
+from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.lab.sweeps.random_streams import POLICY, Repetition
+from heshare.lab.sweeps.statistics import median_interval
+from heshare.lab.sweeps.study_runs import REPETITION, repeat
+from heshare.policies import registry
+from heshare.policies.cached_planner import Searches, share_planners
+from heshare.policies.policy import Policy
+from heshare.prediction.predictor import Predictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.shared import files
+from heshare.world.cluster import Cluster
+
+POLICIES = ("heshare:trade-off", "heshare+:trade-off", "marginal")
+CLUSTER = "1xT4,1xV100,1xA100"
+START_HOURS = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0)
+AT_ONCE, SAVING, CHEAPEST = "at once", "saving rule", "cheapest hour"
+SAVINGS_PCT = (20.0, 10.0, 0.0)
+"""Settings of the saving rule: what each hour of waiting must save, in percent of the cost."""
+HOLDS_H = (2.0, 4.0, 8.0)
+"""Settings of the cheapest hour: the bound, h. That of the saving rule is the longest."""
+
+
+def day_price() -> EnergySignal:
+    """Return the day's price that is shipped, which is made up; see `data/README.md`."""
+    return read_signal(files.data("signals", "synthetic_day_price.csv"), daily=True)
+
+
+def price_runs(
+    *,
+    tasks: int = 8,
+    cluster: str = CLUSTER,
+    policies: Sequence[str] = POLICIES,
+    savings_pct: Sequence[float] = SAVINGS_PCT,
+    holds_h: Sequence[float] = HOLDS_H,
+    start_hours: Sequence[float] = START_HOURS,
+    seeds: int = 8,
+    seed: int = 0,
+    signal: EnergySignal | None = None,
+) -> pd.DataFrame:
+    """Return the cost and JCT of policies without waiting, with the saving rule, and with the trivial baseline.
+
+    Each repetition draws a task set, all tasks there at once, and runs it from each of the hours.
+
+    Args:
+        tasks: how many are drawn in each repetition.
+        cluster: the GPUs.
+        policies: names of the registry; the first one is also run with the cheapest hour.
+        savings_pct: settings of the saving rule, %.
+        holds_h: settings of the cheapest hour, h; the longest is also the saving rule's bound.
+        start_hours: hours of the day at which a run begins.
+        seeds: number of repetitions.
+        seed: of all repetitions.
+        signal: a signal that repeats daily; by default `day_price`.
+
+    Returns:
+        One row a repetition, hour, policy, rule and setting: start_h, title, rule, setting, cost_active, cost_cluster,
+        cost_per_kwh, cost_period (all GPUs until the last run from this hour ends), energy_active_j, energy_cluster_j,
+        avg_jct_s, makespan_s, provenance.
+    """
+    gpus, price = Cluster.parse(cluster), signal or day_price()
+    cases = [(name, SAVING, each) for name in policies for each in savings_pct]
+    cases += [(policies[0], CHEAPEST, each) for each in holds_h]
+
+    def run_one(streams: Repetition) -> Iterator[Mapping[str, object]]:
+        drawn, searches = streams.task_set(tasks), _Shared()
+
+        def run_under(policy: Policy) -> Run:
+            return run(drawn, gpus, policy, predictor=searches.predictor, rng=streams.rng(POLICY))
+
+        # The hour at which it begins changes the cost of a run that does not wait, not the run.
+        at_once = {name: run_under(searches.policy(name)) for name in policies}
+        for start_h in start_hours:
+            begun = price.starting(3_600.0 * start_h)
+            done = [(_labels(name, AT_ONCE, 0.0), each) for name, each in at_once.items()]
+            for name, rule, setting in cases:
+                policy = _wrapped(searches.policy(name), begun, rule, setting, max(holds_h))
+                done.append((_labels(name, rule, setting), run_under(policy)))
+            yield from _rows(done, gpus, begun, start_h)
+
+    return repeat(run_one, seed=seed, seeds=seeds)
+
+
+class _Shared:
+    """What the runs of one repetition share: the plans of its task set, and predictions."""
+
+    def __init__(self) -> None:
+        self.predictor: Predictor = load_predictor(shared_cache=True)
+        self._searches: Searches = {}
+        self._first: dict[str, Policy] = {}
+
+    def policy(self, name: str) -> Policy:
+        """Return a policy of this name; all of one name plan a task set once."""
+        made = registry.make(name)
+        share_planners([self._first.setdefault(name, made), made], self._searches)
+        return made
+
+
+def _labels(name: str, rule: str, setting: float) -> dict[str, object]:
+    return {"title": registry.title(name), "rule": rule, "setting": setting}
+
+
+def _wrapped(policy: Policy, price: EnergySignal, rule: str, setting: float, longest_h: float) -> Policy:
+    """Return the policy with a rule for holding starts back."""
+    made: HoldRule = CheapestHourRule(price) if rule == CHEAPEST else SavingRule(price, setting / 100.0)
+    return price_aware(policy, price, 3_600.0 * (setting if rule == CHEAPEST else longest_h), made)
+
+
+def _rows(
+    done: Sequence[tuple[dict[str, object], Run]], cluster: Cluster, price: EnergySignal, start_h: float
+) -> Iterator[Mapping[str, object]]:
+    """Yield the rows of runs from one hour, with their cost over one period: GPUs at rest draw power as well."""
+    until_s, power = max(each.makespan_s for _, each in done), default().power
+    rest_w = np.array([power[gpu.name].parked_w for gpu in cluster.gpus])
+    measures = ("energy_active_j", "energy_cluster_j", "avg_jct_s", "makespan_s", "provenance")
+    for labels, each in done:
+        period = {f"{price.counts}_period": period_cost(each, price, until_s, rest_w)}
+        values = {name: getattr(each, name) for name in measures}
+        yield {"start_h": start_h, **labels, **run_cost(each, price).columns(), **period, **values}
+
+
+def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return what waiting saves and costs against starting at once: medians over repetitions with 95 % intervals.
+
+    Args:
+        runs: of `price_runs`.
+        rng: draws the bootstrap's samples.
+
+    Returns:
+        One row a title, rule and setting: saved_pct with low and high (money saved over one period by all GPUs, in
+        percent of the active account's cost at once; of all hours together), n, added_jct_h with low_h and high_h (mean
+        of the hours), energy_pct (change of the active energy, which has idle power while GPUs wait).
+    """
+    measures = ["cost_period", "cost_active", "avg_jct_s", "energy_active_j"]
+    summed = runs.groupby(["title", REPETITION, "rule", "setting"], sort=False)[measures].mean().reset_index()
+    at_once = summed[summed["rule"] == AT_ONCE].set_index(["title", REPETITION])
+    rows = []
+    for (title, rule, setting), part in summed.groupby(["title", "rule", "setting"], sort=False):
+        own, base = part.set_index(["title", REPETITION]), at_once.loc[[title]]
+        saved_pct = 100.0 * (base["cost_period"] - own["cost_period"]) / base["cost_active"]
+        added_h = (own["avg_jct_s"] - base["avg_jct_s"]) / 3_600.0
+        energy_pct = 100.0 * (own["energy_active_j"] / base["energy_active_j"] - 1.0)
+        rows.append(
+            {
+                **{"title": title, "rule": rule, "setting": setting},
+                **median_interval(saved_pct, rng).columns("saved_pct"),
+                **median_interval(added_h, rng).columns("added_jct_h", "low_h", "high_h"),
+                "energy_pct": float(energy_pct.median()),
+                "provenance": "emulated",
+            }
+        )
+    return pd.DataFrame(rows)

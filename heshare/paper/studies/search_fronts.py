@@ -1,0 +1,556 @@
+"""Comparison of searches on the same task sets: their fronts, hypervolume, IGD+ and convergence (Fig. 7)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from heshare.lab.plus.heshare_plus import optimise
+from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
+from heshare.paper.claims.sources import source
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
+from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
+from heshare.paper.studies.searches import array_searches, pymoo_searches
+from heshare.paper.studies.searches.pymoo_searches import SearchCheckpoint
+from heshare.prediction.predictor import Predictor
+from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import Schemes, search
+from heshare.scheduling.objectives import Instance, make_instance
+from heshare.scheduling.plan import Plan
+from heshare.scheduling.settings import LITERAL, Settings
+from heshare.shared.arrays import FloatArray
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+OURS, IMPROVED = "HeShare", "HeShare+"
+WORDS = OURS + LITERALLY
+"""HeShare by the paper's words: `Settings.literal`."""
+Start = Literal["random", "rank"]
+STARTS: Mapping[Start, str] = {"random": "", "rank": ", HeShare's start"}
+"""Endings of the rivals' titles by their initial population: random, as published, or HeShare's."""
+PAPER_RATE = "0.1"
+CHECKPOINTS = (500, 1000, 2500, 5000, 10_000, 25_000)
+WHOLE, ALL_WORDS, NO_OPERATOR = "as it is", "all seven", "all four of these"
+OPERATOR, BY_WORDS = "operator", "paper's words"
+OPERATORS: Mapping[str, dict[str, Any]] = {
+    "random initialisation": {"initialisation": "random"},
+    "uniform crossover": {"crossover": "uniform"},
+    "random reset": {"mutation": "reset"},
+    "no task recovery": {"recovery": False},
+}
+SECOND_STAGE: Mapping[str, dict[str, Any]] = {
+    "batches until memory is full": {"batching": "memory"},
+    "no sharing": {"batching": "single"},
+    "no MPS percentages": {"mps_goal": "none"},
+    "no clocks": {"clock_scope": "none"},
+}
+DEPARTURES: Mapping[str, str] = {
+    "every task migrates": "mutation_rate",
+    "only ranks at first": "seed_mutation",
+    "subset totals": "segments",
+    "static targets": "targets",
+    "own JCT for MPS": "mps_goal",
+    "one clock for all": "clock_scope",
+    "Eq. 13 to the end": "piecewise",
+}
+"""The settings in which HeShare departs from the paper's text, by what the text says."""
+ABLATIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
+    "": {WHOLE: {}},
+    OPERATOR: {**OPERATORS, NO_OPERATOR: {key: v for part in OPERATORS.values() for key, v in part.items()}},
+    "part of stage 2": SECOND_STAGE,
+    BY_WORDS: {**{name: {key: LITERAL[key]} for name, key in DEPARTURES.items()}, ALL_WORDS: dict(LITERAL)},
+}
+"""Changed settings of each ablation by its group and its name: one at a time, and at the end of a group all at once."""
+
+Runner = Callable[[Instance, np.random.Generator], list[SearchCheckpoint]]
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A search.
+
+    Attributes:
+        run: runs the search with some random numbers.
+        settings: settings of its second stage.
+        rate: mutation rate.
+        start: initial population, one of `STARTS`.
+    """
+
+    run: Runner
+    settings: Settings
+    rate: pymoo_searches.Rate
+    start: Start = "rank"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Results of searches of the same task sets, one task set a seed.
+
+    Attributes:
+        final: one row a seed and system: `system`, `rate`, `start`, `seed`, `hypervolume`, `igd_plus` of its final
+            plans, `points`.
+        curves: one row a seed, system and checkpoint: `system`, `rate`, `start`, `seed`, `evaluations`, `hypervolume`
+            of stage 1's front.
+        fronts: the final fronts, [J, s], shape (m, 2), by system, one a seed.
+    """
+
+    final: pd.DataFrame
+    curves: pd.DataFrame
+    fronts: Mapping[str, list[FloatArray]]
+
+
+def systems(settings: Settings, names: Mapping[pymoo_searches.Rate, Sequence[str]]) -> dict[str, System]:
+    """Return the searches by title: HeShare, HeShare by the paper's words, and the rivals with either start.
+
+    Args:
+        settings: HeShare's settings; the paper's words replace those of `LITERAL`.
+        names: the rivals at each mutation rate, keys of `pymoo_searches.TITLES`.
+    """
+    total = settings.population * settings.generations
+    checkpoints = sorted({total, *(at for at in CHECKPOINTS if at < total and at % settings.population == 0)})
+    found = {
+        title: System(partial(_genetic, own, checkpoints), own, own.mutation_rate)
+        for title, own in ((OURS, settings), (WORDS, replace(settings, **LITERAL)))
+    }
+    for start, (rate, those) in product(STARTS, names.items()):
+        initial = replace(settings, initialisation=start)
+        for name in those:
+            title = f"{pymoo_searches.TITLES[name].removesuffix(', batched')} at {rate}{STARTS[start]}"
+            found[title] = System(partial(_pymoo, name, initial, checkpoints, rate), settings, rate, start)
+    return found
+
+
+def _genetic(
+    settings: Settings, checkpoints: Sequence[int], world: Instance, rng: np.random.Generator
+) -> list[SearchCheckpoint]:
+    return pymoo_searches.genetic_checkpoints(world, settings, rng, checkpoints)
+
+
+def _pymoo(
+    name: str,
+    settings: Settings,
+    checkpoints: Sequence[int],
+    rate: pymoo_searches.Rate,
+    world: Instance,
+    rng: np.random.Generator,
+) -> list[SearchCheckpoint]:
+    own = name in array_searches.NAMES
+    run = array_searches.search_checkpoints if own else pymoo_searches.search_checkpoints
+    return run(name, world, settings, rng, checkpoints, rate=rate)
+
+
+def compare(
+    sets: Mapping[int, Sequence[Task]],
+    cluster: Cluster,
+    predictor: Predictor,
+    *,
+    searches: Mapping[str, System],
+    improved: SearchSettings | None = DEFAULT_SETTINGS,
+) -> Study:
+    """Return a study of searches of the same task sets, whose final plans are judged by one evaluator.
+
+    Args:
+        sets: task sets by seed, which is also the seed of the searches.
+        cluster: the GPUs.
+        predictor: the predictor of all systems.
+        searches: the systems, as from `systems`.
+        improved: the settings of HeShare+'s search; None omits HeShare+.
+    """
+    final, curves = [], []
+    fronts: dict[str, list[FloatArray]] = {}
+    for number, tasks in sets.items():
+        world = make_instance(tasks, cluster, predictor)
+        model = BatchModel(world, predictor)
+        stages = {title: each.run(world, _rng(number, 1)) for title, each in searches.items()}
+        found = {
+            title: final_objectives(own[-1].schemes, world, model, searches[title].settings)
+            for title, own in stages.items()
+        }
+        if improved is not None:
+            better = optimise(world.tasks, cluster, predictor, rng=_rng(number, 2), effort=improved)
+            found[IMPROVED] = better.objectives
+        level = random_plan_mean(world, _rng(number, 3))
+        final += _measured(found, level, number)
+        curves += _curves(stages, level, number)
+        for title, front in found.items():
+            fronts.setdefault(title, []).append(front)
+    known = {title: {"rate": str(each.rate), "start": each.start} for title, each in searches.items()}
+    return Study(_described(final, known), _described(curves, known), fronts)
+
+
+def _described(rows: Sequence[Mapping[str, object]], known: Mapping[str, Mapping[str, str]]) -> pd.DataFrame:
+    """Return the rows as a frame, with the mutation rate and the start of each system behind its title."""
+    frame = pd.DataFrame(rows)
+    for place, column in enumerate(("rate", "start"), start=1):
+        values = [known.get(str(title), {}).get(column, "") for title in frame["system"]]
+        frame.insert(place, column, values)
+    return frame
+
+
+def ablation(
+    sets: Mapping[int, Sequence[Task]], cluster: Cluster, predictor: Predictor, *, base: Settings
+) -> pd.DataFrame:
+    """Return results of the settings of `ABLATIONS`, whose final plans are all judged by one evaluator.
+
+    Returns:
+        One row a seed and `system`: its `group`, `hypervolume` and `igd_plus` of the final plans.
+    """
+    rows = []
+    settings = {name: replace(base, **changes) for group in ABLATIONS.values() for name, changes in group.items()}
+    groups = {name: group for group, names in ABLATIONS.items() for name in names}
+    for number, tasks in sets.items():
+        world = make_instance(tasks, cluster, predictor)
+        model = BatchModel(world, predictor)
+        found = {
+            name: final_objectives(search(world, own, _rng(number, 1)), world, model, own)
+            for name, own in settings.items()
+        }
+        rows += _measured(found, random_plan_mean(world, _rng(number, 3)), number)
+    frame = pd.DataFrame(rows)
+    frame.insert(0, "group", frame["system"].map(groups))
+    return frame
+
+
+def final_objectives(schemes: Schemes, world: Instance, model: BatchModel, settings: Settings) -> FloatArray:
+    """Return [energy in J, average JCT in s] of the plans that stage 2 makes of schemes, by `plan_objectives`."""
+    return plan_objectives(configure(schemes, world, model, settings)[0], world, model)
+
+
+def plan_objectives(plans: Sequence[Plan], world: Instance, predictor: Predictor | BatchModel) -> FloatArray:
+    """Return [energy in J, average JCT in s] of plans whose tasks speed up when others end, shape (m, 2).
+
+    So plans that were chosen by Eq. 13 are judged as all others are. The tasks of `world` arrive at once. In place of
+    the predictor may be the model of batches of `world` that made the plans.
+    """
+    model = predictor if isinstance(predictor, BatchModel) else BatchModel(world, predictor)
+    index = {task.id: place for place, task in enumerate(world.tasks)}
+    number, behind, kind, tasks, mps_pct, sm_mhz = [], [], [], [], [], []
+    for place, plan in enumerate(plans):
+        for gpu, queue in enumerate(plan.queues):
+            after = sum(len(batch.tasks) for batch in queue)
+            for batch in queue:
+                after -= len(batch.tasks)
+                number.append(place)
+                behind.append(after)
+                kind.append(int(world.kind_of[gpu]))
+                tasks.append([index[task] for task in batch.tasks])
+                mps_pct.append(list(batch.mps_pct))
+                sm_mhz.append(batch.sm_mhz or DEFAULT_CLOCK)
+    width = max(map(len, tasks))
+    padded = [
+        np.array([row + [fill] * (width - len(row)) for row in rows]) for rows, fill in ((tasks, EMPTY), (mps_pct, 100))
+    ]
+    batches = Batches(np.array(kind), padded[0], padded[1], np.array(sm_mhz))
+    done = model.execute(batches, piecewise=True)
+    energy_j = np.bincount(number, done.energy_j, len(plans))
+    jct_s = np.bincount(number, done.jct_s(np.array(behind)), len(plans)) / len(world.tasks)
+    return np.column_stack((energy_j, jct_s))
+
+
+def _rng(seed: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, stream]))
+
+
+def _measured(found: Mapping[str, FloatArray], level: FloatArray, seed: int) -> list[dict[str, object]]:
+    indicators = FrontIndicators.of(list(found.values()), level)
+    return [
+        {
+            "system": title,
+            "seed": seed,
+            "hypervolume": indicators.hypervolume(front),
+            "igd_plus": indicators.igd_plus(front),
+            "points": len(front),
+        }
+        for title, front in found.items()
+    ]
+
+
+def _curves(stages: Mapping[str, list[SearchCheckpoint]], level: FloatArray, seed: int) -> list[dict[str, object]]:
+    indicators = FrontIndicators.of([own[-1].schemes.objectives for own in stages.values()], level)
+    return [
+        {
+            "system": title,
+            "seed": seed,
+            "evaluations": stage.schemes.evaluations,
+            "hypervolume": indicators.hypervolume(stage.schemes.objectives),
+        }
+        for title, own in stages.items()
+        for stage in own
+    ]
+
+
+def summary(final: pd.DataFrame, against: Mapping[str, str], rng: np.random.Generator) -> pd.DataFrame:
+    """Return each system's hypervolume and IGD+, and the changes of some systems over it, paired by seed.
+
+    Args:
+        final: one row a seed and system, as from `compare` or `ablation`.
+        against: the systems whose change over each row is given, by the name of its column.
+        rng: random numbers of the bootstrap.
+
+    Returns:
+        The columns of `final` that describe a system, then hypervolume, low, high (median, 95 % bootstrap interval),
+        igd_plus (median), for each name of `against` `name_pct`, `name_low_pct`, `name_high_pct`, p_value (Wilcoxon,
+        two-sided, for the first of `against`), n, provenance.
+    """
+    table = final.pivot_table(index="seed", columns="system", values="hypervolume")
+    igd_plus = final.groupby("system")["igd_plus"].median()
+    described = final.columns[: list(final.columns).index("seed")]
+    first = table[next(iter(against.values()))].tolist()
+    rows = []
+    kinds: list[Any] = final[described].drop_duplicates().to_dict("records")
+    for known in kinds:
+        title = str(known["system"])
+        row: dict[str, Any] = {**known, **median_interval(table[title], rng).columns("hypervolume")}
+        row["igd_plus"] = igd_plus[title]
+        for name, ours in against.items():
+            change = change_pct(table[ours], table[title], rng)
+            row |= change.columns(f"{name}_pct", f"{name}_low_pct", f"{name}_high_pct")
+        rows.append({**row, "p_value": wilcoxon(first, table[title].tolist())})
+    found = pd.DataFrame(rows)
+    n = found.pop("n")
+    return found.assign(n=n, provenance="emulated")
+
+
+def search_table(final: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return `summary` of the searches with the changes of HeShare and of HeShare by the paper's words over each."""
+    return summary(final, {"change": OURS, "literal": WORDS}, rng)
+
+
+def surfaces(study: Study, titles: Sequence[str]) -> pd.DataFrame:
+    """Return the median attainment surfaces over the seeds: `system`, `energy`, `jct`, relative to the best found."""
+    rows = []
+    for title in titles:
+        scaled = [
+            front / np.min([own[at].min(axis=0) for own in study.fronts.values()], axis=0)
+            for at, front in enumerate(study.fronts[title])
+        ]
+        rows += [{"system": title, "energy": x, "jct": y} for x, y in attainment(scaled)]
+    return pd.DataFrame(rows)
+
+
+def nearest(table: pd.DataFrame, start: Start, lead: str = "change") -> Any:
+    """Return the row of the rival at the paper's mutation rate that is led by least.
+
+    Args:
+        table: as from `search_table`.
+        start: the rivals' initial population.
+        lead: `change` for the lead of HeShare, `literal` for that of HeShare by the paper's words.
+    """
+    rows = _rivals(table, start)
+    rows = rows[rows["rate"] == PAPER_RATE]
+    return rows.iloc[int(rows[f"{lead}_pct"].argmin())]
+
+
+def _rivals(table: pd.DataFrame, start: Start) -> pd.DataFrame:
+    return table[~table["system"].isin([OURS, WORDS, IMPROVED]) & (table["start"] == start)]
+
+
+def _size(row: Any, lead: str = "change") -> str:
+    """Return a lead with its interval as text, such as `1.2 % less [-1.6, -0.8]`."""
+    size, low, high = (float(row[f"{lead}{end}_pct"]) for end in ("", "_low", "_high"))
+    return f"{abs(size):.1f} % {'more' if size > 0 else 'less'} [{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(size: float) -> str:
+    return f"{round(size, 1) + 0.0:+.1f}"  # not -0.0
+
+
+def _short(title: object) -> str:
+    return str(title).partition(" at ")[0]
+
+
+def seen(table: pd.DataFrame) -> str:
+    """Return the first sentence of Fig. 7's caption: by how much HeShare's front covers more than the nearest rival's.
+
+    `table` is as from `search_table`.
+    """
+    found, same, words = nearest(table, "random"), nearest(table, "rank"), nearest(table, "random", "literal")
+    return (
+        f"HeShare's front covers {_size(found)} than the nearest rival's ({_short(found['system'])}) if the rivals "
+        f"start at random, and {_size(same)} ({_short(same['system'])}) if they start with HeShare's initial "
+        f"population; by the paper's words literally it covers {_size(words, 'literal')} ({_short(words['system'])}, "
+        "random start)."
+    )
+
+
+def covers_more(table: pd.DataFrame) -> dict[str, Any]:
+    """Return claim S1: HeShare's hypervolume over each rival's that starts at random, at the paper's mutation rate.
+
+    The details have the other rate, the rivals with HeShare's initial population, and HeShare by the paper's words.
+    `table` is as from `search_table`.
+    """
+    at_random = _rivals(table, "random")
+    priced = at_random[at_random["rate"] == PAPER_RATE].set_index("system")
+    ahead = {lead: (priced[f"{lead}_low_pct"] > 0).to_dict() for lead in ("change", "literal")}
+    found, same, words = nearest(table, "random"), nearest(table, "rank"), nearest(table, "random", "literal")
+    value, low, high = (float(found[name]) for name in ("change_pct", "change_low_pct", "change_high_pct"))
+    note = (
+        f"Hypervolume of HeShare's final plans over each rival's, paired by seed. Rivals that start at random: "
+        f"{_each(at_random)}. Rivals with HeShare's initial population: {_each(_rivals(table, 'rank'))}. Measured: "
+        f"over the nearest at rate {PAPER_RATE} that starts at random, {found['system']}. By the paper's words "
+        f"literally HeShare covers {_size(words, 'literal')} than the nearest and is certainly ahead of "
+        f"{sum(ahead['literal'].values())} of {len(priced)}. All have the same encoding, evaluations and evaluator, "
+        "and but for the paper's words the same second stage."
+    )
+    why = (
+        f"Over the nearest rival {_signed(value)} % if it starts at random, {_signed(same['change_pct'])} % from "
+        f"HeShare's start; literally {_signed(words['literal_pct'])} %."
+    )
+    return ConfidenceInterval(value, low, high, int(found["n"])).claim_arguments(
+        note,
+        holds={str(title): bool(good) for title, good in ahead["change"].items()},
+        why=why,
+        unit="%, hypervolume over the nearest rival's",
+        source=source("x06a_search", "change_pct", system=found["system"]),
+    )
+
+
+def _each(rivals: pd.DataFrame) -> str:
+    """Return HeShare's lead over each rival as text."""
+    rows: list[Any] = list(rivals.itertuples())
+    return ", ".join(
+        f"{row.system.partition(',')[0]} {_signed(row.change_pct)} % (p = {row.p_value:.2g})" for row in rows
+    )
+
+
+def front_panels(axes: Sequence[Axes], study: Study, seed: int) -> pd.DataFrame:
+    """Draw Fig. 7 at the paper's mutation rate: median attainment surfaces over the seeds, then the fronts of one seed.
+
+    Args:
+        axes: three for the drawing, and a fourth for the legend.
+        study: the searches.
+        seed: the seed of the first task set.
+
+    Returns:
+        What is drawn: `panel`, `system`, `energy`, `jct`, over the best found by any system.
+    """
+    one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
+    by_start = {start: _drawn_titles(study.final, start) for start in STARTS}
+    data = [
+        surfaces(study, by_start["random"]).assign(panel="median, random start"),
+        surfaces(study, by_start["rank"]).assign(panel="median, HeShare's start"),
+        surfaces(one, by_start["random"]).assign(panel=f"seed {seed}, random start"),
+    ]
+    for ax, part in zip(axes, data, strict=False):
+        for title, front in part.groupby("system", sort=False):
+            how = series_style(str(title))
+            style: dict[str, Any] = {"color": how.colour, "linestyle": how.line, "drawstyle": "steps-post"}
+            ax.plot(front["energy"], front["jct"], label=_short(title), lw=2.2 if title == OURS else 1.0, **style)
+        ax.set_title(part["panel"].iloc[0], fontsize=7)
+        ax.grid(visible=True, axis="both")
+    shown = pd.concat(data)
+    axes[0].set_ylim(0.95, 1.05 * shown[shown["system"] != WORDS]["jct"].max())  # the paper's words go far above it
+    for place in (0, 2):
+        axes[place].set_ylabel("Average JCT (best: 1)")
+    for place in (1, 2):
+        axes[place].tick_params(labelbottom=True)
+        axes[place].set_xlabel("Energy (best: 1)")
+    axes[3].axis("off")
+    axes[3].legend(*axes[0].get_legend_handles_labels(), loc="center")
+    return pd.concat(data, ignore_index=True)[["panel", "system", "energy", "jct"]]
+
+
+def _drawn_titles(frame: pd.DataFrame, start: Start) -> list[str]:
+    """Return the systems of a panel: HeShare in all its forms, and the rivals at the paper's rate with one start."""
+    rows = frame.drop_duplicates("system")
+    own = rows["system"].isin([OURS, WORDS, IMPROVED])
+    return rows[own | ((rows["rate"] == PAPER_RATE) & (rows["start"] == start))]["system"].tolist()
+
+
+def convergence(axes: Sequence[Axes], curves: pd.DataFrame) -> pd.DataFrame:
+    """Draw the median hypervolume of stage 1's fronts against evaluations, a panel for each start of the rivals.
+
+    Returns:
+        The medians of all systems, those that are not drawn as well.
+    """
+    keys = ["system", "rate", "start", "evaluations"]
+    medians = curves.groupby(keys, sort=False)["hypervolume"].median().reset_index()
+    for ax, (start, words) in zip(axes, STARTS.items(), strict=True):
+        part = medians[medians["system"].isin(_drawn_titles(curves, start))]
+        shown = part.assign(system=part["system"].map(_short))
+        plots.lines(ax, shown, x="evaluations", y="hypervolume", series="system")
+        at = medians["evaluations"].unique()
+        ax.set_xscale("log")
+        ax.set_xticks(at[[0, len(at) // 2, -1]], [f"{each:,}" for each in at[[0, len(at) // 2, -1]]])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xlabel("Evaluations")
+        ax.set_title(words.removeprefix(", ") or "random start", fontsize=7)
+    axes[0].set_ylabel("Relative hypervolume")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return medians
+
+
+def convergence_seen(medians: pd.DataFrame) -> str:
+    """Return the first sentence of the convergence's caption: early and final hypervolumes of HeShare and the rivals.
+
+    `medians` is as from `convergence`.
+    """
+    texts = []
+    for at in (medians["evaluations"].min(), medians["evaluations"].max()):
+        rows = medians[medians["evaluations"] == at]
+        ends = []
+        for start in STARTS:
+            found = _rivals(rows, start).query("rate == @PAPER_RATE")["hypervolume"]
+            ends.append(f"{found.min():.2f} to {found.max():.2f}")
+        own: Any = rows.set_index("system")["hypervolume"]
+        texts.append(
+            f"after {at:,} evaluations HeShare's front covers {own[OURS]:.2f}, by the paper's words {own[WORDS]:.2f}, "
+            f"those of rivals from random starts {ends[0]} and from HeShare's start {ends[1]}"
+        )
+    return f"{texts[0][0].upper()}{texts[0][1:]}; {texts[1]}."
+
+
+def ablation_dots(ax: Axes, table: pd.DataFrame) -> None:
+    """Draw the median hypervolume of every ablation with its interval, group by group; `table` as from `summary`."""
+    groups = list(dict.fromkeys(table["group"]))
+    place = np.arange(len(table)) + 0.6 * table["group"].map(groups.index).to_numpy(float)
+    value = table["hypervolume"].to_numpy(float)
+    spread = plots.interval_lengths(table, "hypervolume", "low", "high")
+    for index, group in enumerate(groups):
+        chosen = (table["group"] == group).to_numpy(bool)
+        how = category_style(index) if group else series_style(OURS)
+        style = how.line_arguments(linestyle="")
+        ax.errorbar(value[chosen], place[chosen], xerr=spread[:, chosen], label=group or OURS, **style)
+    ax.axvline(value[0], color=GUIDE, lw=0.8)
+    ax.set_yticks(place, table["system"])
+    ax.set(xlabel="Relative hypervolume", ylim=(place[-1] + 0.6, -0.6))
+    ax.grid(visible=True, axis="both")
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+
+
+def words_worth(table: pd.DataFrame) -> str:
+    """Return a sentence with what HeShare's departures from the paper's words are worth in hypervolume.
+
+    `table` is as from `summary` of an ablation.
+    """
+    rows: Any = table[table["group"] == BY_WORDS].set_index("system")
+    return (
+        f"HeShare's front covers {_size(rows.loc[ALL_WORDS])} than by the paper's words in all seven settings in which "
+        f"it departs from them; one at a time: {_sizes(rows, DEPARTURES)}."
+    )
+
+
+def operators_worth(table: pd.DataFrame) -> str:
+    """Return a sentence with what the paper's operators are worth in hypervolume.
+
+    `table` is as from `summary` of an ablation.
+    """
+    rows: Any = table[table["group"] == OPERATOR].set_index("system")
+    return (
+        f"HeShare's front covers {_size(rows.loc[NO_OPERATOR])} than without the paper's operators of stage 1 "
+        "(initialisation, crossover, mutation, recovery), which leaves NSGA-II; one at a time: "
+        f"{_sizes(rows, OPERATORS)}."
+    )
+
+
+def _sizes(rows: pd.DataFrame, names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {_signed(float(rows['change_pct'][name]))} %" for name in names)

@@ -1,0 +1,249 @@
+"""NSGA-II, SPEA2 and MOEA/D by pymoo with checkpoints: the searches that Fig. 7 compares with stage 1.
+
+All search the same encoding (the GPU of each task) with the same evaluation, uniform crossover, and random reset to
+GPUs that the task fits, so that memory is never exceeded. All keep the same external archive as stage 1, and
+their schemes are configured by the same stage 2 (`configure`). Objectives are scaled by two greedy schemes, because
+MOEA/D weighs raw objectives, and joules would outweigh seconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from heshare.scheduling.genetic import Archive, Schemes, evolve
+from heshare.scheduling.objectives import Instance, sum_segments
+from heshare.scheduling.operators import initialise, random_reset
+from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.settings import Settings
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.shared.errors import require
+
+TITLES = {"nsga2": "NSGA-II", "spea2": "SPEA2", "moead": "MOEA/D", "moead-batched": "MOEA/D, batched"}
+EVALUATIONS = 25_000
+RANDOM_START = Settings(initialisation="random")
+"""Settings of a pymoo search that begins with random schemes, as published."""
+Rate = float | Literal["1/n"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCheckpoint:
+    """Result of a search after some evaluations.
+
+    Attributes:
+        schemes: the Pareto set so far.
+        seconds: wall time of the search until then, s; the archive of a pymoo search is filled afterwards, outside it.
+    """
+
+    schemes: Schemes
+    seconds: float
+
+
+def search(
+    name: str,
+    instance: Instance,
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    evaluations: int = EVALUATIONS,
+    rate: Rate = 0.1,
+) -> Schemes:
+    """Return the Pareto set that a pymoo search finds, as `heshare.scheduling.genetic.search` does.
+
+    Args:
+        name: one of `TITLES`; `moead` evaluates one child at a time as published, `moead-batched` a generation at once.
+        instance: the task set on its cluster.
+        settings: `population`, `archive` and `initialisation`: `RANDOM_START` has `random`; `rank` gives the search
+            HeShare's initial population.
+        rng: the only source of randomness.
+        evaluations: schemes evaluated, the initial ones included; a multiple of the population.
+        rate: chance that a gene mutates; `1/n` is one task of each scheme on average.
+
+    Raises:
+        InputError: there is no such search.
+    """
+    return search_checkpoints(name, instance, settings, rng, (evaluations,), rate=rate)[-1].schemes
+
+
+def search_checkpoints(
+    name: str,
+    instance: Instance,
+    settings: Settings,
+    rng: np.random.Generator,
+    checkpoints: Sequence[int],
+    *,
+    rate: Rate = 0.1,
+) -> list[SearchCheckpoint]:
+    """Return the result of `search` after each of some numbers of evaluations; the last one ends it."""
+    require("rival", name, name in TITLES, "one of " + ", ".join(TITLES), "Choose one of them.")
+    from pymoo.optimize import minimize  # slow to import
+
+    record = SearchRecord(instance)
+    algorithm = _algorithm(name, instance, settings, gene_rate(rate, instance), rng)
+    seed = int(rng.integers(2**31))
+    record.begin()
+    minimize(_problem(record), algorithm, ("n_eval", max(checkpoints)), seed=seed, copy_algorithm=False)
+    return record.at_checkpoints(checkpoints, settings)
+
+
+def genetic_checkpoints(
+    instance: Instance, settings: Settings, rng: np.random.Generator, checkpoints: Sequence[int]
+) -> list[SearchCheckpoint]:
+    """Return the result of stage 1 after each of some numbers of evaluations."""
+    for _ in evolve(instance, replace(settings, generations=2), np.random.default_rng(0)):
+        pass  # compiles the operators before the time is taken
+    results, began_s = [], perf_counter()
+    for schemes in evolve(instance, settings, rng):
+        if schemes.evaluations in checkpoints:
+            results.append(SearchCheckpoint(schemes, perf_counter() - began_s))
+    return results
+
+
+def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
+    """Return the best and the worst [energy in J, average JCT in s] of two greedy schemes, shape (2,) each.
+
+    Both place the shortest tasks first, on the GPU that ends first: one among the GPUs of least energy, one among all.
+    """
+    schemes = np.empty((2, instance.n), dtype=np.int64)
+    for row, energy in enumerate((True, False)):
+        end_s = np.zeros(instance.k)
+        for task in np.argsort(instance.best_s, kind="stable"):
+            after_s = end_s + instance.time_s[task]
+            if energy:
+                after_s = np.where(instance.energy_j[task] <= instance.best_j[task] * (1 + 1e-9), after_s, np.inf)
+            gpu = int(after_s.argmin())
+            schemes[row, task], end_s[gpu] = gpu, after_s[gpu]
+    ends = sum_segments(make_operators(instance, Settings()).segments(schemes), instance.n)
+    best, worst = ends.min(axis=0), ends.max(axis=0)
+    return best, np.where(worst > best, worst, best + np.abs(best))
+
+
+def gene_rate(rate: Rate, instance: Instance) -> float:
+    """Return the chance that a gene mutates."""
+    return 1 / instance.n if rate == "1/n" else float(rate)
+
+
+class SearchRecord:
+    """Evaluates the schemes of a search and records each with its objectives and its time.
+
+    Attributes:
+        evaluations: how many schemes were evaluated.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._operators, self.instance = make_operators(instance, Settings()), instance
+        self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
+        self._best, worst = greedy_scale(instance)
+        self._span = worst - self._best
+        self.evaluations = 0
+        self._gpus: list[IntArray] = []
+        self._objectives: list[FloatArray] = []
+        self._times_s: list[float] = []
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._began_s = perf_counter()
+
+    def evaluate(self, schemes: IntArray) -> FloatArray:
+        """Return the scaled objectives of p schemes, shape (p, 2)."""
+        objectives = sum_segments(self._operators.segments(schemes), self.instance.n)
+        self.evaluations += len(schemes)
+        self._gpus.append(schemes.astype(np.int16))
+        self._objectives.append(objectives)
+        self._times_s.append(perf_counter() - self._began_s)
+        return (objectives - self._best) / self._span
+
+    def at_checkpoints(self, checkpoints: Sequence[int], settings: Settings) -> list[SearchCheckpoint]:
+        """Return the archive after each number of evaluations, filled one population at a time as in stage 1."""
+        sizes = np.array([len(schemes) for schemes in self._gpus])
+        times_s = np.repeat(self._times_s, sizes)
+        gpus, objectives = np.concatenate(self._gpus), np.concatenate(self._objectives)
+        archive, results = Archive.empty(self.instance.n), []
+        for done in range(0, max(checkpoints), settings.population):
+            last = done + settings.population
+            new = gpus[done:last].astype(np.int64), objectives[done:last]
+            archive = archive.with_new(*new, limit=settings.archive)
+            if last in checkpoints:
+                count = min(last, len(gpus))  # pymoo ends early when all children are duplicates
+                results.append(
+                    SearchCheckpoint(Schemes(archive.gpus, archive.objectives, count), float(times_s[count - 1]))
+                )
+        return results
+
+
+def _problem(record: SearchRecord) -> Any:
+    from pymoo.core.problem import Problem
+
+    class Scheduling(Problem):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(n_var=record.instance.n, n_obj=2, xl=0, xu=record.instance.k - 1, vtype=int)
+
+        def _evaluate(self, x: IntArray, out: dict[str, FloatArray], *args: Any, **kwargs: Any) -> None:
+            out["F"] = record.evaluate(np.asarray(x, dtype=np.int64))
+
+    return Scheduling()
+
+
+def _algorithm(name: str, instance: Instance, settings: Settings, rate: float, rng: np.random.Generator) -> Any:
+    """Return pymoo's algorithm: binary tournament in NSGA-II and SPEA2, neighbourhoods in MOEA/D."""
+    from pymoo.algorithms.moo.moead import MOEAD
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.algorithms.moo.spea2 import SPEA2, SPEA2Survival
+    from pymoo.core.duplicate import DuplicateElimination
+    from pymoo.core.mutation import Mutation
+    from pymoo.operators.crossover.ux import UniformCrossover
+    from pymoo.util.ref_dirs import get_reference_directions
+
+    class Reset(Mutation):  # type: ignore[misc]
+        def _do(self, problem: Any, X: IntArray, *args: Any, random_state: Any = None, **kwargs: Any) -> IntArray:  # noqa: N803
+            return random_reset(X, instance, rate, random_state)
+
+    class Exact(DuplicateElimination):  # type: ignore[misc]
+        def _do(self, pop: Any, other: Any, is_duplicate: Any) -> Any:
+            """As pymoo's own: without `other`, a scheme that equals an earlier one of its population."""
+            seen = {each.X.tobytes() for each in other} if other is not None else set()
+            for place, each in enumerate(pop):
+                is_duplicate[place] = each.X.tobytes() in seen
+                if other is None:
+                    seen.add(each.X.tobytes())
+            return is_duplicate
+
+    parts = {
+        "sampling": initialise(instance, settings, rng),
+        "crossover": UniformCrossover(),
+        "mutation": Reset(prob=1.0),
+    }
+    if name == "nsga2":
+        algorithm = NSGA2(pop_size=settings.population, eliminate_duplicates=Exact(), **parts)
+    elif name == "spea2":
+        # A new survival object, because pymoo's default one is shared and keeps the scale of earlier runs.
+        own = {"survival": SPEA2Survival(normalize=True), "eliminate_duplicates": Exact()}
+        algorithm = SPEA2(pop_size=settings.population, **own, **parts)
+    else:
+        weights = get_reference_directions("das-dennis", 2, n_partitions=settings.population - 1)
+        algorithm = (MOEAD if name == "moead" else _batched_moead())(ref_dirs=weights, **parts)
+    algorithm._set_optimum = lambda: None  # saves a tenth of the time: the result is in the record
+    return algorithm
+
+
+def _batched_moead() -> Any:
+    """Return pymoo's batched MOEA/D with the objectives in one array: the same replacements in half the time."""
+    from pymoo.algorithms.moo.moead import ParallelMOEAD
+
+    class Batched(ParallelMOEAD):  # type: ignore[misc]
+        ideal: FloatArray
+
+        def _advance(self, infills: Any = None, **kwargs: Any) -> None:
+            new, values = infills.get("F"), self.pop.get("F")
+            self.ideal = np.minimum(self.ideal, new.min(axis=0))
+            for place, child, found in zip(self.indices, infills, new, strict=True):
+                near = self.neighbors[place]
+                weights = self.ref_dirs[near]
+                theirs, own = (np.abs(each - self.ideal) * weights for each in (values[near], found))
+                replaced = near[own.max(axis=1) < theirs.max(axis=1)]
+                self.pop[replaced], values[replaced] = child, found
+
+    return Batched

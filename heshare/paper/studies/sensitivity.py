@@ -1,0 +1,334 @@
+"""Sensitivity of the claims: the comparisons with the rivals repeated under conditions that differ in one thing.
+
+A `Condition` changes one thing for all systems (the GPUs, the tasks), or the rivals' power cap or latency limit. A
+`ClaimSetting` has the cluster and tasks of some of the claims: the mix of Fig. 6, the loads of Figs. 8 and 9, the
+single kinds of GPU of Figs. 10 and 11.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.statistics import ConfidenceInterval
+from heshare.lab.sweeps.sweep import WALL_TIME, sweep
+from heshare.paper.claims.verdict_plots import size_word
+from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.studies import sensitivity_worlds as worlds
+from heshare.paper.studies import variants
+from heshare.paper.studies.variants import CLUSTER, ENERGY, JCT, PAPER, PLACED, RIVALS
+from heshare.shared.errors import InputError
+from heshare.world.cluster import Cluster
+
+PLUS, BETTER = "HeShare+", "better rival"
+PLANS = {"Trade-off": "heshare:trade-off", "En-opt": "heshare:en-opt", "JCT-opt": "heshare:jct-opt"}
+PARTS = {"Sched-only": "sched-only", "Random": "random"}
+BASE = "as calibrated"
+ROUNDS = 1
+"""Rounds of HeShare+'s search, see `heshare.lab.plus.heshare_plus_policy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that differs from the reference.
+
+    Attributes:
+        axis: what differs, such as `idle power`.
+        level: how, such as `low`.
+        cap: Morak's power cap, as a share of the TDP; None for its default.
+        limit: both rivals' latency limit, as a multiple of the time alone; None for their default.
+        world: a world of `sensitivity_worlds.WORLDS`, or none.
+        draw: a kind of `sensitivity_worlds.draw`, or none.
+        arrivals: as in `heshare.world.task_set.arrivals_s`.
+        scale: factor on the number of tasks.
+    """
+
+    axis: str
+    level: str
+    cap: float | None = None
+    limit: float | None = None
+    world: str = ""
+    draw: str = ""
+    arrivals: str = "at_once"
+    scale: float = 1.0
+
+
+CONDITIONS: Sequence[Condition] = (
+    Condition("", BASE),
+    Condition("Morak's cap", "0.6", cap=0.6),
+    Condition("Morak's cap", "1.0", cap=1.0),
+    Condition("latency limit", "1.1", limit=1.1),
+    Condition("latency limit", "2.0", limit=2.0),
+    Condition("idle power", "low", world="idle-low"),
+    Condition("idle power", "high", world="idle-high"),
+    Condition("dynamic power", "low", world="dynamic-low"),
+    Condition("dynamic power", "high", world="dynamic-high"),
+    Condition("lowest voltage", "low", world="voltage-low"),
+    Condition("lowest voltage", "high", world="voltage-high"),
+    Condition("T4's power", "low", world="t4-low"),
+    Condition("T4's power", "high", world="t4-high"),
+    Condition("V100's power", "low", world="v100-low"),
+    Condition("V100's power", "high", world="v100-high"),
+    Condition("A100's power", "low", world="a100-low"),
+    Condition("A100's power", "high", world="a100-high"),
+    Condition("contention", "x0.5", world="contention-x0.5"),
+    Condition("contention", "x5", world="contention-x5"),
+    Condition("taking turns", "least", world="turns-least"),
+    Condition("taking turns", "most", world="turns-most"),
+    Condition("co-run power", "x0.5", world="co-run-x0.5"),
+    Condition("co-run power", "x2", world="co-run-x2"),
+    Condition("GPT-2", "none", draw="without-gpt2"),
+    Condition("GPT-2", "apart", world="gpt2-apart"),
+    Condition("GPT-2", "close", world="gpt2-close"),
+    Condition("arrivals", "Poisson", arrivals="poisson"),
+    Condition("arrivals", "bursts", draw="bursts"),
+    Condition("task sizes", "alike", draw="alike"),
+    Condition("task sizes", "heavy tail", draw="heavy"),
+    Condition("tasks", "half", scale=0.5),
+    Condition("tasks", "double", scale=2.0),
+)
+"""The reference, and the conditions that differ from it in one thing each."""
+RANGES: Mapping[str, tuple[str, ...]] = {
+    "power": ("idle power", "dynamic power", "lowest voltage", "T4's power", "V100's power", "A100's power"),
+    "sharing": ("contention", "taking turns", "co-run power"),
+}
+"""The axes of what is uncertain about the GPUs' power and about tasks that share a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSetting:
+    """The cluster, tasks and policies with which some claims are measured.
+
+    Attributes:
+        name: the setting's name.
+        cluster: the GPUs.
+        tasks: number of tasks.
+        loads: load classes; claims are over all of them.
+        plans: titles of our policies.
+        forms: the rivals' forms; where all GPUs are alike, only the paper's placement.
+    """
+
+    name: str
+    cluster: str
+    tasks: int
+    loads: tuple[str, ...]
+    plans: tuple[str, ...]
+    forms: tuple[str, ...] = (PAPER, PLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a claim: its setting, the two sides of the comparison, and the metric.
+
+    Attributes:
+        id: the claim's id; `+` for HeShare+ against the better rival, which is not in the paper.
+        part: which of the claim's numbers.
+        setting: the name of a `ClaimSetting`, or `single` for those of single kinds together.
+        ours: the title of our policy.
+        rivals: the rivals; of several, the one over which the gain is smallest.
+        metric: `energy_active_j` or `avg_jct_s`.
+    """
+
+    id: str
+    part: str
+    setting: str
+    ours: str
+    rivals: tuple[str, ...]
+    metric: str
+
+    @property
+    def label(self) -> str:
+        """Label of the measure in a figure."""
+        what = "energy" if self.metric == ENERGY else "JCT"
+        against = " and ".join(rival.replace("mu-Serve", "μ-Serve") for rival in self.rivals)
+        where = f" on {self.setting}" if self.id.startswith("O") and self.id != "O4" else ""
+        return f"{'' if self.id == '+' else self.id + ' '}{self.ours} against {against}{where}: {what}"
+
+
+MORAK, MU_SERVE = RIVALS
+MIX, LOADS, KINDS = "mix", "loads", ("T4", "V100", "A100")
+MEASURES: Sequence[Measure] = (
+    Measure("H1", "energy", MIX, "Trade-off", (MORAK,), ENERGY),
+    Measure("H1", "jct", MIX, "Trade-off", (MORAK,), JCT),
+    Measure("H2", "energy", MIX, "Trade-off", (MU_SERVE,), ENERGY),
+    Measure("H2", "jct", MIX, "Trade-off", (MU_SERVE,), JCT),
+    Measure("H3", "Random", MIX, "En-opt", ("Random",), ENERGY),
+    Measure("H3", "JCT-opt", MIX, "En-opt", ("JCT-opt",), ENERGY),
+    Measure("H4", "Random", MIX, "JCT-opt", ("Random",), JCT),
+    Measure("H4", "En-opt", MIX, "JCT-opt", ("En-opt",), JCT),
+    Measure("H5", "energy", MIX, "Sched-only", ("Random",), ENERGY),
+    Measure("H5", "jct", MIX, "Sched-only", ("Random",), JCT),
+    Measure("G1", MORAK, LOADS, "Trade-off", (MORAK,), JCT),
+    Measure("G1", MU_SERVE, LOADS, "Trade-off", (MU_SERVE,), JCT),
+    Measure("G2", MORAK, LOADS, "Trade-off", (MORAK,), ENERGY),
+    Measure("G2", MU_SERVE, LOADS, "Trade-off", (MU_SERVE,), ENERGY),
+    Measure("O1", MORAK, "T4", "JCT-opt", (MORAK,), JCT),
+    Measure("O1", MU_SERVE, "T4", "JCT-opt", (MU_SERVE,), JCT),
+    Measure("O2", "V100", "V100", "Trade-off", (MORAK, MU_SERVE), JCT),
+    Measure("O2", "A100", "A100", "Trade-off", (MORAK, MU_SERVE), JCT),
+    *(Measure("O3", kind, kind, "En-opt", (MORAK,), ENERGY) for kind in KINDS),
+    Measure("O4", "", "single", "Trade-off", (MORAK,), ENERGY),
+    Measure("+", "energy", MIX, PLUS, (BETTER,), ENERGY),
+    Measure("+", "jct", MIX, PLUS, (BETTER,), JCT),
+)
+"""H1 to H5, G1, G2, O1 to O4, and HeShare+ against the better rival. Of H5, Random against Sched-only."""
+
+
+def conditions(axes: Sequence[str]) -> list[Condition]:
+    """Return the reference condition and those that differ from it in one of `axes`.
+
+    Raises:
+        InputError: there is no such axis.
+    """
+    known = list(dict.fromkeys(each.axis for each in CONDITIONS if each.axis))
+    for axis in axes:
+        if axis not in known:
+            raise InputError(repr(axis), ", ".join(known), "Choose among them.", column="axes")
+    return [each for each in CONDITIONS if each.axis in ("", *axes)]
+
+
+def claim_settings(cluster: str, tasks: int, loads: Sequence[str], single: int) -> tuple[ClaimSetting, ...]:
+    """Return the settings of all measures.
+
+    Args:
+        cluster: the mix of GPUs.
+        tasks: number of tasks on it.
+        loads: load classes of G1 and G2.
+        single: number of tasks on two GPUs of one kind.
+    """
+    return (
+        ClaimSetting(MIX, cluster, tasks, ("mixed",), (*PLANS, *PARTS, PLUS)),
+        ClaimSetting(LOADS, cluster, tasks, tuple(loads), ("Trade-off",)),
+        *(ClaimSetting(kind, f"2x{kind}", single, ("mixed",), tuple(PLANS), (PAPER,)) for kind in KINDS),
+    )
+
+
+def sizes_in_words(settings: Sequence[ClaimSetting], seeds: int) -> dict[tuple[str, str], str]:
+    """Return the number of seeds, tasks and GPUs behind each measure, by its id and part."""
+    words = {each.name: f"{seeds} seeds, {each.tasks} tasks on {each.cluster}" for each in settings}
+    words["single"] = f"{words[KINDS[0]].rpartition(' on ')[0]} on two GPUs of each kind"
+    return {(measure.id, measure.part): words[measure.setting] for measure in MEASURES}
+
+
+def rivals(condition: Condition, shown: Sequence[str] = (PAPER, PLACED)) -> dict[tuple[str, str], str]:
+    """Return the policy of each rival in each form, by (form, rival), under a condition."""
+    own = {MORAK: {"cap": condition.cap, "limit": condition.limit}, MU_SERVE: {"limit": condition.limit}}
+    ends = {PAPER: "", PLACED: ":heshare-placement"}
+    found = {}
+    for (rival, name), form in product(RIVALS.items(), shown):
+        given = ",".join(f"{key}={value}" for key, value in own[rival].items() if value is not None)
+        found[form, rival] = f"{name}{ends[form]}" + (f"({given})" if given else "")
+    return found
+
+
+def runs(
+    setting: ClaimSetting,
+    condition: Condition,
+    *,
+    seed: int,
+    seeds: int,
+    interval_s: float,
+    folder: str | Path | None = None,
+) -> pd.DataFrame:
+    """Return the runs of all systems in a setting under a condition.
+
+    Args:
+        setting: the cluster, tasks and policies.
+        condition: what differs from the reference.
+        seed: the seed of all repetitions.
+        seeds: number of repetitions.
+        interval_s: mean time between two arrivals, s, where tasks do not arrive at once.
+        folder: the folder of finished runs.
+
+    Returns:
+        One row a load, repetition and system: columns world, repetition, form, title, energy by both accounts, average
+        JCT. Our plans have no form. `BETTER` has the better rival's value of each of the claims' two metrics.
+    """
+    plans = {**PLANS, **PARTS, PLUS: f"heshare+:trade-off(rounds={ROUNDS})"}
+    policies = {("", title): plans[title] for title in setting.plans} | rivals(condition, setting.forms)
+    gpus = {gpu.name for gpu in Cluster.parse(setting.cluster).kinds}
+    changed = condition.world if condition.world and gpus & set(worlds.WORLDS[condition.world][0]) else ""
+    grid = Grid(
+        policies=tuple(policies.values()),
+        clusters=(setting.cluster,),
+        tasks=(max(round(condition.scale * setting.tasks), 1),),
+        loads=setting.loads,
+        arrivals=(condition.arrivals,),
+        intervals_s=(interval_s,),
+        predictors=(_named("predictor", changed) or resolve.KEPT,),
+        devices=(_named("devices", changed) or resolve.EMULATED,),
+        draws=(_named("draw", condition.draw) or resolve.RECIPE,),
+        seed=seed,
+        seeds=seeds,
+    )
+    found = sweep(grid, folder=folder).drop(columns=list(WALL_TIME))
+    forms, titles = zip(*policies, strict=True)
+    count = len(found) // len(policies)
+    named = found.assign(world=setting.name + " " + found["load"], form=forms * count, title=titles * count)
+    kept = named[["world", "repetition", "form", "title", ENERGY, CLUSTER, JCT]]
+    theirs = kept[kept["form"] != ""]
+    better = theirs.groupby(["world", "repetition", "form"], sort=False)[[ENERGY, JCT]].min().reset_index()
+    return pd.concat([kept, better.assign(title=BETTER)], ignore_index=True)
+
+
+def single_runs(found: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of `runs` that are single runs, those of all frames, without those of `BETTER`."""
+    together = pd.concat(found, ignore_index=True)
+    return together[together["title"] != BETTER]
+
+
+def _named(function: str, text: str) -> str:
+    return f"{worlds.HERE}:{function}:{text}" if text else ""
+
+
+def verdicts(found: Mapping[str, pd.DataFrame], condition: Condition, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the size of every claim's change under one condition, with the rivals in both forms.
+
+    Args:
+        found: the runs of each setting, as from `runs`, by its name.
+        condition: the condition.
+        rng: random numbers of the bootstrap.
+
+    Returns:
+        One row a measure and form: id, part, claim, axis, level, form, rival, metric, change_pct, low_pct, high_pct,
+        n, paper_pct, size (see `size_word`), provenance.
+    """
+    rows = []
+    single = pd.concat([found[kind] for kind in KINDS], ignore_index=True)
+    for measure in MEASURES:
+        part = single if measure.setting == "single" else found[measure.setting]
+        theirs = part[part["title"].isin(measure.rivals)]
+        # Policies of the paper that are no rivals have one form only.
+        for form in [form for form in (PAPER, PLACED) if (theirs["form"] == form).any()] or [PAPER]:
+            here = part[part["form"].isin(["", form])]
+            sizes = {
+                rival: variants.median_change(here, measure.ours, rival, measure.metric, rng)
+                for rival in measure.rivals
+            }
+            rival = max(sizes, key=lambda name: sizes[name].value)
+            rows.append(_row(measure, condition, form, rival, sizes[rival]))
+    return pd.DataFrame(rows)
+
+
+def _row(measure: Measure, condition: Condition, form: str, rival: str, size: ConfidenceInterval) -> dict[str, object]:
+    claim = paper_claims().get((measure.id, measure.part))
+    paper = np.nan if claim is None else claim.value
+    return {
+        "id": measure.id,
+        "part": measure.part,
+        "claim": measure.label,
+        "axis": condition.axis,
+        "level": condition.level,
+        "form": form,
+        "rival": rival,
+        "metric": measure.metric,
+        **size.columns("change_pct", "low_pct", "high_pct"),
+        "paper_pct": paper,
+        "size": size_word(paper, size.value, size.high),
+        "provenance": "emulated",
+    }

@@ -1,0 +1,288 @@
+"""Worlds of the sensitivity study: devices, predictors and task sets that differ from the calibrated ones.
+
+A world is referred to by name, as in `heshare.lab.sweeps.resolve`. Where the GPUs differ, every policy uses a
+forest that was trained on a profile of those GPUs. The profile is recorded like the shipped ones, but with one visit to
+each setting.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+
+from heshare.devices.constants import Constants, Contention, Timing, default
+from heshare.devices.device import Device
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
+from heshare.devices.task_sizes import draw as recipe
+from heshare.devices.task_sizes import time_alone_s
+from heshare.lab.calibration.power_fit import t4_power_curve
+from heshare.ops.recording.regenerate_profiles import GPUS
+from heshare.prediction.features import ReferenceFeatures
+from heshare.prediction.forest import Forest, ForestPredictor, train_forest
+from heshare.prediction.record_predictor import PredictionCache
+from heshare.profiles import design, store
+from heshare.profiles.design import Point
+from heshare.profiles.recorder import record
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared import files
+from heshare.shared.arrays import FloatArray
+from heshare.shared.errors import InputError
+from heshare.world import catalogue
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_set import PERCENTILES, helios_durations_s, task_set
+from heshare.world.workload import Workload
+
+HERE = __name__
+PART = design.split_evenly(design.SAMPLES, len(GPUS))[0]
+"""Number of samples of a GPU."""
+BURST = 4
+"""Number of tasks in a burst."""
+HEAVY_SIGMA = 1.5
+"""Standard deviation of the logarithm of the heavy-tailed durations."""
+Change = Callable[[Constants], Constants]
+
+
+DYNAMIC, IDLE = ("dynamic_w", "clock_w"), ("idle_w", "parked_w")
+"""Power above idle of SMs and of clocks, and power of a GPU that does nothing, with and without a context."""
+
+
+@cache
+def _ranges() -> Mapping[tuple[str, ...], tuple[float, float]]:
+    """Return the ends of every constant, by (kind, gpu, engine, workload, name), from constants.csv."""
+    table = pd.read_csv(files.data("calibration", "constants.csv"), keep_default_na=False)
+    keys = table[["kind", "gpu", "engine", "workload", "name"]].itertuples(index=False, name=None)
+    return dict(zip(keys, zip(table["low"].astype(float), table["high"].astype(float), strict=True), strict=True))
+
+
+def ends(gpu: str, name: str) -> tuple[float, float]:
+    """Return the low and the high end of a constant of a GPU's power, from `data/calibration/constants.csv`."""
+    return _ranges()["power", gpu, "", "", name]
+
+
+def with_shifted_times(model: str, sign: int) -> Constants:
+    """Return constants in which a model's times are shifted by their standard uncertainty.
+
+    With `sign` 1 it is slower on T4 and V100 and faster on the A100; with -1 it is the reverse.
+    """
+    known = default()
+    off = {gpu: 1 + known.timing[gpu, "eager", model].total_uncertainty for gpu in GPUS}
+    factors = {gpu: size ** (-sign if gpu == "A100" else sign) for gpu, size in off.items()}
+
+    def scaled(timing: Timing, factor: float) -> Timing:
+        return replace(timing, **{name: factor * s for name, s in asdict(timing).items() if name.endswith("_s")})
+
+    timing = {
+        key: scaled(each, factors[key[0]]) if key[2] == model and key[0] in factors else each
+        for key, each in known.timing.items()
+    }
+    return replace(known, timing=timing)
+
+
+def _at_end(names: Sequence[str], end: int, gpus: Sequence[str] = GPUS) -> Change:
+    """Return the change of constants of the power of `gpus` to their low (0) or high (1) ends.
+
+    With the dynamic power goes that of each class of load. The T4's idle power and lowest voltage are assumptions; its
+    dynamic power follows from them, so that the clock that was measured under its limit stays the same
+    (`t4_power_curve`).
+    """
+
+    def changed(known: Constants) -> Constants:
+        for gpu in gpus:
+            moved = {name: ends(gpu, name)[end] for name in names if ("power", gpu, "", "", name) in _ranges()}
+            if gpu == "T4" and "dynamic_w" not in moved:
+                power = known.power[gpu]
+                assumed = {name: moved.get(name, getattr(power, name)) for name in ("idle_w", "v_min")}
+                moved["dynamic_w"] = t4_power_curve(power.memory, **assumed).dynamic_w
+            known = known.with_power(gpu, **moved)
+        return _loads_at_end(known, end, gpus) if "dynamic_w" in names else known
+
+    return changed
+
+
+def _loads_at_end(known: Constants, end: int, gpus: Sequence[str]) -> Constants:
+    """Return constants with the intensity of each class of load at its end; CNNs in FP32 have 1 by definition."""
+    loads = {}
+    for (gpu, kind, precision), load in known.loads.items():
+        ranged = _ranges().get(("load", gpu, precision, kind, "intensity"))
+        moved = gpu in gpus and (kind, precision) != ("cnn", "fp32")
+        loads[gpu, kind, precision] = replace(load, intensity=ranged[end]) if ranged and moved else load
+    return replace(known, loads=loads)
+
+
+def _t4(end: int) -> Change:
+    """Return the change of both assumptions on the T4's power to their low (0) or high (1) end."""
+    return _at_end((*IDLE, "v_min"), end, ("T4",))
+
+
+def _contention(factor: float) -> Change:
+    """Return the change of the slowdown by co-runners by a factor, on every GPU."""
+
+    def scaled(contention: Contention) -> Contention:
+        return replace(contention, strength=factor * contention.strength, wait_s=factor * contention.wait_s)
+
+    return lambda known: replace(known, contention={gpu: scaled(each) for gpu, each in known.contention.items()})
+
+
+def _turns(part: float) -> Change:
+    """Return the change of the part of memory time and latency in which others cannot use the SMs, on every GPU."""
+
+    def changed(known: Constants) -> Constants:
+        contention = {gpu: replace(each, memory=part, busy=part) for gpu, each in known.contention.items()}
+        return replace(known, contention=contention)
+
+    return changed
+
+
+def _co_run_power(factor: float) -> Change:
+    """Return the change of the extra power of co-running work by a factor, on every GPU."""
+
+    def changed(known: Constants) -> Constants:
+        for gpu, power in known.power.items():
+            known = known.with_power(gpu, sharing=factor * power.sharing)
+        return known
+
+    return changed
+
+
+WORLDS: Mapping[str, tuple[tuple[str, ...], Change]] = {
+    "idle-low": (GPUS, _at_end(IDLE, 0)),
+    "idle-high": (GPUS, _at_end(IDLE, 1)),
+    "dynamic-low": (GPUS, _at_end(DYNAMIC, 0)),
+    "dynamic-high": (GPUS, _at_end(DYNAMIC, 1)),
+    "voltage-low": (GPUS, _at_end(("v_min",), 0)),
+    "voltage-high": (GPUS, _at_end(("v_min",), 1)),
+    "t4-low": (("T4",), _t4(0)),
+    "t4-high": (("T4",), _t4(1)),
+    "v100-low": (("V100",), _at_end(DYNAMIC, 0, ("V100",))),
+    "v100-high": (("V100",), _at_end(DYNAMIC, 1, ("V100",))),
+    "a100-low": (("A100",), _at_end(DYNAMIC, 0, ("A100",))),
+    "a100-high": (("A100",), _at_end(DYNAMIC, 1, ("A100",))),
+    "contention-x0.5": (GPUS, _contention(0.5)),
+    "contention-x5": (GPUS, _contention(5.0)),
+    "turns-least": (GPUS, _turns(0.0)),
+    "turns-most": (GPUS, _turns(1.0)),
+    "co-run-x0.5": (GPUS, _co_run_power(0.5)),
+    "co-run-x2": (GPUS, _co_run_power(2.0)),
+    "gpt2-apart": (GPUS, lambda _: with_shifted_times("gpt2", 1)),
+    "gpt2-close": (GPUS, lambda _: with_shifted_times("gpt2", -1)),
+}
+"""By name: the GPUs that the world changes, and the change of the calibrated constants.
+
+Contention and the extra power of co-running work were measured on one V100 only, and taking turns on an A100 with two
+copies of one workload; nothing bounds their range on other GPUs, so that the factors and ends are assumptions.
+"""
+
+
+@cache
+def constants(world: str) -> Constants:
+    """Return the device constants of a world.
+
+    Raises:
+        InputError: no such world.
+    """
+    if world not in WORLDS:
+        raise InputError(repr(world), ", ".join(WORLDS), "Choose one.", column="world")
+    return WORLDS[world][1](default())
+
+
+def devices(world: str, cluster: Cluster) -> Sequence[Device]:
+    """Return the emulated GPUs of a cluster in a world."""
+    known = constants(world)
+    return [EmulatedDevice(gpu, sleep_w=known.power[gpu.name].parked_w, constants=known) for gpu in cluster.gpus]
+
+
+def predictor(world: str) -> ForestPredictor:
+    """Return the predictor of all policies in a world: the paper's forest, trained on a profile of the world.
+
+    All predictors of a world share their cache; as in `load_forest_predictor`, predictions and calls are the same.
+    """
+    return ForestPredictor(*_trained(world))
+
+
+@cache
+def _trained(world: str) -> tuple[Forest, ReferenceFeatures, PredictionCache]:
+    shipped = store.read_shipped()
+    changed = WORLDS[world][0]
+    anew = [profile(name, constants(world)) for name in changed]
+    return *train_forest(pd.concat([shipped[~shipped["gpu"].isin(changed)], *anew], ignore_index=True), seed=0), {}
+
+
+def profile(gpu: str, known: Constants, points: Sequence[Point] | None = None, *, seed: int = 0) -> pd.DataFrame:
+    """Return a recorded profile of a GPU with given constants: references and samples, one visit each.
+
+    Args:
+        gpu: the GPU's name.
+        known: the device constants.
+        points: the samples; by default as many as the shipped profiles have, by the same design.
+        seed: the seed of the design, the order and the repeat noise.
+    """
+    card, noise = catalogue.gpu(gpu), np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 1]))
+    points = design.references(card) + list(_samples(gpu, seed) if points is None else points)
+    device = EmulatedDevice(card, noise=NoiseModel(rng=noise, time_cv=TIME_CV, power_cv=POWER_CV), constants=known)
+    return record(device, points, protocol=MeasurementProtocol(repeats=1), seed=seed, progress=False)
+
+
+@cache
+def _samples(gpu: str, seed: int) -> tuple[Point, ...]:
+    """Return the samples of a GPU in every world."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, *gpu.encode(), 0]))
+    return tuple(design.samples(catalogue.gpu(gpu), PART, rng=rng))
+
+
+def draw(kind: str, n: int, *, rng: np.random.Generator, **how: Any) -> tuple[Task, ...]:
+    """Return a task set that differs in one thing from the recipe's for the same random state.
+
+    Args:
+        kind: `without-gpt2` (each such task is BERT Large, alone on an A100 for the same time), `alike` (every task
+            has the mean duration), `heavy` (log-normal durations of the same mean), or `bursts` (tasks arrive four at
+            a time).
+        n: number of tasks.
+        rng: the source of randomness.
+        how: the other arguments of `heshare.devices.task_sizes.draw`.
+
+    Raises:
+        InputError: no such kind.
+    """
+    makers = {"without-gpt2": _without_gpt2, "alike": _resized, "heavy": _resized, "bursts": _bursts}
+    if kind not in makers:
+        raise InputError(repr(kind), ", ".join(makers), "Choose one.", column="draws")
+    return makers[kind](kind, n, rng, how)
+
+
+def _without_gpt2(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    def other(task: Task) -> Task:
+        if task.workload.model != "gpt2":
+            return task
+        instead = Workload("bert_large", task.workload.batch_size, task.workload.precision, task.workload.engine)
+        scale = time_alone_s(task.workload) / time_alone_s(instead)
+        return replace(task, workload=instead, iterations=task.iterations * scale)
+
+    return tuple(other(task) for task in recipe(n, rng=rng, **how))
+
+
+def durations_s(kind: str) -> FloatArray:
+    """Return durations, s, all `alike` or `heavy`-tailed; their number and mean are those of Helios' percentiles."""
+    mean_s = helios_durations_s().mean()
+    if kind == "alike":
+        return np.full(PERCENTILES, mean_s)
+    quantiles = (np.arange(PERCENTILES) + 0.5) / PERCENTILES
+    drawn = np.exp(HEAVY_SIGMA * np.asarray(ndtri(quantiles), dtype=np.float64))
+    return np.asarray(drawn * (mean_s / drawn.mean()))
+
+
+def _resized(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    # As many percentiles as the recipe's: the same random state draws the same models, and durations of the same rank.
+    return task_set(n, rng=rng, time_alone_s=time_alone_s, percentiles=durations_s(kind), **how)
+
+
+def _bursts(kind: str, n: int, rng: np.random.Generator, how: Mapping[str, Any]) -> tuple[Task, ...]:
+    tasks = recipe(n, rng=rng, **{**how, "arrivals": "at_once"})
+    steps_s = rng.poisson(BURST * float(how["interval_s"]), size=-(-n // BURST))
+    at_s = np.cumsum(steps_s).astype(float)
+    return tuple(replace(task, arrival_s=float(at_s[place // BURST])) for place, task in enumerate(tasks))

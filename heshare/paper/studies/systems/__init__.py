@@ -1,0 +1,1 @@
+"""Studies of the published systems: each one of its own experiments, repeated on this platform."""

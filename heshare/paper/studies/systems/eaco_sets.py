@@ -1,0 +1,165 @@
+"""The study of EaCO's measured sets of trainings: the same sets on an emulated node, one by one and together."""
+
+import textwrap
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.study_runs import MEDIAN, median_intervals, with_median
+from heshare.lab.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
+from heshare.paper.claims.sources import claim_of_row, source
+from heshare.paper.figures.series_styles import category_style
+from heshare.paper.studies.systems.eaco_study import (
+    EACO,
+    FIFO,
+    NODE,
+    SYSTEMS,
+    host_w,
+    nodes_energy_j,
+    run_on_nodes,
+    utilisation,
+)
+from heshare.shared.arrays import FloatArray
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+EPOCHS = 90
+"""Epochs of EaCO's trainings of ImageNet."""
+SPREAD = 0.25
+"""By how much the numbers of epochs differ from that at most, either way, as a share; assumed."""
+
+
+def run_sets(seed: int, seeds: int) -> pd.DataFrame:
+    """Run EaCO on each of its measured sets, on one node, against the same jobs one after the other.
+
+    Args:
+        seed: the seed of the study.
+        seeds: number of repetitions with other numbers of epochs, after one (repetition -1) with 90 for every job.
+
+    Returns:
+        One row a set and repetition: set, size, repetition, saving_pct (of the node), gpus_pct (of its GPUs alone),
+        slowdown_pct (mean over jobs), utilisation_pct, measured_pct and measured_slowdown_pct (EaCO's), provenance.
+    """
+    drawn = {each: 1 + Repetition(each, seed).rng().uniform(-SPREAD, SPREAD, 4) for each in range(seeds)}
+    rows = [
+        {"set": set_name(entry), "size": len(entry.workloads), "repetition": number, **_measures(entry, length)}
+        for entry in measured_sets()
+        for number, length in {-1: np.ones(4), **drawn}.items()
+    ]
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def set_name(entry: MeasuredSet) -> str:
+    """Return the members of a set, such as `alexnet+vgg16`."""
+    return "+".join(workload.model.removeprefix("eaco_") for workload in entry.workloads)
+
+
+def _measures(entry: MeasuredSet, length: FloatArray) -> dict[str, float]:
+    """Return the columns of one run of a set whose jobs have these lengths, over 90 epochs."""
+    tasks = [
+        Task(number, workload, EPOCHS * float(part) * _steps_of_epoch(workload), gpus=NODE, epochs=EPOCHS)
+        for number, (workload, part) in enumerate(zip(entry.workloads, length, strict=False))
+    ]
+    rng = np.random.default_rng(0)
+    apart, together = (run_on_nodes(tasks, 1, SYSTEMS[title](), rng) for title in (FIFO, EACO))
+    alone_kwh = sum(measured_alone()[workload].energy_kwh for workload in entry.workloads)
+    return {
+        "saving_pct": 100 * (nodes_energy_j(together) / nodes_energy_j(apart) - 1),
+        "gpus_pct": 100 * (together.energy_cluster_j / apart.energy_cluster_j - 1),
+        "slowdown_pct": 100 * (float(np.mean(together.execution_s / apart.execution_s)) - 1),
+        "utilisation_pct": 100 * utilisation(together),
+        "measured_pct": 100 * (entry.energy_kwh / alone_kwh - 1),
+        "measured_slowdown_pct": 100 * (measured_slowdown(entry) - 1),
+    }
+
+
+def _steps_of_epoch(workload: Workload) -> float:
+    """Return the steps of an epoch on a whole node."""
+    return step(workload).epoch_samples / (workload.batch_size * NODE)
+
+
+def summary(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return for each set of `run_sets` EaCO's measurement, the same with equal jobs, and with jobs of other lengths.
+
+    Returns:
+        Columns set, measured_pct, equal_pct, median_pct, low, high, n, gpus_pct, measured_slowdown_pct, slowdown_pct,
+        utilisation_pct, provenance.
+    """
+    equal = frame[frame["repetition"] < 0].rename(columns={"saving_pct": "equal_pct"})
+    drawn = median_intervals(frame[frame["repetition"] >= 0], ["set"], ["saving_pct"], rng)
+    table = equal.merge(drawn.rename(columns={"median": "median_pct"}).drop(columns="provenance"), on="set")
+    columns = ["set", "measured_pct", "equal_pct", "median_pct", "low", "high", "n", "gpus_pct"]
+    return table[[*columns, "measured_slowdown_pct", "slowdown_pct", "utilisation_pct", "provenance"]]
+
+
+def best_sets(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the change of energy (%) by the set that saves most in each repetition of `run_sets`, and their median.
+
+    Returns:
+        Columns as of `heshare.lab.sweeps.study_runs.with_median`, the item being the repetition, and provenance.
+    """
+    drawn = frame[frame["repetition"] >= 0]
+    return with_median(drawn.groupby("repetition")["saving_pct"].min(), rng).assign(provenance="emulated")
+
+
+def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on energy per job; the frames are those of `run_sets` and `best_sets`."""
+    equal = frame[frame["repetition"] < 0]
+    best: Any = equal.sort_values("saving_pct").iloc[0]
+    gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
+    return claim_of_row(best_of_each, "x14e_best", item=MEDIAN) | {
+        "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
+        f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
+        f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
+        f"GPUs alone {best['gpus_pct']:+.0f} %."
+    }
+
+
+def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on GPU utilisation: whether sets raise it, and how far."""
+    equal = frame[frame["repetition"] < 0]
+    most: Any = equal.sort_values("utilisation_pct").iloc[-1]
+    alone = max(step(workload).busy for workload in measured_alone())
+    return {
+        "holds": {
+            "together GPUs are used more than by any of the jobs alone": bool(most["utilisation_pct"] > 100 * alone),
+            "a set reaches 97 %": bool(most["utilisation_pct"] >= 97),
+        },
+        "measured": float(most["utilisation_pct"]),
+        "unit": "%, GPU utilisation of the best set",
+        "source": source("x14a_sets", "utilisation_pct", set=most["set"]),
+        "interval": "none",
+        "n": len(equal),
+        "of": "sets",
+        "provenance": "emulated",
+        "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
+        "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "
+        "the driver must count more than their work, such as switching between them.",
+    }
+
+
+def seen(sets: pd.DataFrame) -> str:
+    """Return a sentence on how close the emulated savings are to EaCO's measured ones; the frame of `summary`."""
+    gap = (sets["equal_pct"] - sets["measured_pct"]).abs().max()
+    measured = f"{sets['measured_pct'].max():.0f} to {sets['measured_pct'].min():.0f} %"
+    return f"On one node the emulated savings are within {gap:.1f} points of those that EaCO measured ({measured})."
+
+
+def panel(ax: Axes, sets: pd.DataFrame) -> None:
+    """Draw the change of energy of each set: measured by EaCO, and emulated of the node and of its GPUs alone.
+
+    `sets` is as from `summary`.
+    """
+    at = np.arange(len(sets))
+    ax.plot(sets["measured_pct"], at, "|", color="black", markersize=9, markeredgewidth=1.4, label="measured by EaCO")
+    for index, (column, label) in enumerate((("equal_pct", "emulated"), ("gpus_pct", "emulated, GPUs alone"))):
+        ax.plot(sets[column], at, label=label, **category_style(index).line_arguments(linestyle=""))
+    titles = {"alexnet": "AlexNet", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
+    names = [" + ".join(titles[member] for member in text.split("+")) for text in sets["set"]]
+    ax.set_yticks(at, ["\n".join(textwrap.wrap(name, 23)) for name in names])
+    ax.set(ylim=(len(sets) - 0.5, -0.5), xlabel="Energy against one after the other (%)")
+    ax.grid(axis="x")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.3, 1.0), ncols=3, borderaxespad=0.2, columnspacing=0.8)

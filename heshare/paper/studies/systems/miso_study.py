@@ -1,0 +1,277 @@
+"""The study of MISO in the setting of its own paper: 100 training jobs on eight A100 of 40 GB.
+
+MISO is compared with whole GPUs, static partitions and equal MPS shares.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.study_runs import paired_change
+from heshare.lab.sweeps.sweep import WALL_TIME, sweep
+from heshare.lab.systems.miso.partition_search import PUBLISHED
+from heshare.lab.systems.shared import training
+from heshare.paper.claims.sources import claim_of_row
+from heshare.paper.figures import plots
+from heshare.paper.figures.direct_labels import draw_points, label_frame
+from heshare.paper.figures.series_styles import FAINT, GUIDE
+from heshare.policies.registry import split_description, title
+from heshare.shared import files
+from heshare.shared.errors import require
+from heshare.shared.inputs.csv_table import read_table
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.task_set import arrivals_s, helios_durations_s
+from heshare.world.workload import Workload
+
+MEMORY_MIB = 40_536.0
+"""Memory of the 40 GB card, as the driver reports it, MiB; recalled."""
+START_S = 10.0
+"""Time to start a job, s; MISO subtracts it from a duration before it counts the steps."""
+LARGEST = 3
+"""Compute slices that MISO's largest job needs."""
+FREE = "miso(overhead_s=0.001,probe_s=0.0,settle_s=0.001)"
+"""MISO if probing, saving and partitioning took no time."""
+WHOLE, MPS, STATIC, MISO = "fifo", "miso:mps", "miso:static", "miso"
+JCT = "avg_jct_s"
+PAPER_PCT = {WHOLE: -49, STATIC: -16}
+"""Changes of average JCT in MISO's abstract, %, against whole GPUs and the best static partition."""
+_REFERENCES = {WHOLE: "Unpartitioned", STATIC: "Best static"}
+_TITLES = {
+    WHOLE: "Unpartitioned",
+    MPS: "MPS, 3 a GPU",
+    FREE: "MISO at no cost",
+    "miso(partitions=all)": "MISO with (4, 3)",
+}
+
+
+def cluster(gpus: int) -> Cluster:
+    """Return a cluster of so many A100 of 40 GB."""
+    return Cluster((replace(gpu("A100"), memory_mib=MEMORY_MIB),) * gpus)
+
+
+def statics() -> tuple[str, ...]:
+    """Return the static partitions of MISO's code, as policies, with an instance that holds its largest job."""
+    able = [partition for partition in PUBLISHED if LARGEST <= partition[0] < 7]
+    return tuple(f"{STATIC}(partition={'/'.join(map(str, partition))})" for partition in able)
+
+
+def draw_jobs(n: int, *, rng: np.random.Generator, interval_s: float = 60.0, **_: object) -> tuple[Task, ...]:
+    """Draw a task set as in MISO's experiments: its fixed pairs of duration and workload, in shuffled order.
+
+    Args:
+        n: number of tasks; up to 100 are drawn without replacement, beyond that all pairs are used in turn.
+        rng: the source of randomness.
+        interval_s: mean time between two arrivals, s; half of it for the first third.
+        **_: what a sweep passes for the paper's recipe has no effect.
+
+    Returns:
+        Tasks 0 to n-1 by arrival. A task's iterations are its duration less `START_S`, over its step alone on an A100.
+
+    Raises:
+        InputError: no tasks, or an interval that is not above zero.
+    """
+    require("tasks", n, n >= 1, "at least one task")
+    alone_s, workloads = helios_durations_s() - START_S, _workloads()
+    known = len(workloads)
+    order = rng.choice(known, n, replace=False) if n <= known else rng.permutation(np.arange(n) % known)
+    times_s = arrivals_s(n, rng=rng, arrivals="front_loaded", interval_s=interval_s)
+    return tuple(
+        Task(index, workloads[job], float(alone_s[job]) / training.step(workloads[job]).step_s, float(times_s[index]))
+        for index, job in enumerate(order.tolist())
+    )
+
+
+@cache
+def _workloads() -> tuple[Workload, ...]:
+    """Return the workload of each of MISO's 100 durations."""
+    return tuple(
+        Workload(row.text("model"), row.whole("batch_size", least=1), phase="training")
+        for row in read_table(files.data("training", "jobs.csv"), ("percentile", "model", "batch_size"))
+    )
+
+
+def run_policies(
+    policies: Sequence[str], *, seed: int, seeds: int, tasks: int = 100, gpus: int = 8, interval_s: float = 60.0
+) -> pd.DataFrame:
+    """Run policies on MISO's jobs.
+
+    Args:
+        policies: as the registry writes them.
+        seed: of all repetitions.
+        seeds: number of repetitions; each has its own order of jobs and its own arrivals.
+        tasks: number of jobs.
+        gpus: number of GPUs.
+        interval_s: mean time between two arrivals, s; half of it for the first third.
+
+    Returns:
+        One row a repetition and policy, as from `sweep`, without wall time; of the scenario only the column interval_s.
+    """
+    grid = Grid(
+        policies=tuple(policies),
+        clusters=(cluster(gpus),),
+        tasks=(tasks,),
+        intervals_s=(interval_s,),
+        predictors=(resolve.TRUTH,),
+        draws=(f"{__name__}:{draw_jobs.__name__}",),
+        start_costs_s=(START_S,),
+        seeds=seeds,
+        seed=seed,
+    )
+    runs = sweep(grid).loc[:, "repetition":].drop(columns=list(WALL_TIME))
+    return runs.assign(interval_s=interval_s, title=runs["policy"].map(name_of))
+
+
+def name_of(policy: str) -> str:
+    """Return the name of a policy in figures."""
+    if policy.startswith(STATIC):
+        return f"Static {partition_of(policy)}"
+    return _TITLES.get(policy, title(policy))
+
+
+def partition_of(policy: str) -> str:
+    """Return the partition of a static policy, such as `3/2/2`."""
+    return split_description(policy)[1].get("partition", "3/2/2")
+
+
+def best_static(runs: pd.DataFrame) -> str:
+    """Return the static partition with the least average JCT over all repetitions, with hindsight, as in MISO."""
+    means = runs[runs["policy"].str.startswith(STATIC)].groupby("policy")[JCT].mean()
+    return str(means.idxmin())
+
+
+def against(runs: pd.DataFrame, ours: str, theirs: str, rng: np.random.Generator) -> ConfidenceInterval:
+    """Return by how many percent a policy's average JCT differs from another's, paired by repetition."""
+    return paired_change(runs, ours, theirs, JCT, rng, by="policy")
+
+
+def table(runs: pd.DataFrame, best: str, rng: np.random.Generator) -> pd.DataFrame:
+    """Return a row for each policy: medians of its metrics, its average JCT against whole GPUs and `best`, %.
+
+    Columns that end with `_low` and `_high` are 95 % bootstrap intervals over n repetitions.
+    """
+    rows = []
+    for policy, part in runs.groupby("policy", sort=False):
+        rows.append(
+            {
+                "policy": policy,
+                "title": part["title"].iloc[0],
+                **median_interval(part[JCT], rng).columns(JCT),
+                **_change(runs, str(policy), WHOLE, "against_whole", rng),
+                **_change(runs, str(policy), best, "against_static", rng),
+                "waiting_s": part["avg_waiting_s"].median(),
+                "makespan_s": part["makespan_s"].median(),
+                "energy_mj": 1e-6 * part["energy_active_j"].median(),
+            }
+        )
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def _change(runs: pd.DataFrame, ours: str, theirs: str, name: str, rng: np.random.Generator) -> dict[str, float]:
+    return against(runs, ours, theirs, rng).columns(f"{name}_pct", f"{name}_low", f"{name}_high")
+
+
+def evaluate_jct(table: pd.DataFrame, name: str) -> dict[str, Any]:
+    """Return the arguments of a claim on MISO's average JCT: `name` is `against_whole` or `against_static`."""
+    return claim_of_row(table, "x19a_miso", f"{name}_pct", f"{name}_low", f"{name}_high", policy=MISO)
+
+
+def by_interval(
+    intervals_s: Sequence[float], rng: np.random.Generator, *, chosen: Sequence[str] = (), **sizes: Any
+) -> pd.DataFrame:
+    """Compare MISO, and MISO at no cost, with whole GPUs and the best static partition, by time between arrivals.
+
+    Args:
+        intervals_s: mean times between two arrivals, s.
+        rng: draws the bootstrap's samples.
+        chosen: the static partitions of which the best is taken; all of `statics()` if none are given.
+        **sizes: as of `run_policies`.
+
+    Returns:
+        One row an interval, policy and reference: columns interval_s, title, reference, static, change_pct, low, high.
+    """
+    rows = []
+    for interval_s in intervals_s:
+        runs = run_policies([WHOLE, MISO, FREE, *(chosen or statics())], interval_s=interval_s, **sizes)
+        best = best_static(runs)
+        for policy in (MISO, FREE):
+            for reference, other in zip(_REFERENCES.values(), (WHOLE, best), strict=True):
+                change = against(runs, policy, other, rng)
+                row = {"interval_s": interval_s, "title": name_of(policy), "reference": reference}
+                rows.append({**row, "static": name_of(best), **change.columns("change_pct")})
+    return pd.DataFrame(rows).drop(columns="n")
+
+
+def seen(found: pd.DataFrame) -> str:
+    """Return a sentence on MISO's average JCT against whole GPUs and the best static partition.
+
+    `found` is as from `table`.
+    """
+    row: Any = found.set_index("policy").loc[MISO]
+    against = (
+        ("whole GPUs", row["against_whole_pct"], WHOLE),
+        ("the best static partition", row["against_static_pct"], STATIC),
+    )
+    parts = [f"{pct:+.0f} % against {name} (the paper: {PAPER_PCT[key]:+d} %)" for name, pct, key in against]
+    return f"MISO's average JCT is {' and '.join(parts)}."
+
+
+def scatter(ax: Axes, found: pd.DataFrame, best: str) -> None:
+    """Draw average JCT against energy of each policy, and the average JCT that the paper's reductions would give.
+
+    `found` is as from `table`, `best` the best static partition.
+    """
+    rows = found.assign(**dict.fromkeys(("x", "x_low", "x_high"), found["energy_mj"]))
+    rows = rows.assign(y=rows[JCT] / 1e3, y_low=rows["low"] / 1e3, y_high=rows["high"] / 1e3)
+    rows["label"] = [f"{row.title}{' (best static)' * (row.policy == best)}" for row in rows.itertuples()]
+    other = rows["policy"].str.startswith(STATIC) & (rows["policy"] != best)
+    ax.plot(rows["x"][other], rows["y"][other], ".", color=FAINT, markersize=4)
+    draw_points(ax, rows[~other])
+    ax.set(xlabel="Energy (MJ)", ylabel="Average JCT (1000 s)")
+    ax.margins(0.12)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    plots.log_axis(ax)
+    levels, lines = rows.set_index("policy")["y"], [rows[other][["x", "y"]].to_numpy(float)]
+    for policy, key, name, line in ((WHOLE, WHOLE, "unpartitioned", "--"), (best, STATIC, "the best static", ":")):
+        level = float(levels[policy]) * (1 + PAPER_PCT[key] / 100)
+        label = f"the paper: {-PAPER_PCT[key]} % below {name}"
+        ax.axhline(level, color=GUIDE, linewidth=0.8, linestyle=line, zorder=0, label=label)
+        lines.append(np.column_stack([np.linspace(*ax.get_xlim(), 60), np.full(60, level)]))
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), borderaxespad=0.2)
+    label_frame(ax, rows[~other], avoid=np.vstack(lines))
+
+
+def seen_by_interval(why: pd.DataFrame) -> str:
+    """Return a sentence on where MISO reaches the paper's reductions; the frame of `by_interval`."""
+    parts = []
+    for key, reference in _REFERENCES.items():
+        part = why[(why["reference"] == reference) & (why["title"] == name_of(MISO))]
+        best: Any = part.sort_values("change_pct").iloc[0]
+        parts.append(
+            f"{best['change_pct']:+.0f} % against {reference.lower()} with an arrival each "
+            f"{best['interval_s']:g} s (the paper: {PAPER_PCT[key]:+d} %)"
+        )
+    return f"At best MISO's average JCT is {' and '.join(parts)}."
+
+
+def interval_panels(axes: Sequence[Axes], why: pd.DataFrame) -> None:
+    """Draw MISO's change in average JCT against the time between arrivals, a panel for each reference.
+
+    `why` is as from `by_interval`.
+    """
+    for ax, (key, reference) in zip(axes, _REFERENCES.items(), strict=True):
+        plots.lines(ax, why[why["reference"] == reference], x="interval_s", y="change_pct", series="title")
+        ax.axhline(PAPER_PCT[key], color=GUIDE, linewidth=0.8, linestyle="--", label="the paper")
+        ax.axhline(0, color="black", linewidth=0.6)
+        ax.set(xlabel="Mean time between arrivals (s)", ylabel=f"Average JCT against\n{reference.lower()} (%)")
+    axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -1,0 +1,479 @@
+"""The study of μ-Serve in the setting of its own paper: requests to many models over time, under latency limits.
+
+From the abstract: a homogeneous cluster serves many models; the GPU frequency follows the attainment of latency limits;
+models are placed so that those that react to the clock do not share a GPU with those that do not. Recalled and not
+confirmed: V100 cards, and latency limits that are multiples of a request's time alone. Load, lengths of requests, that
+multiple and inference batch sizes are not in the record: assumed, and changed one at a time in `sensitivity`.
+
+A request is a run of iterations of one model. The GPUs have their models loaded all the time, so that no GPU is parked.
+`run_systems` gives power and attained limits over a window after the start, `savings` compares them, `energy_and_time`
+compares the same clocks with requests over time and all at once, and `queueing` the order of requests.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.study_runs import paired_change, repeat
+from heshare.paper.claims.sources import source
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import BAND, GUIDE, series_style
+from heshare.policies.predictions import TaskPredictions
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.result import Run
+from heshare.running.run import run
+from heshare.running.timeline import energy_j
+from heshare.world.catalogue import gpu, paper_models
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+TOP, SLOWER, MU_SERVE = "One at a time", "One at a time, 0.8 clock", "μ-Serve"
+AIMED, MIXED = "μ-Serve, 0.6 of the limit", "μ-Serve, mixed groups"
+BY_ITERATION = "μ-Serve, limits of iterations"
+SHOWN = (SLOWER, MU_SERVE, AIMED)
+"""The systems that are compared with one at a time at the top clock under every load."""
+PAPER = (1.2, 2.6)
+"""The range of the paper's power savings."""
+NO_CONTROL = "mu-serve:no-control"
+RESPONSES = "mu-serve(latency=response,limit={limit},step=2)"
+"""μ-Serve with single requests as tasks; its clock falls by two places, 15 MHz on a V100."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSystem:
+    """A system of the study.
+
+    Attributes:
+        policy: its description; `{limit}` is filled in.
+        clock: a fixed clock as a share of the top one, 0 for a clock that the policy sets.
+        grouped: whether models of similar sensitivity to the clock share a GPU; otherwise groups are drawn.
+        aim: the limit that the controller is given, as a share of the promised one.
+    """
+
+    policy: str
+    clock: float = 0.0
+    grouped: bool = True
+    aim: float = 1.0
+
+
+SYSTEMS: Mapping[str, ServingSystem] = {
+    TOP: ServingSystem(NO_CONTROL, clock=1.0),
+    SLOWER: ServingSystem(NO_CONTROL, clock=0.8),
+    MU_SERVE: ServingSystem(RESPONSES),
+    AIMED: ServingSystem(RESPONSES, aim=0.6),
+    MIXED: ServingSystem(RESPONSES, grouped=False),
+    BY_ITERATION: ServingSystem("mu-serve"),
+}
+"""The systems, by title."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudySetting:
+    """Setting of μ-Serve's study; all assumed.
+
+    Attributes:
+        gpu: the card.
+        gpus: number of cards.
+        load: time that the requests of a card need alone at the top clock, as a share of all time.
+        limit: latency limit of a request's response, as a multiple of its time alone at the top clock.
+        batch_size: inference batch size.
+        request_s: mean time of a request alone at the top clock, s.
+        spread: standard deviation of the logarithm of that time.
+        burstiness: coefficient of variation of the time between two arrivals; 1 is Poisson.
+        window_s: end of the window that is measured, s.
+        warm_up_s: its beginning, s.
+    """
+
+    gpu: str = "V100"
+    gpus: int = 3
+    load: float = 0.4
+    limit: float = 5.0
+    batch_size: int = 8
+    request_s: float = 0.5
+    spread: float = 0.0
+    burstiness: float = 1.0
+    window_s: float = 240.0
+    warm_up_s: float = 60.0
+
+    def draw_groups(self, grouped: bool, rng: np.random.Generator) -> list[list[str]]:
+        """Return the models of each GPU, as many on each: in order of their sensitivity to the clock, or as drawn."""
+        names, known = rng.permutation(sorted(paper_models())).tolist(), TaskPredictions(_predictor())
+        if grouped:
+            names.sort(key=lambda name: known.sensitivity(Workload(name, self.batch_size), gpu(self.gpu)))
+        return [part.tolist() for part in np.array_split(np.array(names), self.gpus)]
+
+    def draw_requests(self, rng: np.random.Generator) -> list[Task]:
+        """Return the requests of all GPUs by arrival, until the window's end, each of a model drawn from all."""
+        names = sorted(paper_models())
+        shape, mean_s = self.burstiness**-2, self.request_s / (self.load * self.gpus)
+        count = int(2 * self.window_s / mean_s) + 10
+        arrivals_s = np.cumsum(rng.gamma(shape, mean_s / shape, count))
+        lengths_s = self.request_s * rng.lognormal(-(self.spread**2) / 2, self.spread, count)
+        drawn = rng.integers(len(names), size=count)
+        tasks = []
+        for index in np.flatnonzero(arrivals_s < self.window_s).tolist():
+            workload = Workload(names[drawn[index]], self.batch_size)
+            iterations = float(lengths_s[index]) / alone_s(self.gpu, workload)
+            tasks.append(Task(index, workload, iterations, float(arrivals_s[index])))
+        return tasks
+
+
+@cache
+def _predictor() -> DevicePredictor:
+    return DevicePredictor()
+
+
+@cache
+def alone_s(card: str, workload: Workload) -> float:
+    """Return the time of an iteration alone at the top clock of a card, s."""
+    return float(_predictor().solo([workload], gpu(card), gpu(card).max_mhz).time_s[0, 0])
+
+
+def run_systems(
+    setting: StudySetting, *, seed: int, seeds: int, titles: Sequence[str] = tuple(SYSTEMS)
+) -> pd.DataFrame:
+    """Run systems on requests that are the same for all with the same groups of models.
+
+    Returns:
+        One row a repetition and system: title, load, power_w (mean of all GPUs together in the window), attained_pct
+        (requests that arrived in the window and met their limits), slowdown (their median response over the time
+        alone), requests; provenance.
+    """
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        groups = {grouped: setting.draw_groups(grouped, repetition.rng(0)) for grouped in (True, False)}
+        requests = setting.draw_requests(repetition.rng(1))
+        for title in titles:
+            system = SYSTEMS[title]
+            parts = []
+            for models in groups[system.grouped]:
+                hosted = [task for task in requests if task.workload.model in models]
+                parts.append(_measures(run_gpu(setting, hosted, system), setting))
+            power_w, slowdowns = sum(part[0] for part in parts), np.concatenate([part[1] for part in parts])
+            met = 100.0 * float((slowdowns <= setting.limit * (1 + 1e-9)).mean())
+            row = {"title": title, "load": setting.load, "power_w": power_w, "attained_pct": met}
+            yield {**row, "slowdown": float(np.median(slowdowns)), "requests": len(slowdowns)}
+
+    return repeat(run_one, seed=seed, seeds=seeds).assign(provenance="emulated")
+
+
+def run_gpu(setting: StudySetting, tasks: Sequence[Task], system: ServingSystem) -> Run:
+    """Run the requests of one GPU until all are done."""
+    card = gpu(setting.gpu)
+    device = EmulatedDevice(card)
+    if system.clock:
+        device.set_clock(min(card.clocks_mhz, key=lambda mhz: abs(mhz - system.clock * card.max_mhz)))
+    policy = make(system.policy.format(limit=system.aim * setting.limit))
+    numbered = [replace(task, id=index) for index, task in enumerate(tasks)]
+    rng = np.random.default_rng(0)
+    return run(numbered, Cluster((card,)), policy, predictor=_predictor(), rng=rng, devices=[device])
+
+
+def _measures(result: Run, setting: StudySetting) -> tuple[float, np.ndarray[Any, Any]]:
+    """Return the mean power in the window, W, and responses over times alone of the requests that arrived in it."""
+    until_j = [energy_j(result.record.segments, np.array([at])) for at in (setting.warm_up_s, setting.window_s)]
+    power_w = float((until_j[1] - until_j[0])[0]) / (setting.window_s - setting.warm_up_s)
+    counted = np.array([task.arrival_s >= setting.warm_up_s for task in result.tasks])
+    alone = np.array([task.iterations * alone_s(setting.gpu, task.workload) for task in result.tasks])
+    return power_w, (result.jct_s / alone)[counted]
+
+
+def savings(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return how many times less power each system takes than one at a time at the top clock, by load.
+
+    Returns:
+        One row a load and title: load, title, ratio with low and high, lost_pct (percentage points fewer attained
+        limits than at the top clock) with lost_low and lost_high, n, attained_pct and slowdown (medians); provenance.
+    """
+    rows = []
+    for (load, title), part in runs.groupby(["load", "title"], sort=False):
+        ratio, lost = _beside_top(runs, load, title)
+        row: dict[str, Any] = {"load": load, "title": title, **median_interval(ratio, rng).columns("ratio")}
+        row |= median_interval(lost, rng).columns("lost_pct", "lost_low", "lost_high")
+        rows.append({**row, **{name: float(part[name].median()) for name in ("attained_pct", "slowdown")}})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def _beside_top(runs: pd.DataFrame, load: Any, title: Any) -> tuple[pd.Series, pd.Series]:
+    """Return by repetition how many times less power a system takes, and how many percentage points it misses more."""
+    rows = runs[runs["load"] == load].set_index("repetition")
+    top, own = rows[rows["title"] == TOP], rows[rows["title"] == title]
+    return top["power_w"] / own["power_w"], top["attained_pct"] - own["attained_pct"]
+
+
+VARIANTS: Mapping[str, dict[str, Any]] = {
+    "as in Fig. x09d": {},
+    "limit 2": {"limit": 2.0},
+    "limit 3": {"limit": 3.0},
+    "limit 10": {"limit": 10.0},
+    "inference batch size 1": {"batch_size": 1},
+    "inference batch size 32": {"batch_size": 32},
+    "arrivals in bursts": {"burstiness": 1.5},
+    "lengths of requests vary": {"spread": 0.7},
+    "T4": {"gpu": "T4"},
+    "A100": {"gpu": "A100"},
+}
+"""The change of the setting in each variant of `sensitivity`, by title."""
+
+
+def sensitivity(setting: StudySetting, rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFrame:
+    """Compare power and attained limits with one assumed setting changed at a time (`VARIANTS`).
+
+    Returns:
+        One row a variant and title: variant, then the columns of `savings`.
+    """
+    parts = []
+    for variant, changed in VARIANTS.items():
+        runs = run_systems(replace(setting, **changed), seed=seed, seeds=seeds, titles=(TOP, *SHOWN))
+        found = savings(runs, rng)
+        found.insert(0, "variant", variant)
+        parts.append(found)
+    return pd.concat(parts, ignore_index=True)
+
+
+def energy_and_time(
+    setting: StudySetting, cards: Sequence[str], limits: Sequence[float], *, seed: int, seeds: int
+) -> pd.DataFrame:
+    """Compare lower clocks with the top clock, for requests over time and for the same requests all at once.
+
+    Each request runs at the least clock at which an iteration takes at most `limit` times as long as at the top clock.
+    Over time the energy is that of the window, which is as long at every clock. All at once, as in HeShare's
+    comparison, it is that until the last request is done, so that slower requests pay for idle power longer.
+
+    Returns:
+        One row a card and limit: gpu, limit, over_time_pct, at_once_pct (changes of energy, %), longer_pct (change of
+        the time until all are done, all at once, %), n, provenance; medians over repetitions.
+    """
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        for card in cards:
+            on_card = replace(setting, gpu=card, gpus=1)
+            over_time = on_card.draw_requests(repetition.rng())
+            at_once = [replace(task, arrival_s=0.0) for task in over_time]
+            top = _energies(on_card, over_time, at_once, SYSTEMS[TOP])
+            for limit in limits:
+                system = ServingSystem(f"mu-serve(mode=oracle,scope=task,limit={limit})")
+                change = 100 * (_energies(on_card, over_time, at_once, system) / top - 1)
+                names = ("over_time_pct", "at_once_pct", "longer_pct")
+                yield {"gpu": card, "limit": limit, **dict(zip(names, change.tolist(), strict=True))}
+
+    frame = repeat(run_one, seed=seed, seeds=seeds)
+    found = frame.groupby(["gpu", "limit"], sort=False).median().drop(columns="repetition").reset_index()
+    return found.assign(n=seeds, provenance="emulated")
+
+
+def _energies(
+    setting: StudySetting, over_time: Sequence[Task], at_once: Sequence[Task], system: ServingSystem
+) -> np.ndarray[Any, Any]:
+    """Return the energy of the window, that of all requests at once, J, and the time of the latter, s."""
+    window, whole = (run_gpu(setting, tasks, system) for tasks in (over_time, at_once))
+    window_j = energy_j(window.record.segments, np.array([setting.window_s]))[0]
+    return np.array([window_j, whole.energy_cluster_j, whole.makespan_s])
+
+
+def queueing(setting: StudySetting, *, seed: int, seeds: int) -> pd.DataFrame:
+    """Run requests in the order of their lengths and in order of arrival, one GPU at the top clock.
+
+    Returns:
+        One row a repetition and order: title (`shortest first`, `in order`), avg_jct_s.
+    """
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        tasks = replace(setting, gpus=1).draw_requests(repetition.rng())
+        for title, order in (("shortest first", "ssjf"), ("in order", "fifo")):
+            system = ServingSystem(f"{NO_CONTROL}(order={order})", clock=1.0)
+            yield {"title": title, "avg_jct_s": run_gpu(setting, tasks, system).avg_jct_s}
+
+    return repeat(run_one, seed=seed, seeds=seeds)
+
+
+LEAST, MOST = "power, least of the loads", "power, most of the loads"
+GROUPED = "power of groups by sensitivity (change, %), inference batch size {}"
+SHORTEST = "average JCT of shortest first (change, %)"
+
+
+def claim_numbers(
+    runs: pd.DataFrame, by_size: Mapping[int, pd.DataFrame], orders: pd.DataFrame, rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return what the claims are about beyond `savings`, from runs of several kinds.
+
+    Args:
+        runs: as from `run_systems`, of several loads.
+        by_size: as from `run_systems`, with `MU_SERVE` and `MIXED`, by inference batch size.
+        orders: as from `queueing`.
+        rng: draws the bootstrap's samples.
+
+    Returns:
+        One row a measure and title: measure (one at a time over the title in power, by the least and the most of the
+        loads in a repetition; changes against drawn groups and against order of arrival), title, value, low, high, n,
+        provenance.
+    """
+    rows = []
+    for title in SHOWN:
+        ratios = pd.DataFrame({load: _beside_top(runs, load, title)[0] for load in runs["load"].unique()})
+        rows.append((LEAST, title, median_interval(ratios.min(axis=1), rng)))
+        rows.append((MOST, title, median_interval(ratios.max(axis=1), rng)))
+    for size, part in by_size.items():
+        rows.append((GROUPED.format(size), MU_SERVE, paired_change(part, MU_SERVE, MIXED, "power_w", rng)))
+    rows.append((SHORTEST, TOP, paired_change(orders, "shortest first", "in order", "avg_jct_s", rng)))
+    found = [{"measure": measure, "title": title, **value.columns("value")} for measure, title, value in rows]
+    return pd.DataFrame(found).assign(provenance="emulated")
+
+
+def _claimed(numbers: pd.DataFrame, name: str, measure: str, title: str, note: str, **more: Any) -> dict[str, Any]:
+    """Return the arguments of a claim on one row of `claim_numbers`, published as the table `name`."""
+    row: Any = numbers[(numbers["measure"] == measure) & (numbers["title"] == title)].iloc[0]
+    value = ConfidenceInterval(float(row["value"]), float(row["low"]), float(row["high"]), int(row["n"]))
+    return value.claim_arguments(note, source=source(name, "value", measure=measure, title=title), **more)
+
+
+def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str, name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on power.
+
+    Args:
+        numbers: as from `claim_numbers`, published as the table `name`.
+        energies: as from `energy_and_time`, with the card of the runs.
+        measure: `LEAST` or `MOST`.
+        name: the published table.
+    """
+    ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
+    reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
+    at = f"{100 * StudySetting().load:g}"
+    return _claimed(
+        numbers,
+        name,
+        measure,
+        MU_SERVE,
+        f"Aiming at 0.6 of the limit {ratio[AIMED]:.2f}x; a fixed clock of 0.8 {ratio[SLOWER]:.2f}x. At load {at} % no "
+        f"clock tried takes less than 1/{reach:.2f} of the power at the top clock (Table x09e): at half the clock a "
+        "request takes twice as long, and idle power is always paid.",
+        why=f"{ratio[MU_SERVE]:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
+    )
+
+
+def limits_claim(found: pd.DataFrame, name: str) -> dict[str, Any]:
+    """Return the arguments of the claim that limits are attained as without control, to one percentage point.
+
+    `found` is as from `savings`, published as the table `name`.
+    """
+    own, aimed, slower = (found[found["title"] == title] for title in (MU_SERVE, AIMED, SLOWER))
+    worst: Any = own.sort_values("lost_pct").iloc[-1]
+    value = ConfidenceInterval(worst["lost_pct"], worst["lost_low"], worst["lost_high"], int(worst["n"]))
+    return value.claim_arguments(
+        f"Measured: the load at which most are missed. Aiming at 0.6 of the limit {_range(aimed)} points, with a fixed "
+        f"clock of 0.8 {_range(slower)}. The law is recalled, not in the record.",
+        holds={f"load {100 * row['load']:g} %": row["lost_pct"] <= 1.0 for _, row in own.iterrows()},
+        unit="percentage points fewer requests within their limits",
+        source=source(name, "lost_pct", load=worst["load"], title=MU_SERVE),
+        why=f"The clock falls until a limit is missed: {_range(own)} points are lost, {_range(aimed)} aiming at 0.6.",
+    )
+
+
+def _range(rows: pd.DataFrame) -> str:
+    return f"{rows['lost_pct'].min():.1f} to {rows['lost_pct'].max():.1f}"
+
+
+def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int], name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`, the table `name`."""
+    rows = numbers.set_index("measure").loc[[GROUPED.format(size) for size in sizes]]
+    spans = [f"{row['value']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] %" for _, row in rows.iterrows()]
+    first = float(rows["value"].iloc[0])
+    return _claimed(
+        numbers,
+        name,
+        GROUPED.format(sizes[0]),
+        MU_SERVE,
+        "Power with groups of similar sensitivity against drawn groups: "
+        + "; ".join(f"inference batch size {size} {text}" for size, text in zip(sizes, spans, strict=True))
+        + ". Whole models are grouped; the paper places parts of models.",
+        holds={f"less power at inference batch size {s}": rows["high"][GROUPED.format(s)] < 0 for s in sizes},
+        unit="%, power with groups by sensitivity against drawn groups",
+        why=f"Grouping whole models changes power by {first:+.1f} %; the paper groups parts of models.",
+    )
+
+
+def order_claim(numbers: pd.DataFrame, setting: StudySetting, name: str) -> dict[str, Any]:
+    """Return the arguments of the claim on the order of requests in the setting of `queueing`."""
+    note = (
+        f"One GPU at the top clock, load {100 * setting.load:g} %, lengths log-normal with a standard deviation of the "
+        f"logarithm of {setting.spread:g}."
+    )
+    why = "Load and spread of lengths are assumed, and lengths are known: it is not the paper's prediction."
+    return _claimed(numbers, name, SHORTEST, TOP, note, testable=False, why=why)
+
+
+def savings_text(found: pd.DataFrame) -> str:
+    """Return what Fig. x09d shows as sentences; `found` as from `savings`."""
+    own, slower = (found[found["title"] == title] for title in (MU_SERVE, SLOWER))
+    by_iteration = found.loc[found["title"] == BY_ITERATION, "ratio"].item()
+    return (
+        f"One at a time takes {own['ratio'].min():.2f} to {own['ratio'].max():.2f} times the power of μ-Serve, which "
+        f"misses {_range(own)} percentage points more limits, and {slower['ratio'].min():.2f} to "
+        f"{slower['ratio'].max():.2f} times that of a fixed clock of 0.8. The form that runs beside HeShare begins "
+        f"each task at the top clock and saves nothing with short requests ({by_iteration:.2f}x)."
+    )
+
+
+def energy_text(energies: pd.DataFrame) -> str:
+    """Return what the table of energies shows as a sentence; `energies` as from `energy_and_time`."""
+    worst: Any = energies.sort_values("at_once_pct").iloc[-1]
+    return (
+        f"Where limits of {worst['limit']:g} times the time save {-worst['over_time_pct']:.0f} % of the energy of "
+        f"requests over time on the {worst['gpu']}, they cost {worst['at_once_pct']:.0f} % with all requests at once, "
+        "as in HeShare's comparison: idle power is paid for longer."
+    )
+
+
+def numbers_text(numbers: pd.DataFrame) -> str:
+    """Return what the table of numbers behind claims shows, as a sentence; `numbers` as from `claim_numbers`."""
+    changes = numbers[numbers["measure"].str.startswith(GROUPED.partition(" (")[0])]["value"]
+    order = numbers.loc[numbers["measure"] == SHORTEST, "value"].item()
+    groups = " and ".join(f"{value:+.1f} %" for value in changes)
+    return (
+        f"Groups of similar sensitivity change the power by {groups}, shortest first the average JCT by {order:+.0f} %."
+    )
+
+
+def variants_text(found: pd.DataFrame) -> str:
+    """Return the range of μ-Serve's savings over the variants as a sentence; `found` as from `sensitivity`."""
+    own = found[found["title"] == MU_SERVE].sort_values("ratio")
+    least, most = own.iloc[0], own.iloc[-1]
+    shown = f"{least['ratio']:.2f} ({least['variant']}) to {most['ratio']:.2f} ({most['variant']})"
+    return f"One at a time takes from {shown} times the power of μ-Serve."
+
+
+def draw_panels(axes: Sequence[Axes], found: pd.DataFrame, energies: pd.DataFrame) -> None:
+    """Draw saved power and lost limits by load, and the energy of lower clocks over time and all at once.
+
+    Args:
+        axes: three panels.
+        found: as from `savings`.
+        energies: as from `energy_and_time`.
+    """
+    shown = found[found["title"].isin(SHOWN)]
+    shown = shown.assign(row=[f"load {100 * load:g} %" for load in shown["load"]])
+    axes[0].axvspan(*PAPER, color=BAND, zorder=0)
+    plots.dots(axes[0], shown, group="row", series="title", value="ratio", low="low", high="high")
+    axes[0].set(xlabel="Power, one at a time over it", xlim=(0.97, None))
+    for index, (title, part) in enumerate(shown.groupby("title", sort=False)):
+        at, style = np.arange(len(part)) + 0.17 * (index - 1), series_style(str(title))
+        axes[1].hlines(at, part["lost_low"], part["lost_high"], color=style.colour, linewidth=0.7)
+        axes[1].plot(part["lost_pct"], at, label=str(title), **style.line_arguments(linestyle="", markersize=3))
+    axes[1].axvline(1.0, color=GUIDE, linewidth=0.7)
+    axes[1].set(xlabel="Limits missed more (points)", ylim=axes[0].get_ylim(), yticks=[])
+    for card, part in energies.groupby("gpu", sort=False):
+        style = series_style(str(card))
+        axes[2].plot(part["limit"], part["over_time_pct"], label=str(card), **style.line_arguments(linestyle="-"))
+        axes[2].plot(part["limit"], part["at_once_pct"], **style.line_arguments(linestyle=":", markerfacecolor="white"))
+    axes[2].axhline(0.0, color=GUIDE, linewidth=0.7)
+    axes[2].set(xlabel="Time over that at the top clock", ylabel="Energy (change, %)")

@@ -1,0 +1,304 @@
+"""The study of PowerFlow in the setting of its own paper: its curve of average JCT over energy for elastic trainings.
+
+The trace, cluster and load of PowerFlow's evaluation are not in the record. Here the trace meets the published figures
+of Helios Venus, and every job may run on 1, 2, 4 or 8 GPUs. Energy is that of GPUs while they run something, which is
+what PowerFlow's budget limits; the energy with idle GPUs is given too.
+
+`run_systems` runs the systems, `at_equal_energy` compares them, `sensitivity` changes one thing at a time, and
+`model_errors` compares the fitted models with the device.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
+from heshare.lab.sweeps.study_runs import least_within, repeat
+from heshare.lab.systems.power_flow.policy import PowerFlow
+from heshare.lab.systems.shared import training
+from heshare.lab.systems.shared.cluster_nodes import average_active, node_energy_j
+from heshare.lab.systems.shared.exclusive import Exclusive
+from heshare.lab.systems.shared.trace_jobs import venus_trainings
+from heshare.paper.claims.sources import source
+from heshare.paper.figures import plots
+from heshare.paper.figures.direct_labels import PointLabel, label_points
+from heshare.paper.figures.series_styles import GUIDE, series_style
+from heshare.policies.policy import Policy
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.result import Run, jct_summary
+from heshare.running.run import run
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+WIDTHS = (1, 2, 4, 8)
+START_S = 10.0
+"""Time that a start, or a change of GPUs, takes, s; assumed."""
+FIFO, SJF, SRTF, POWER_FLOW = "FIFO", "SJF", "SRTF", "PowerFlow"
+SLOWER = "SRTF, lower clocks"
+PAPER_LEAST, PAPER_MOST = 1.57, 3.39
+"""The range of gains in average JCT in PowerFlow's abstract."""
+COMPARATORS: Mapping[str, Callable[[], Policy]] = {
+    FIFO: Exclusive,
+    SJF: partial(Exclusive, order="shortest"),
+    SRTF: partial(PowerFlow, clocks=1, elastic=False),
+}
+"""Comparators at the top clock, on as many GPUs as jobs request."""
+VARIANTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "unchanged": ({}, {}),
+    "without lower clocks": ({}, {"clocks": 1}),
+    "without other numbers of GPUs": ({}, {"elastic": False}),
+    "load 2": ({"load": 2.0}, {}),
+    "MISO's trainings on A100": ({"gpu": "A100", "record": "miso"}, {}),
+    "EaCO's trainings on V100-SXM2": ({"gpu": "V100-SXM2", "record": "eaco"}, {}),
+}
+"""The change of the trace and the change of PowerFlow in each variant of `sensitivity`, by title."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudySetting:
+    """Setting of PowerFlow's study: a trace of elastic trainings and its cluster.
+
+    Attributes:
+        jobs: jobs to draw; those of other durations, or for more than a node, are left out.
+        gpus: GPUs of the cluster.
+        load: the offered load of the cluster; assumed.
+        gpu: their type; assumed.
+        record: the record of the trainings (`gavel`, `miso`, `eaco`); assumed.
+    """
+
+    jobs: int = 120
+    gpus: int = 32
+    load: float = 1.0
+    gpu: str = "V100"
+    record: str = "gavel"
+
+    def draw_tasks(self, rng: np.random.Generator) -> tuple[Task, ...]:
+        """Return the tasks of one repetition."""
+        tasks = venus_trainings(self.jobs, rng=rng, gpus=self.gpus, load=self.load, record=self.record)
+        # Without epochs, a job that is stopped loses no work.
+        return tuple(replace(task, epochs=None, widths=WIDTHS) for task in tasks)
+
+
+def run_systems(
+    setting: StudySetting, systems: Mapping[tuple[str, float], Callable[[], Policy]], *, seed: int, seeds: int
+) -> pd.DataFrame:
+    """Run the systems on the same tasks.
+
+    Args:
+        setting: the trace.
+        systems: makers of the policies, by title and parameter (a budget or a clock; 1 where there is none).
+        seed: the seed of the study.
+        seeds: number of repetitions.
+
+    Returns:
+        One row a repetition and system: title, setting (the parameter), energy_j (GPUs while they run something),
+        energy_cluster_j, JCTs, slowdown, starts (each change of GPUs is one), average active GPUs, and energy and JCT
+        over those of FIFO in that repetition (`energy`, `jct`); provenance.
+    """
+    cluster = Cluster((gpu(setting.gpu),) * setting.gpus)
+
+    def run_one(repetition: Repetition) -> Iterator[dict[str, object]]:
+        tasks = setting.draw_tasks(repetition.rng())
+        for (title, parameter), make in systems.items():
+            rng = np.random.default_rng(0)
+            result = run(tasks, cluster, make(), predictor=DevicePredictor(), rng=rng, start_cost_s=START_S)
+            yield {"title": title, "setting": parameter, **_measures(result)}
+
+    frame = repeat(run_one, seed=seed, seeds=seeds).assign(provenance="emulated")
+    first = frame[frame["title"] == FIFO].set_index("repetition")
+    for column, account in (("energy", "energy_j"), ("energy_cluster", "energy_cluster_j"), ("jct", "avg_jct_s")):
+        frame[column] = frame[account] / frame["repetition"].map(first[account])
+    return frame
+
+
+def _measures(result: Run) -> dict[str, float]:
+    segments, k = result.record.segments, len(result.cluster)
+    alone_s = np.array([training.alone_s(task) for task in result.tasks])
+    return {
+        "tasks": len(result.tasks),
+        "energy_j": float(node_energy_j(segments, k, result.makespan_s, sleep_w=0.0).sum()),
+        "energy_cluster_j": result.energy_cluster_j,
+        **jct_summary(result.jct_s),
+        "slowdown": float(np.median(result.jct_s / alone_s)),
+        "starts": len({(interval.task, interval.start_s) for interval in result.record.intervals}),
+        "active_gpus": average_active(segments, result.makespan_s),
+    }
+
+
+def systems(
+    budgets: Sequence[float], ceilings: Sequence[float] = (), **changed: Any
+) -> dict[tuple[str, float], Callable[[], Policy]]:
+    """Return makers of the comparators, of SRTF at lower clocks (over the top one), and of PowerFlow under budgets.
+
+    The parameters `changed` are those of every PowerFlow.
+    """
+    makers: dict[tuple[str, float], Callable[[], Policy]] = {(title, 1.0): make for title, make in COMPARATORS.items()}
+    for ceiling in ceilings:
+        makers[SLOWER, ceiling] = partial(PowerFlow, clocks=1, elastic=False, ceiling=ceiling)
+    for budget in budgets:
+        makers[POWER_FLOW, budget] = partial(PowerFlow, budget=budget, **changed)
+    return makers
+
+
+def at_equal_energy(frame: pd.DataFrame, rng: np.random.Generator, account: str = "energy_j") -> pd.DataFrame:
+    """Return how many times lower the average JCT under PowerFlow is, at no more energy than a comparator takes.
+
+    Nothing is interpolated. A repetition without such a budget has the value 1; `reached` counts the others. The frame
+    is that of `run_systems`, and `account` its column of energy.
+
+    Returns:
+        One row a comparator and setting of it: account, title, setting, energy (over FIFO's, median), times, low, high,
+        n, reached (repetitions with a budget within), provenance.
+    """
+    ours = frame[frame["title"] == POWER_FLOW]
+    rows = []
+    for (title, setting), part in frame[frame["title"] != POWER_FLOW].groupby(["title", "setting"], sort=False):
+        ratios = [_times(ours[ours["repetition"] == row["repetition"]], row, account) for _, row in part.iterrows()]
+        times = median_interval(np.nan_to_num(ratios, nan=1.0), rng).columns("times")
+        reached, energy = int(np.isfinite(ratios).sum()), part[account.removesuffix("_j")].median()
+        row = {"account": account, "title": title, "setting": setting, "energy": energy}
+        rows.append({**row, **times, "reached": reached})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def _times(ours: pd.DataFrame, theirs: pd.Series, account: str) -> float:
+    # Energies are sums of segments in different orders: equal ones may differ in the last digits.
+    return float(theirs["avg_jct_s"] / least_within(ours, "avg_jct_s", account, theirs[account] * (1 + 1e-9)))
+
+
+def sensitivity(
+    setting: StudySetting, budgets: Sequence[float], rng: np.random.Generator, *, seed: int, seeds: int
+) -> pd.DataFrame:
+    """Compare PowerFlow with FIFO and SRTF at equal energy, with one thing changed at a time (`VARIANTS`).
+
+    Returns:
+        One row a variant and comparator: variant, then the columns of `at_equal_energy`.
+    """
+    parts = []
+    for title, (trace, changed) in VARIANTS.items():
+        makers = {key: make for key, make in systems(budgets, **changed).items() if key[0] != SJF}
+        equal = at_equal_energy(run_systems(replace(setting, **trace), makers, seed=seed, seeds=seeds), rng)
+        equal.insert(0, "variant", title)
+        parts.append(equal)
+    return pd.concat(parts, ignore_index=True)
+
+
+def model_errors(setting: StudySetting) -> pd.DataFrame:
+    """Return the errors of PowerFlow's fitted models against the device, for each training of the record.
+
+    Returns:
+        One row a training: workload, sharpness, time_mean_pct, time_max_pct, energy_mean_pct, energy_max_pct (relative
+        errors over the clocks that a plan may choose, %), provenance.
+    """
+    card, device = gpu(setting.gpu), DevicePredictor()
+    policy = PowerFlow()
+    policy.reset(Cluster((card,)), device, np.random.default_rng(0))
+    clocks = policy.models.clocks_mhz(card)
+    speed = np.array(clocks) / card.max_mhz
+    rows = []
+    for workload in training.workloads(setting.record):
+        model = policy.models.fitted(workload, card)
+        solo = [device.solo([workload], card, mhz) for mhz in clocks]
+        time_s = np.array([run.time_s[0, 0] for run in solo])
+        energy_j = time_s * [run.power_w[0] for run in solo]
+        time_pct = 100 * np.abs(model.time_s(1, speed) / time_s - 1)
+        energy_pct = 100 * np.abs(model.energy_j(model.time_s(1, speed), speed) / energy_j - 1)
+        rows.append(
+            {
+                "workload": str(workload),
+                "sharpness": model.sharpness,
+                "time_mean_pct": time_pct.mean(),
+                "time_max_pct": time_pct.max(),
+                "energy_mean_pct": energy_pct.mean(),
+                "energy_max_pct": energy_pct.max(),
+            }
+        )
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim: the comparator against which PowerFlow gains least, of those at the top clock.
+
+    The frames are those of `at_equal_energy`, in both accounts, and `sensitivity`.
+    """
+    running = equal[equal["account"] == "energy_j"]
+    at_top = running[running["title"].isin([FIFO, SJF, SRTF])].sort_values("times")
+    least: Any = at_top.iloc[0]
+    others = ", ".join(f"{row.title} {row.times:.2f}x" for row in at_top.iloc[1:].itertuples())
+    slower: Any = running[running["title"] == SLOWER].sort_values("times").iloc[0]
+    idle: Any = equal[(equal["account"] != "energy_j") & (equal["title"] == least["title"])].iloc[0]
+    parts = variants[variants["title"] == SRTF].set_index("variant")["times"]
+    value = ConfidenceInterval(float(least["times"]), float(least["low"]), float(least["high"]), int(least["n"]))
+    return value.claim_arguments(
+        f"Against {least['title']}, at no more energy of GPUs that run something (with idle GPUs too, "
+        f"{idle['times']:.2f}x); against {others}. Which comparators the paper had is not in the record. Against SRTF "
+        f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
+        f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
+        f"{parts['without other numbers of GPUs']:.2f}x.",
+        source=source("x15b_equal", "times", account="energy_j", title=least["title"]),
+        why=f"{value.value:.2f}x against {least['title']} at the top clock; at {slower['setting']:g} of it SRTF "
+        f"{'beats PowerFlow' if slower['times'] < 1 else 'does not beat PowerFlow'} ({slower['times']:.2f}x).",
+    )
+
+
+def seen(equal: pd.DataFrame) -> str:
+    """Return a sentence on the gain at equal energy of running GPUs; the frame is that of `at_equal_energy`."""
+    rows = equal[equal["account"] == "energy_j"].to_dict("records")
+    parts = [
+        f"{row['times']:.2f}x against {row['title'] if row['title'] != SLOWER else 'SRTF'}"
+        + (f" at {row['setting']:g} of the top clock" if row["title"] == SLOWER else "")
+        for row in rows
+    ]
+    paper = f"its paper: {PAPER_LEAST:g} to {PAPER_MOST:g}x"
+    return f"PowerFlow's gain in average JCT at no more energy: {', '.join(parts)} ({paper})."
+
+
+def seen_why(variants: pd.DataFrame) -> str:
+    """Return a sentence on the variants with the least and the largest gain against SRTF; frame of `sensitivity`."""
+    rows = variants[variants["title"] == SRTF].sort_values("times").to_dict("records")
+    ends = [f"{row['times']:.2f}x ({row['variant']})" for row in (rows[0], rows[-1])]
+    return f"SRTF's average JCT over PowerFlow's goes from {ends[0]} to {ends[1]} with one thing changed at a time."
+
+
+def draw_panels(axes: Sequence[Axes], frame: pd.DataFrame, variants: pd.DataFrame) -> pd.DataFrame:
+    """Draw two panels: average JCT over energy, and the gain at equal energy with one thing changed at a time.
+
+    The frames are those of `run_systems` and `sensitivity`.
+
+    Returns:
+        The plotted numbers: panel, series, setting, x, value, low, high, provenance.
+    """
+    curve = frame.groupby(["title", "setting"], sort=False)[["energy", "jct"]].median().reset_index()
+    names = []
+    for title, part in curve.groupby("title", sort=False):
+        style = series_style(str(title))
+        line = style.line if title in (POWER_FLOW, SLOWER) else ""
+        axes[0].plot(part["energy"], part["jct"], **style.line_arguments(linestyle=line))
+        x, y = part.iloc[len(part) // 2][["energy", "jct"]].to_numpy(float)
+        names.append(PointLabel(x, y, str(title), style.colour))
+    axes[0].set(xlabel="Energy over FIFO's", ylabel="Average JCT over FIFO's")
+    axes[0].xaxis.set_major_locator(MaxNLocator(5))
+    axes[0].margins(0.12)
+    plots.log_axis(axes[0])
+    label_points(axes[0], names, avoid=curve[["energy", "jct"]].to_numpy(float))
+    gains = variants[variants["title"] == SRTF].iloc[::-1]
+    places = np.arange(len(gains))
+    spread = np.maximum([gains["times"] - gains["low"], gains["high"] - gains["times"]], 0)
+    axes[1].errorbar(gains["times"], places, xerr=spread, ls="", marker="o", color="black", elinewidth=0.6)
+    axes[1].axvline(1.0, color=GUIDE, lw=0.7)
+    axes[1].axvline(PAPER_LEAST, color=GUIDE, lw=0.8, ls="--", label=f"the paper: at least {PAPER_LEAST:g}x")
+    axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), borderaxespad=0.2)
+    axes[1].set(xlabel="SRTF's JCT over PowerFlow's")
+    axes[1].set_yticks(places, list(gains["variant"]))
+    curve = curve.rename(columns={"title": "series", "energy": "x", "jct": "value"}).assign(panel="curve")
+    gains = gains.rename(columns={"variant": "series", "times": "value"}).assign(panel="gain")
+    columns = ["panel", "series", "setting", "x", "value", "low", "high"]
+    return pd.concat([curve, gains], ignore_index=True).reindex(columns=columns).assign(provenance="emulated")

@@ -1,0 +1,415 @@
+"""Comparison of variants: rivals in three forms, HeShare with one part removed, HeShare+ at equal energy or JCT.
+
+The forms of a rival are the one of the paper, the one with HeShare's placement, and its own best setting of those
+tried on other seeds (`best_settings`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from heshare.devices.task_sizes import draw
+from heshare.lab.plus import heshare_plus
+from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.sweeps import resolve
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, group_means, median_interval
+from heshare.lab.sweeps.study_runs import repeat
+from heshare.lab.sweeps.sweep import repetition
+from heshare.paper.claims.sources import source
+from heshare.paper.figures import plots
+from heshare.paper.figures.series_styles import GUIDE, category_style
+from heshare.policies import registry
+from heshare.policies.heshare import ABLATIONS
+from heshare.policies.plan_release import PlanReleasePolicy
+from heshare.policies.policy import Policy, Traits
+from heshare.scheduling.pareto import Front
+from heshare.scheduling.plan import Batch
+from heshare.shared.arrays import FloatArray, IntArray
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+PAPER, PLACED, BEST = "paper's set-up", "HeShare's placement", "own best"
+_FORMS = (PAPER, PLACED, BEST)
+RIVALS: Mapping[str, str] = {"Morak": "morak", "mu-Serve": "mu-serve"}
+"""Names of the rivals in the registry, by their names in claims."""
+BASELINE = "baseline"
+BASELINES: Mapping[str, str] = {
+    "One at a time": "mu-serve:no-control",
+    "SRTF": "srtf",
+    "SRTF at 0.8 clock": "srtf:fixed-clock",
+    "SJF, fastest GPU": "sjf:fastest",
+}
+"""Simple baselines that the paper does not have: names in the registry by title."""
+ENERGY, JCT, CLUSTER = "energy_active_j", "avg_jct_s", "energy_cluster_j"
+METRICS = (ENERGY, JCT, CLUSTER)
+"""Energy (active account), average JCT, energy (cluster account)."""
+_WORDS = {ENERGY: "energy", JCT: "average JCT"}
+_CHANGE = ("change_pct", "low_pct", "high_pct")
+
+
+def settings(limits: Sequence[float], shares: Sequence[int], caps: Sequence[float]) -> list[str]:
+    """Return the policies of the sweep: both rivals, with their own and with HeShare's placement, at every setting.
+
+    Args:
+        limits: latency limits of mu-Serve, multiples of the time alone.
+        shares: numbers of tasks that Morak runs at once on a GPU.
+        caps: power caps of Morak, shares of the TDP.
+
+    Returns:
+        Canonical names of the registry, the forms without a setting first.
+    """
+    ends = ("", ":heshare-placement")
+    plain = [name + end for name in RIVALS.values() for end in ends]
+    swept = [f"morak{end}(cap={cap},k={k})" for end, k, cap in product(ends, shares, caps)]
+    swept += [f"mu-serve{end}(limit={limit})" for end, limit in product(ends, limits)]
+    return list(dict.fromkeys(registry.canonical(text) for text in [*plain, *swept]))
+
+
+def other_seed(seed: int) -> int:
+    """Return a seed with which settings are chosen; its repetitions share no random stream with those of `seed`."""
+    return int(np.random.SeedSequence(seed, spawn_key=(2**31,)).generate_state(1, np.uint64)[0])
+
+
+def rival_forms(rival: str, at_best: str) -> dict[str, str]:
+    """Return the policy of each form of a rival; `at_best` is its policy at its own best setting."""
+    name = RIVALS[rival]
+    return {PAPER: name, PLACED: f"{name}:heshare-placement", BEST: registry.canonical(at_best)}
+
+
+def baseline_forms() -> dict[str, dict[str, str]]:
+    """Return the policy of each simple baseline in the form of `changes`."""
+    return {title: {BASELINE: policy} for title, policy in BASELINES.items()}
+
+
+def changes(
+    runs: pd.DataFrame, forms: Mapping[str, Mapping[str, str]], ours: Sequence[str], rng: np.random.Generator
+) -> pd.DataFrame:
+    """Return changes of energy (both accounts) and average JCT of our policies against every form of every rival.
+
+    Args:
+        runs: one row a world, repetition and policy; a column `world` names the world where there are several.
+        forms: for each rival, the policy of each form, as from `rival_forms`.
+        ours: titles of our policies.
+        rng: random numbers of the bootstrap.
+
+    Returns:
+        One row each: ours, rival, form, setting, metric, change_pct, low_pct, high_pct, n, provenance. Changes are
+        paired by seed.
+    """
+    rows = []
+    for metric, title, (rival, each) in product(METRICS, ours, forms.items()):
+        for form, policy in each.items():
+            theirs = registry.title(policy)
+            row = {"ours": title, "rival": rival, "form": form, "setting": theirs, "metric": metric}
+            rows.append({**row, **median_change(runs, title, theirs, metric, rng).columns(*_CHANGE)})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def forms_seen(table: pd.DataFrame) -> str:
+    """Return a sentence with Trade-off's change against both rivals in each form; `table` is as from `changes`."""
+    sizes: Any = table[table["ours"] == "Trade-off"].set_index(["rival", "form", "metric"])["change_pct"]
+    texts = []
+    for rival in RIVALS:
+        each = (f"{sizes[rival, form, ENERGY]:+.0f} and {sizes[rival, form, JCT]:+.0f} %" for form in _FORMS)
+        texts.append(f"{rival} {', '.join(each)}")
+    return f"Trade-off's energy and average JCT against each rival in the {', '.join(_FORMS)}: {'; '.join(texts)}."
+
+
+def median_change(
+    runs: pd.DataFrame, ours: str, theirs: str, metric: str, rng: np.random.Generator
+) -> ConfidenceInterval:
+    """Return the median change, %, of a metric from the policy titled `theirs` to the one titled `ours`.
+
+    Pairs are of one world and seed. A seed's value is the geometric mean over its worlds. The interval is over seeds
+    alone, because worlds of one seed share their task sets and are not independent.
+    """
+    return change_pct(_by_seed(runs, ours, metric), _by_seed(runs, theirs, metric), rng)
+
+
+def _by_seed(runs: pd.DataFrame, title: str, metric: str) -> FloatArray:
+    """Return a policy's geometric means of a metric over worlds, (repetitions,); NaN where it has no run."""
+    seed, seeds = _numbered(runs["repetition"])
+    world, worlds = _numbered(runs["world"]) if "world" in runs else (np.zeros_like(seed), 1)
+    rows = (runs["title"] == title).to_numpy()
+    cells = group_means(runs[metric].to_numpy(np.float64)[rows], (world * seeds + seed)[rows], worlds * seeds)
+    found = np.flatnonzero(~np.isnan(cells))
+    return np.exp(group_means(np.log(cells[found]), found % seeds, seeds))
+
+
+def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
+    """Return the position of each key among the sorted ones, and the number of different keys."""
+    numbers, different = pd.factorize(keys, sort=True)
+    return numbers, len(different)
+
+
+def rival_claim(
+    table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "", *, name: str, **row: object
+) -> dict[str, Any]:
+    """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
+
+    Args:
+        table: as from `changes`.
+        ours: the title of our policy.
+        rival: a name of `RIVALS`.
+        metric: `energy_active_j` or `avg_jct_s`.
+        more: a sentence for the end of the details.
+        name: the output in which `table` is published.
+        row: cells that `table` has there besides its own.
+    """
+    rows = table[(table["ours"] == ours) & (table["rival"] == rival)].set_index(["form", "metric"])
+    here: Any = rows.loc[(PAPER, metric)]
+    other = ENERGY if metric == JCT else JCT
+    swept = f"at its best setting of those tried on other seeds ({_setting(rows, BEST)})"
+    others = ((f"with {PLACED}", PLACED), (swept, BEST))
+    other_forms = "; ".join(f"{words} {_change_text(rows, form, metric)}" for words, form in others)
+    sizes = {form: _three(rows, form, metric) for form in (PAPER, PLACED, BEST)}
+    value, low, high = sizes[PAPER]
+    details = (
+        f"{rival} has {_defaults(rival)}; {_WORDS[other]} there {_change_text(rows, PAPER, other)}. {rival} "
+        f"{other_forms}. {_placement_share(rows, metric)}{more} {_against_simple(table, ours, metric)}"
+    )
+    return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(
+        " ".join(details.split()),
+        forms={"placed": sizes[PLACED], "best": sizes[BEST]},
+        source=source(name, _CHANGE[0], ours=ours, rival=rival, form=PAPER, metric=metric, **row),
+    )
+
+
+SIMPLE = "SRTF at 0.8 clock"
+"""The baseline of `BASELINES` that comes nearest to HeShare."""
+
+
+def _against_simple(table: pd.DataFrame, ours: str, metric: str) -> str:
+    """Return a sentence on a baseline that plans nothing against our policy; empty where the table has none."""
+    rows = table[(table["ours"] == ours) & (table["rival"] == SIMPLE)]
+    if rows.empty:
+        return ""
+    found = rows.set_index(["form", "metric"])
+    other = ENERGY if metric == JCT else JCT
+    return (
+        f"{ours} against {SIMPLE}, which plans nothing and is not in the paper: {_WORDS[metric]} "
+        f"{_change_text(found, BASELINE, metric)}, {_WORDS[other]} {_change_text(found, BASELINE, other)}."
+    )
+
+
+def _three(rows: pd.DataFrame, form: str, metric: str) -> tuple[float, float, float]:
+    """Return the change against one form of a rival with the ends of its interval."""
+    row: Any = rows.loc[(form, metric)]
+    value, low, high = (float(row[name]) for name in _CHANGE)
+    return value, low, high
+
+
+def _placement_share(rows: pd.DataFrame, metric: str) -> str:
+    """Return a sentence with the part of a reduction that the rival has too with HeShare's placement."""
+    alone, placed = (float(rows.loc[(form, metric), "change_pct"]) for form in (PAPER, PLACED))  # type: ignore[arg-type]
+    if alone >= 0:
+        return ""
+    if placed <= alone:
+        return "So placement does not explain it. "
+    return f"So placement alone accounts for {placed - alone:.0f} of the {-alone:.0f} points. "
+
+
+def _change_text(rows: pd.DataFrame, form: str, metric: str) -> str:
+    row: Any = rows.loc[(form, metric)]
+    return f"{row['change_pct']:+.0f} % [{row['low_pct']:+.0f}, {row['high_pct']:+.0f}]"
+
+
+def _setting(rows: pd.DataFrame, form: str) -> str:
+    return str(rows.loc[(form, JCT), "setting"])
+
+
+def _defaults(rival: str) -> str:
+    known = registry.policies()[RIVALS[rival]].parameters
+    names = {"Morak": ("cap", "k", "limit"), "mu-Serve": ("limit",)}[rival]
+    return ", ".join(f"{name} {known[name]}" for name in names)
+
+
+def against_random(runs: pd.DataFrame, rng: np.random.Generator) -> str:
+    """Return a sentence with the changes of both rivals, with either placement, against Random."""
+    texts = []
+    for rival, policy in RIVALS.items():
+        sizes = []
+        for end in ("", ":heshare-placement"):
+            found = [
+                median_change(runs, registry.title(policy + end), "Random", name, rng).value for name in (ENERGY, JCT)
+            ]
+            sizes.append(f"{found[0]:+.0f} % energy, {found[1]:+.0f} % average JCT")
+        texts.append(f"{rival} {sizes[0]}, with {PLACED} {sizes[1]}")
+    return f"Against Random: {'; '.join(texts)}."
+
+
+WHOLE = "heshare:trade-off"
+POLICIES = tuple(f"{WHOLE}/{name}" for name in ABLATIONS)
+"""Names in the registry of Trade-off with one part removed."""
+
+
+def ablation_changes(runs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return changes of energy (both accounts) and average JCT of each of `POLICIES` against `WHOLE`, paired by seed.
+
+    Returns:
+        One row each: part, metric, change_pct, low_pct, high_pct (95 % bootstrap interval), n, provenance. A change
+        above zero is the improvement by the removed part.
+    """
+    rows = []
+    for metric, (policy, (meaning, _)) in product(METRICS, zip(POLICIES, ABLATIONS.values(), strict=True)):
+        change = median_change(runs, registry.title(policy), registry.title(WHOLE), metric, rng).columns(*_CHANGE)
+        rows.append({"part": meaning, "metric": metric, **change})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def ablation_panels(axes: Sequence[Axes], table: pd.DataFrame) -> None:
+    """Draw the changes of energy (active account) and average JCT, a row for each part; see `ablation_changes`."""
+    for index, (ax, (metric, words)) in enumerate(zip(axes, _WORDS.items(), strict=True)):
+        part, how = table[table["metric"] == metric], category_style(index)
+        value, place = part["change_pct"].to_numpy(float), np.arange(len(part))[::-1]
+        spread = plots.interval_lengths(part, *_CHANGE)
+        ax.errorbar(value, place, xerr=spread, **how.line_arguments(linestyle=""))
+        ax.axvline(0.0, color=GUIDE, linewidth=0.8)
+        for at, size in zip(place, value.round(1) + 0.0, strict=True):  # not -0.0
+            text = f"{size:+.{0 if abs(size) >= 10 else 1}f}"
+            ax.text(1.0, at, text, transform=ax.get_yaxis_transform(), fontsize=6.5, va="center")
+        ax.set_yticks(place, list(part["part"]))
+        ax.set(xlabel=f"{words[0].upper()}{words[1:]} (%)", ylim=(-0.5, len(part) - 0.5))
+        ax.grid(visible=True, axis="both")
+
+
+def ablation_seen(table: pd.DataFrame) -> str:
+    """Return the first sentence of the caption of the parts' effects; `table` is as from `ablation_changes`."""
+    texts = []
+    for metric, words in _WORDS.items():
+        rows = table[table["metric"] == metric].sort_values("change_pct", ascending=False)
+        most, second = rows["change_pct"].iloc[:2]
+        texts.append(f"{most:+.0f} % {words} with {rows['part'].iloc[0]} (the next: {second:+.0f} %)")
+    return f"Trade-off takes {' and '.join(texts)}."
+
+
+BY_WORDS = tuple(f"heshare:{plan}/literal" for plan in ("trade-off", "en-opt", "jct-opt"))
+"""Names in the registry of HeShare's plans by the paper's words."""
+
+
+KNEE, POINT = "HeShare+", "HeShare+, other plans"
+
+
+class FrontPoint(PlanReleasePolicy):
+    """A policy that runs one plan of HeShare+'s front; policies that share `fronts` compute the front once.
+
+    Args:
+        fronts: an empty list to which the front is appended.
+        along: the position on the front: 0 is the least energy, 1 the least average JCT, None the knee.
+        effort: settings of the search.
+    """
+
+    traits = Traits(frequency=True, multi_task=True, heterogeneous=True)
+
+    def __init__(self, fronts: list[Front], along: float | None, effort: SearchSettings) -> None:
+        self.name = "heshare+" if along is None else f"heshare+ at {along:.3f}"
+        self._fronts, self._along, self._effort = fronts, along, effort
+
+    def plan(self, tasks: Sequence[Task]) -> Sequence[Sequence[Batch]]:
+        """Return the batches of the plan."""
+        if not self._fronts:
+            found = heshare_plus.optimise(tasks, self.cluster, self.predictor, rng=self.rng, effort=self._effort)
+            self._fronts.append(found)
+        front = self._fronts[0]
+        if self._along is None:
+            return front.trade_off.queues
+        order = np.argsort(front.objectives[:, 0], kind="stable")
+        return front.plans[int(order[round(self._along * (len(order) - 1))])].queues
+
+
+def runs(n: int, cluster: str, *, seed: int, seeds: int, points: int, effort: SearchSettings) -> pd.DataFrame:
+    """Return runs of the knee of HeShare+'s front and of plans spread along it.
+
+    The task sets are those of a sweep with the same seed.
+
+    Args:
+        n: number of tasks in a set.
+        cluster: the GPUs, such as `4xT4,2xV100,2xA100`.
+        seed: the seed of all repetitions.
+        seeds: number of repetitions.
+        points: number of plans besides the knee.
+        effort: settings of HeShare+'s search.
+
+    Returns:
+        One row a repetition and plan: repetition, policy, title (`KNEE` or `POINT`), then those of `Run.summary` but
+        wall time and predictor calls, which the plans of a front share.
+    """
+    predictor = resolve.predictor_maker(
+        resolve.FOREST
+    )()  # shared by all policies, because its calls are not reported here
+    positions = [None, *np.linspace(0, 1, points).tolist()]
+
+    def run_one(drawn: Repetition) -> Iterator[dict[str, object]]:
+        fronts: list[Front] = []
+        makers: list[Callable[[], Policy]] = [partial(FrontPoint, fronts, along, effort) for along in positions]
+        tasks: Any = partial(draw, n)
+        for done in repetition(drawn, tasks, Cluster.parse(cluster), makers, lambda: predictor):
+            title = KNEE if done.policy == "heshare+" else POINT
+            yield {"policy": done.policy, "title": title, **done.summary()}
+
+    rows = repeat(run_one, seed=seed, seeds=seeds, progress="HeShare+")
+    return rows.drop(columns=["planning_s", "predictor_calls"])
+
+
+def plans_at_equal(plus: pd.DataFrame, rival: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return HeShare+'s plan at equal energy and at equal average JCT to a rival, for each repetition.
+
+    Nothing is interpolated. At equal energy, the plan is the fastest of those that used no more energy than the rival
+    when run on the same task set. At equal JCT, it is the plan of least energy of those that were no slower.
+
+    Args:
+        plus: as from `runs`.
+        rival: one row a repetition.
+        name: the rival's name in the result.
+
+    Returns:
+        Two rows a repetition: rival, at, metric (that is compared), repetition, plan, theirs, ours, change_pct,
+        provenance. Where no plan is within the rival's energy or JCT, plan is empty, ours is NaN and the change 0.
+    """
+    rows = []
+    for (at, metric, within), theirs in product(_EQUAL, rival.to_dict("records")):
+        plans = plus[(plus["repetition"] == theirs["repetition"]) & (plus[within] <= theirs[within])]
+        found = {"plan": "", "ours": np.nan, "change_pct": 0.0}
+        if len(plans):
+            best = plans.loc[plans[metric].idxmin()]
+            change = 100 * (best[metric] / theirs[metric] - 1)
+            found = {"plan": best["policy"], "ours": best[metric], "change_pct": change}
+        known = {"rival": name, "at": at, "metric": metric, "repetition": theirs["repetition"]}
+        rows.append({**known, "theirs": theirs[metric], **found})
+    return pd.DataFrame(rows).assign(provenance="emulated")
+
+
+def equal_seen(table: pd.DataFrame) -> str:
+    """Return a sentence with the range of the changes over all rivals; `table` is as from `changes_at_equal`."""
+    texts = []
+    for (at, metric), part in table.groupby(["at", "metric"], sort=False):
+        ends = f"{part['change_pct'].max():+.0f} to {part['change_pct'].min():+.0f} %"
+        texts.append(f"at {at} {ends} {_WORDS[str(metric)]}")
+    return f"HeShare+'s plans take, {' and '.join(texts)} against the rivals."
+
+
+_EQUAL = (("equal energy", JCT, ENERGY), ("equal average JCT", ENERGY, JCT))
+
+
+def changes_at_equal(plans: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Return the median changes of HeShare+ against rivals at equal energy and at equal average JCT.
+
+    Args:
+        plans: as from `plans_at_equal`.
+        rng: random numbers of the bootstrap.
+
+    Returns:
+        One row each: rival, at, metric, change_pct, low_pct, high_pct, n, reached (repetitions with a plan within),
+        provenance.
+    """
+    rows = []
+    for (rival, at, metric), part in plans.groupby(["rival", "at", "metric"], sort=False):
+        change = median_interval(part["change_pct"], rng).columns(*_CHANGE)
+        rows.append({"rival": rival, "at": at, "metric": metric, **change, "reached": int((part["plan"] != "").sum())})
+    return pd.DataFrame(rows).assign(provenance="emulated")

@@ -1,0 +1,1 @@
+"""Pieces that every module may import: errors, files, tables, caches, journals, processes."""

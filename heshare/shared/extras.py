@@ -1,0 +1,62 @@
+"""Libraries that only some commands need, by the extra of the package that installs them."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from heshare.shared.errors import InputError
+
+LIBRARIES = MappingProxyType(
+    {
+        "notebooks": ("ipykernel", "nbconvert", "nbformat", "papermill"),
+        "dask": ("dask", "distributed"),
+        "metrics": ("prometheus_client",),
+        "live": ("torch", "torchvision", "transformers"),
+    }
+)
+"""What code of the package imports, by extra; `pyproject.toml` has the versions."""
+
+
+@contextmanager
+def without_uri_grammars() -> Iterator[None]:
+    """Import libraries that use jsonschema in this block, without the grammars of internationalised URIs.
+
+    Building the grammars takes jsonschema's optional `rfc3987_syntax` about 2 s, and nothing here checks such URIs.
+    """
+    name = "rfc3987_syntax"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, in a clone as for an installed wheel."""
+    return f"pip install 'heshare[{extra}]'"
+
+
+def lacking(extra: str) -> list[str]:
+    """Return the libraries of an extra that are not installed."""
+    return [name for name in LIBRARIES[extra] if find_spec(name) is None]
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Check that the libraries of an extra are installed, without importing them.
+
+    Raises:
+        InputError: one is missing; the message names the extra, and `purpose` as its place.
+    """
+    missing = lacking(extra)
+    if missing:
+        raise InputError(
+            f"no {', '.join(missing)} in this environment",
+            f"the libraries of the extra {extra!r}",
+            f"Install them: {install_command(extra)}",
+            column=purpose,
+        )

@@ -1,0 +1,197 @@
+"""Paths of the package's data and of its checkout, and atomic writing: a file is complete, or it is not there."""
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import BinaryIO
+
+from heshare.shared.errors import InputError
+
+MOST_BYTES = 256 << 20
+"""Most bytes of a file that is read whole: a plan of 100,000 tasks has 20 MiB."""
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def checkout() -> Path | None:
+    """Return the top folder of the checkout: `HESHARE_ROOT` if it is set, or the clone that the package lies in.
+
+    None where the package was installed from a wheel.
+    """
+    override = os.environ.get("HESHARE_ROOT")
+    if override:
+        return Path(override).resolve()
+    return PACKAGE.parent if in_clone() else None
+
+
+def in_clone() -> bool:
+    """Return whether the package lies in a clone of its repository, not among a Python's installed packages."""
+    return (PACKAGE.parent / "pyproject.toml").is_file() and (PACKAGE.parent / "data").is_dir()
+
+
+def user_cache() -> Path:
+    """Return the user's folder for what can be computed again: `$XDG_CACHE_HOME/heshare`, or `~/.cache/heshare`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heshare"
+
+
+def root() -> Path:
+    """Return the top folder of the checkout, for what only a checkout has: notebooks, figures, sources of the fit.
+
+    Raises:
+        InputError: the package was installed without one.
+    """
+    folder = checkout()
+    if folder is None:
+        raise InputError(
+            "heshare installed as a package, which has no notebooks and no figures",
+            "a clone of its repository",
+            "Run this in a clone (pip install -e '.[notebooks]' there), or set HESHARE_ROOT to one.",
+        )
+    return folder
+
+
+def data(*parts: str) -> Path:
+    """Return a path under `data/`: that of the checkout, or the copy in the installed package.
+
+    Raises:
+        InputError: the file does not exist.
+    """
+    folder = checkout()
+    top = folder / "data" if folder is not None else Path(str(resources.files("heshare") / "data"))
+    path = top.joinpath(*parts)
+    if not path.exists():
+        raise InputError(
+            "no such file",
+            "a file of the folder data/",
+            "Correct HESHARE_ROOT, or install heshare again." if folder is None else "Restore it from the repository.",
+            file=path,
+        )
+    return path
+
+
+def require_writable(folder: str | Path, column: str) -> None:
+    """Check before the work that a folder can be written to, or made; nothing is made yet.
+
+    Raises:
+        InputError: a file is in its place, or writing is not permitted; `column` names the option.
+    """
+    folder = Path(folder)
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return
+    found = f"{above}, where this user may not write" if above.is_dir() else f"{above}, which is a file"
+    raise InputError(found, "a folder to write to, or one that can be made", "Name another one.", column=column)
+
+
+def open_input(path: str | Path) -> BinaryIO:
+    """Open a file for reading. A pipe or a device, which could block or never end, is no input.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:
+        raise FileNotFoundError(errno.ENOENT, "no file has such a name", str(path)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "a folder, pipe or device, not a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_input(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
+    """Return the UTF-8 text of a file that is read whole; errors as `open_input`.
+
+    Raises:
+        OSError: it is larger than `most_bytes`.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with open_input(path) as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"more than {most_bytes >> 20} MiB", str(path))
+    return content.decode("utf-8")
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, hexadecimal."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def write_atomic(target: str | Path, write: Callable[[Path], object], *, private: bool = False) -> Path:
+    """Call `write` with a temporary path beside `target`, rename that file to `target`, and return `target`.
+
+    If `write` raises, `target` stays as it was. Where `target` is a link, the link stays, and the file that it leads to
+    is replaced, as if an editor had written it. What no file can replace gets the bytes once they are complete: a pipe,
+    a terminal, `/dev/null`, `/dev/stdout`.
+
+    Args:
+        target: the file.
+        write: writes the file of the path that it is given.
+        private: only the user may read it (mode 0600, else 0644), and a link is replaced, never followed.
+
+    Raises:
+        InputError: `target` is a disk.
+    """
+    target = Path(target)
+    if not private and is_stream(target):
+        with tempfile.TemporaryDirectory() as folder:
+            write(complete := Path(folder) / (target.name or "text"))
+            with complete.open("rb") as source, os.fdopen(_open_stream(target), "wb") as stream:
+                shutil.copyfileobj(source, stream)
+        return target
+    place = target if private else Path(os.path.realpath(target))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{place.stem}-", suffix=place.suffix, dir=place.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o600 if private else 0o644)
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def write_text(target: str | Path, text: str, *, private: bool = False) -> Path:
+    """Write `text` to `target` in UTF-8 with Unix line ends, as `write_atomic`."""
+    return write_atomic(target, lambda path: path.write_text(text, encoding="utf-8", newline="\n"), private=private)
+
+
+def is_stream(target: Path) -> bool:
+    """Return whether a path leads to what no file can replace: a device, a pipe, a socket, an open descriptor."""
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or _descriptor(target) is not None
+
+
+def _open_stream(target: Path) -> int:
+    """Open a stream for writing. An open descriptor is used as it is, so that its position is kept."""
+    descriptor = _descriptor(target)
+    if descriptor is not None:
+        sys.stdout.flush()
+        return os.dup(descriptor)
+    if target.is_block_device():
+        raise InputError("a disk", "a file, or a stream such as /dev/stdout", "Name another file.", file=target)
+    return os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _descriptor(path: Path) -> int | None:
+    """Return the number of this process's descriptor that a path such as `/dev/stdout` leads to; None for others."""
+    for _ in range(40):  # links that the system follows
+        if os.path.realpath(path.parent) == f"/proc/{os.getpid()}/fd" and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None

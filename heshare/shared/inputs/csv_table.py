@@ -1,0 +1,239 @@
+"""CSV files: rows read one by one, with errors that name the file, row and column."""
+
+import csv
+import math
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from heshare.shared import files
+from heshare.shared.errors import InputError
+
+_LONGEST = 1 << 20
+"""Most characters of a line: csv's own limit of a cell is an eighth of it."""
+# pandas writes 8 as 8.0 in a column with empty cells.
+_WHOLE = re.compile(r"^[+-]?[0-9]{1,18}(\.0*)?$")
+
+
+class RowError(InputError):
+    """A bad row; the rest of the file may be good.
+
+    Args:
+        reason: the kind of fault in a few words, such as `empty cell`; equal faults have equal reasons.
+        **place: the arguments of `InputError`.
+    """
+
+    def __init__(self, reason: str, **place: str | int | Path | None) -> None:
+        self.reason = reason
+        super().__init__(**place)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One data row of a CSV file.
+
+    Attributes:
+        file: the file.
+        line: its line in that file, as an editor counts (the header is 1).
+        cells: text by column name, without spaces at the ends.
+    """
+
+    file: Path
+    line: int
+    cells: dict[str, str]
+
+    def error(self, column: str, reason: str, expected: str, action: str) -> RowError:
+        """Return the error for a bad cell of this row."""
+        found = repr(self.cells[column]) if self.cells.get(column) else "an empty cell"
+        return RowError(
+            reason, file=self.file, row=self.line, column=column, found=found, expected=expected, action=action
+        )
+
+    def text(self, column: str, expected: str = "a value") -> str:
+        """Return the text of a cell.
+
+        Raises:
+            RowError: the cell is empty.
+        """
+        value = self.cells[column]
+        if not value:
+            raise self.error(column, "empty cell", expected, "Fill the cell or remove the row.")
+        return value
+
+    def number_of(self, column: str, *, least: float = 0.0, above: bool = False, most: float = math.inf) -> float:
+        """Return the cell as a finite number of at least `least` (above it, if `above`) and at most `most`.
+
+        Raises:
+            RowError: the cell is empty, not a number, infinite, too small or too large.
+        """
+        expected = f"a number {'above' if above else 'of at least'} {least:g}"
+        expected += f" and at most {most:g}" if most < math.inf else ""
+        try:
+            # Python reads 1_0 as 10; in a table it is a typing error.
+            value = float(self.text(column, expected).replace("_", "?"))
+        except ValueError as error:
+            if isinstance(error, RowError):
+                raise
+            raise self.error(column, "not a number", expected, "Correct the number.") from None
+        if not math.isfinite(value):
+            raise self.error(column, "not a finite number", expected, "Correct the number.")
+        if value < least or (above and value == least):
+            raise self.error(column, "negative" if value < 0 else "too small", expected, "Correct the number.")
+        if value > most:
+            raise self.error(column, "too large", expected, "Correct the number.")
+        return value
+
+    def whole(self, column: str, *, least: int = 0, most: int | None = None) -> int:
+        """Return the cell as a whole number of at least `least` and at most `most`.
+
+        Raises:
+            RowError: the cell is empty, not a whole number, too small or too large.
+        """
+        expected = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
+        text = self.text(column, expected)
+        if not _WHOLE.match(text):
+            self.number_of(column, least=least)
+            raise self.error(column, "not a whole number", expected, "Correct the number.")
+        value = int(text.partition(".")[0])
+        if value < least:
+            raise self.error(column, "negative" if value < 0 else "too small", expected, "Correct the number.")
+        if most is not None and value > most:
+            raise self.error(column, "too large", expected, "Correct the number.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The columns of a CSV file, checked.
+
+    Attributes:
+        file: the file.
+        columns: its column names in order.
+    """
+
+    file: Path
+    columns: tuple[str, ...]
+
+    def require(self, columns: Sequence[str], optional: Sequence[str] | None = None) -> None:
+        """Raise `InputError` for a column of `columns` that is missing or, with `optional`, for one of neither."""
+        missing = [name for name in columns if name not in self.columns]
+        if missing:
+            raise InputError(
+                "a header without it: " + (", ".join(self.columns) or "no columns"),
+                "the columns " + ", ".join(columns),
+                "Add the column, or correct its name in the first line.",
+                file=self.file,
+                row=1,
+                column=missing[0],
+            )
+        unknown = [] if optional is None else [name for name in self.columns if name not in (*columns, *optional)]
+        if unknown:
+            raise InputError(
+                "an unknown column",
+                "only " + ", ".join((*columns, *(optional or ()))),
+                "Correct its name or remove it.",
+                file=self.file,
+                row=1,
+                column=unknown[0] or "(no name)",
+            )
+
+
+def read_table(path: str | Path, columns: Sequence[str], optional: Sequence[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of a CSV file that has these columns and others; with `optional`, no others than these.
+
+    Raises:
+        InputError: as `read_rows`, a missing or unknown column, or the first bad row.
+    """
+    for row in read_rows(path):
+        if isinstance(row, RowError):
+            raise row
+        if isinstance(row, Header):
+            row.require(columns, optional)
+        else:
+            yield row
+
+
+def read_rows(path: str | Path) -> Iterator[Header | Row | RowError]:
+    """Yield the header, then each row, or a `RowError` for a row with too few or too many cells.
+
+    Rows are read one at a time. Blank lines are skipped.
+
+    Raises:
+        InputError: no such file, no UTF-8 text, an empty file, a column name twice, or a quote that is never closed.
+    """
+    path = Path(path)
+    header: Header | None = None
+    line = 0
+    try:
+        with files.open_input(path) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(_lines(stream), strict=True)
+            for cells in reader:
+                first, line = line + 1, reader.line_num
+                if not any(cell.strip() for cell in cells):
+                    continue
+                if header is None:
+                    header = _header(path, cells)
+                    yield header
+                else:
+                    yield _row(header, first, cells)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, line + 1, error) from error
+    if header is None:
+        raise InputError("an empty file", "a header and rows", "Check that this is the right file.", file=path)
+
+
+def write_rows(path: Path, columns: Collection[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a header and rows; a float as the shortest text that reads back as the same float."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    while line := stream.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise csv.Error(f"a line of {_LONGEST} characters or more")
+        yield line
+
+
+def _header(path: Path, cells: Sequence[str]) -> Header:
+    columns = tuple(cell.strip() for cell in cells)
+    doubled = sorted({name for name in columns if columns.count(name) > 1})
+    if doubled:
+        raise InputError(
+            "the column twice", "each column once", "Remove one, or rename it.", file=path, row=1, column=doubled[0]
+        )
+    return Header(path, columns)
+
+
+def _row(header: Header, line: int, cells: Sequence[str]) -> Row | RowError:
+    if len(cells) != len(header.columns):
+        return RowError(
+            "wrong number of cells",
+            file=header.file,
+            row=line,
+            found=f"{len(cells)} cells",
+            expected=f"{len(header.columns)}, one for each column of the header",
+            action="Look for a missing or an extra comma.",
+        )
+    return Row(header.file, line, dict(zip(header.columns, (cell.strip() for cell in cells), strict=True)))
+
+
+def _unreadable(path: Path, line: int, error: Exception) -> InputError:
+    if isinstance(error, OSError):
+        found = f"a file that cannot be read ({error.strerror})"
+        found = "no such file" if isinstance(error, FileNotFoundError) else found
+        return InputError(found, "a CSV file", "Correct the path.", file=path)
+    if isinstance(error, UnicodeDecodeError):
+        return InputError("bytes that are not UTF-8", "UTF-8 text", "Save the file as UTF-8.", file=path)
+    return InputError(
+        f"text that is no CSV ({error})",
+        "comma-separated cells, quotes closed",
+        "Correct the quotes of this row.",
+        file=path,
+        row=line,
+    )

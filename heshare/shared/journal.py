@@ -1,0 +1,228 @@
+"""Append-only journals in JSON lines that survive a crash: a checksum for each line, one writer at a time."""
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.file_lock import FileLock
+from heshare.shared.files import write_atomic
+
+REMEDY = "Restore the file, or begin again in another folder."
+"""What to do about a damaged line, unless a reader says something else."""
+
+
+def journal_line(entry: Mapping[str, Any]) -> bytes:
+    """Return an entry as a line of a journal: JSON, a tab, the CRC-32 of the JSON, a line end."""
+    text = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
+    return text + b"\t%08x\n" % zlib.crc32(text)
+
+
+def journal_entry(line: bytes) -> dict[str, Any] | None:
+    """Return the entry of a line without its end; None if the line is damaged."""
+    text, _, checksum = line.rpartition(b"\t")
+    if not text or checksum != b"%08x" % zlib.crc32(text):
+        return None
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):  # a made-up line: its checksum is right
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+class Journal:
+    """A journal that is open for writing, and locked until it is closed.
+
+    Args:
+        path: the file; made with its folder if it is not there.
+        subject: the key of its first entry, such as `run`; a file that begins with anything else is refused.
+        opener: opens the file instead of `os.open`, given its path and flags.
+        remedy: what to do about a damaged line, for the message.
+
+    Attributes:
+        entries: the entries that it had when it was opened. A last line that a crash cut off is left out, and the next
+            entry overwrites it.
+
+    Raises:
+        InputError: it cannot be opened, another process writes it, it is no journal of the subject, or a line before
+            the last is damaged. The file is left as it is.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        subject: str,
+        *,
+        opener: Callable[[Path, int], int] | None = None,
+        remedy: str = REMEDY,
+    ) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(path, flags=os.O_NOFOLLOW, opener=opener)
+        except OSError as error:
+            found = f"what cannot be opened ({error.strerror})"
+            raise InputError(found, "a file that can be written", "Choose another folder.", file=path) from None
+        try:
+            _acquire(self._lock)
+            self.entries, self._end = _parse(path.read_bytes(), path, subject, remedy)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Write an entry, whole or not at all; with `sync` it and all entries before it are on disk when this returns.
+
+        Raises:
+            OSError: the disk is full, or fails.
+        """
+        line = journal_line(entry)
+        self._cut()
+        try:
+            rest = line
+            while rest:
+                rest = rest[os.write(self._lock.descriptor, rest) :]
+            if sync:
+                os.fsync(self._lock.descriptor)
+        except OSError:
+            # Half a line must not stay on a full disk, since another line behind it would make it a damaged one.
+            with suppress(OSError):
+                self._cut()
+            raise
+        self._end += len(line)
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        self.entries, self._end = [], 0
+        self._cut()
+
+    def close(self) -> None:
+        """Close the file and release its lock. May be repeated."""
+        self._lock.close()
+
+    def _cut(self) -> None:
+        """Remove everything behind the last whole entry, and move to its end."""
+        os.ftruncate(self._lock.descriptor, self._end)
+        os.lseek(self._lock.descriptor, self._end, os.SEEK_SET)
+
+
+def read_journal(path: Path, subject: str, *, remedy: str = REMEDY) -> list[dict[str, Any]]:
+    """Return the entries of a journal without locking or changing it; an incomplete last line is left out.
+
+    Raises:
+        InputError: there is no such file, it is no journal of the subject, or a line before the last is damaged.
+    """
+    try:
+        with files.open_input(path) as stream:
+            content = stream.read()
+    except OSError:
+        raise _no_journal(path, subject) from None
+    return _parse(content, path, subject, remedy)[0]
+
+
+def salvage_journal(path: Path, subject: str, *, opener: Callable[[Path, int], int] | None = None) -> int:
+    """Leave the damaged lines out of a journal, and return how many there were.
+
+    If there were any, an entry `salvaged` is appended, with their number (`lines`) and the name of a file beside the
+    journal that has it as it was (`copy`), which is never overwritten.
+
+    Args:
+        path: the file.
+        subject: as of `Journal`.
+        opener: as of `Journal`.
+
+    Raises:
+        InputError: the first line is damaged, there is no such journal, or another process writes it.
+        OSError: a file cannot be written; the journal is as it was.
+    """
+    lock = FileLock(path, flags=os.O_NOFOLLOW, opener=opener)
+    try:
+        _acquire(lock)
+        content = path.read_bytes()
+        lines = _whole_lines(content)
+        kept = [line for line in lines if journal_entry(line) is not None]
+        damaged = len(lines) - len(kept)
+        _check_first(journal_entry(lines[0]) if lines else None, lines, path, subject)
+        if damaged:
+            kept.append(journal_line({"salvaged": {"lines": damaged, "copy": _keep(path, content).name}}).rstrip(b"\n"))
+            whole = b"".join(line + b"\n" for line in kept)
+            write_atomic(path, lambda part: _write_synced(part, whole, os.O_WRONLY), private=True)
+        return damaged
+    finally:
+        lock.close()
+
+
+def _acquire(lock: FileLock) -> None:
+    if not lock.acquire():
+        found, action = "a journal that another process writes", "Wait for the other one to end, or stop it."
+        raise InputError(found, "one process at a time", action, file=lock.path)
+
+
+def _keep(path: Path, content: bytes) -> Path:
+    """Write a damaged journal to a file beside it, unless an earlier attempt has; return that file."""
+    for number in count(1):
+        copy = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
+        try:
+            _write_synced(copy, content, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            if copy.read_bytes() != content:
+                continue
+        return copy
+    raise AssertionError
+
+
+def _write_synced(path: Path, content: bytes, flags: int) -> None:
+    with os.fdopen(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _whole_lines(content: bytes) -> list[bytes]:
+    """Return the lines of a journal without what a crash cut off: an unfinished line, or a damaged last one."""
+    lines = content.split(b"\n")[:-1]
+    if lines and journal_entry(lines[-1]) is None:
+        lines.pop()
+    return lines
+
+
+def _parse(content: bytes, path: Path, subject: str, remedy: str) -> tuple[list[dict[str, Any]], int]:
+    """Return the entries, and how many bytes of the content they are."""
+    lines = _whole_lines(content)
+    entries: list[dict[str, Any]] = []
+    for row, entry in enumerate(map(journal_entry, lines), start=1):
+        if row == 1:
+            _check_first(entry, lines, path, subject)
+        if entry is None:
+            raise InputError("a damaged line", f"the journal of a {subject}", remedy, file=path, row=row)
+        entries.append(entry)
+    # Without a whole line this is the beginning of such a journal (a crash can leave zeros behind it), or another file.
+    start, torn = b'{"%s":' % subject.encode(), content.rstrip(b"\0")
+    if not entries and torn[: len(start)] != start[: len(torn)]:
+        raise _no_journal(path, subject, 1)
+    return entries, sum(len(line) + 1 for line in lines)
+
+
+def _check_first(entry: Mapping[str, Any] | None, lines: Sequence[bytes], path: Path, subject: str) -> None:
+    """Check the first line, which describes what all others belong to.
+
+    Raises:
+        InputError: it is damaged, or of another subject.
+    """
+    if entry is None and any(journal_entry(line) is not None for line in lines):
+        found, expected = f"a damaged first line, which describes the {subject}", f"a {subject} that is described"
+        action = f"Restore the file from a copy; without one, begin another {subject} with what is left to do."
+        raise InputError(found, expected, action, file=path, row=1)
+    if entry is None or subject not in entry:
+        raise _no_journal(path, subject, 1)
+
+
+def _no_journal(path: Path, subject: str, row: int | None = None) -> InputError:
+    action = "Name the folder of one, or an empty folder for a new one."
+    return InputError(f"no journal of a {subject}", f"the journal of a {subject}", action, file=path, row=row)

@@ -1,0 +1,81 @@
+"""Plug-ins: policies, device models, workloads and commands of this package and of others, imported when asked for.
+
+A distribution names its plug-ins as entry points, and so does this package, in pyproject.toml:
+
+| group | name of an entry point | what its module does when it is imported |
+|---|---|---|
+| `heshare.policies` | a policy's name up to the first `:` or `/` | `heshare.policies.registry.register` |
+| `heshare.device_models` | a way of sharing, a phase of workloads, or a GPU | `register_...` of `heshare.devices.device_model`, `heshare.world.catalogue.register_gpus` |
+| `heshare.workloads` | a phase of workloads, or a model | `register_phase`, `register_models` of `heshare.world.catalogue` |
+| `heshare.commands` | a command | nothing: the entry point is a Typer application or a function |
+"""  # noqa: E501 (a table)
+
+import tomllib
+from functools import cache
+from importlib import metadata
+
+from heshare.shared import files
+from heshare.shared.errors import InputError
+
+POLICIES, DEVICE_MODELS, WORKLOADS, COMMANDS = (
+    f"heshare.{name}" for name in ("policies", "device_models", "workloads", "commands")
+)
+_OWN = "heshare"
+
+
+def names(group: str) -> list[str]:
+    """Return the names of a group's entry points, this package's first."""
+    return list(_points(group))
+
+
+def load(group: str, name: str) -> object:
+    """Import the plug-in of a name; return what it names, or None if there is no such plug-in.
+
+    Raises:
+        InputError: the plug-in cannot be imported.
+    """
+    point = _points(group).get(name)
+    if point is None:
+        return None
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"the plug-in {name} ({point.value}), which cannot be imported: {error}",
+            f"a module for each entry point of {group}",
+            "Install it again, or remove it.",
+            column=group,
+        ) from error
+
+
+def load_all(group: str) -> None:
+    """Import all plug-ins of a group.
+
+    Raises:
+        InputError: one of them cannot be imported.
+    """
+    for name in names(group):
+        load(group, name)
+
+
+def modules(group: str) -> tuple[str, ...]:
+    """Return the modules that the plug-ins of a group import, without importing them."""
+    return tuple(point.module for point in _points(group).values())
+
+
+@cache
+def _points(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return a group's entry points by name; this package's come first, and no other replaces one of them."""
+    found = metadata.entry_points(group=group)
+    others = [point for point in found if point.dist is None or point.dist.name != _OWN]
+    own = _of_clone(group) if files.in_clone() else [point for point in found if point not in others]
+    points: dict[str, metadata.EntryPoint] = {}
+    for point in (*own, *sorted(others, key=lambda point: point.name)):
+        points.setdefault(point.name, point)
+    return points
+
+
+def _of_clone(group: str) -> list[metadata.EntryPoint]:
+    # Of the file itself: what an editable install noted may be older, and a copy of the clone may not be installed.
+    project = tomllib.loads((files.PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    return [metadata.EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]

@@ -1,0 +1,172 @@
+"""Processes of this machine: the environment of a child process, whether a process runs, and ending those of a run."""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from heshare.shared.files import PACKAGE
+
+MARK = "HESHARE_RUN"
+"""The variable that every process of a run has in its environment."""
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a child process: this process's, with `variables`, and this package found first."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **variables, "PYTHONPATH": path}
+
+
+def exit_text(code: int | None) -> str:
+    """Return in words how a process with this return code ended: `exit code 3`, `by SIGKILL`, `by signal 77`."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
+
+
+def started_at(pid: int) -> int:
+    """Return when a process was started, in clock ticks since the machine was; 0 if there is no such process.
+
+    The system reuses process ids; id and start together identify a process.
+    """
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process with this id runs; a zombie does not."""
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def alive(pid: int, started: int) -> bool:
+    """Return whether the process with this id and start runs; a zombie does not."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] != "Z" and int(fields[19]) == started
+
+
+def processes_with(variable: str) -> set[int]:
+    """Return the processes that have `NAME=value` in their environment, as far as it can be read."""
+    pids = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                pids.add(int(folder.name))
+    return pids
+
+
+def marked(token: str) -> list[int]:
+    """Return the processes of a run: those with its mark, and those in a session that one of them leads."""
+    return sorted(_marked(token))
+
+
+def end_marked(token: str, *, grace_s: float = 3.0, among: Iterable[int] | None = None) -> int:
+    """End every process of a run, SIGTERM first, and return how many there were.
+
+    A process that was being started when its run was killed has its mark only a moment later. So two searches in a row
+    must find nothing.
+
+    Args:
+        token: of the run, the value of `MARK`.
+        grace_s: how long a process may take to end by itself, s.
+        among: ids of further processes of the run, whose environment cannot be read.
+    """
+    seen: set[int] = set()
+    further = {pid: started_at(pid) for pid in among or ()}
+    until = time.monotonic() + grace_s
+    quiet = 0
+    while quiet < 2:
+        running = {pid: started for pid, started in further.items() if started and alive(pid, started)}
+        running |= _marked(token)
+        late = time.monotonic() >= until
+        for pid in running if late else running.keys() - seen:
+            signal_process(pid, signal.SIGKILL if late else signal.SIGTERM, started=running[pid])
+        seen |= running.keys()
+        quiet = 0 if running else quiet + 1
+        if time.monotonic() > until + 10.0:
+            break  # a process that SIGKILL does not end hangs in a system call
+        time.sleep(0.05)
+    return len(seen)
+
+
+def _marked(token: str) -> dict[int, int]:
+    """Return the processes of a run (`marked`), each with its start (`started_at`)."""
+    stats = {int(folder.name): _stat(int(folder.name)) for folder in Path("/proc").glob("[0-9]*")}
+    running = {pid: fields for pid, fields in stats.items() if fields and fields[0] != "Z" and pid != os.getpid()}
+    pids = processes_with(f"{MARK}={token}") & running.keys()
+    return {pid: int(fields[19]) for pid, fields in running.items() if pid in pids or int(fields[3]) in pids}
+
+
+def signal_process(pid: int, number: signal.Signals, *, started: int, name: str = "", variable: str = "") -> bool:
+    """Send a signal to a process that was noted or found before, if it still is that process and of this user.
+
+    This is the one place that signals a process by a number that was read from somewhere. A process with another start
+    has only inherited the number.
+
+    Args:
+        pid: the process.
+        number: the signal.
+        started: when it was started (`started_at`).
+        name: what its name (`comm`) begins with.
+        variable: a `NAME=value` of its environment.
+
+    Returns:
+        Whether the signal was sent.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = pidfd(pid)  # from here on the number cannot come to mean another process unnoticed
+        try:
+            if _is_own(pid, started, name, variable):
+                if descriptor is None:
+                    os.kill(pid, number)
+                else:
+                    signal.pidfd_send_signal(descriptor, number)
+                return True
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+    return False
+
+
+def pidfd(pid: int) -> int | None:
+    """Return a descriptor of a process, which becomes readable when that ends.
+
+    None without such a process, and where the kernel (before 5.3) or a sandbox offers none.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def _is_own(pid: int, started: int, name: str, variable: str) -> bool:
+    folder = Path(f"/proc/{pid}")
+    owners = re.search(
+        r"^Uid:\s+(\d+)\s+(\d+)", (folder / "status").read_text(encoding="utf-8", errors="replace"), re.M
+    )
+    return (
+        pid > 1
+        and alive(pid, started)
+        and owners is not None
+        and {int(owner) for owner in owners.groups()} == {os.geteuid()}
+        and (not name or (folder / "comm").read_text(encoding="utf-8", errors="replace").startswith(name))
+        and (not variable or variable.encode() in (folder / "environ").read_bytes().split(b"\0"))
+    )
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process and all that it started in its own session, as far as they may be signalled."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; none without such a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,168 @@
+"""Reader of YAML files: errors name file, row and field, and no YAML tag creates an object."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from heshare.shared import files
+from heshare.shared.errors import InputError, suggestion
+
+_MOST_BYTES = 4 << 20
+_TOP = "the file"
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_SCALARS = ("str", "int", "float", "bool", "timestamp")
+
+
+def read_nodes(path: Path, expected: str, action: str) -> YamlNode:
+    """Return the top node of a YAML file.
+
+    Args:
+        path: the file.
+        expected: what should be there, for messages.
+        action: what to do about a file of something else, for messages.
+
+    Raises:
+        InputError: it cannot be read, is empty or too large, or is no YAML.
+    """
+    return YamlNode(path, _read(path, lambda text: yaml.compose(text, Loader=yaml.SafeLoader), expected, action), _TOP)
+
+
+def read_values(path: Path, expected: str, action: str) -> Any:
+    """Return the content of a YAML file as plain Python values.
+
+    Raises:
+        InputError: as `read_nodes`.
+    """
+    return _read(path, yaml.safe_load, expected, action)
+
+
+class YamlNode:
+    """A node of a YAML file, with its place for messages.
+
+    Args:
+        file: the file.
+        node: the node there.
+        column: the name of the place in messages, such as `jobs[2].retries`.
+    """
+
+    def __init__(self, file: Path, node: yaml.Node, column: str) -> None:
+        self.file, self.node, self.column = file, node, column
+
+    @property
+    def row(self) -> int:
+        """The line, as an editor counts."""
+        return int(self.node.start_mark.line) + 1
+
+    def refuse(self, found: str, expected: str, action: str) -> NoReturn:
+        """Raise the `InputError` that names this place."""
+        raise InputError(found, expected, action, file=self.file, row=self.row, column=self.column)
+
+    def items(self) -> list[YamlNode]:
+        """Return the items of a list that is not empty."""
+        if not isinstance(self.node, yaml.SequenceNode) or not self.node.value:
+            self.refuse(_describe(self.node), "a list with at least one item", "Write the items as `- ...`.")
+        return [YamlNode(self.file, item, f"{self.column}[{index}]") for index, item in enumerate(self.node.value)]
+
+    def mapping(self, known: tuple[str, ...] | None, expected: str) -> dict[str, YamlNode]:
+        """Return the fields by name; with `known`, refuse others."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.refuse(_describe(self.node), expected, "Write it as `name: value`.")
+        fields: dict[str, YamlNode] = {}
+        for key, value in self.node.value:
+            place = YamlNode(self.file, key, self.column)
+            name = place.text("a name")
+            if known is not None and name not in known:
+                place.refuse(f"the key {short(name)}", f"only {', '.join(known)}", "Correct its name or remove it.")
+            if name in fields:
+                place.refuse(f"the key {name!r} twice", "each key once", "Remove one.")
+            fields[name] = YamlNode(self.file, value, name if self.column == _TOP else f"{self.column}.{name}")
+        return fields
+
+    def text(self, expected: str = "a text") -> str:
+        """Return a scalar as it is written, whatever type YAML gives it."""
+        if not isinstance(self.node, yaml.ScalarNode) or _tag(self.node) not in _SCALARS:
+            self.refuse(_describe(self.node), expected, "Correct the value.")
+        value = str(self.node.value)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.refuse("a text that is not Unicode", expected, "Correct the value.")
+        if "\0" in value:
+            self.refuse("a text with a zero byte", expected, "Remove the zero byte.")
+        return value
+
+    def number(self, *, least: float = 0.0, above: bool = False, most: float = 1e15) -> float:
+        """Return a finite number of at least `least` (above it, if `above`) and at most `most`."""
+        expected = f"a number {'above' if above else 'of at least'} {least:g} and at most {most:g}"
+        text = self.text(expected)
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not (least < value if above else least <= value) or value > most:
+            self.refuse(short(text), expected, "Correct the number.")
+        return value
+
+    def whole(self, *, least: int, most: int) -> int:
+        """Return a whole number from `least` to `most`."""
+        value = self.number(least=least, most=most)
+        if not value.is_integer():
+            self.refuse(f"{value:g}", f"a whole number from {least} to {most}", "Correct the number.")
+        return int(value)
+
+    def one_of(self, known: tuple[str, ...]) -> str:
+        """Return a text that is one of the known ones."""
+        expected = "one of " + ", ".join(known)
+        text = self.text(expected)
+        if text not in known:
+            self.refuse(short(text), expected, suggestion(text, known))
+        return text
+
+
+def short(text: str) -> str:
+    """Return a text as a message shows it: on one line, at most 60 characters of it."""
+    return ascii(text) if len(text) <= 60 else ascii(text[:57]) + "..."
+
+
+def _read(path: Path, parse: Callable[[str], Any], expected: str, action: str) -> Any:
+    try:
+        with files.open_input(path) as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise InputError("more than 4 MiB", expected, action, file=path)
+        parsed = parse(content.decode("utf-8-sig"))
+    except InputError:
+        raise
+    except OSError as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else f"what cannot be read ({error.strerror})"
+        raise InputError(found, expected, "Correct the path.", file=path) from None
+    except UnicodeDecodeError:
+        raise InputError("bytes that are not UTF-8", expected, action, file=path) from None
+    except yaml.MarkedYAMLError as error:
+        row = None if error.problem_mark is None else error.problem_mark.line + 1
+        found = f"no YAML ({short(error.problem or 'unreadable')})"
+        raise InputError(found, expected, action, file=path, row=row) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        found = "lists within lists without end" if isinstance(error, RecursionError) else "characters not of a text"
+        raise InputError(found, expected, action, file=path) from None
+    if parsed is None:
+        raise InputError("an empty file", expected, action, file=path, row=1)
+    return parsed
+
+
+def _tag(node: yaml.Node) -> str:
+    return str(node.tag).removeprefix("tag:yaml.org,2002:")
+
+
+def _describe(node: yaml.Node) -> str:
+    """Return a node as a message shows it."""
+    if isinstance(node, yaml.MappingNode):
+        return "keys and values"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list" if node.value else "an empty list"
+    if _tag(node) == "null":
+        return "nothing"
+    return short(node.value) if _tag(node) in _SCALARS else f"a value of the type {short(_tag(node))}"

@@ -1,1 +1,0 @@
-"""Streams to whoever watches: writes that never fail."""

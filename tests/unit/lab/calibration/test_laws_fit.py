@@ -1,0 +1,73 @@
+"""Laws of GPUs and networks fitted to the records that compare several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heshare.devices.constants import Power
+from heshare.lab.calibration.scaling.laws_fit import (
+    comparisons,
+    fit_power_law,
+    fit_speed_laws,
+    fit_workload_law,
+    speed_spread,
+    speeds_without,
+    workload_rows,
+)
+from heshare.world import catalogue
+
+TIMED = frozenset({"T4", "V100", "V100-SXM2", "A100"})
+
+
+def test_comparisons_hold_each_gpu_once_and_never_alone():
+    rows = comparisons()
+    keys = ["kind", "precision", "record", "workload"]
+    assert not rows.duplicated([*keys, "gpu"]).any()
+    assert (rows.groupby(keys).gpu.size() > 1).all()
+    assert set(rows.gpu) <= set(catalogue.gpus())
+    assert set(rows.gpu) >= {"L4", "L40S", "A30", "A10", "RTX-3090", "RTX-4090", "A100-PCIe", "H100-PCIe", "H100"}
+
+
+def test_speeds_grow_with_rate_and_bandwidth_and_training_ratios_are_near_the_measured_ones():
+    laws, cards = fit_speed_laws(TIMED)
+    assert all(law.rate > 0 and law.bandwidth > 0 for law in laws.values())
+    assert {law.uncertainty for law in laws.values()} == {speed_spread()}
+    assert all(speed.uncertainty <= speed_spread() for speed in cards.values())
+    assert ("L4", "cnn", "fp32") not in cards
+
+
+def test_speeds_without_a_gpu_do_not_know_it():
+    laws = speeds_without("L4", "transformer", "fp16")
+    assert ("L4", "transformer", "fp16") not in laws.cards
+    assert ("A30", "transformer", "fp16") in laws.cards
+
+
+def test_fit_power_law_of_gpus_alike_is_theirs_and_certain():
+    shares = {"clock": 0.1, "dynamic": 0.9}
+    power = {
+        name: Power(
+            idle_w=card.idle_w,
+            dynamic_w=shares["dynamic"] * (card.tdp_w - card.idle_w),
+            memory=0.7,
+            knee_mhz=0.8 * card.max_mhz,
+            v_min=0.8,
+            memory_knee_mhz=0.0,
+            clock_w=shares["clock"] * (card.tdp_w - card.idle_w),
+        )
+        for name, card in ((name, catalogue.gpu(name)) for name in TIMED)
+    }
+    law = fit_power_law(power)
+    assert (law.dynamic, law.clock, law.knee) == pytest.approx((0.9, 0.1, 0.8))
+    assert law.uncertainty == pytest.approx(0.0, abs=1e-9)
+    power["T4"] = replace(power["T4"], dynamic_w=2 * power["T4"].dynamic_w)
+    assert fit_power_law(power).uncertainty > 0.2
+
+
+def test_workload_law_has_positive_exponents_of_operations_and_activations():
+    law = fit_workload_law()
+    assert law.gflops > 0
+    assert law.activations > 0
+    assert 0.1 < law.uncertainty < 0.6
+    assert len(workload_rows()) > 30

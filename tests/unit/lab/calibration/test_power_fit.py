@@ -1,0 +1,87 @@
+"""Fits of power: T4 curves, voltage curves, saturated GPUs, power limits, and the two idle states."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from heshare.devices.board_power import capped_clock_mhz
+from heshare.devices.constants import default
+from heshare.devices.device_model import co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.devices.iteration_time import iteration_at
+from heshare.lab.calibration.power import power_limit_fit, saturated_power_fit, voltage_fit
+from heshare.lab.calibration.power_fit import T4_CAPPED_MHZ, t4_power_curve
+from heshare.lab.calibration.timing_constants import fit_t4_clocks
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+T4 = catalogue.gpu("T4")
+
+
+@pytest.mark.parametrize("idle_w", [20.0, 26.0, 31.0])
+@pytest.mark.parametrize("v_min", [0.72, 0.80, 0.88])
+def test_t4_power_curve_reaches_the_measured_clock_at_the_power_limit(idle_w: float, v_min: float):
+    power = t4_power_curve(0.64, idle_w, v_min)
+    parts = [iteration_at(fit_t4_clocks().timing, 8, 1.0)]
+    assert capped_clock_mhz(power, parts, 70.0, 1590.0, 1590.0) == pytest.approx(T4_CAPPED_MHZ, rel=1e-6)
+
+
+def test_with_power_replaces_the_t4_curve():
+    constants = default()
+    varied = constants.with_power("T4", **asdict(t4_power_curve(constants.power["T4"].memory, 15.0, 0.72)))
+    heavy = [Resident(Workload("vgg19", 16))]
+    shipped_w, varied_w = (co_run(T4, heavy, 585, constants=model).power_w for model in (constants, varied))
+    assert varied_w < shipped_w < 70
+    assert constants.power["T4"].idle_w == 28.0
+
+
+def test_modelled_w_of_a_code_that_does_not_slow_down_falls_with_the_voltage_alone():
+    rows = voltage_fit.sweep_rows("A100").head(3).assign(rate=1.0, ratio=[0.4, 0.7, 1.0], top_w=262.0)
+    curve = voltage_fit.VoltageCurve(0.7, 0.8, 0.0)
+    assert voltage_fit.modelled_w(rows, curve, 62.0) == pytest.approx([62 + 128, 62 + 128, 262])
+
+
+def test_best_saving_of_a_code_is_the_smallest_energy_over_that_at_the_top_clock():
+    rows = voltage_fit.sweep_rows("A100").head(3).assign(sm_mhz=[500, 900, 1410], time_s=[3.0, 1.5, 1.0])
+    assert voltage_fit.best_saving(rows, np.array([100.0, 150.0, 300.0])) == pytest.approx(0.25)
+
+
+def test_saturated_power_stays_below_the_limit_and_grows_with_the_load():
+    curve, load = voltage_fit.VoltageCurve(0.8, 0.8, 0.0), np.linspace(0.1, 1.0, 10)
+    power_w = saturated_power_fit.modelled_w("A100", load, curve, 50.0, 400.0)
+    assert (np.diff(power_w) >= 0).all()
+    assert power_w[-1] == pytest.approx(saturated_power_fit.REGULATED * 400.0)
+    # Without a limit in reach, power is idle, clocks and the part of the dynamic power.
+    assert saturated_power_fit.modelled_w("A100", load, curve, 50.0, 100.0) == pytest.approx(112.0 + 100.0 * load)
+
+
+def test_clock_left_by_half_of_the_power_is_above_half_of_the_clock():
+    curve = voltage_fit.VoltageCurve(0.5, 0.8, 0.0)
+    left = power_limit_fit.clock_left(np.array([100.0, 200.0, 300.0]), np.full(3, 200.0), curve)
+    assert 0.5 < left[0] < 0.8
+    assert left[1:].tolist() == [1.0, 1.0]
+    assert left[0] * curve.voltage(left[:1])[0] ** 2 == pytest.approx(0.5, rel=1e-2)
+
+
+def test_a_saturated_a100_reaches_its_limit_and_a_saturated_h100_does_too():
+    for gpu in ("A100", "H100"):
+        card = catalogue.gpu(gpu)
+        for model in ("vgg19", "bert_large"):
+            heavy = [Resident(Workload(model, 128, "fp16", "tensorrt"))]
+            assert co_run(card, heavy).power_w > 0.9 * card.tdp_w
+
+
+def test_parked_power_is_below_idle_power_and_ends_with_a_clock_or_a_task():
+    power = default().power
+    assert all(0 < each.parked_w <= each.idle_w for each in power.values())
+    assert power["T4"].parked_w == pytest.approx(9.2)
+    device = EmulatedDevice(T4, sleep_w=power["T4"].parked_w)
+    assert device.read().power_w == power["T4"].parked_w
+    device.set_clock(T4.max_mhz)
+    assert device.read().power_w == power["T4"].idle_w
+    device.set_clock(None)
+    device.start(0, Workload("vgg19", 8), 100)
+    assert device.read().power_w > power["T4"].idle_w

@@ -1,0 +1,65 @@
+"""Fits for trainings and MIG instances: errors on what was left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.devices.constants import default, fitted
+from heshare.lab.calibration import training_fit
+from heshare.lab.calibration.training_fit import LeftOut, spread, usual
+
+
+def errors(points) -> pd.Series:
+    table = pd.DataFrame(points)
+    return table["modelled"] / table["measured"] - 1
+
+
+def test_fit_rates_is_the_geometric_mean_over_trainings():
+    rates = training_fit.fit_rates()
+    assert rates["V100-SXM2", "cnn"] == rates["V100-SXM2", "transformer"] == 1
+    assert rates["A100", "cnn"] == pytest.approx((1067 / 369.4 * 304.3 / 104.8) ** 0.5, rel=1e-3)
+    assert training_fit.fit_rates(without="ssd-train")["A100", "cnn"] == pytest.approx(1067 / 369.4, rel=1e-3)
+    assert fitted("training")["A100", "", "cnn"]["rate"] == pytest.approx(rates["A100", "cnn"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("points", "count", "mape", "p90"),
+    [
+        (training_fit.left_out_models, 112, 0.08, 0.16),
+        (training_fit.left_out_pairs, 1248, 0.14, 0.34),
+        (lambda: training_fit.left_out_gpus(default()), 4, 0.25, 0.4),
+        (lambda: training_fit.left_out_instances(default()), 281, 0.12, 0.25),
+    ],
+    ids=["models", "pairs", "gpus", "instances"],
+)
+def test_left_out_errors(points, count, mape, p90):
+    found = errors(points()).abs()
+    assert len(found) >= count
+    assert found.mean() < mape
+    assert found.quantile(0.9) < p90
+
+
+def test_left_out_pairs_are_without_bias():
+    table = pd.DataFrame(training_fit.left_out_pairs())
+    assert table["modelled"].mean() / table["measured"].mean() == pytest.approx(1, abs=0.05)
+
+
+def test_left_out_instances_are_without_bias_in_every_size():
+    points = pd.DataFrame(training_fit.left_out_instances(default()))
+    bias = errors(points).groupby(points["setting"].str[-2:]).mean()
+    assert bias.abs().max() < 0.06
+
+
+def test_left_out_steps_are_those_of_another_gpu_and_host():
+    found = errors(training_fit.left_out_steps())
+    assert len(found) == 26
+    assert found.abs().median() < 0.2
+
+
+def test_spread_and_usual_agree_on_a_normal():
+    logs = np.random.default_rng(0).normal(0, 0.2, 20_000)
+    points = [LeftOut("", "", "", 1.0, float(np.exp(log))) for log in logs]
+    assert spread(points) == pytest.approx(0.2, rel=0.02)
+    assert usual(points) == pytest.approx(0.2, rel=0.03)

@@ -1,0 +1,226 @@
+"""Policies within a power budget: the sum of power at every moment, what is held back, and what stays as it was."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import heshare as hs
+from heshare.devices.device_model import co_run
+from heshare.lab.limits.budget_policy import BudgetSettings, within_budget
+from heshare.lab.limits.power_bounds import saturated_w
+from heshare.lab.limits.power_budget import PowerBudget, largest_excess
+from heshare.lab.long_runs.run_long import Checkpoints
+from heshare.lab.sweeps.grid import read_grid
+from heshare.lab.sweeps.sweep import sweep
+from heshare.policies.function_policy import policy
+from heshare.policies.policy import Migrate, Pause, SetClock, Start
+from heshare.policies.registry import make, unregister
+from heshare.running.run import begin, complete
+from heshare.running.timeline import power_steps
+from heshare.shared.errors import InputError, PolicyError
+from heshare.testing.policy_contract import check_policy
+from heshare.world.task import Task
+from heshare.world.workload import Resident, Workload
+
+CLUSTER = "2xT4,1xV100,1xA100"
+POLICIES = ("heshare:trade-off", "heshare+:trade-off", "marginal", "fifo", "morak", "mu-serve", "random", "sched-only",
+            "fifo-packed", "pwr")  # fmt: skip
+
+
+def peak_w(run):
+    return float(power_steps(run.record.segments)[1].max())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_power_is_below_the_limit_at_every_segment_of_20_runs(name, seed):
+    """Ten policies on two task sets each, at 60 % of their own peak, with arrivals over time."""
+    tasks = hs.task_set(12, seed=seed, arrivals="poisson")
+    free = hs.run(tasks, CLUSTER, name, seed=seed)
+    budget = PowerBudget.constant(0.6 * peak_w(free))
+    limited = hs.run(tasks, CLUSTER, name, seed=seed, power_limit=budget)
+    assert largest_excess(limited.record.segments, budget) is None
+    assert largest_excess(free.record.segments, budget) is not None
+    assert np.isfinite(limited.jct_s).all()
+    assert limited.energy_cluster_j == pytest.approx(limited.device_energy_j.sum())
+
+
+@pytest.mark.parametrize("name", ["heshare:trade-off", "marginal", "morak", "fifo"])
+def test_a_limit_above_the_peak_changes_nothing(name):
+    tasks = hs.task_set(10, seed=3, arrivals="poisson")
+    free = hs.run(tasks, CLUSTER, name, seed=3)
+    limited = hs.run(tasks, CLUSTER, name, seed=3, power_limit=2000)
+    assert limited.record == free.record
+    assert limited.events == free.events
+
+
+def test_a_falling_limit_lowers_clocks_and_pauses_and_a_rising_one_gives_back():
+    tasks = hs.task_set(10, seed=0)
+    free = hs.run(tasks, CLUSTER, "sched-only", seed=0)
+    step_s = free.makespan_s / 4
+    budget = PowerBudget((0.0, step_s, 3 * step_s), (0.9 * peak_w(free), 160.0, 2000.0))
+    limited = hs.run(tasks, CLUSTER, "sched-only", seed=0, power_limit=budget)
+    assert largest_excess(limited.record.segments, budget) is None
+    assert "paused" in {interval.outcome for interval in limited.record.intervals}
+    after = [segment for segment in limited.record.segments if segment.start_s >= 3 * step_s and segment.residents]
+    assert after
+    assert {segment.requested_mhz for segment in after} == {None}, "the card's own clock, as the policy wants"
+
+
+def test_the_least_limit_that_is_accepted_runs_every_task():
+    tasks = hs.task_set(6, seed=0)
+    with pytest.raises(InputError, match="one A100 is busy at 210 MHz") as refused:
+        hs.run(tasks, CLUSTER, "marginal", power_limit=150)
+    needed_w = float(str(refused.value).split("may draw ")[1].split(" W")[0])
+    budget = PowerBudget.constant(needed_w + 0.1)
+    for name in ("marginal", "heshare:jct-opt", "fifo"):
+        limited = hs.run(tasks, CLUSTER, name, power_limit=budget)
+        assert np.isfinite(limited.jct_s).all()
+        assert largest_excess(limited.record.segments, budget) is None
+
+
+def test_limits_below_idle_power_are_refused_with_the_numbers():
+    with pytest.raises(InputError, match=r"100 W for 2xT4,1xV100,1xA100, whose GPUs draw 143.0 W"):
+        hs.run(4, CLUSTER, "fifo", power_limit=100)
+    with pytest.raises(InputError, match="90 W"):
+        hs.compare(4, CLUSTER, ["fifo"], seeds=1, power_limit=90)
+
+
+@pytest.mark.parametrize("name", ["eaco", "power-flow", "fifo-packed", "marginal", "gandiva", "fikit"])
+def test_gangs_training_and_other_ways_of_sharing_keep_the_limit(name):
+    train = Workload("eaco_resnet50", 32, phase="training")
+    tasks = [
+        Task(number, train, 300.0 + 50 * number, arrival_s=5.0 * number, gpus=1 + number % 2) for number in range(6)
+    ]
+    free = hs.run(tasks, "3xV100", name)
+    budget = PowerBudget.constant(0.7 * peak_w(free))
+    limited = hs.run(tasks, "3xV100", name, power_limit=budget)
+    assert largest_excess(limited.record.segments, budget) is None
+
+
+def test_the_contract_of_policies_holds_within_a_budget():
+    assert check_policy(lambda: within_budget(make("marginal"), 900))
+    assert check_policy(lambda: within_budget(make("heshare:trade-off"), 900))
+
+
+def test_a_held_start_looks_like_a_task_that_loads():
+    seen = []
+
+    @policy("sees-all", title="Sees all", multi_task=True, frequency=True)
+    def sees_all(event, view, predictions):
+        gpu = view.gpus[0]
+        held = {task: gpu.running[task].time_s for task in gpu.running}
+        seen.append((len(view.waiting), held, gpu.requested_mhz, round(gpu.free_mib)))
+        assert all(gpu.running.pace(task).time_s == time_s for task, time_s in held.items())
+        if event.tasks and event.gpu is None:
+            yield SetClock(0, 1590)
+            for task in view.waiting:
+                yield Start(task.id, 0, 100)
+
+    tasks = [Task(number, Workload("resnet50", 8), 5000.0) for number in range(2)]
+    tasks.append(Task(2, Workload("resnet50", 8), 10.0, arrival_s=1.0))
+    try:
+        done = hs.run(tasks, "1xT4", "sees-all", power_limit=50)
+    finally:
+        unregister("sees-all")
+    assert largest_excess(done.record.segments, PowerBudget.constant(50.0)) is None
+    waiting, held, requested_mhz, free_mib = seen[1]
+    assert (waiting, len(held), requested_mhz) == (1, 2, 1590)
+    assert math.inf in held.values() or len(held) == 2
+    assert free_mib < seen[0][3]
+
+
+def test_pauses_and_moves_of_held_and_of_running_tasks():
+    moves = {10.0: [Pause(1)], 20.0: [Start(1, 1, 50)], 30.0: [Migrate(0, 1, 50)], 40.0: [Migrate(1, 0, 100)]}
+
+    class Moves:
+        name, tick_s, gangs = "moves", 10.0, False
+        traits = make("morak").traits
+
+        def reset(self, cluster, predictor, rng):
+            pass
+
+        def decide(self, event, view):
+            if event.kind.name == "ARRIVAL":
+                return [Start(0, 0, 100), Start(1, 0, 100)]
+            return moves.get(event.time_s, [])
+
+    tasks = [Task(number, Workload("resnet50", 8), 3000.0) for number in range(2)]
+    for limit_w in (78.0, 90.0, 200.0):
+        done = hs.run(tasks, "2xT4", Moves(), power_limit=limit_w)
+        assert largest_excess(done.record.segments, PowerBudget.constant(limit_w)) is None
+        assert np.isfinite(done.jct_s).all()
+
+
+def test_a_task_that_never_fits_ends_the_run_with_the_numbers():
+    settings = BudgetSettings(margin=50.0)
+    tasks = [Task(0, Workload("resnet50", 8), 10.0, gpus=2)]
+    with pytest.raises((PolicyError, InputError), match="W"):
+        hs.run(tasks, "2xA100", within_budget(make("fifo"), 150.0, settings))
+
+
+def test_nothing_starts_while_starts_are_not_allowed():
+    settings = BudgetSettings(may_start=lambda: False)
+    with pytest.raises(PolicyError, match="Never started"):
+        hs.run(2, "1xT4", within_budget(make("fifo"), 60.0, settings))
+
+
+def test_the_device_model_never_exceeds_the_saturated_power():
+    rng = np.random.default_rng(0)
+    names = sorted({task.workload.model for task in hs.task_set(100)})
+    for gpu in hs.Cluster.parse("1xT4,1xV100,1xA100,1xH100").gpus:
+        for _ in range(60):
+            models = [Workload(str(rng.choice(names)), int(rng.choice([4, 8]))) for _ in range(rng.integers(1, 6))]
+            residents = tuple(Resident(model, int(rng.choice([20, 50, 100]))) for model in models)
+            mhz = int(rng.choice(gpu.clocks_mhz))
+            assert co_run(gpu, residents, mhz).power_w <= saturated_w(gpu, residents, mhz) + 1e-9
+
+
+def test_a_run_of_a_plan_that_was_made_for_a_limit_is_not_far_from_its_prediction():
+    plan = hs.plan(6, "1xT4,1xA100", power_limit=250).trade_off
+    assert hs.run(6, "1xT4,1xA100", plan).jct_s.mean() < 1.3 * plan.jct_s
+
+
+def test_a_run_within_a_budget_continues_from_its_checkpoint(tmp_path):
+    tasks, cluster = hs.task_set(10, seed=0, arrivals="poisson"), hs.Cluster.parse("1xT4,1xA100")
+    budget = PowerBudget((0.0, 500.0), (250.0, 200.0))
+
+    def begun():
+        made = within_budget(make("marginal"), budget)
+        return begin(tasks, cluster, made, predictor=hs.load_predictor(), rng=np.random.default_rng(0))
+
+    whole = complete(begun())
+    state = begun()
+    checkpoints = Checkpoints(tmp_path / "checkpoint", "key", every=1)
+    seen = []
+
+    def stop():
+        checkpoints.after_event(state)
+        seen.append(state.loop.events)
+        if len(seen) == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        complete(state, after_event=stop)
+    loaded = checkpoints.load()
+    assert loaded is not None
+    assert complete(loaded).record == whole.record
+
+
+def test_a_grid_takes_a_limit_from_its_file(tmp_path):
+    limit, grid = tmp_path / "limit.csv", tmp_path / "grid.yaml"
+    limit.write_text("time_s,limit_w\n0,160\n")
+    lines = "policies: [fifo]\nclusters: 1xT4,1xA100\ntasks: 4\nseeds: 1\n"
+    grid.write_text(lines)
+    free = sweep(read_grid(grid))
+    for value in ("160", str(limit)):
+        grid.write_text(f"{lines}power_limit: {value}\n")
+        limited = sweep(read_grid(grid))
+        assert list(limited.columns) == list(free.columns)
+        assert (limited["avg_jct_s"] > free["avg_jct_s"]).all()
+    grid.write_text(f"{lines}power_limit: 50\n")
+    with pytest.raises(InputError, match=r"grid.yaml.*draw 90.0 W when all of them idle"):
+        read_grid(grid)

@@ -1,0 +1,130 @@
+"""The lower bound against the linear program with all columns, against exact fronts, and by hand."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from support.brute_force import costs_of, every_queue
+
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.optimum.exact_front import front_of
+from heshare.lab.plus.optimum.lower_bound import Bound, Pricer, lower_bound, weights_along
+from heshare.lab.plus.optimum.task_subsets import feasible_batches
+from heshare.lab.plus.search_settings import BatchChoices
+
+WEIGHTS = np.array([[1.0, 0.0], [1.0, 50.0], [1.0, 400.0], [1.0, 5000.0], [0.0, 1.0]])
+
+
+def all_sets(n: int) -> list[tuple[int, ...]]:
+    return list(chain.from_iterable(combinations(range(n), size) for size in range(n + 1)))
+
+
+def relaxation(costs: BatchCosts, weights: tuple[float, float]) -> float:
+    """The linear program with every queue of every type of GPU as a column."""
+    n, kinds = costs.world.n, len(costs.world.kinds)
+    values, columns = [], []
+    for kind in range(kinds):
+        for tasks in all_sets(n):
+            points = every_queue(costs, kind, tasks)
+            if len(points):
+                values.append((points @ np.array(weights)).min())
+                columns.append([*(-float(task in tasks) for task in range(n)), *np.eye(kinds)[kind]])
+    limits = np.concatenate((-np.ones(n), np.bincount(costs.world.kind_of)))
+    return float(linprog(np.array(values), np.array(columns).T, limits).fun)
+
+
+@pytest.mark.parametrize(("cluster", "seed"), [("1xT4,1xV100,1xA100", 0), ("2xT4,1xA100", 2), ("1xV100", 1)])
+def test_lower_bound_is_the_value_of_the_linear_program(cluster: str, seed: int) -> None:
+    costs = costs_of(5, cluster, seed=seed)
+    bound = lower_bound(costs, WEIGHTS, tolerance=1e-7)
+    expected = np.array([relaxation(costs, (per_j, per_s / 5)) for per_j, per_s in WEIGHTS])
+    assert bound.least == pytest.approx(expected, rel=3e-7)
+    assert (bound.least < expected).all()
+    assert bound.relaxed == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(("n", "cluster", "seed"), [(9, "1xT4,1xV100,1xA100", 0), (8, "2xV100,1xA100", 4)])
+def test_lower_bound_is_below_and_near_the_exact_front(n: int, cluster: str, seed: int) -> None:
+    costs = costs_of(n, cluster, seed=seed)
+    exact = front_of(costs).objectives
+    weights = np.concatenate((WEIGHTS, weights_along(exact)))
+    bound = lower_bound(costs, weights)
+    assert (bound.gaps_along_pct(exact) > 0).all()
+    assert bound.gaps_along_pct(exact)[-5:].max() < 3
+    assert (bound.gap_pct(exact) > 0).all()
+    assert (bound.envelope_s(exact[:, 0]) < exact[:, 1]).all()
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 5])
+def test_lower_bound_stopped_early_is_lower_and_still_a_bound(iterations: int) -> None:
+    costs = costs_of(9, "1xT4,1xV100,1xA100")
+    early, late = lower_bound(costs, WEIGHTS[2:3], iterations=iterations), lower_bound(costs, WEIGHTS[2:3])
+    assert early.least[0] <= late.least[0] * (1 + 1e-9)
+    assert early.iterations[0] == iterations < late.iterations[0]
+    assert (early.gap_pct(front_of(costs).objectives) > 0).all()
+
+
+def test_splits_raise_the_bound_to_the_optimum() -> None:
+    costs = costs_of(8, "1xT4,1xV100,1xA100", seed=0)
+    exact = front_of(costs).objectives
+    weights = weights_along(exact)
+    plain, split = (lower_bound(costs, weights, tolerance=1e-6, splits=splits) for splits in (0, 3))
+    assert (plain.least <= split.least * (1 + 1e-6)).all()
+    assert plain.gaps_along_pct(exact).max() > 0.001
+    assert (split.gaps_along_pct(exact) > 0).all()
+    assert split.gaps_along_pct(exact).max() < 0.0002
+    assert plain.relaxed == pytest.approx(split.relaxed, rel=1e-5)
+
+
+def test_pricer_finds_the_cheapest_of_all_queues() -> None:
+    costs, weights = costs_of(6, "1xV100,1xT4"), (1.0, 60.0)
+    rng = np.random.default_rng(3)
+    for kind, batches in enumerate(feasible_batches(costs)):
+        prices = rng.uniform(0, 3e5, size=6)
+        expected = {
+            size: min(
+                (every_queue(costs, kind, tasks) @ np.array(weights)).min() - prices[list(tasks)].sum()
+                for tasks in combinations(range(6), size)
+            )
+            for size in range(7)
+        }
+        value, queues = Pricer(kind, batches, weights)(prices)
+        assert value == pytest.approx(min(expected.values()), rel=1e-9)
+        cost = weights[0] * queues.energy_j + weights[1] * queues.jct_s - queues.holds @ prices
+        sizes = queues.holds.sum(axis=1).astype(int).tolist()
+        assert sizes == [size for size in range(1, 7) if expected[size] < 0]
+        assert cost == pytest.approx([expected[size] for size in sizes], rel=1e-9)
+
+
+def test_gaps_and_envelope_of_two_weights() -> None:
+    bound = Bound(np.array([[1.0, 1.0], [1.0, 0.0]]), np.array([10.0, 4.0]), np.array([10.0, 4.0]), np.array([1, 1]))
+    points = np.array([[5.0, 6.0], [4.4, 9.0]])
+    assert bound.gap_pct(points) == pytest.approx([10.0, 10.0])
+    assert bound.gaps_along_pct(points) == pytest.approx([10.0, 10.0])
+    assert bound.envelope_s(np.array([3.9, 4.0, 12.0])) == pytest.approx([np.inf, 6.0, 0.0])
+
+
+def test_weights_along_go_from_energy_to_time() -> None:
+    front = np.array([[1.0, 900.0], [2.0, 300.0], [6.0, 100.0], [9.0, 950.0]])
+    weights = weights_along(front, 3)
+    assert (weights[:, 0] == 1).all()
+    assert (np.diff(weights[:, 1]) > 0).all()
+    assert weights[1, 1] == pytest.approx(5 / 800)
+    assert weights_along(front[:1], 2)[:, 1] == pytest.approx(np.tan(np.pi / 4 * np.array([0.5, 1.5])) / 900)
+
+
+def test_lower_bound_binds_plans_of_its_own_choices_only() -> None:
+    def costs(choices: BatchChoices) -> BatchCosts:
+        return costs_of(5, "2xV100", seed=1, choices=choices)
+
+    bound = float(lower_bound(costs(BatchChoices(clocks=2, width=2)), np.array([[1.0, 0.0]])).least[0])
+    inside, more_clocks, larger = (
+        float(front_of(costs(choices)).objectives[:, 0].min())
+        for choices in (BatchChoices(clocks=2, width=2), BatchChoices(clocks=12, width=2), BatchChoices(clocks=2))
+    )
+    assert inside >= bound * (1 - 1e-9)
+    assert more_clocks < bound * 0.999, "a plan at a clock outside the choices is below the bound"
+    assert larger <= inside * (1 + 1e-9)

@@ -1,0 +1,130 @@
+"""Options of batches: the compiled form against the numpy form and against `BatchModel`; sets without options."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from support.brute_force import run_states
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.lab.plus.costs import BatchCosts, BatchOptions
+from heshare.lab.plus.search_settings import BatchChoices
+from heshare.scheduling.batch_model import EMPTY, Batches, BatchModel
+from heshare.scheduling.objectives import make_instance
+from heshare.shared.errors import InputError
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+
+def costs_of(tasks: tuple[Task, ...], cluster: str = "1xT4,1xA100", choices: BatchChoices | None = None) -> BatchCosts:
+    toy = Toy(demand=DEMANDS)
+    return BatchCosts(
+        make_instance(tasks, Cluster.parse(cluster), toy), toy, choices or BatchChoices(clocks=4, mps_width=3)
+    )
+
+
+def every_set(n: int, width: int) -> np.ndarray:
+    sets = [members for size in range(1, width + 1) for members in combinations(range(n), size)]
+    return np.array([(*members, *[EMPTY] * (width - len(members))) for members in sets])
+
+
+def set_of_option(options: BatchOptions) -> np.ndarray:
+    return np.repeat(np.arange(len(options.begin) - 1), np.diff(options.begin))
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_options_cost_what_the_batch_model_computes(kind: int) -> None:
+    costs = costs_of(mixed_tasks(7))
+    sets = every_set(7, 3)[:, [1, 0, 2]]  # members in any order
+    sets = np.array([sorted(row, key=lambda task: task == EMPTY) for row in sets.tolist()])
+    options = costs.options(kind, sets)
+    tasks = sets[set_of_option(options)]
+    pct = np.where(tasks == EMPTY, 100, options.mps_pct)
+    run = BatchModel(costs.world, Toy(demand=DEMANDS)).execute(
+        Batches(np.full(len(tasks), kind), tasks, pct, options.sm_mhz), piecewise=True
+    )
+    expected = np.stack((run.energy_j, run.time_s.sum(axis=1), run.end_s), axis=1)
+    np.testing.assert_allclose(options.values, expected, rtol=1e-12)
+    assert (options.mps_pct[tasks == EMPTY] == 0).all()
+
+
+def test_options_are_the_pareto_front_of_all_runs_of_the_numpy_form() -> None:
+    costs = costs_of(mixed_tasks(6, seed=3))
+    sets = every_set(6, 3)[6:]
+    options, rates = costs.options(0, sets), costs.rates[0]
+    table = rates.tables
+    for row, tasks in enumerate(sets.tolist()):
+        members = sorted((task for task in tasks if task != EMPTY), key=lambda task: costs.workload[task])
+        number = int(rates.number(costs.workload[members][None])[0])
+        begin = table.variant_begin[number]
+        variants = np.arange(begin, begin + table.variant_count[number])
+        runs = []
+        for clock in range(len(rates.clocks_mhz)):
+            work = np.tile(costs.iterations[members], (len(variants), 1))
+            states = table.states[variants, : 2 ** len(members)]
+            runs.append(run_states(table.time_s[:, clock], table.power_w[:, clock], states, work))
+        points = np.concatenate(runs)
+        dominated = [((points <= point).all(axis=1) & (points < point).any(axis=1)).any() for point in points]
+        values = options.values[options.begin[row] : options.begin[row + 1]]
+        assert {tuple(value) for value in values} == {tuple(point) for point in points[~np.array(dominated)]}  # exactly
+        assert len({tuple(value) for value in values}) == len(values)
+
+
+def test_options_do_not_depend_on_when_tables_are_filled() -> None:
+    early, late = costs_of(mixed_tasks(6)), costs_of(mixed_tasks(6))
+    early.fill_tables()
+    sets = every_set(6, 3)
+    rows = [late.options(1, sets[[row]]) for row in reversed(range(len(sets)))][::-1]
+    together = early.options(1, sets)
+    for name in ("values", "sm_mhz", "mps_pct"):
+        np.testing.assert_array_equal(getattr(together, name), np.concatenate([getattr(row, name) for row in rows]))
+
+
+def test_fill_tables_predicts_everything_that_options_need() -> None:
+    tasks, toy = mixed_tasks(6), Toy(demand=DEMANDS)
+    costs = BatchCosts(make_instance(tasks, Cluster.parse("1xT4"), toy), toy, BatchChoices(clocks=3, mps_width=3))
+    costs.fill_tables()
+    before = toy.calls
+    costs.options(0, every_set(6, 3))
+    assert toy.calls == before
+
+
+def test_sets_that_do_not_fit_have_no_options() -> None:
+    tasks = tuple(Task(i, Workload("gpt2", 64), 10.0 + i) for i in range(3))
+    costs = costs_of(tasks, "1xT4,1xA100")
+    sets = every_set(3, 3)
+    has_options = np.diff(costs.options(0, sets).begin) > 0
+    np.testing.assert_array_equal(has_options, costs.fit_together(0, sets))
+    assert has_options.any()
+    assert not has_options.all()
+
+
+def test_options_list_percentages_in_the_order_of_the_members() -> None:
+    """A task that needs little of the GPU can be limited, whatever its place in the set."""
+    tasks = (Task(0, Workload("mobilenet", 4), 100.0), Task(1, Workload("bert_large", 4), 100.0))
+    costs = costs_of(tasks, "1xA100")
+    forward, backward = costs.options(0, np.array([[0, 1]])), costs.options(0, np.array([[1, 0]]))
+    np.testing.assert_array_equal(forward.values, backward.values)
+    np.testing.assert_array_equal(forward.mps_pct, backward.mps_pct[:, ::-1])
+
+
+def test_spt_order_is_that_of_the_instance() -> None:
+    costs = costs_of(mixed_tasks(9), "2xT4,1xA100")
+    np.testing.assert_array_equal(costs.order[0], costs.world.order[0])
+    np.testing.assert_array_equal(costs.order[1], costs.world.order[2])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"width": 0}, {"mps_variants": 0}, {"coarse_mps_pcts": (50,)}, {"mps_pcts": (100, 50)}]
+)
+def test_batch_choices_out_of_range_are_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=next(iter(changed))):
+        BatchChoices(**changed)  # type: ignore[arg-type]
+
+
+def test_sets_larger_than_the_width_are_refused() -> None:
+    with pytest.raises(InputError, match="at most 2"):
+        costs_of(mixed_tasks(4), choices=BatchChoices(width=2)).options(0, np.array([[0, 1, 2]]))

@@ -1,0 +1,58 @@
+"""Fronts of queues and sums of fronts against brute force, and what thinning keeps."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from support.brute_force import costs_of, every_queue
+
+from heshare.lab.plus.costs import BatchOptions
+from heshare.lab.plus.fronts import FrontArchive, suffix_fronts, sum_fronts, thinned_front
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.scheduling.pareto import non_dominated
+
+
+def test_queue_front_is_that_of_all_batchings() -> None:
+    settings = SearchSettings(choices=BatchChoices(clocks=3, mps_variants=2))
+    costs = costs_of(5, "2xT4,1xA100", settings.choices, seed=2)
+    archive = FrontArchive(costs, settings)
+    archive.add([np.full(5, 2)])
+    points = every_queue(costs, 1, tuple(range(5)))
+    expected = points[non_dominated(points)]
+    np.testing.assert_allclose(archive.objectives() * [1, 5], expected[np.argsort(expected[:, 0])], rtol=1e-9)
+
+
+def test_suffix_fronts_of_one_task_have_both_of_its_options() -> None:
+    values = np.array([[1.0, 5.0, 0.0], [2.0, 3.0, 0.0]])
+    options = BatchOptions(np.array([0, 2, 2]), values, np.full(2, 1000), np.full((2, 2), 100))
+    fronts = suffix_fronts(1, 2, options, 8)
+    assert fronts.of(1).tolist() == [[1.0, 5.0], [2.0, 3.0]]
+    assert [fronts.options(point) for point in (1, 2)] == [[0], [1]]
+
+
+def test_sum_fronts_is_the_front_of_all_sums(rng: np.random.Generator) -> None:
+    fronts = [np.stack((np.sort(rng.random(6)), np.sort(rng.random(6))[::-1]), axis=1) for _ in range(3)]
+    sums = np.array([np.sum(points, axis=0) for points in product(*fronts)])
+    expected = sums[non_dominated(sums)]
+    points, chosen = sum_fronts(fronts, 1000)
+    np.testing.assert_allclose(points, expected[np.argsort(expected[:, 0])])
+    again = [sum(front[point] for front, point in zip(fronts, row, strict=True)) for row in chosen]
+    np.testing.assert_allclose(again, points)
+
+
+def test_sum_fronts_of_no_fronts_is_one_point() -> None:
+    points, chosen = sum_fronts([], 10)
+    assert (points.tolist(), chosen.shape) == ([[0.0, 0.0]], (1, 0))
+
+
+def test_thin_keeps_both_ends_and_the_hull(rng: np.random.Generator) -> None:
+    x = np.sort(rng.random(400))
+    y = (1 - np.sqrt(x)) + 0.02 * rng.random(400)
+    kept = thinned_front(x, y, 60)
+    whole = thinned_front(x, y, 1000)
+    assert len(kept) <= 61
+    assert {whole[0], whole[-1]} <= set(kept)
+    for weight in (0.1, 1.0, 10.0):
+        assert (x + weight * y)[kept].min() <= (x + weight * y).min() * 1.001
+    assert np.all(np.diff(y[kept]) < 0)

@@ -1,0 +1,72 @@
+"""The improved scheduler as a whole: rounds, progress, budget, and its settings."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.lab.plus import weighted_search
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.heshare_plus import optimise
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.pareto import non_dominated
+from heshare.shared.errors import InputError
+from heshare.world.cluster import Cluster
+
+SMALL = SearchSettings(
+    rounds=3, weights=5, coarse_weights=3, perturbations=1, choices=BatchChoices(clocks=3, mps_variants=2)
+)
+
+
+def test_optimise_stops_if_progress_returns_false() -> None:
+    rounds: list[int] = []
+    optimise(
+        mixed_tasks(6), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
+        progress=lambda done, front: rounds.append(done) or (len(front) > 0 and done < 2),
+    )  # fmt: skip
+    assert rounds == [1, 2]
+
+
+def test_optimise_returns_a_front_for_an_exhausted_budget() -> None:
+    front = optimise(
+        mixed_tasks(6), Cluster.parse("1xT4"), Toy(demand=DEMANDS), rng=np.random.default_rng(0), effort=SMALL,
+        budget_s=0.0,
+    )  # fmt: skip
+    assert len(front) >= 2
+
+
+def test_optimise_fronts_of_later_rounds_are_not_dominated_by_earlier_ones() -> None:
+    toy = Toy(demand=DEMANDS)
+    costs = BatchCosts(make_instance(mixed_tasks(12), Cluster.parse("2xT4,1xA100"), toy), toy, SMALL.choices)
+    costs.fill_tables()
+    fronts = []
+    search = WeightedSearch(costs, SMALL, np.random.default_rng(3))
+    search.run(None, lambda done, front: fronts.append(front))
+    for early, late in pairwise(fronts):
+        joined = np.concatenate((late, early))
+        assert non_dominated(joined)[len(late) :].sum() == 0
+
+
+@pytest.mark.parametrize("changed", [{"rounds": 0}, {"weights": 1}, {"labels": 2}])
+def test_search_settings_refuses_values_out_of_range(changed: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=next(iter(changed))):
+        SearchSettings(**changed)  # type: ignore[arg-type]
+
+
+def test_weighted_search_does_not_depend_on_what_was_predicted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighted_search, "FEW_SETS", 0)  # predict each set when it is missing
+    points = []
+    for filled in (False, True):
+        world = make_instance(mixed_tasks(12), Cluster.parse("1xT4,1xA100"), Toy(demand=DEMANDS))
+        costs = BatchCosts(world, Toy(demand=DEMANDS), BatchChoices(clocks=3, mps_variants=2))
+        if filled:
+            costs.fill_tables()
+        search = WeightedSearch(costs, SearchSettings(rounds=3, weights=4), np.random.default_rng(3))
+        search.run()
+        points.append(search.archive.points)
+    assert np.array_equal(points[0], points[1])

@@ -1,0 +1,69 @@
+"""HeShare+ as a policy: the plan that it releases, its planning time, its registration."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.lab.plus.heshare_plus import optimise
+from heshare.lab.plus.search_settings import SearchSettings
+from heshare.lab.sweeps.random_streams import Repetition
+from heshare.lab.sweeps.sweep import repetition
+from heshare.policies.registry import make, policies
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.world.cluster import Cluster
+
+
+@pytest.mark.parametrize("choice", ["trade-off", "en-opt", "jct-opt"])
+def test_heshare_plus_policy_releases_the_plan_of_its_choice(choice: str) -> None:
+    tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
+    policy = make(f"heshare+:{choice}(rounds=2)")
+    policy.reset(gpus, Toy(demand=DEMANDS), np.random.default_rng(1))
+    front = optimise(tasks, gpus, Toy(demand=DEMANDS), rng=np.random.default_rng(1), effort=SearchSettings(rounds=2))
+    chosen = {"trade-off": front.trade_off, "en-opt": front.en_opt, "jct-opt": front.jct_opt}[choice]
+    assert policy.plan(tasks) == chosen.queues  # type: ignore[attr-defined]
+
+
+def test_heshare_plus_policy_reaches_its_predicted_jct_with_exact_predictions() -> None:
+    tasks, gpus = mixed_tasks(5), Cluster.parse("1xV100,1xA100")
+    effort, rng = SearchSettings(rounds=2), np.random.default_rng(1)
+    front = optimise(tasks, gpus, DevicePredictor(), rng=rng, effort=effort)
+    policy = make("heshare+:en-opt(rounds=2)")
+    done = run(tasks, gpus, policy, predictor=DevicePredictor(), rng=np.random.default_rng(1))
+    assert done.jct_s.mean() == pytest.approx(front.en_opt.jct_s, rel=1e-6)
+
+
+def test_heshare_plus_policies_share_one_front_and_each_is_charged_for_it() -> None:
+    tasks, gpus = mixed_tasks(6), Cluster.parse("1xT4,1xA100")
+    names = [f"heshare+:{choice}(rounds=2)" for choice in ("trade-off", "en-opt", "jct-opt")]
+    alone = [
+        run(tasks, gpus, make(name), predictor=Toy(demand=DEMANDS), rng=np.random.default_rng(1)) for name in names
+    ]
+    makers = [partial(make, name) for name in names]
+    predictors: list[Toy] = []
+
+    def predictor() -> Toy:
+        predictors.append(Toy(demand=DEMANDS))
+        return predictors[-1]
+
+    together = list(repetition(Repetition(0, 1), tasks, gpus, makers, predictor))
+    # The second and the third policy reuse the front, so no predictor is made for them.
+    assert [toy.calls > 0 for toy in predictors] == [True]
+    assert len({done.predictor_calls for done in (*alone, *together)}) == 1
+    assert together[1].planning_s > 0
+
+
+def test_heshare_plus_policies_are_registered_as_variants() -> None:
+    assert "heshare+:trade-off" not in policies()
+    assert "heshare+:trade-off" in policies(variants=True)
+
+
+@pytest.mark.parametrize("parameter", ["rounds=0", "budget_s=-1"])
+def test_heshare_plus_policy_refuses_parameters_out_of_range(parameter: str) -> None:
+    with pytest.raises(InputError, match=parameter.partition("=")[0]):
+        make(f"heshare+:en-opt({parameter})")

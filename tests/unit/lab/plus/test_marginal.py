@@ -1,0 +1,117 @@
+"""Marginal cost: the cheapest clock and the cheapest place of a task, computed by hand on toy GPUs."""
+
+import numpy as np
+import pytest
+
+from heshare.lab.plus.marginal.drain_costs import drain
+from heshare.lab.plus.marginal.set_predictions import SetPredictions, clock_grid
+from heshare.lab.plus.marginal.set_tables import SetTables
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import CoRuns
+from heshare.running.run import run
+from heshare.shared.errors import InputError, PolicyError
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+SMALL, OTHER = Workload("mobilenet", 4), Workload("resnet18", 4)
+
+
+class CubicPredictor(ToyPredictor):
+    """Predicts a power above idle by the third power of the clock: 12.5 W at 500 MHz, 100 W at 1000 MHz."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        runs = super().co_run(sets, gpu, sm_mhz)
+        share = np.array([mhz / gpu.max_mhz for mhz in sm_mhz])
+        return CoRuns(runs.time_s, gpu.idle_w + 100.0 * share**3)
+
+
+def simulate(tasks, gpus=(GPU,), name="marginal", predictor=None):
+    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster(gpus), make(name), devices=[ToyDevice(gpu) for gpu in gpus], **options)
+
+
+@pytest.mark.parametrize(
+    ("price_w", "queued", "mhz"),
+    # Half the clock takes twice as long: (12.5 + n p) x 2 against 100 + n p, so that 500 MHz is cheaper if n p < 75 W.
+    [(74.0, 0, 500), (76.0, 0, 1000), (37.0, 1, 500), (38.0, 1, 1000)],
+)
+def test_mhz_rises_with_the_price_and_the_queued_tasks(price_w, queued, mhz):
+    sets = SetPredictions(CubicPredictor(), 2, price_w)
+    sets.predict(GPU, [(SMALL,)])
+    assert sets.mhz(GPU, (SMALL,), queued) == mhz
+
+
+def test_drain_of_two_tasks_that_run_in_turn():
+    # Two tasks take turns: the one with 2 iterations ends after 4 s, the other, with 5, after 7 s. Power above idle
+    # is 100 W throughout: 7 x 100 J, and a price of 10 W for 4 + 7 s.
+    tables = SetTables(SetPredictions(ToyPredictor(), 2, 10.0), (GPU,), 2)
+    both = tables.number(0, (SMALL, OTHER))
+    assert drain(tables.arrays, both, np.array([2.0, 5.0])) == pytest.approx((810.0, 7.0))
+    assert drain(tables.arrays, 0, np.zeros(2)) == (0.0, 0.0)
+
+
+def test_predict_calls_the_predictor_once_for_each_set():
+    predictor = ToyPredictor()
+    sets = SetPredictions(predictor, 2, 10.0)
+    sets.predict(GPU, [(SMALL, OTHER)])
+    # The pair and both alone, at two clocks.
+    assert predictor.calls == 2 * (2 + 1 + 1)
+    sets.predict(GPU, [(OTHER,), (SMALL, OTHER)])
+    assert predictor.calls == 8
+
+
+def test_marginal_starts_a_short_task_beside_a_long_one():
+    # Beside: done at 1 + 2 s, the long one a second later. Behind: done at 11 s. Energy is the same.
+    result = simulate([Task(0, SMALL, 11.0), Task(1, OTHER, 1.0, 1.0)])
+    assert result.jct_s.tolist() == pytest.approx([12.0, 2.0])
+
+
+def test_marginal_delays_a_task_as_long_as_the_running_one():
+    # At 1 s both have 10 s to go. Beside: both end after 20 s. Behind: after 10 and 20 s.
+    result = simulate([Task(0, SMALL, 11.0), Task(1, OTHER, 10.0, 1.0)])
+    assert result.jct_s.tolist() == pytest.approx([11.0, 20.0])
+
+
+def test_marginal_prefers_an_idle_gpu():
+    result = simulate([Task(0, SMALL, 10.0), Task(1, SMALL, 10.0)], (GPU, GPU))
+    assert sorted(interval.gpu for interval in result.record.intervals) == [0, 1]
+
+
+def test_marginal_runs_the_shortest_task_first_when_all_arrive_at_once():
+    result = simulate([Task(0, SMALL, 9.0), Task(1, SMALL, 3.0), Task(2, SMALL, 6.0)], name="marginal(most=1)")
+    assert result.jct_s.tolist() == pytest.approx([18.0, 3.0, 9.0])
+
+
+def test_marginal_lowers_the_clock_for_a_low_price_w():
+    low = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=10.0)", predictor=CubicPredictor())
+    high = simulate([Task(0, SMALL, 10.0)], name="marginal(price_w=1000.0)", predictor=CubicPredictor())
+    assert low.timeline["requested_mhz"].tolist() == [500]
+    assert high.timeline["requested_mhz"].tolist() == [1000]
+
+
+def test_clock_grid_has_the_top_clock():
+    assert clock_grid(GPU, 8) == [500, 1000]
+    assert clock_grid(GPU, 1) == [1000]
+
+
+def test_marginal_raises_if_a_task_fits_no_gpu():
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    with pytest.raises(PolicyError, match="tasks 0 waits"):
+        run([Task(0, Workload("bert_large", 4096), 1.0)], Cluster.parse("T4"), make("marginal"), **options)
+
+
+@pytest.mark.parametrize("parameter", ["price_w=0", "most=0", "clocks=0", "overlap=2", "look=0"])
+def test_marginal_refuses_parameters_out_of_range(parameter):
+    with pytest.raises(InputError):
+        make(f"marginal({parameter})")
+
+
+def test_sizes_lets_the_policy_choose_the_inference_batch_size():
+    # An iteration takes a second whatever its size: sixteen samples at a time take a quarter of the time of four.
+    result = simulate([Task(0, SMALL, 12.0), Task(1, SMALL, 12.0, 1.0)], name="marginal(sizes=31)")
+    assert {interval.batch_size for interval in result.record.intervals} == {16}
+    assert result.jct_s[0] == pytest.approx(3.0)

@@ -1,0 +1,161 @@
+"""Online planning: its moments, tasks, seeds and planning times, by hand on toy GPUs."""
+
+import numpy as np
+import pytest
+
+from heshare.devices.task_sizes import draw
+from heshare.lab.plus.online import HeShareOnline, OnlinePlanner, PlanningTime
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.scheduling.pareto import Front
+from heshare.scheduling.plan import Batch, Plan
+from heshare.shared.errors import InputError
+from heshare.testing.policy_contract import check_run
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+WORK = Workload("resnet18", 4)
+
+
+class OneTaskPlanner(OnlinePlanner):
+    """Plans every task alone, task i on GPU `where(i)`; records each planning: tasks, ready times, seeds."""
+
+    def __init__(self, where=lambda task: 0, seconds=0.0, interval_s=0.0, warm=True):
+        time = PlanningTime(seconds, 0.0, 0.0)
+        super().__init__("one", "trade-off", interval_s=interval_s, charge=1.0, warm=warm, steps=1, time=time)
+        self.where, self.plannings = where, []
+
+    def seed_plans(self, front):
+        return front.plans
+
+    def front(self, tasks, ready_s, seeds):
+        self.plannings.append(([task.id for task in tasks], ready_s.tolist(), [seed.tolist() for seed in seeds]))
+        queues = [[] for _ in self.cluster.gpus]
+        for task in tasks:
+            queues[self.where(task.id)].append(Batch((task.id,), (100,)))
+        plan = Plan(self.cluster, tuple(tasks), tuple(map(tuple, queues)), 1.0, 1.0)
+        return Front((plan,), np.array([[1.0, 1.0]]))
+
+
+def simulate(policy, tasks, gpus=1):
+    cluster, devices = Cluster((GPU,) * gpus), [ToyDevice(GPU) for _ in range(gpus)]
+    done = run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+    check_run(done)
+    return {interval.task: (interval.gpu, interval.start_s, interval.end_s) for interval in done.record.intervals}
+
+
+def test_online_starts_no_task_before_the_planning_time_is_over():
+    intervals = simulate(OneTaskPlanner(seconds=3.0), [Task(0, WORK, 10.0), Task(1, WORK, 5.0)])
+    assert intervals == {0: (0, 3.0, 13.0), 1: (0, 13.0, 18.0)}
+
+
+def test_online_follows_the_previous_plan_until_the_next_one_is_ready():
+    # Task 2 arrives at 9; the planning over 1 and 2 ends at 11, and at 10.5 the previous plan has started 1.
+    policy = OneTaskPlanner(seconds=2.0)
+    intervals = simulate(policy, [Task(0, WORK, 8.5), Task(1, WORK, 5.0), Task(2, WORK, 1.0, 9.0)])
+    assert [tasks for tasks, *_ in policy.plannings] == [[0, 1], [1, 2]]
+    assert intervals[1] == (0, 10.5, 15.5)
+    assert intervals[2] == (0, 15.5, 16.5)
+
+
+def test_online_ready_times_are_the_predicted_ends_of_the_running_tasks():
+    policy = OneTaskPlanner(seconds=2.0, where=lambda task: task % 2)
+    simulate(
+        policy, [Task(0, WORK, 10.0), Task(1, WORK, 4.0), Task(2, WORK, 1.0, 1.0), Task(3, WORK, 1.0, 5.0)], gpus=2
+    )
+    first, second, third = policy.plannings[:3]
+    assert first[:2] == ([0, 1], [0.0, 0.0])
+    # At 2, when the first plan is ready, 0 and 1 start; a planning of 2 s ends when they have 8 and 2 s left.
+    assert second[:2] == ([2], [8.0, 2.0])
+    # At 5: 0 ends at 12 and 1 at 6.
+    assert third[:2] == ([2, 3], [5.0, 0.0])
+
+
+def test_online_plans_at_least_the_interval_apart():
+    tasks = [Task(0, WORK, 50.0), *[Task(at, WORK, 1.0, float(at)) for at in range(1, 8)]]
+    policy = OneTaskPlanner(interval_s=5.0)
+    simulate(policy, tasks)
+    assert [tasks for tasks, *_ in policy.plannings] == [[0], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_online_plans_again_for_an_idle_gpu():
+    moved = []
+    policy = OneTaskPlanner(where=lambda task: 1 if moved and task == 2 else task % 2)
+    policy_front = policy.front
+
+    def front(tasks, ready_s, seeds):
+        result = policy_front(tasks, ready_s, seeds)
+        moved.append(True)
+        return result
+
+    policy.front = front
+    # 0 and 2 queue on GPU 0, 1 on GPU 1, which is free at 2: the plan made then has 2 there.
+    intervals = simulate(policy, [Task(0, WORK, 10.0), Task(1, WORK, 2.0), Task(2, WORK, 3.0)], gpus=2)
+    assert policy.plannings[1][:2] == ([2], [8.0, 0.0])
+    assert intervals[2] == (1, 2.0, 5.0)
+
+
+def test_online_search_begins_with_the_previous_plans():
+    tasks = [Task(0, WORK, 9.0), Task(1, WORK, 9.0), Task(2, WORK, 9.0), Task(3, WORK, 1.0, 1.0)]
+    policy = OneTaskPlanner(where=lambda task: 1)
+    simulate(policy, tasks, gpus=2)
+    assert policy.plannings[0][2] == []
+    assert [tasks for tasks, *_ in policy.plannings[:2]] == [[0, 1, 2], [1, 2, 3]]
+    assert policy.plannings[1][2][0][:2] == [1, 1]
+    cold = OneTaskPlanner(where=lambda task: 1, warm=False)
+    simulate(cold, tasks, gpus=2)
+    assert all(seeds == [] for *_, seeds in cold.plannings)
+
+
+def test_planning_time_of_tasks_and_steps():
+    time = PlanningTime(1.0, 0.5, 0.01, whole=10)
+    assert time.of(4, 100) == 1.0 + 0.5 * 16 + 0.01 * 400
+    assert time.of(20, 100) == 1.0 + 0.5 * 200 + 0.01 * 2000
+
+
+@pytest.mark.parametrize("name", ["heshare-online:trade-off", "heshare+-online:trade-off"])
+def test_charge_scales_the_time_before_the_first_start(name):
+    tasks = draw(6, rng=np.random.default_rng(0), arrivals="at_once")
+    starts = []
+    for charge in (0, 1, 100):
+        done = run(
+            tasks,
+            Cluster.parse("T4,A100"),
+            make(f"{name}(charge={charge})"),
+            predictor=DevicePredictor(),
+            rng=np.random.default_rng(0),
+        )
+        starts.append(min(interval.start_s for interval in done.record.intervals))
+    assert starts[0] == 0.0
+    assert starts[2] == pytest.approx(100 * starts[1])
+    assert 0.01 < starts[1] < 1.0
+
+
+def test_online_has_a_lower_jct_than_planning_only_when_a_gpu_is_free():
+    tasks = draw(16, rng=np.random.default_rng(1), arrivals="poisson", interval_s=120.0)
+    jct_s = {}
+    for name in ("heshare:jct-opt(generations=50)", "heshare-online:jct-opt(generations=50)"):
+        done = run(
+            tasks, Cluster.parse("T4,V100,A100"), make(name), predictor=DevicePredictor(), rng=np.random.default_rng(0)
+        )
+        check_run(done)
+        jct_s[name.split(":")[0]] = done.jct_s.mean()
+    assert jct_s["heshare-online"] < jct_s["heshare"]
+
+
+@pytest.mark.parametrize("parameter", ["interval_s=-1", "charge=-0.5", "rounds=0"])
+def test_online_refuses_parameters_out_of_range(parameter):
+    with pytest.raises(InputError):
+        make(f"heshare+-online:trade-off({parameter})")
+
+
+def test_make_online_names_the_changed_parameters():
+    assert (
+        make("heshare-online:en-opt(charge=0,generations=20)").name
+        == "heshare-online:en-opt(charge=0.0,generations=20)"
+    )
+    assert HeShareOnline("jct-opt").name == "heshare-online:jct-opt"

@@ -1,0 +1,127 @@
+"""Ready times of GPUs count in both planners, and searches begin with the schemes that they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
+
+from heshare.lab.plus import heshare_plus
+from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.local_search import assign, descend, empty_assignment, queue_cost, ready_cost
+from heshare.lab.plus.option_tables import option_table
+from heshare.lab.plus.search_settings import BatchChoices, SearchSettings
+from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.policies.plan_release import FixedPlanPolicy
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.scheduling import planner
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import evaluate_schemes, make_instance
+from heshare.scheduling.pareto import Front
+from heshare.scheduling.settings import Settings
+from heshare.world.cluster import Cluster
+
+CLUSTER = Cluster.parse("2xT4,1xA100")
+READY_S = np.array([0.0, 400.0, 90.0])
+QUICK = Settings(population=20, generations=30)
+SMALL = SearchSettings(
+    rounds=2, weights=5, coarse_weights=3, perturbations=1, choices=BatchChoices(clocks=3, mps_variants=2)
+)
+
+
+def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> None:
+    world = replace(
+        instance_from_tables([[2.0, 3.0], [4.0, 5.0]], [[1.0, 1.0], [1.0, 1.0]], "1xT4,1xA100"),
+        ready_s=np.array([10.0, 0.0]),
+    )
+    # Both on the first: 10 + 2 and 10 + 6. One each: 10 + 2 and 5. Both on the second: 3 and 8.
+    values = evaluate_schemes(np.array([[0, 0], [0, 1], [1, 1]]), world)
+    assert values[:, 1].tolist() == [14.0, 8.5, 5.5]
+
+
+@pytest.mark.parametrize("reading", [Settings(), Settings(overload=0.7, mutation_rate=0.4), Settings(targets="static")])
+def test_search_with_ready_times_has_the_same_front_with_and_without_numba(reading: Settings) -> None:
+    world = make_instance(mixed_tasks(20), CLUSTER, Toy(demand=DEMANDS), READY_S)
+    settings = replace(reading, generations=12, population=21)
+    one, other = (search(world, settings, np.random.default_rng(5), use_numba=form) for form in (True, False))
+    assert one.gpus.tobytes() == other.gpus.tobytes()
+    assert one.objectives.tobytes() == other.objectives.tobytes()
+
+
+def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
+    toy = Toy(demand=DEMANDS)
+    costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)
+    costs.fill_tables()
+    options = option_table(costs)
+
+    def cost(scheme: np.ndarray) -> float:
+        queues = empty_assignment(costs)
+        assign(options, queues, scheme, 1.0)
+        late = sum(ready_cost(queues, gpu, 1.0) for gpu in range(3))
+        assert late == pytest.approx(READY_S[scheme].sum())
+        return late + sum(queue_cost(queues, gpu) for gpu in range(3))
+
+    queues = empty_assignment(costs)
+    assign(options, queues, rng.integers(3, size=8), 1.0)
+    targets = np.ascontiguousarray(np.broadcast_to(np.arange(3), (8, 3)))
+    total = descend(options, queues, np.arange(8), targets, costs.fits, True, 100, 1.0)
+    assert cost(queues.gpu_of) == pytest.approx(total)
+    for task, gpu in product(range(8), range(3)):
+        moved = queues.gpu_of.copy()
+        moved[task] = gpu
+        assert cost(moved) >= total * (1 - 1e-8)
+
+
+def fronts(ready_s: np.ndarray) -> Iterator[Front]:
+    tasks, truth = mixed_tasks(8), DevicePredictor()
+    rng = np.random.default_rng
+    yield planner.plan(tasks, CLUSTER, truth, rng=rng(1), settings=QUICK, ready_s=ready_s)
+    yield heshare_plus.optimise(tasks, CLUSTER, truth, rng=rng(1), effort=SMALL, ready_s=ready_s)
+
+
+def test_plans_with_ready_times_have_the_jct_of_their_run_plus_the_ready_times() -> None:
+    for front in fronts(READY_S):
+        for plan in front.plans:
+            done = run(
+                plan.tasks, CLUSTER, FixedPlanPolicy(plan), predictor=DevicePredictor(), rng=np.random.default_rng(0)
+            )
+            late_s = sum(READY_S[gpu] * len(batch.tasks) for gpu, queue in enumerate(plan.queues) for batch in queue)
+            assert plan.jct_s == pytest.approx(done.jct_s.mean() + late_s / len(plan.tasks), rel=1e-6)
+            assert plan.energy_j == pytest.approx(done.gpu_energy_active_j.sum(), rel=1e-6)
+
+
+def test_jct_opt_uses_no_gpu_with_a_late_ready_time() -> None:
+    for front in fronts(np.array([0.0, 0.0, 1e7])):
+        assert not front.jct_opt.queues[2]
+        assert front.jct_opt.queues[0]
+
+
+def test_genetic_search_begins_with_its_seeds() -> None:
+    tasks, toy = mixed_tasks(12), Toy(demand=DEMANDS)
+    world = make_instance(tasks, CLUSTER, toy)
+    good = search(world, Settings(), np.random.default_rng(0)).gpus
+    short, fastest = replace(Settings(), generations=1), good[-10:]
+    cold, warm = (search(world, short, np.random.default_rng(1), seeds=seeds) for seeds in (None, fastest))
+    least_s = evaluate_schemes(fastest, world)[:, 1].min()
+    assert warm.objectives[:, 1].min() <= least_s < cold.objectives[:, 1].min()
+
+
+def test_local_search_begins_with_its_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy, starts = Toy(demand=DEMANDS), []
+    costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy), toy, SMALL.choices)
+    local_optimum = WeightedSearch._local_optimum
+    monkeypatch.setattr(
+        WeightedSearch,
+        "_local_optimum",
+        lambda self, scheme, *more, **named: (
+            starts.append(scheme.copy()) or local_optimum(self, scheme, *more, **named)
+        ),
+    )
+    seed = np.array([0, 1, 2, 0, 1, 2, 0, 1])
+    heshare_plus.search_for(costs, SMALL, np.random.default_rng(0), [seed]).run()
+    assert sum(np.array_equal(scheme, seed) for scheme in starts) == SMALL.weights

@@ -1,0 +1,130 @@
+"""Repetitions of a sweep: policies are paired, seeded, and independent of each other and of the number of processes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.random_streams import POLICY, Repetition
+from heshare.lab.sweeps.random_streams import TASKS as TASK_STREAM
+from heshare.lab.sweeps.sweep import WALL_TIME, repetition, sweep
+from heshare.policies import registry
+from heshare.policies.cached_planner import CachedPlanner
+from heshare.policies.heshare import HeShare
+from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyPredictor, toy_devices
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+CLUSTER = Cluster.parse("2xT4,A100")
+TASKS = tuple(Task(index, Workload("resnet18", 4), 10.0 * (1 + index)) for index in range(6))
+POLICIES = ("random", "sched-only", "heshare:trade-off")
+
+
+def draw(n: int, *, rng: np.random.Generator, **_: Any) -> list[Task]:
+    return [Task(index, Workload("resnet18", 4), float(rng.integers(1, 100))) for index in range(n)]
+
+
+def rows(policies: tuple[str, ...] = POLICIES, *, n_jobs: int = 1, **options: Any) -> pd.DataFrame:
+    values: dict[str, Any] = {
+        "clusters": (CLUSTER,),
+        "tasks": (6,),
+        "draws": (f"{__name__}:draw",),
+        "predictors": ("heshare.testing.toy:ToyPredictor",),
+        "devices": ("heshare.testing.toy:toy_devices",),
+        "seed": 3,
+        "seeds": 2,
+    }
+    return sweep(Grid(policies, **{**values, **options}), n_jobs=n_jobs).loc[:, "repetition":]
+
+
+def without_wall_time(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns=list(WALL_TIME))
+
+
+def test_sweep_has_one_row_for_each_repetition_and_policy() -> None:
+    frame = rows()
+    assert frame["repetition"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert frame["title"].tolist() == ["Random", "Sched-only", "Trade-off"] * 2
+    assert frame.columns[-1] == "planning_s"
+    np.testing.assert_allclose(frame["avg_jct_s"], frame["avg_waiting_s"] + frame["avg_execution_s"])
+    assert (frame["energy_active_j"] <= frame["energy_cluster_j"] * (1 + 1e-12)).all()
+    assert (frame["provenance"] == "emulated").all()
+
+
+def test_sweep_rows_are_those_of_its_repetitions() -> None:
+    frame = without_wall_time(rows())
+    expected = [
+        {"repetition": number, "policy": run.policy, "title": registry.title(run.policy), **run.summary()}
+        for number in range(2)
+        for run in repetition(
+            Repetition(number, 3),
+            partial(draw, 6),
+            CLUSTER,
+            [partial(registry.make, policy) for policy in POLICIES],
+            ToyPredictor,
+            toy_devices,
+        )
+    ]
+    pd.testing.assert_frame_equal(frame, without_wall_time(pd.DataFrame(expected)), check_exact=True)
+
+
+def test_sweep_has_the_same_rows_for_the_same_seed_only() -> None:
+    first, again, other = rows(seeds=1), rows(seeds=1), rows(seeds=1, seed=4)
+    pd.testing.assert_frame_equal(without_wall_time(first), without_wall_time(again), check_exact=True)
+    assert not np.array_equal(first["avg_jct_s"], other["avg_jct_s"])
+
+
+def test_sweep_row_of_a_policy_does_not_depend_on_the_other_policies() -> None:
+    alone = rows(("heshare:trade-off",))
+    beside = rows(("heshare:en-opt", "random", "heshare:trade-off"))
+    beside = beside[beside["policy"] == "heshare:trade-off"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(without_wall_time(alone), without_wall_time(beside), check_exact=True)
+
+
+def test_sweep_rows_do_not_depend_on_the_number_of_processes() -> None:
+    policies, options = ("random", "sched-only"), {"tasks": (TASKS,), "draws": ("recipe",)}
+    one, two = rows(policies, n_jobs=1, **options), rows(policies, n_jobs=2, **options)
+    pd.testing.assert_frame_equal(without_wall_time(one), without_wall_time(two), check_exact=True)
+
+
+def test_streams_of_a_repetition_are_spawned_children_of_the_seed() -> None:
+    spawned = np.random.SeedSequence(3).spawn(5)[4].spawn(2)
+    for stream, child in zip((TASK_STREAM, POLICY), spawned, strict=True):
+        assert Repetition(4, 3).rng(stream).random() == np.random.default_rng(child).random()
+
+
+def test_repetition_runs_policies_of_any_factory() -> None:
+    quick = partial(HeShare, "jct-opt", planner=CachedPlanner(Settings(population=4, generations=3)))
+    runs = repetition(Repetition(0, 3), TASKS, CLUSTER, (quick,), ToyPredictor, toy_devices)
+    assert [run.policy for run in runs] == ["heshare:jct-opt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"seeds": 0}, "column seeds"), ({"policies": ()}, "column policies")]
+)
+def test_sweep_refuses_a_grid_without_runs(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rows(**options)
+
+
+def test_sweep_refuses_an_unknown_policy_before_it_begins() -> None:
+    with pytest.raises(InputError, match="sched-only"):
+        rows(("sched-onyl",))
+
+
+def test_sweep_keeps_all_attributes_of_given_tasks() -> None:
+    plain = rows(("fifo",), tasks=(TASKS,), seeds=1)
+    gang = (
+        Task(0, Workload("resnet18", 4), 10.0, gpus=3, widths=(3,), priority=2, epochs=4),
+        *TASKS[1:],
+    )
+    wide = rows(("fifo",), tasks=(gang,), seeds=1)
+    assert wide["energy_active_j"].item() != plain["energy_active_j"].item()

@@ -1,0 +1,227 @@
+"""EaCO's decisions, step by step, on V100s with the slowdowns that EaCO's authors measured."""
+
+import math
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.eaco.policy import Eaco, local_sets
+from heshare.lab.systems.shared.co_location import CoLocationHistory
+from heshare.lab.systems.shared.training import workloads
+from heshare.lab.systems.shared.training_step import busy_alone
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.prediction.predictor import CoRuns
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+
+V100 = gpu("V100-SXM2")
+ALEXNET, RESNET18, RESNET50, VGG16 = workloads("eaco")
+# Seconds per step alone, and GPU utilisation alone.
+STEP_S = {ALEXNET: 0.2778, RESNET18: 0.2808, RESNET50: 0.2878, VGG16: 0.2888}
+BUSY = {ALEXNET: 0.0472, RESNET18: 0.1117, RESNET50: 0.3661, VGG16: 0.4801}
+
+
+class NoSlowdownPredictor(DevicePredictor):
+    """Predicts that tasks that share a GPU are not slowed down."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        alone = [
+            super(NoSlowdownPredictor, self).co_run([(one,) for one in each], gpu, [None] * len(each)) for each in sets
+        ]
+        time_s = np.full((len(sets), max(map(len, sets))), np.nan)
+        for row, each in enumerate(alone):
+            time_s[row, : len(sets[row])] = each.time_s[:, 0]
+        return CoRuns(time_s, np.array([each.power_w.max() for each in alone]))
+
+
+def job(number, workload, hours, arrival_s=0.0, *, deadline=math.inf, **more):
+    """A job of so many hours alone, in ten epochs; its deadline in multiples of that from its arrival."""
+    alone_s = 3600.0 * hours
+    return Task(
+        number, workload, alone_s / STEP_S[workload], arrival_s, epochs=10,
+        deadline_s=arrival_s + deadline * alone_s, **more,
+    )  # fmt: skip
+
+
+def simulate(tasks, gpus=2, policy=None, predictor=None):
+    options = {"predictor": predictor or DevicePredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster((V100,) * gpus), policy or Eaco(), **options)
+
+
+def list_intervals(result):
+    """(task, GPU, start in s) of every interval, in order of time."""
+    rows = sorted(result.record.intervals, key=lambda each: (each.start_s, each.task, each.gpu))
+    return [(each.task, each.gpu, round(each.start_s, 3)) for each in rows]
+
+
+def test_utilisation_of_a_job_alone_is_the_measured_one():
+    for workload, busy in BUSY.items():
+        assert busy_alone(V100, workload) == pytest.approx(busy, rel=1e-3)
+
+
+def test_history_begins_with_the_measured_sets_and_records_others():
+    history = CoLocationHistory(DevicePredictor())
+    pair = [RESNET50, ALEXNET]
+    # 36.63 h together, 34.76 and 36.01 h alone.
+    slower = 36.63 / ((34.76 + 36.01) / 2)
+    expected = [slower * STEP_S[one] for one in pair]
+    assert history.times_s(V100, pair) == pytest.approx(expected, rel=1e-4)
+    assert history.throughput(V100, pair) == pytest.approx(2 / slower)
+    assert history.utilisation(V100, pair) == pytest.approx(0.0472 + 0.3661, rel=1e-3)
+    unseen = [RESNET18, ALEXNET]
+    assert history.times_s(V100, unseen) == pytest.approx([1.035 * STEP_S[one] for one in unseen], rel=1e-4)
+    history.record(V100, [(ALEXNET, 0.5), (RESNET18, 0.6)])
+    assert history.times_s(V100, unseen) == [0.6, 0.5]
+
+
+def test_local_sets_takes_one_of_equal_sets():
+    # Node 0: two empty GPUs and two with job 7; node 1: one empty GPU.
+    sets = local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 2)
+    assert sorted(sets) == [(0, 1), (0, 2), (2, 3)]
+    assert local_sets([[0, 1, 2, 3], [4]], [(), (), (7,), (7,), ()], 1) == [(0,), (2,), (4,)]
+
+
+def test_eaco_chooses_the_most_utilised_gpu_that_has_no_trial():
+    tasks = [
+        job(0, ALEXNET, 20),
+        job(1, RESNET50, 20, 10.0),  # GPU 0 has 5 %, GPU 1 nothing
+        job(2, VGG16, 20, 20.0),  # GPU 0 is on trial
+        job(3, RESNET18, 20, 20_000.0),  # 41 % and 48 %
+        job(4, ALEXNET, 20, 20_010.0),  # GPU 1 is on trial
+    ]
+    assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 0, 10), (2, 1, 20), (3, 1, 20_000), (4, 0, 20_010)]
+
+
+def test_eaco_tries_an_allocation_for_an_epoch_of_every_job():
+    # Job 1 joins at once; the longest epoch there is a tenth of 20 h, 3.5 % slower: 7452 s.
+    early, late = job(2, RESNET50, 1, 7_400.0), job(2, RESNET50, 1, 7_500.0)
+    pair = [job(0, ALEXNET, 20), job(1, RESNET18, 10)]
+    assert list_intervals(simulate([*pair, early]))[2] == (2, 1, 7_400)
+    assert list_intervals(simulate([*pair, late]))[2] == (2, 0, 7_500)
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({}, 0),
+        ({"util_max": 0.4}, 1),  # 41 % is above
+        ({"util_max": 0.42}, 0),
+        ({"memory_max": 0.3}, 1),  # 5275 of 16 160 MiB are taken
+        ({"memory_max": 0.35}, 0),
+        ({"jobs_max": 2}, 1),
+    ],
+)
+def test_eaco_keeps_its_limits_of_utilisation_memory_and_jobs(changed, where):
+    tasks = [job(0, ALEXNET, 20), job(1, RESNET50, 20), job(2, RESNET18, 1, 20_000.0)]
+    assert list_intervals(simulate(tasks, policy=Eaco(**changed)))[2] == (2, where, 20_000)
+
+
+def test_eaco_places_a_job_where_every_deadline_is_predicted_to_hold():
+    # 3.5 % slower for all of its time breaks a deadline of 1.03, and not one of 1.04: the newcomer's, the host's.
+    for tasks in (
+        [job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.03)],
+        [job(0, ALEXNET, 10, deadline=1.03), job(1, RESNET18, 20)],
+    ):
+        assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 1, 0)]
+        assert list_intervals(simulate(tasks, gpus=1))[1][2] == pytest.approx(
+            3600 * tasks[0].iterations * STEP_S[ALEXNET] / 3600
+        )
+    assert list_intervals(simulate([job(0, ALEXNET, 20), job(1, RESNET18, 10, deadline=1.04)])) == [
+        (0, 0, 0),
+        (1, 0, 0),
+    ]
+    # 10 h of the host's 20 h are shared: 1.75 % slower in all, but EaCO predicts as if the newcomer stayed.
+    assert list_intervals(simulate([job(0, ALEXNET, 20, deadline=1.03), job(1, RESNET18, 10)])) == [
+        (0, 0, 0),
+        (1, 1, 0),
+    ]
+
+
+def test_eaco_ignores_a_deadline_that_is_missed_anyway():
+    tasks = [job(0, ALEXNET, 10, deadline=0.9), job(1, RESNET18, 10, deadline=0.9)]
+    assert list_intervals(simulate(tasks)) == [(0, 0, 0), (1, 0, 0)]
+
+
+def test_eaco_undoes_an_allocation_at_the_end_of_the_epoch():
+    # Predicted to cost nothing, it costs 3.5 %. The host's epoch is 1 h and the newcomer's 0.5 h, so that the trial is
+    # over after 1.035 h; the newcomer's second epoch ends at the same moment. It continues on the other GPU at once.
+    tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5)]
+    result = simulate(tasks, predictor=NoSlowdownPredictor())
+    assert list_intervals(result) == [(0, 0, 0), (1, 0, 0), (1, 1, round(1.035 * 3600, 3))]
+    assert result.record.intervals[0].outcome == "paused"
+    assert result.record.intervals[0].iterations == pytest.approx(tasks[1].iterations / 5)
+    assert result.completion_s == pytest.approx([10.035 * 3600, 5.035 * 3600])
+
+
+def test_eaco_keeps_a_job_until_the_end_of_its_own_epoch():
+    # The host's epoch is over after 1.035 h, when the newcomer is in the middle of its first: it leaves at 2.07 h.
+    result = simulate([job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 20)], predictor=NoSlowdownPredictor())
+    assert list_intervals(result)[2] == (1, 1, round(2.07 * 3600, 3))
+    assert result.record.intervals[0].iterations == pytest.approx(result.tasks[1].iterations / 10)
+
+
+def test_eaco_does_not_repeat_an_undone_allocation():
+    # One GPU: job 1 waits for job 0 after the undo, and job 2, of the same kind, is not even tried.
+    tasks = [job(0, ALEXNET, 10, deadline=1.02), job(1, RESNET18, 5), job(2, RESNET18, 1, 5_000.0)]
+    result = simulate(tasks, gpus=1, predictor=NoSlowdownPredictor())
+    assert [task for task, _, start_s in list_intervals(result) if start_s < 10 * 3600] == [0, 1]
+    assert [start_s for task, _, start_s in list_intervals(result) if task == 1][1] == pytest.approx(10.035 * 3600)
+
+
+def test_eaco_co_locates_gangs_in_one_node():
+    # Nodes of two: 0 and 1, 2 and 3. The pair of job 0 is in node 0, and so is that of job 1; job 2 needs one GPU.
+    tasks = [job(0, ALEXNET, 20, gpus=2), job(1, VGG16, 20, 10.0, gpus=2), job(2, RESNET50, 20, 20.0, gpus=2)]
+    result = simulate(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
+    assert list_intervals(result) == [(0, 0, 0), (0, 1, 0), (1, 0, 10), (1, 1, 10), (2, 2, 20), (2, 3, 20)]
+
+
+def test_eaco_keeps_a_gang_in_one_node_and_gives_whole_nodes_to_a_larger_one():
+    tasks = [job(0, VGG16, 1), job(1, ALEXNET, 1, 10.0, gpus=3), job(2, RESNET18, 1, 20.0)]
+    # Node 0 has one GPU at 48 %: its other GPUs and that one make the set of highest utilisation.
+    assert list_intervals(simulate(tasks, gpus=6, policy=Eaco(gpus_per_node=3)))[1:4] == [
+        (1, 0, 10),
+        (1, 1, 10),
+        (1, 2, 10),
+    ]
+    # In nodes of two, three GPUs are two whole nodes, and there is one until job 0 is done.
+    assert list_intervals(simulate(tasks[:2], gpus=4, policy=Eaco(gpus_per_node=2)))[1:] == [
+        (1, gpu, 3600) for gpu in range(3)
+    ]
+
+
+def test_eaco_takes_empty_gpus_of_the_node_with_the_fewest():
+    # Nodes of two, and deadlines that no job keeps if it shares. Job 0 has node 0, job 1 a GPU of node 1.
+    strict = {"deadline": 1.01}
+    tasks = [job(0, VGG16, 1, gpus=2, **strict), job(1, VGG16, 9, 1.0, **strict), job(2, VGG16, 9, 3700.0, **strict)]
+    result = simulate(tasks, gpus=4, policy=Eaco(gpus_per_node=2))
+    # At 3700 s node 0 is empty again and comes first by number, but node 1 has one empty GPU alone.
+    assert list_intervals(result)[2:] == [(1, 2, 1), (2, 3, 3700)]
+
+
+def test_eaco_passes_over_a_job_without_candidates_unless_strict():
+    # GPU 0 has 96 % after jobs 0 and 1: job 2 (two GPUs) waits for GPU 0; job 3 goes to GPU 1, or waits for its turn.
+    tasks = [job(0, VGG16, 2), job(1, VGG16, 2), job(2, ALEXNET, 1, 2_000.0, gpus=2), job(3, ALEXNET, 1, 2_001.0)]
+    started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks))}
+    assert started[3] == 2_001
+    assert started[2] > 7_000
+    started = {task: start_s for task, _, start_s in list_intervals(simulate(tasks, policy=Eaco(strict=True)))}
+    assert started[3] == started[2] > 7_000
+
+
+def test_eaco_assumes_deadlines_for_tasks_without_one():
+    tasks = [job(0, ALEXNET, 20), job(1, RESNET18, 20)]
+    assert list_intervals(simulate(tasks, policy=Eaco(limit=1.03))) == [(0, 0, 0), (1, 1, 0)]
+    assert list_intervals(simulate(tasks, policy=make("eaco(limit=1.04)"))) == [(0, 0, 0), (1, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("util_max", 1.1), ("memory_max", -0.1), ("jobs_max", 0), ("epoch", 0), ("limit", 0.9), ("gpus_per_node", 0)],
+)
+def test_eaco_refuses_parameters_out_of_range(name, value):
+    with pytest.raises(InputError, match="Correct the parameter"):
+        Eaco(**{name: value})

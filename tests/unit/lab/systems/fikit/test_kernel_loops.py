@@ -1,0 +1,242 @@
+"""Sharing kernel by kernel, against timelines worked out by hand (times in ms)."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.kernel_chain import chain
+
+from heshare.lab.systems.fikit.kernel_rules import Client, FikitRule, MpsRule, OneQueueRule, TimeSliceRule, share
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, predictions, traces
+from heshare.shared.errors import InputError
+
+MS = 1e-3
+
+
+def made(duration_ms, gap_ms, kernel=None, sms=1.0):
+    """A chain in ms; each kernel has an identity of its own unless told otherwise."""
+    ids = np.arange(len(duration_ms)) if kernel is None else np.array(kernel)
+    return chain("made", MS * np.array(duration_ms), MS * np.array(gap_ms), sms, ids)
+
+
+def timeline(found):
+    """Pieces as (client, start, end) in ms."""
+    return [(int(one), round(start / MS, 6), round(end / MS, 6)) for one, start, end in found.pieces]
+
+
+HIGH = made([1.0, 1.0], [2.0, 2.0])
+FREE = FikitRule(least_gap_s=0.0, launch_s=0.0)
+
+
+def test_fikit_fills_a_gap_with_what_fits_and_holds_back_what_does_not():
+    # High: launched at 2, runs 2..3, gap 3..5, runs 5..6. Low kernels of 0.8 and 1.5 ms, no gaps of their own.
+    low = made([0.8, 1.5], [0.0, 0.0])
+    found = share([Client(HIGH, requests=1), Client(low, priority=1)], FREE, pieces=20)
+    # 0..2: no prediction before the first kernel, so nothing is filled. 3..3.8: 0.8 fits 2. 1.2 left: 1.5 does not fit.
+    assert timeline(found) == [(0, 2.0, 3.0), (1, 3.0, 3.8), (0, 5.0, 6.0)]
+    assert found.jct_s[0].tolist() == pytest.approx([6 * MS])
+    assert found.rate[1] == pytest.approx(0.8 / 6)
+
+
+def test_best_fit_takes_the_most_urgent_class_first_and_its_longest_kernel_that_fits():
+    clients = [
+        Client(HIGH, requests=1),
+        Client(made([1.9], [0.1]), priority=2),
+        Client(made([0.3], [100.0]), priority=1),
+        Client(made([0.7], [100.0]), priority=1),
+        Client(made([2.5], [0.1]), priority=1),
+    ]
+    # Gap 3..5: of class 1 only the kernel of 2.5 is launched, and does not fit; so class 2 has its turn.
+    found = share(clients, FREE, pieces=20)
+    assert timeline(found) == [(0, 2.0, 3.0), (1, 3.0, 4.9), (0, 5.0, 6.0)]
+    ready = [Client(chain("r", [each * MS], [0.0]), priority=1) for each in (0.3, 0.7, 2.5)]
+    found = share([Client(HIGH, requests=1), Client(chain("r", [1.9 * MS], [0.0]), priority=2), *ready], FREE, pieces=9)
+    # 0.7 is the longest of class 1 that fits 2.0, again 1.3; then 0.6 are left: 0.3 twice; class 2 never gets a turn.
+    assert timeline(found) == [
+        (0, 2.0, 3.0),
+        (3, 3.0, 3.7),
+        (3, 3.7, 4.4),
+        (2, 4.4, 4.7),
+        (2, 4.7, 5.0),
+        (0, 5.0, 6.0),
+    ]
+
+
+def test_a_gap_below_the_threshold_is_left_empty():
+    high, low = made([1.0, 1.0], [0.09, 0.11]), chain("low", [0.01 * MS], [0.0])
+    found = share([Client(high, requests=2), Client(low, priority=1)], FikitRule(launch_s=0.0), pieces=99)
+    gaps = [start for one, start, _ in timeline(found) if one == 1]
+    # High: 0.11..1.11, gap of 0.09, 1.2..2.2, gap of 0.11 (filled with eleven kernels), 2.31..
+    assert len(gaps) == 11
+    assert min(gaps) == 2.2
+    assert max(gaps) == pytest.approx(2.3)
+
+
+def test_a_smaller_margin_fills_less():
+    low = chain("low", [0.5 * MS], [0.0])
+    rates = [
+        share([Client(HIGH, requests=9), Client(low, priority=1)], FikitRule(0.0, margin, 0.0)).rate[1]
+        for margin in (0.2, 0.6, 1.0)
+    ]
+    # Per iteration of 6 ms: two gaps of 2 ms filled for 0.4, 1.2 and 2 ms by kernels of 0.5: 0, 2 and 4 of them each.
+    # The first iteration has no gap before it: 17 gaps in all.
+    assert rates == pytest.approx([0.0, 17 * 1.0 / 54, 17 * 2.0 / 54])
+
+
+def test_when_the_urgent_kernel_comes_early_it_waits_for_one_kernel_at_most():
+    # Two kernels of one identity, gaps of 1 and 3: both are expected to leave 2, so the first gap is over-filled.
+    high = made([1.0, 1.0], [1.0, 3.0], kernel=[0, 0])
+    low = chain("low", [0.6 * MS], [0.0])
+    found = share([Client(high, requests=1), Client(low, priority=1)], FREE, pieces=20)
+    # High 3..4; 0.6 at 4.0 and 4.6 fit 2; at 5.2 the next would fit 0.8, but the high kernel is there since 5.
+    assert timeline(found) == [(0, 3.0, 4.0), (1, 4.0, 4.6), (1, 4.6, 5.2), (0, 5.2, 6.2)]
+    blind = share(
+        [Client(high, requests=1), Client(low, priority=1)], FikitRule(0.0, 1.0, 0.0, feedback=False), pieces=20
+    )
+    assert timeline(blind)[-2:] == [(1, 5.2, 5.8), (0, 5.8, 6.8)]
+
+
+def test_between_requests_the_others_run_freely_and_a_request_waits_for_one_kernel():
+    high, low = chain("high", [1.0 * MS], [0.0]), chain("low", [0.8 * MS], [0.0])
+    found = share([Client(high, 2, 0, (1.0 * MS, 3.0 * MS)), Client(low, priority=1)], FREE, pieces=20)
+    assert timeline(found) == [
+        (1, 0.0, 0.8),
+        (1, 0.8, 1.6),
+        (0, 1.6, 2.6),
+        (1, 2.6, 3.4),
+        (0, 3.4, 4.4),
+    ]
+    assert found.jct_s[0] == pytest.approx([1.6 * MS, 1.4 * MS])
+
+
+def test_equal_priorities_run_in_order_of_launch():
+    clients = [Client(made([1.0], [0.5]), 2, 3), Client(made([1.0], [0.2]), 2, 3)]
+    found = share(clients, FREE, pieces=20)
+    # Launched at 0.5 and 0.2; then 1.2 + 0.2 and 2.2 + 0.5.
+    assert timeline(found) == [(1, 0.2, 1.2), (0, 1.2, 2.2), (1, 2.2, 3.2), (0, 3.2, 4.2)]
+
+
+def test_interception_costs_host_time_with_each_launch():
+    plain = KernelTrace(
+        "t", np.full(4, MS), np.ones(4), np.zeros(4, int), np.full(4, 2 * MS), np.array([0, 0, 0, 1], bool)
+    )
+    found = share([Client(plain, requests=3)], FikitRule(launch_s=0.1 * MS))
+    assert found.jct_s[0] == pytest.approx([9.4 * MS] * 3)
+
+
+def test_time_slices_take_turns_and_interrupt_kernels():
+    a, b = chain("a", [3.0 * MS], [0.0]), chain("b", [5.0 * MS], [0.0])
+    found = share([Client(a, requests=1), Client(b, requests=1)], TimeSliceRule(2 * MS, 0.5 * MS), pieces=20)
+    assert timeline(found) == [(0, 0.0, 2.0), (1, 2.5, 4.5), (0, 5.0, 6.0), (1, 6.5, 9.5)]
+
+
+def test_a_process_with_a_gap_loses_the_gpu_for_a_whole_slice():
+    # The host of a waits after each kernel: every gap of 0.1 ms costs it a slice of b.
+    a, b = made([0.5, 0.5], [0.1, 0.1]), chain("b", [10.0 * MS], [0.0])
+    found = share([Client(a, requests=1), Client(b)], TimeSliceRule(2 * MS, 0.0), pieces=20)
+    assert timeline(found) == [(1, 0.0, 2.0), (0, 2.0, 2.5), (1, 2.5, 4.5), (0, 4.5, 5.0)]
+
+
+def test_the_owner_keeps_an_idle_gpu_beyond_its_slice():
+    a, b = chain("a", [5.0 * MS], [0.0]), made([1.0], [4.0])
+    found = share([Client(a, requests=1), Client(b)], TimeSliceRule(2 * MS, 0.0), pieces=20)
+    assert timeline(found) == [(0, 0.0, 4.0), (1, 4.0, 5.0), (0, 5.0, 6.0)]
+
+
+def test_one_queue_runs_kernels_in_order_of_launch():
+    ahead = KernelTrace(
+        "t", np.full(3, MS), np.ones(3), np.zeros(3, int), np.full(3, 0.1 * MS), np.array([0, 0, 1], bool)
+    )
+    found = share([Client(ahead, requests=1), Client(made([1.0], [0.15]), requests=1)], OneQueueRule(), pieces=20)
+    # Launches of the first at 0.1, 0.2, 0.3; of the other at 0.15.
+    assert timeline(found) == [(0, 0.1, 1.1), (1, 1.1, 2.1), (0, 2.1, 3.1), (0, 3.1, 4.1)]
+
+
+def test_under_mps_kernels_that_fit_run_at_full_speed_and_others_are_slowed_alike():
+    a, b = made([2.0], [0.0], sms=0.75), made([3.0], [0.0], sms=0.75)
+    found = share([Client(a, requests=1), Client(b, requests=1)], MpsRule(), pieces=20)
+    # Together they want 1.5 of the GPU: 2 ms take 3; the other has 1 ms left and the GPU alone.
+    assert timeline(found) == [(0, 0.0, 3.0), (1, 0.0, 3.0), (1, 3.0, 4.0)]
+    small = [Client(made([2.0], [0.0], sms=0.5), requests=1), Client(made([3.0], [0.0], sms=0.5), requests=1)]
+    assert share(small, MpsRule()).end_s == pytest.approx(3 * MS)
+
+
+def test_predictions_are_means_of_each_identity_and_of_the_trace_alone():
+    duration_s, gap_s = predictions(made([1.0, 2.0, 5.0], [0.5, 1.5, 4.0], kernel=[7, 7, 2]))
+    assert duration_s / MS == pytest.approx([1.5, 1.5, 5.0])
+    assert gap_s / MS == pytest.approx([1.0, 1.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "how", [TimeSliceRule(), OneQueueRule(), MpsRule(), FikitRule(launch_s=0.0)], ids=lambda how: type(how).__name__
+)
+@pytest.mark.parametrize("name", ["mobilenetv2", "resnet50"])
+def test_share_of_one_client_takes_its_time_alone(how, name):
+    trace = traces()[name]
+    found = share([Client(trace, requests=3)], how)
+    assert found.jct_s[0] == pytest.approx([trace.alone()[1]] * 3)
+    assert found.rate[0] == pytest.approx(trace.busy_s / trace.alone()[1])
+
+
+@pytest.mark.parametrize("how", [TimeSliceRule(), OneQueueRule(), FikitRule()], ids=lambda how: type(how).__name__)
+def test_share_never_overlaps_kernels_and_does_all_work(how):
+    high, low = traces()["mobilenetv2"], traces()["resnet50"]
+    found = share([Client(high, requests=4), Client(low, requests=3, priority=1)], how, pieces=20_000)
+    starts, ends = found.pieces[:, 1], found.pieces[:, 2]
+    assert (starts[1:] >= ends[:-1] - 1e-12).all()
+    for one, (trace, times) in enumerate(((high, 4), (low, 3))):
+        rows = found.pieces[found.pieces[:, 0] == one]
+        assert (rows[:, 2] - rows[:, 1]).sum() == pytest.approx(times * trace.busy_s)
+
+
+def test_share_with_jitter_is_the_same_for_the_same_seed(rng):
+    clients = [Client(traces()["mobilenetv2"], requests=5), Client(traces()["resnet50"], priority=1)]
+    first = share(clients, FikitRule(), rng=np.random.default_rng(4), jitter=0.1)
+    again = share(clients, FikitRule(), rng=np.random.default_rng(4), jitter=0.1)
+    plain = share(clients, FikitRule())
+    assert first.jct_s[0].tobytes() == again.jct_s[0].tobytes()
+    assert not np.allclose(first.jct_s[0], plain.jct_s[0])
+    assert first.jct_s[0].mean() == pytest.approx(plain.jct_s[0].mean(), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("clients", "jitter"),
+    [
+        ([Client(HIGH)], 0.0),
+        ([Client(HIGH, 2, 0, (0.0,))], 0.0),
+        ([Client(HIGH, 2, 0, (1.0, 0.5))], 0.0),
+        ([Client(HIGH, 2)], 0.1),
+    ],
+)
+def test_share_refuses_clients_that_cannot_end(clients, jitter):
+    with pytest.raises(InputError, match="one that ends"):
+        share(clients, FREE, jitter=jitter)
+
+
+SCRIPT = """
+import hashlib, numpy as np
+from heshare.lab.systems.fikit.kernel_rules import FikitRule, MpsRule, OneQueueRule, TimeSliceRule
+from heshare.lab.systems.fikit.kernel_rules import Client, share
+from heshare.lab.systems.fikit.kernel_trace import traces
+bytes_of = hashlib.sha256()
+for how in (TimeSliceRule(), OneQueueRule(), MpsRule(), FikitRule(), FikitRule(least_gap_s=0, feedback=False)):
+    high, low = traces()["mobilenetv2"].with_waits(9), traces()["resnet50"]
+    clients = [Client(high, 3, 0, (0.0, 0.011, 0.012)), Client(low, 0, 1)]
+    found = share(clients, how, rng=np.random.default_rng(3), jitter=0.1, pieces=500)
+    bytes_of.update(found.jct_s[0].tobytes() + found.rate.tobytes() + found.pieces.tobytes())
+print(bytes_of.hexdigest())
+"""
+
+
+def test_share_gives_the_same_bytes_compiled_or_not():
+    found = []
+    for disabled in ("0", "1"):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout.strip())
+    assert len(found[0]) == 64
+    assert found[0] == found[1]

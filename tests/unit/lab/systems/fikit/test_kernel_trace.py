@@ -1,0 +1,84 @@
+"""Kernel traces: the host that launches them, the gaps that this leaves, and the table of the V100's."""
+
+import numpy as np
+import pytest
+from support.kernel_chain import chain
+
+from heshare.lab.systems.fikit.kernel_trace import KernelTrace, host_per_kernel_s, traces
+from heshare.shared.errors import InputError
+
+
+def hosted(duration_s, host_s, waits):
+    n = len(duration_s)
+    return KernelTrace(
+        "t", np.array(duration_s), np.ones(n), np.arange(n), np.full(n, float(host_s)), np.array(waits, dtype=bool)
+    )
+
+
+def test_a_host_that_runs_ahead_leaves_gaps_only_where_kernels_are_shorter_than_a_launch():
+    # Launches at 2, 4, 6; kernels 2..3, 4..9, 9..10: a gap of 1 after the first, of 2 before the next iteration.
+    gaps_s, alone_s = hosted([1.0, 5.0, 1.0], 2.0, [0, 0, 1]).alone()
+    assert gaps_s.tolist() == [1.0, 0.0, 2.0]
+    assert alone_s == 10.0
+
+
+def test_a_host_that_waits_launches_only_after_the_kernel_has_ended():
+    # 2..3, launched at 5: 5..10, launched at 12: 12..13.
+    gaps_s, alone_s = hosted([1.0, 5.0, 1.0], 2.0, [1, 1, 1]).alone()
+    assert gaps_s.tolist() == [2.0, 2.0, 2.0]
+    assert alone_s == 13.0
+
+
+def test_a_chain_has_the_gaps_that_it_was_given():
+    made = chain("c", [1.0, 2.0, 3.0], [0.1, 0.2, 0.3])
+    gaps_s, alone_s = made.alone()
+    assert gaps_s.tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert alone_s == pytest.approx(6.6)
+    assert made.busy_s == 6.0
+
+
+@pytest.mark.parametrize(("waits", "places"), [(1, [7]), (2, [3, 7]), (3, [2, 5, 7]), (8, list(range(8)))])
+def test_with_waits_spreads_waits_evenly_up_to_the_last_kernel(waits, places):
+    made = hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
+    assert np.flatnonzero(made.waits).tolist() == places
+
+
+def test_with_host_adds_time_before_each_launch_and_the_first():
+    made = hosted([1.0, 1.0], 2.0, [0, 1])
+    assert made.with_host(each_s=0.5, first_s=3.0).host_s.tolist() == [5.5, 2.5]
+    assert made.host_s.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("waits", [0, 9])
+def test_with_waits_refuses_impossible_numbers(waits):
+    with pytest.raises(InputError, match="1 to 8"):
+        hosted([1.0] * 8, 0.5, [0] * 7 + [1]).with_waits(waits)
+
+
+def test_kernel_trace_refuses_bad_arrays():
+    with pytest.raises(InputError, match="durations above 0"):
+        chain("c", [1.0, 0.0], 0.1)
+    with pytest.raises(InputError, match="at least one kernel"):
+        chain("c", [], 0.1)
+
+
+def test_traces_have_the_kernels_and_times_of_their_source():
+    # Kernels of an iteration and their time in ms, as the source's own summary has them.
+    expected = {
+        "bert": (572, 48.6253),
+        "mobilenetv2": (152, 2.2630),
+        "resnet101": (345, 11.5671),
+        "resnet50": (175, 6.4984),
+        "transformer_xl": (459, 16.6712),
+    }
+    found = {name: (len(one), 1e3 * one.busy_s) for name, one in traces().items()}
+    assert found.keys() == expected.keys()
+    for name, (kernels, busy_ms) in expected.items():
+        assert found[name] == (kernels, pytest.approx(busy_ms, abs=1e-4))
+    assert {int(one.waits.sum()) for one in traces().values()} == {1}
+
+
+def test_host_per_kernel_s_is_the_calibrated_floor_over_the_traced_kernels():
+    each_s = host_per_kernel_s({"resnet50": 175})
+    assert each_s * 175 == pytest.approx(0.00488, rel=0.01)
+    assert 20e-6 < traces()["resnet50"].host_s[0] < 40e-6

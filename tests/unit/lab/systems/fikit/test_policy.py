@@ -1,0 +1,107 @@
+"""FIKIT in a cluster: when and in which class tasks start, by hand; and JCTs of urgent tasks on emulated GPUs."""
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.fikit.policy import Fikit
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+WORK = Workload("resnet18", 4)
+
+
+class Noted(Fikit):
+    """Notes the class in which each task was started."""
+
+    def reset(self, cluster, predictor, rng):
+        super().reset(cluster, predictor, rng)
+        self.sharing = {}
+
+    def decide(self, event, view):
+        for action in super().decide(event, view):
+            self.sharing[action.task] = action.sharing
+            yield action
+
+
+def go(tasks, policy=None, gpus=1, gpu=GPU):
+    cluster = Cluster((gpu,) * gpus)
+    devices = [ToyDevice(gpu) for _ in range(gpus)]
+    policy = policy or Noted()
+    found = run(tasks, cluster, policy, predictor=ToyPredictor(), rng=np.random.default_rng(0), devices=devices)
+    return {each.task: (each.start_s, each.end_s, policy.sharing[each.task]) for each in found.record.intervals}
+
+
+def test_fikit_takes_the_first_fifth_as_urgent_and_runs_one_task_of_a_class():
+    # On the toy card n tasks take turns. Task 0 is the urgent one of four; 1 runs beside it, 2 and 3 follow 1.
+    found = go([Task(at, WORK, 10.0) for at in range(4)])
+    assert found[0] == (0.0, 20.0, "priority-0")
+    assert found[1] == (0.0, 20.0, "priority-1")
+    assert found[2] == (20.0, 30.0, "priority-1")
+    assert found[3] == (30.0, 40.0, "priority-1")
+
+
+def test_fikit_classifies_later_tasks_by_their_place_in_the_whole_set():
+    # Ten tasks: the first two are urgent, though the second arrives when much has been started.
+    tasks = [Task(at, WORK, 1.0, arrival_s=float(at)) for at in range(10)]
+    sharing = {task: how for task, (_, _, how) in go(tasks).items()}
+    assert [sharing[at] for at in range(10)] == ["priority-0"] * 2 + ["priority-1"] * 8
+
+
+def test_fikit_keeps_the_classes_that_tasks_have():
+    tasks = [Task(0, WORK, 10.0, priority=3), Task(1, WORK, 10.0, priority=12), Task(2, WORK, 10.0, 5.0, priority=0)]
+    found = go(tasks)
+    assert [found[at][2] for at in range(3)] == ["priority-3", "priority-9", "priority-0"]
+    assert found[2][0] == 5.0, "an urgent newcomer starts at once beside the others"
+
+
+def test_fikit_runs_several_tasks_of_a_class():
+    found = go([Task(at, WORK, 10.0) for at in range(4)], Noted(each=2))
+    assert [found[at][0] for at in range(3)] == [0.0, 0.0, 0.0]
+    assert found[3][0] > 0.0
+
+
+def test_fikit_lets_no_task_overtake_one_that_waits_for_memory():
+    # 623 and 1542 MiB do not fit together into 2000: the urgent one waits, and so does who comes behind it.
+    small = toy_gpu(memory_mib=2000.0)
+    large = Workload("vgg19", 8)
+    tasks = [Task(0, WORK, 10.0, priority=1), Task(1, large, 10.0, 1.0), Task(2, WORK, 10.0, 2.0, priority=2)]
+    found = go(tasks, gpu=small)
+    assert found[1][0] == found[0][1]
+    assert found[2][0] >= found[1][0]
+
+
+def test_fikit_starts_a_gang_on_all_its_gpus_in_its_class():
+    tasks = [Task(0, WORK, 10.0, gpus=2, priority=1), Task(1, WORK, 4.0, gpus=3, priority=1), Task(2, WORK, 4.0)]
+    found = go(tasks, gpus=3)
+    assert found[1][0] == found[0][1], "it needs a card that the first gang has"
+    assert found[2][0] == 0.0
+    assert all(how == "priority-1" for task, (_, _, how) in found.items() if task < 2)
+
+
+def test_fikit_refuses_a_gang_that_the_cluster_cannot_hold():
+    with pytest.raises(InputError, match="for 3 GPUs"):
+        go([Task(0, WORK, 10.0, gpus=3)], gpus=2)
+
+
+@pytest.mark.parametrize("text", ["fikit(high=0.0)", "fikit(high=1.0)", "fikit(each=0)", "fikit(placement=best)"])
+def test_fikit_refuses_parameters_out_of_range(text):
+    with pytest.raises(InputError):
+        make(text)
+
+
+def test_fikit_on_emulated_gpus_completes_urgent_tasks_as_if_alone():
+    models = ("bert_large", "resnet50", "mobilenet", "vgg19")
+    tasks = [Task(at, Workload(models[at % 4], 8), 5000.0, priority=min(at, 1)) for at in range(8)]
+    cluster, options = Cluster.parse("V100"), {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    alone = run(tasks[:1], cluster, make("fikit"), **options)
+    together = run(tasks, cluster, make("fikit"), **options)
+    assert together.jct_s[0] == pytest.approx(alone.jct_s[0])
+    shared = run(tasks, cluster, make("random"), **options)
+    assert shared.jct_s[0] > 2 * together.jct_s[0]

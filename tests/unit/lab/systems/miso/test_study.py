@@ -1,0 +1,82 @@
+"""The study of MISO in small: the compared policies, the choice of the best partition, and the tables."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.paper.studies.systems import miso_study as study
+
+
+@pytest.fixture(scope="module")
+def runs():
+    policies = [study.WHOLE, study.MISO, "miso:static(partition=3/3)", "miso:static"]
+    return study.run_policies(policies, seed=3, seeds=3, tasks=20, gpus=2)
+
+
+def test_cluster_has_cards_of_40_gb():
+    assert {gpu.memory_mib for gpu in study.cluster(3).gpus} == {study.MEMORY_MIB}
+    assert str(study.cluster(3)) == "3xA100"
+
+
+def test_statics_can_hold_the_largest_job():
+    assert len(study.statics()) == 8
+    assert study.partition_of(study.statics()[0]) == "4/2/1"
+    assert study.name_of("miso:static") == "Static 3/2/2"
+
+
+def test_run_policies_gives_the_same_jobs_and_for_the_same_seed_the_same_result(runs):
+    assert len(runs) == 12
+    again = study.run_policies([study.WHOLE, study.MISO], seed=3, seeds=3, tasks=20, gpus=2)
+    pd.testing.assert_frame_equal(again, runs[runs["policy"].isin([study.WHOLE, study.MISO])].reset_index(drop=True))
+
+
+def test_best_static_has_the_least_mean_jct():
+    frame = pd.DataFrame(
+        {
+            "policy": ["miso:static(partition=3/3)", "miso:static"] * 2 + [study.MISO] * 2,
+            "avg_jct_s": [10.0, 12.0, 30.0, 20.0, 1.0, 1.0],
+            "repetition": [0, 0, 1, 1, 0, 1],
+        }
+    )
+    assert study.best_static(frame) == "miso:static"
+    found = study.against(frame, study.MISO, "miso:static", np.random.default_rng(0))
+    assert found.value == pytest.approx(np.median([100 / 12 - 100, 100 / 20 - 100]))
+
+
+def test_table_compares_with_whole_gpus_and_the_best_static(runs):
+    best = study.best_static(runs)
+    table = study.table(runs, best, np.random.default_rng(0)).set_index("policy")
+    assert table.loc[study.WHOLE, "against_whole_pct"] == 0
+    assert table.loc[best, "against_static_pct"] == 0
+    assert table.loc[study.MISO, "against_whole_pct"] < 0
+
+
+def test_by_interval_has_a_row_a_policy_and_reference():
+    found = study.by_interval(
+        [60.0], np.random.default_rng(0), chosen=["miso:static"], seed=0, seeds=2, tasks=12, gpus=2
+    )
+    assert found["reference"].tolist() == ["Unpartitioned", "Best static"] * 2
+    assert set(found["static"]) == {"Static 3/2/2"}
+    assert (found["low"] <= found["change_pct"]).all()
+
+
+def test_figures_have_the_papers_reductions_as_lines(runs):
+    best = study.best_static(runs)
+    table = study.table(runs, best, np.random.default_rng(0))
+    assert study.seen(table).endswith("(the paper: -16 %).")
+    figure, ax = plt.subplots()
+    study.scatter(ax, table, best)
+    whole = table.set_index("policy").loc[study.WHOLE, "avg_jct_s"] / 1e3
+    line = next(line for line in ax.lines if line.get_label() == "the paper: 49 % below unpartitioned")
+    assert line.get_ydata()[0] == pytest.approx(0.51 * whole)
+    assert {"Unpartitioned", "MISO"} < {text.get_text() for text in ax.texts}
+    columns = {"interval_s": 60.0, "title": "MISO", "change_pct": -20.0}
+    why = pd.DataFrame([{**columns, "reference": name} for name in ("Unpartitioned", "Best static")])
+    figure, axes = plt.subplots(1, 2)
+    study.interval_panels(axes, why)
+    assert "the paper" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "-20 % against best static with an arrival each 60 s (the paper: -16 %)" in study.seen_by_interval(why)
+    plt.close("all")

@@ -1,0 +1,180 @@
+"""Morak: its control law, its clocks on a toy card computed by hand, and its shares."""
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.morak.policy import Morak, best_clock, clock_steps, feedback_move
+from heshare.policies.registry import make
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.catalogue import memory_mib
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+# Power is 10 W + clock / 10 and an iteration takes 1000 / clock seconds for each task on the card; the TDP is 110 W.
+GPU = toy_gpu(clocks_mhz=(500, 600, 700, 800, 900, 1000))
+ONE_CLOCK = toy_gpu(clocks_mhz=(1000,))
+LIGHT, HEAVY = Workload("resnet18", 4), Workload("bert_large", 32)
+
+
+def simulate(policy, tasks, gpu=GPU):
+    tasks = [Task(0, LIGHT, tasks)] if isinstance(tasks, float) else tasks
+    options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
+    return run(tasks, Cluster((gpu,)), policy, **options)
+
+
+def clocks(result):
+    """Return (time from which it holds, clock) of one GPU."""
+    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+
+
+def list_intervals(result):
+    return [(each.task, each.start_s, each.end_s, each.mps_pct) for each in result.record.intervals]
+
+
+@pytest.mark.parametrize(
+    ("power_w", "latency", "move"),
+    [
+        (95.0, 0.9, "larger"),
+        (95.0, 0.91, "faster"),
+        (95.1, 5.0, "hold"),
+        (102.0, 0.1, "hold"),
+        (102.1, 0.91, "smaller"),
+        (102.1, 0.9, "slower"),
+    ],
+)
+def test_feedback_move_of_power_and_latency(power_w, latency, move):
+    assert feedback_move(power_w, 100.0, latency, alpha=0.95, beta=0.9, hold=1.02) == move
+
+
+@pytest.mark.parametrize(("power_w", "steps"), [(79, 10), (85, 5), (94, 2), (95, 1), (100, 1), (104, 1), (106, 2)])
+def test_clock_steps_of_power(power_w, steps):
+    assert clock_steps(power_w, 100.0) == steps
+
+
+def test_morak_lowers_the_clock_until_the_cap_is_kept():
+    # Cap 88 W. 800 MHz draws 90 W, over 1.02 x 88; 700 draws 80 W, below 0.95 x 88, but 800 has broken the cap.
+    result = simulate(Morak(k=1, cap=0.8), 10.0)
+    assert clocks(result) == [(0.0, 800), (1.0, 700)]
+    assert result.makespan_s == pytest.approx(1.0 + (10.0 - 0.8) / 0.7)
+    assert result.energy_active_j == pytest.approx(90.0 + 80.0 * 9.2 / 0.7)
+
+
+def test_morak_raises_the_clock_while_power_is_below_the_band():
+    # Cap 110 W. 90 W is 18 % off: five steps, of which the grid has two. 110 W is in the band.
+    assert clocks(simulate(Morak(k=1, cap=1.0), 10.0)) == [(0.0, 800), (1.0, 1000)]
+
+
+def test_morak_returns_into_the_band_after_one_period_over_the_cap():
+    # Cap 99 W. 90 W is 9 % off: two steps, to 110 W. Over: 890 MHz would keep 99 W, so 800. Two steps again, but not
+    # to where it broke the cap: 900 MHz, 100 W, within 1.02 x 99 and over 0.95 x 99.
+    result = simulate(Morak(k=1, cap=0.9), 30.0)
+    assert clocks(result) == [(0.0, 800), (1.0, 1000), (2.0, 800), (3.0, 900)]
+
+
+def test_morak_holds_the_clock_in_the_band_unless_a_limit_is_missed():
+    # Cap 99 W, band from 49.5 W: 800 MHz and 1.25 s an iteration are held under a limit of 1.5 s, not under 1.2 s.
+    assert clocks(simulate(Morak(k=1, cap=0.9, alpha=0.5), 10.0)) == [(0.0, 800)]
+    assert clocks(simulate(Morak(k=1, cap=0.9, alpha=0.5, limit=1.2), 10.0)) == [(0.0, 800), (1.0, 900)]
+
+
+def test_morak_raises_the_clock_again_after_a_change_of_the_co_runners():
+    # As above for the first task. For the second, from t = 14.14, 800 MHz is open again: 900 is tried (100 W, over),
+    # 700 keeps the cap, 800 is tried (90 W, over), and 700 stays.
+    result = simulate(Morak(k=1, cap=0.8), [Task(0, LIGHT, 10.0), Task(1, LIGHT, 10.0)])
+    end_s = pytest.approx(1.0 + 9.2 / 0.7)
+    assert clocks(result)[:3] == [(0.0, 800), (1.0, 700), (end_s, 700)]
+    assert clocks(result)[3:] == [(15.0, 900), (16.0, 700), (17.0, 800), (18.0, 700)]
+
+
+def test_morak_refills_a_share_as_soon_as_a_task_ends():
+    tasks = [Task(0, LIGHT, 2.0), Task(1, LIGHT, 4.0), Task(2, LIGHT, 1.0)]
+    result = simulate(Morak(k=2, cap=2.0), tasks, ONE_CLOCK)
+    assert list_intervals(result) == [(0, 0.0, 4.0, 50), (2, 4.0, 6.0, 50), (1, 0.0, 7.0, 50)]
+
+
+@pytest.mark.parametrize(("k", "pct"), [(1, 100), (3, 33), (4, 25)])
+def test_morak_gives_equal_shares(k, pct):
+    tasks = [Task(index, LIGHT, 1.0) for index in range(6)]
+    result = simulate(Morak(k=k, cap=2.0), tasks, ONE_CLOCK)
+    assert {each.mps_pct for each in result.record.intervals} == {pct}
+    assert max(result.timeline["tasks"]) == k
+
+
+def test_morak_starts_no_task_before_one_that_waits_for_memory():
+    gpu = toy_gpu(memory_mib=1.5 * memory_mib(HEAVY), clocks_mhz=(1000,))
+    result = simulate(Morak(k=2, cap=2.0), [Task(0, HEAVY, 2.0), Task(1, HEAVY, 2.0), Task(2, LIGHT, 1.0)], gpu)
+    assert [(task, start_s) for task, start_s, *_ in sorted(list_intervals(result))] == [
+        (0, 0.0),
+        (1, 2.0),
+        (2, 2.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cap", "limit", "mhz"),
+    [(0.8, 1.5, 700), (0.8, 1.3, 700), (0.5, 1.5, 500), (1.0, 1.5, 1000)],
+    ids=["within both", "no limit kept within the cap", "no clock within the cap", "everything allowed"],
+)
+def test_morak_by_search_keeps_the_cap_then_the_limits_then_throughput(cap, limit, mhz):
+    policy = Morak(k=1, cap=cap, limit=limit, mode="search")
+    assert policy.tick_s is None
+    assert clocks(simulate(policy, 10.0)) == [(0.0, mhz)]
+
+
+def test_best_clock_of_a_table():
+    latency = np.array([[1.2, 0.5], [0.9, 0.9], [0.8, 1.0], [0.7, 0.8]])
+    power, throughput = np.array([0.5, 0.8, 1.0, 1.1]), np.array([1.0, 2.0, 3.0, 4.0])
+    assert best_clock(latency, power, throughput) == 2
+    assert best_clock(latency, power + 0.6, throughput) == 0
+    assert best_clock(latency + 1.0, power, throughput) == 0 + int(np.argmin((latency[:3]).sum(axis=1)))
+    assert best_clock(latency[:2] * 0.1, power[:2], np.array([2.0, 2.0])) == 0
+
+
+def test_morak_changes_batch_sizes_of_tasks_that_allow_it():
+    # 110 W under a cap of 220 W, 1 s of a limit of 1.5 s: time to spare, so the batch grows, once a period. An
+    # iteration of the toy card takes as long whatever its size: 40 of size 4 are 20 of size 8, 10 of size 16.
+    result = simulate(Morak(k=1, cap=2.0, elastic=True), 40.0, ONE_CLOCK)
+    sizes = [(each.start_s, each.batch_size) for each in result.record.intervals]
+    assert sizes[:3] == [(0.0, 4), (1.0, 8), (2.0, 16)]
+    assert result.makespan_s < 40.0
+    assert sum(each.iterations for each in result.record.intervals) == pytest.approx(40.0)
+
+
+def test_morak_does_not_return_to_a_batch_size_that_missed_a_limit():
+    # Two tasks take turns, 2 s an iteration, over the limit of 1.5 s at the only clock: the batch shrinks to 1.
+    result = simulate(Morak(k=2, cap=2.0, elastic=True), [Task(0, LIGHT, 5.0), Task(1, LIGHT, 5.0)], ONE_CLOCK)
+    sizes = [each.batch_size for each in result.record.intervals if each.task == 0]
+    assert sizes == [4, 2, 1]
+
+
+def test_morak_keeps_frozen_batch_sizes():
+    result = simulate(Morak(k=2), [Task(0, LIGHT, 5.0), Task(1, Workload("resnet18", 8), 5.0)])
+    assert sorted((each.task, each.batch_size) for each in result.record.intervals) == [(0, 4), (1, 8)]
+
+
+@pytest.mark.parametrize(("sizes", "largest"), [(8, 8), (20, 16), (256, 256)])
+def test_morak_takes_no_larger_inference_batch_size_than_it_may(sizes, largest):
+    # Power never nears the cap and time does not grow with the batch, so that the size rises until the end of its list.
+    result = simulate(Morak(k=1, cap=2.0, elastic=True, sizes=sizes), 4000.0, ONE_CLOCK)
+    assert max(each.batch_size for each in result.record.intervals) == largest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("morak(k=0)", "column k: found 0; expected 1 to 48"),
+        ("morak(cap=0)", "a share of the TDP above 0"),
+        ("morak(limit=0.5)", "at least 1"),
+        ("morak(mode=guess)", "feedback or search"),
+        ("morak(placement=best)", "random, heshare, trade-off, sensitivity"),
+        ("morak(mode=search,elastic=yes)", "leaves batch sizes"),
+        ("morak(dt_s=0)", "a period above 0 s"),
+        ("morak(sizes=0)", "an inference batch size of at least 1"),
+    ],
+)
+def test_morak_refuses_bad_parameters_with_one_message(text, message):
+    with pytest.raises(InputError, match=message):
+        make(text)

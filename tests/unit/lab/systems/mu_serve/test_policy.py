@@ -1,0 +1,165 @@
+"""mu-Serve: its control law, its clocks on a toy card computed by hand, and its order of tasks."""
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.mu_serve.policy import MuServe, miad
+from heshare.policies.registry import make
+from heshare.prediction.predictor import CoRuns
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+# An iteration takes 1000 / clock seconds, so that a limit of 1.5 needs 667 MHz.
+CLOCKS = (500, 600, 700, 800, 900, 1000)
+GPU, ONE_CLOCK = toy_gpu(clocks_mhz=CLOCKS), toy_gpu(clocks_mhz=(1000,))
+SENSITIVE, INDIFFERENT = Workload("resnet18", 4), Workload("mobilenet", 4)
+
+
+class IndifferentPredictor(ToyPredictor):
+    """Predicts that one workload takes a second at any clock."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        predicted = super().co_run(sets, gpu, sm_mhz)
+        same = np.array([residents[0].workload == INDIFFERENT for residents in sets])
+        return CoRuns(np.where(same[:, None], 1.0, predicted.time_s), predicted.power_w)
+
+
+def simulate(policy, tasks, gpu=GPU, predictor=None):
+    tasks = [Task(0, SENSITIVE, tasks)] if isinstance(tasks, float) else tasks
+    options = {"predictor": predictor or ToyPredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster((gpu,)), policy, devices=[ToyDevice(gpu)], **options)
+
+
+def clocks(result):
+    return [(row.start_s, row.requested_mhz) for row in result.timeline.itertuples()]
+
+
+@pytest.mark.parametrize(
+    ("at", "missed", "after"), [(5, False, 4), (0, False, 0), (0, True, 3), (1, True, 4), (2, True, 5), (5, True, 5)]
+)
+def test_miad_of_met_and_missed_limits(at, missed, after):
+    assert miad(at, missed, CLOCKS) == after
+
+
+def test_miad_with_other_steps():
+    assert miad(5, False, CLOCKS, step=3) == 2
+    assert miad(0, True, CLOCKS, factor=1.2) == 1
+
+
+def test_mu_serve_lowers_the_clock_until_the_limit_is_missed_once():
+    # 600 MHz takes 1.67 s of 1.5 s: up by half to 900 MHz, down again to 700 MHz, and not back to 600 MHz.
+    result = simulate(MuServe(), 20.0)
+    trace = [1000, 900, 800, 700, 600, 900, 800, 700]
+    assert clocks(result) == [(float(second), mhz) for second, mhz in enumerate(trace)]
+    done = sum(trace[:7]) / 1000
+    assert result.makespan_s == pytest.approx(7.0 + (20.0 - done) / 0.7)
+
+
+def test_mu_serve_without_remember_lowers_and_raises_the_clock_repeatedly():
+    trace = [mhz for _, mhz in clocks(simulate(MuServe(remember=False), 20.0))]
+    assert trace[:13] == [1000, 900, 800, 700, 600, 900, 800, 700, 600, 900, 800, 700, 600]
+
+
+def test_mu_serve_begins_each_task_at_the_top_clock():
+    result = simulate(MuServe(dt_s=100.0), [Task(0, SENSITIVE, 200.0), Task(1, SENSITIVE, 200.0)])
+    # 100 s at 1000 MHz, 111.1 s more at 900, 800 ... ; whatever the first ended with, the second begins at the top.
+    second = next(each for each in result.record.intervals if each.task == 1)
+    assert (second.start_s, 1000) in clocks(result)
+
+
+def test_mu_serve_that_limits_responses_passes_its_clock_from_task_to_task():
+    # An iteration a task, one each 2 s. At 600 MHz it takes 1.67 s of 1.5 s: up by half to 900 MHz.
+    tasks = [Task(index, SENSITIVE, 1.0, 2.0 * index) for index in range(7)]
+    result = simulate(MuServe(latency="response", dt_s=2.0), tasks)
+    changes = {row.start_s: row.requested_mhz for row in reversed(list(result.timeline.itertuples()))}
+    assert [changes[time_s] for time_s in (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0)] == [1000, 900, 800, 700, 600, 900, 800]
+
+
+def test_mu_serve_that_limits_responses_counts_waiting_and_holds_the_clock_without_responses():
+    # Both arrive at 0; the second waits 1 s, so that its response of 2 s misses 1.5 s and the clock stays at the top.
+    tasks = [Task(0, SENSITIVE, 1.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 1.0, 10.0)]
+    result = simulate(MuServe(latency="response", dt_s=2.5), tasks)
+    assert {mhz for _, mhz in clocks(result)} == {1000}
+    alone = simulate(MuServe(latency="response", dt_s=2.5), [tasks[0], Task(1, SENSITIVE, 1.0, 10.5)])
+    steps = [mhz for _, mhz in clocks(alone)]
+    assert sorted(set(steps), reverse=True) == [1000, 900], "one response, one step, whatever the time until the next"
+
+
+def test_mu_serve_runs_one_task_at_a_time_and_the_shortest_first():
+    tasks = [Task(0, SENSITIVE, 3.0), Task(1, SENSITIVE, 1.0), Task(2, SENSITIVE, 2.0)]
+    shortest, fifo = simulate(MuServe(), tasks, ONE_CLOCK), simulate(MuServe(order="fifo"), tasks, ONE_CLOCK)
+    assert [(each.task, each.start_s, each.mps_pct) for each in shortest.record.intervals] == [
+        (1, 0.0, 100),
+        (2, 1.0, 100),
+        (0, 3.0, 100),
+    ]
+    assert [each.task for each in fifo.record.intervals] == [0, 1, 2]
+
+
+def test_mu_serve_starts_a_shorter_task_before_waiting_but_not_running_ones():
+    tasks = [Task(0, SENSITIVE, 5.0), Task(1, SENSITIVE, 4.0), Task(2, SENSITIVE, 1.0, arrival_s=2.0)]
+    result = simulate(MuServe(), tasks, ONE_CLOCK)
+    assert [(each.task, each.start_s) for each in result.record.intervals] == [(1, 0.0), (2, 4.0), (0, 5.0)]
+
+
+@pytest.mark.parametrize(("scope", "trace"), [("gpu", [700, 700]), ("task", [500, 700])])
+def test_mu_serve_by_prediction_uses_the_least_clock_for_all_hosted_tasks(scope, trace):
+    policy = MuServe(mode="oracle", scope=scope)
+    assert policy.tick_s is None
+    tasks = [Task(0, INDIFFERENT, 1.0), Task(1, SENSITIVE, 9.0)]
+    assert [mhz for _, mhz in clocks(simulate(policy, tasks, predictor=IndifferentPredictor()))] == trace
+
+
+def test_mu_serve_by_prediction_runs_an_indifferent_task_at_the_lowest_clock():
+    policy = MuServe(mode="oracle")
+    assert [
+        mhz for _, mhz in clocks(simulate(policy, [Task(0, INDIFFERENT, 9.0)], predictor=IndifferentPredictor()))
+    ] == [500]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mu-serve(limit=0.9)", "at least 1"),
+        ("mu-serve(mode=x)", "feedback or oracle"),
+        ("mu-serve(scope=x)", "gpu or task"),
+        ("mu-serve(order=lifo)", "ssjf or fifo"),
+        ("mu-serve(factor=1)", "above 1"),
+        ("mu-serve(step=0)", "at least one place"),
+        ("mu-serve(latency=x)", "iteration or response"),
+        ("mu-serve(latency=response,mode=oracle)", "unless mode=feedback"),
+    ],
+)
+def test_mu_serve_refuses_bad_parameters_with_one_message(text, message):
+    with pytest.raises(InputError, match=message):
+        make(text)
+
+
+class CalledAtEveryTick(MuServe):
+    """mu-Serve, called at every tick."""
+
+    ticks_on_change = False
+
+
+@pytest.mark.parametrize("dt_s", [1.0, 0.3, 7.0])
+def test_mu_serve_is_not_called_at_ticks_without_a_change(dt_s, monkeypatch):
+    calls = []
+    decide = MuServe.decide
+    monkeypatch.setattr(MuServe, "decide", lambda self, event, view: calls.append(event) or decide(self, event, view))
+    tasks = [Task(0, SENSITIVE, 40.0), Task(1, SENSITIVE, 30.0, 7.5), Task(2, INDIFFERENT, 20.0, 400.0)]
+    plain, every = (simulate(policy(dt_s=dt_s), tasks) for policy in (MuServe, CalledAtEveryTick))
+    assert len(calls) < plain.events + every.events
+    assert plain.events == every.events
+    assert plain.jct_s.tolist() == every.jct_s.tolist()
+    assert plain.timeline.equals(every.timeline)
+
+
+def test_mu_serve_without_control_runs_the_shortest_first_at_the_default_clock():
+    tasks = [Task(number, SENSITIVE, iterations) for number, iterations in enumerate((30.0, 10.0, 20.0))]
+    result = simulate(make("mu-serve:no-control"), tasks)
+    assert result.timeline["requested_mhz"].isna().all()
+    assert sorted(result.jct_s) == pytest.approx([10.0, 30.0, 60.0])

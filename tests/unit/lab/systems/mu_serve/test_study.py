@@ -1,0 +1,119 @@
+"""μ-Serve's study: requests and groups of models, power and limits, lower clocks over time and all at once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.paper.studies.systems import mu_serve_study as study
+from heshare.policies.predictions import TaskPredictions
+from heshare.prediction.oracle import DevicePredictor
+from heshare.world.catalogue import gpu, paper_models
+from heshare.world.workload import Workload
+
+SETTING = study.StudySetting(window_s=60.0, warm_up_s=20.0)
+
+
+def test_draw_groups_spreads_all_models_evenly_and_sorts_them_by_sensitivity() -> None:
+    known, card = TaskPredictions(DevicePredictor()), gpu("V100")
+    for grouped in (True, False):
+        groups = SETTING.draw_groups(grouped, np.random.default_rng(0))
+        assert [len(group) for group in groups] == [5, 5, 5]
+        names = [name for group in groups for name in group]
+        assert sorted(names) == sorted(paper_models())
+        values = [known.sensitivity(Workload(name, SETTING.batch_size), card) for name in names]
+        assert (values == sorted(values)) is grouped
+
+
+def test_draw_requests_offers_the_load_in_the_window() -> None:
+    long = replace(SETTING, window_s=4000.0, spread=0.5, burstiness=1.5)
+    tasks = long.draw_requests(np.random.default_rng(0))
+    busy_s = sum(task.iterations * study.alone_s("V100", task.workload) for task in tasks)
+    assert busy_s / (long.gpus * long.window_s) == pytest.approx(long.load, rel=0.05)
+    assert 0 < tasks[0].arrival_s < tasks[-1].arrival_s < long.window_s
+    assert [task.id for task in tasks] == list(range(len(tasks)))
+
+
+def test_run_gpu_holds_a_fixed_clock_and_never_parks() -> None:
+    tasks = SETTING.draw_requests(np.random.default_rng(0))[:5]
+    done = study.run_gpu(SETTING, tasks, study.SYSTEMS[study.SLOWER])
+    card = gpu("V100")
+    assert set(done.timeline["requested_mhz"]) == {min(card.clocks_mhz, key=lambda mhz: abs(mhz - 0.8 * card.max_mhz))}
+    assert done.timeline["power_w"].min() == EmulatedDevice(card).read().power_w
+
+
+def test_run_systems_lowers_power_at_the_price_of_responses_only_where_the_clock_moves() -> None:
+    runs = study.run_systems(SETTING, seed=0, seeds=1).set_index("title")
+    top = runs.loc[study.TOP]
+    assert (runs["requests"] == top["requests"]).all(), "the same requests for all"
+    for title in (study.SLOWER, study.MU_SERVE, study.AIMED):
+        assert runs.loc[title, "power_w"] < 0.97 * top["power_w"]
+        assert runs.loc[title, "slowdown"] > top["slowdown"]
+    assert runs.loc[study.BY_ITERATION, "power_w"] == pytest.approx(top["power_w"], rel=0.01)
+
+
+def made_up() -> pd.DataFrame:
+    """Six repetitions at two loads; μ-Serve takes 1/1.5 and 1/1.25 of the power and misses 4 and 0 points more."""
+    rows = []
+    for repetition in range(6):
+        for load, ratio, lost in ((0.2, 1.5, 4.0), (0.4, 1.25, 0.0)):
+            for title in (study.TOP, *study.SHOWN, study.BY_ITERATION):
+                ours = title == study.MU_SERVE
+                row = {"power_w": 100 / (ratio if ours else 1), "attained_pct": 99.0 - (lost if ours else 0)}
+                rows.append({"repetition": repetition, "title": title, "load": load, "slowdown": 1.0, **row})
+    return pd.DataFrame(rows)
+
+
+def test_savings_and_claims_are_paired_with_the_top_clock() -> None:
+    runs, rng = made_up(), np.random.default_rng(0)
+    found = study.savings(runs, rng)
+    own = found[found["title"] == study.MU_SERVE].set_index("load")
+    assert own["ratio"].tolist() == pytest.approx([1.5, 1.25])
+    assert own["lost_pct"].tolist() == [4, 0]
+    limits = study.limits_claim(found, "x09d_mu_serve")
+    assert limits["holds"] == {"load 20 %": False, "load 40 %": True}
+    assert limits["source"] == "x09d_mu_serve.csv: lost_pct where load=0.2; title=μ-Serve"
+
+
+def pairs(column: str, ours: tuple[str, float], theirs: tuple[str, float]) -> pd.DataFrame:
+    """Six repetitions of two systems with constant values."""
+    rows = [
+        {"repetition": number, "title": title, column: value} for number in range(6) for title, value in (ours, theirs)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_claims_on_power_groups_and_order_stand_on_their_numbers() -> None:
+    less, same = (pairs("power_w", (study.MU_SERVE, ours), (study.MIXED, 100.0)) for ours in (90.0, 100.0))
+    orders = pairs("avg_jct_s", ("shortest first", 60.0), ("in order", 100.0))
+    numbers = study.claim_numbers(made_up(), {1: less, 8: same}, orders, np.random.default_rng(0))
+    assert "-10.0 % and +0.0 %, shortest first the average JCT by -40 %" in study.numbers_text(numbers)
+    energies = pd.DataFrame({"gpu": ["V100", "V100"], "over_time_pct": [-20.0, -50.0]})
+    least, most = (study.power_claim(numbers, energies, which, "x09h_claims") for which in (study.LEAST, study.MOST))
+    assert (least["measured"], most["measured"]) == (pytest.approx(1.25), pytest.approx(1.5))
+    assert "2.00x" in least["why"]
+    groups = study.groups_claim(numbers, [1, 8], "x09h_claims")
+    assert list(groups["holds"].values()) == [True, False]
+    assert groups["measured"] == pytest.approx(-10)
+    order = study.order_claim(numbers, SETTING, "x09h_claims")
+    assert (order["measured"], order["testable"]) == (pytest.approx(-40), False)
+
+
+def test_lower_clocks_save_less_where_idle_power_is_paid_for_longer() -> None:
+    found = study.energy_and_time(SETTING, ["T4"], [1.1, 2.0], seed=0, seeds=1).set_index("limit")
+    assert (found["over_time_pct"] < 0).all()
+    assert found.loc[2.0, "at_once_pct"] > 5
+    assert found.loc[2.0, "longer_pct"] == pytest.approx(100, abs=8)
+
+
+def test_shortest_first_shortens_the_average() -> None:
+    busy = replace(SETTING, load=0.8, spread=1.0)
+    found = study.queueing(busy, seed=0, seeds=2).groupby("title")["avg_jct_s"].mean()
+    assert found["shortest first"] < found["in order"]
+
+
+def test_variants_change_existing_parameters() -> None:
+    for changed in study.VARIANTS.values():
+        assert replace(SETTING, **changed) is not None

@@ -1,0 +1,129 @@
+"""Buddy allocation: worked examples, and what holds after any sequence of requests."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.lab.systems.power_flow.buddy import Block, BuddyAllocator, next_power_of_two, root_blocks
+from heshare.shared.errors import InputError
+
+EIGHT = [range(8)]
+
+
+def test_next_power_of_two():
+    assert [next_power_of_two(gpus) for gpus in (1, 2, 3, 4, 5, 8)] == [1, 2, 4, 4, 8, 8]
+
+
+def test_root_blocks_of_nodes_of_other_sizes():
+    assert root_blocks([range(6), range(1)]) == [Block(4, 0, 0), Block(2, 0, 4), Block(1, 1, 0)]
+
+
+def test_allocate_splits_the_smallest_block_that_fits():
+    buddy = BuddyAllocator(EIGHT)
+    assert buddy.allocate(0, 1) == (0,)
+    assert buddy.free_blocks == [Block(1, 0, 1), Block(2, 0, 2), Block(4, 0, 4)]
+    assert buddy.allocate(1, 2) == (2, 3)
+    assert buddy.allocate(2, 1) == (1,)
+    assert buddy.allocate(3, 3) == (4, 5, 6)
+    assert buddy.free_blocks == []
+    assert buddy.allocate(4, 1) is None
+    buddy.release(0)
+    buddy.release(1)
+    assert buddy.free_blocks == [Block(1, 0, 0), Block(2, 0, 2)], "owner 2 keeps its block, so nothing joins"
+    buddy.release(2)
+    assert buddy.free_blocks == [Block(4, 0, 0)]
+    buddy.release(3)
+    assert buddy.free_blocks == [Block(8, 0, 0)]
+
+
+def test_allocate_gives_whole_nodes_for_more_than_a_node():
+    buddy = BuddyAllocator([range(4), range(4, 8), range(8, 12)])
+    assert buddy.occupied(6) == 8
+    assert buddy.allocate(0, 6) == (0, 1, 2, 3, 4, 5)
+    assert buddy.free_blocks == [Block(4, 2, 0)]
+    assert buddy.allocate(1, 5) is None
+    assert buddy.free_blocks == [Block(4, 2, 0)], "a request that does not fit takes nothing"
+
+
+def test_make_room_moves_the_fewest_gpus():
+    buddy = BuddyAllocator([range(4), range(4, 8)])
+    for owner, gpus in enumerate((2, 1, 2, 1, 1, 1)):
+        buddy.allocate(owner, gpus)
+    # Node 0: 0 0 1 3; node 1: 2 2 4 5. Releasing 1 and 4 leaves two free GPUs, not a block of two.
+    assert buddy.allocations() == {0: (0, 1), 1: (2,), 2: (4, 5), 3: (3,), 4: (6,), 5: (7,)}
+    buddy.release(1)
+    buddy.release(4)
+    assert buddy.allocate(9, 2) is None
+    assert buddy.make_room(2, movable=[0, 2, 3, 5]) == {3: (6,)}
+    assert buddy.allocate(9, 2) == (2, 3)
+    assert buddy.allocations() == {0: (0, 1), 2: (4, 5), 3: (6,), 5: (7,), 9: (2, 3)}
+
+
+def test_make_room_returns_none_if_no_owner_may_move_or_too_little_is_free():
+    buddy = BuddyAllocator(EIGHT)
+    for owner in range(8):
+        buddy.allocate(owner, 1)
+    for owner in (0, 2, 4, 6):
+        buddy.release(owner)
+    before = buddy.free_blocks
+    assert buddy.make_room(2, movable=[]) is None
+    assert buddy.make_room(8, movable=[1, 3, 5, 7]) is None
+    assert buddy.make_room(16, movable=[1, 3, 5, 7]) is None
+    assert buddy.free_blocks == before
+    assert buddy.make_room(4, movable=[1, 3, 5, 7]) == {1: (4,), 3: (6,)}
+
+
+def test_allocate_refuses_bad_requests():
+    with pytest.raises(InputError, match="each once"):
+        BuddyAllocator([[0, 1], [1]])
+    buddy = BuddyAllocator(EIGHT)
+    buddy.allocate(0, 2)
+    with pytest.raises(InputError, match="Release"):
+        buddy.allocate(0, 1)
+    with pytest.raises(InputError, match="at least one"):
+        buddy.allocate(1, 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), max_size=40),
+)
+def test_buddy_blocks_never_overlap_stay_aligned_and_are_joined(sizes, steps):
+    nodes, at = [], 0
+    for size in sizes:
+        nodes.append(range(at, at + size))
+        at += size
+    buddy, owners, following = BuddyAllocator(nodes), [], 0
+    for kind, number in steps:
+        if kind == 0 and owners:
+            buddy.release(owners.pop(number % len(owners)))
+        elif kind == 1 and buddy.make_room(number, owners) is not None:
+            assert buddy.allocate(following, number) is not None
+            owners.append(following)
+            following += 1
+        elif kind == 2:
+            if buddy.allocate(following, number) is not None:
+                owners.append(following)
+            following += 1
+        _check(buddy, nodes)
+    for owner in owners:
+        buddy.release(owner)
+    assert sorted(buddy.free_blocks) == sorted(root_blocks(nodes)), "all blocks are whole again"
+
+
+def _check(buddy, nodes):
+    taken = [gpu for gpus in buddy.allocations().values() for gpu in gpus]
+    free = [nodes[block.node][block.offset + place] for block in buddy.free_blocks for place in range(block.size)]
+    assert len(set(taken)) == len(taken)
+    assert not set(taken) & set(free)
+    held = sum(buddy.occupied(len(gpus)) for gpus in buddy.allocations().values())
+    assert held + sum(block.size for block in buddy.free_blocks) == sum(map(len, nodes))
+    for block in buddy.free_blocks:
+        assert block.size & (block.size - 1) == 0
+        assert block.offset % block.size == 0
+        buddies = block._replace(offset=block.offset ^ block.size)
+        assert block in root_blocks(nodes) or buddies not in buddy.free_blocks, "free buddies were not joined"
+    for gpus in buddy.allocations().values():
+        nodes_of = {next(at for at, node in enumerate(nodes) if gpu in node) for gpu in gpus}
+        assert len(nodes_of) == 1 or len(gpus) > max(1 << (len(node).bit_length() - 1) for node in nodes)

@@ -1,0 +1,50 @@
+"""The fit of a step's time and energy: exact on measurements that have its form, never below zero on others."""
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.power_flow.step_models import StepModel, fit_step
+from heshare.shared.errors import InputError
+
+SPEEDS = np.array([0.5, 0.6, 0.75, 1.0])
+
+
+ENERGY = (50.0, 20.0, 80.0)
+
+
+def fitted(model):
+    """Return the fit to the times and energies of a model."""
+    time_s = model.time_s(1, SPEEDS)
+    return fit_step(SPEEDS, time_s, model.energy_j(time_s, SPEEDS), float(model.time_s(2, SPEEDS[-1])))
+
+
+def test_step_model_time_and_energy_by_hand():
+    model = StepModel(1.0, 2.0, 4.0, 1.0, *ENERGY)
+    assert model.time_s(2, 0.5) == pytest.approx(1.0 + 4.0 + 2.0)
+    assert model.time_s([[1], [4]], [0.5, 1.0]).tolist() == [[5.0, 3.0], [8.0, 6.0]]
+    assert model.energy_j([2.0, 1.0], [0.5, 1.0]).tolist() == [140.0, 150.0]
+    overlapped = StepModel(3.0, 2.0, 0.0, 2.0, *ENERGY)
+    assert overlapped.time_s(1, 0.5) == pytest.approx(5.0), "the hypotenuse of 3 and 4"
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 2.0, 8.0])
+def test_fit_step_finds_the_model_of_the_measurements(sharpness):
+    model = StepModel(0.3, 0.2, 0.05, sharpness, *ENERGY)
+    found = fitted(model)
+    assert found.sharpness == sharpness
+    assert found.time_s(8, 0.7) == pytest.approx(model.time_s(8, 0.7))
+    assert found.energy_j(0.5, 0.9) == pytest.approx(model.energy_j(0.5, 0.9))
+
+
+def test_fit_step_has_no_term_below_zero():
+    # Faster at lower clocks and on two GPUs without any exchange: the nearest terms are zero.
+    found = fit_step(SPEEDS, [1.0, 1.1, 1.1, 1.2], np.ones(4), 0.9)
+    assert found.compute_s == 0.0
+    assert found.fixed_s == pytest.approx(1.1, rel=0.02)
+    assert found.sync_s == 0.0
+
+
+@pytest.mark.parametrize("energy_j", [[], [1.0]])
+def test_fit_step_raises_on_incomplete_measurements(energy_j):
+    with pytest.raises(InputError, match="at least one measurement, each with all of its numbers"):
+        fit_step(SPEEDS[: 2 * len(energy_j)], np.ones(2 * len(energy_j)), energy_j, 1.0)

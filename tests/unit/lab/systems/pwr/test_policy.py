@@ -1,0 +1,162 @@
+"""PWR's and FGD's scores against cases worked out by hand, and where the policy places tasks."""
+
+import math
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.pwr.fragmentation import (
+    Nodes,
+    Request,
+    choices,
+    fits,
+    fragmentation,
+    normalised,
+    power_w,
+    scores,
+    weighed,
+)
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.shared.errors import InputError
+from heshare.testing.policy_contract import placement
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+T4, A100 = (10.0, 70.0), (50.0, 400.0)
+SHARE, WHOLE, PAIR, CPU_ONLY = Request(1, 300), Request(1), Request(2), Request(0, 0, 8.0)
+
+
+def nodes(*free, kinds=None, vcpus=None):
+    """Nodes with these free milli on their GPUs, of two each, and 64 virtual CPUs."""
+    kinds = kinds or [T4] * len(free)
+    shape = np.ones((len(free), 2))
+    return Nodes(
+        np.array(free, dtype=np.int64),
+        np.full((len(free), 2), 1000),
+        shape * np.array([[idle] for idle, _ in kinds]),
+        shape * np.array([[full] for _, full in kinds]),
+        np.full(len(free), 64.0) if vcpus is None else np.array(vcpus, dtype=float),
+        np.full(len(free), 64.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("free", "request_", "able"),
+    [
+        ((1000, 1000), PAIR, True),
+        ((1000, 900), PAIR, False),
+        ((1000, 900), WHOLE, True),
+        ((900, 900), WHOLE, False),
+        ((299, 300), SHARE, True),
+        ((299, 299), SHARE, False),
+        ((0, 0), CPU_ONLY, True),
+    ],
+)
+def test_fits_needs_the_requested_gpus(free, request_, able):
+    assert fits(nodes(free), request_).tolist() == [able]
+
+
+def test_fits_needs_the_requested_cpus():
+    assert fits(nodes((1000, 1000), vcpus=[7]), CPU_ONLY).tolist() == [False]
+
+
+def test_power_w_counts_all_power_of_a_gpu_with_any_share_allocated():
+    states = nodes((1000, 1000), (999, 1000), (0, 0), kinds=[T4, T4, A100])
+    # Two idle packages of processors draw 30 W in each node.
+    assert power_w(states).tolist() == [50.0, 110.0, 830.0]
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "watts"),
+    # 64 virtual CPUs are 32 cores, two packages of 16: both idle 30 W, one busy 135 W, both busy 240 W.
+    [(64, 30.0), (63, 135.0), (62, 135.0), (32, 135.0), (31, 240.0), (0, 240.0)],
+)
+def test_power_w_counts_packages_of_processors_as_idle_or_full(vcpus, watts):
+    assert power_w(nodes((1000, 1000), vcpus=[vcpus])).tolist() == [20.0 + watts]
+
+
+def test_scores_of_power_prefer_a_gpu_in_use():
+    # On the first node GPU 1 is in use: nothing is added. On the second any GPU adds 70 - 10 W; the first is taken.
+    (found,) = scores(nodes((1000, 700), (1000, 1000)), [SHARE], [SHARE], [1.0])
+    assert (found.node.tolist(), found.power_gpu.tolist(), found.saved_w.tolist()) == ([0, 1], [1, 0], [0, -60])
+
+
+def test_choices_of_whole_gpus_are_the_first_free_ones():
+    at, gpu, after = choices(nodes((700, 1000), (1000, 1000)), WHOLE)
+    assert (at.tolist(), gpu.tolist(), after.free.tolist()) == ([0, 1], [1, 0], [[700, 0], [0, 1000]])
+
+
+def test_scores_of_power_are_whole_watts():
+    (found,) = scores(nodes((1000, 1000), kinds=[(10.0, 69.5)]), [SHARE], [SHARE], [1.0])
+    assert found.saved_w.tolist() == [-59]
+
+
+@pytest.mark.parametrize(
+    ("saved_w", "expected"), [([0, -60, -350], [100, 82, 0]), ([-60, -60], [100, 100]), ([-60], [100])]
+)
+def test_normalised_scores_are_whole_numbers_up_to_100(saved_w, expected):
+    assert normalised(np.array(saved_w)).tolist() == expected
+
+
+def test_weighed_adds_both_scores_by_weight():
+    assert weighed(np.array([0, -60]), np.array([40, 60]), 0.1).tolist() == pytest.approx([46.0, 54.0])
+
+
+@pytest.mark.parametrize(
+    ("free", "lost"),
+    [
+        # Half of the tasks request 300 milli, half a whole GPU.
+        ((1000, 1000), 0.0),
+        ((1000, 200), 0.5 * 200 + 0.5 * 200),
+        ((700, 200), 0.5 * 200 + 0.5 * 900),
+        ((200, 200), 0.5 * 400 + 0.5 * 400),
+    ],
+)
+def test_fragmentation_by_hand(free, lost):
+    assert fragmentation(nodes(free), [SHARE, WHOLE], [0.5, 0.5]).tolist() == [lost]
+
+
+def test_fragmentation_counts_all_free_gpus_for_tasks_of_processors():
+    assert fragmentation(nodes((1000, 500)), [CPU_ONLY], [1.0]).tolist() == [1500.0]
+
+
+def test_scores_of_fragmentation_by_hand():
+    # 300 of (1000, 500): on GPU 0, (700, 500), whole GPUs lose 1200 instead of 500: F = 0.5 x 700 worse. On GPU 1,
+    # (1000, 200): shares lose 200 instead of 0, whole GPUs 200 instead of 500: F = 0.5 x 100 better.
+    (found,) = scores(nodes((1000, 500)), [SHARE], [SHARE, WHOLE], [0.5, 0.5])
+    assert (found.node.tolist(), found.fragmentation_gpu.tolist()) == ([0], [1])
+    assert found.fragmentation.tolist() == [math.floor(100 / (1 + math.exp(-0.05)))]
+
+
+def test_scores_of_several_tasks_are_those_of_each_alone():
+    states = nodes((1000, 500), (300, 300))
+    both = scores(states, [SHARE, WHOLE], [SHARE, WHOLE], [0.5, 0.5])
+    for each, request in zip(both, [SHARE, WHOLE], strict=True):
+        (alone,) = scores(states, [request], [SHARE, WHOLE], [0.5, 0.5])
+        assert all(np.array_equal(getattr(each, name), getattr(alone, name)) for name in each.__slots__)
+
+
+def simulate(name, cluster, count=3):
+    tasks = [Task(index, Workload("resnet50", 4), 1_000.0, float(index)) for index in range(count)]
+    options = {"predictor": DevicePredictor(), "rng": np.random.default_rng(0)}
+    return run(tasks, Cluster.parse(cluster), make(name), **options)
+
+
+def test_pwr_alone_fills_the_gpu_with_the_least_power_first():
+    # An empty T4 adds 60 W, an A100 350 W; a T4 in use adds nothing, as long as its share lasts.
+    result = simulate("pwr(alpha=1.0)", "A100,T4")
+    assert placement(result)[0] == 1
+
+
+def test_pwr_never_gives_more_than_a_whole_gpu():
+    result = simulate("pwr", "T4", 8)
+    assert max(sum(pct for _, pct, _ in each.residents) for each in result.record.segments) <= 100
+
+
+@pytest.mark.parametrize("parameter", ["alpha=2", "slower=-1", "step_pct=0", "popular=0"])
+def test_pwr_refuses_parameters_out_of_range(parameter):
+    with pytest.raises(InputError):
+        make(f"pwr({parameter})")

@@ -1,0 +1,163 @@
+"""Placements: the same draws and schemes for every system, and groups by sensitivity."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from heshare.lab.systems.shared.placement import PLACEMENTS, HeSharePlacement, SensitivityPlacement, make_placement
+from heshare.policies import cached_planner
+from heshare.policies.cached_planner import CachedPlanner, share_planners
+from heshare.policies.heshare import HeShare
+from heshare.policies.predictions import TaskPredictions
+from heshare.policies.random_placement import RandomPlacement
+from heshare.policies.registry import make
+from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
+from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyPredictor, toy_gpu
+from heshare.world.catalogue import gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+MIXED = Cluster.parse("2xT4,V100,A100")
+MODELS = ("resnet50", "mobilenet", "bert_large", "vgg19", "densenet121", "gpt2")
+TASKS = tuple(Task(index, Workload(MODELS[index % 6], 4), 1_000.0 * (1 + index)) for index in range(12))
+QUICK = Settings(population=6, generations=5)
+
+
+def ready(made, cluster=MIXED, seed=0, predictor=None):
+    made.reset(cluster, predictor or DevicePredictor(), np.random.default_rng(seed))
+    return made
+
+
+def placed(result):
+    """The GPU on which each task first ran, by task id."""
+    return {each.task: each.gpu for each in sorted(result.record.intervals, key=lambda each: -each.start_s)}
+
+
+def simulate(policy, seed=0, tasks=TASKS):
+    return run(tasks, MIXED, policy, predictor=DevicePredictor(), rng=np.random.default_rng(seed))
+
+
+def test_random_placement_is_the_same_for_all_policies():
+    names = ("random", "morak", "mu-serve", "heshare:trade-off/random-placement")
+    found = [placed(simulate(make(name), seed=3)) for name in names]
+    assert all(one == found[0] for one in found)
+
+
+def test_random_placement_of_a_task_does_not_change_with_later_arrivals():
+    made = ready(RandomPlacement())
+    first = made.place(TASKS[:5])
+    assert {task: made.place(TASKS)[task] for task in first} == first
+
+
+def test_trade_off_placement_is_the_scheme_of_trade_off():
+    trade_off, morak = HeShare(planner=CachedPlanner(QUICK)), make("morak(placement=trade-off)")
+    morak.placement.planner = trade_off.planner
+    assert placed(simulate(trade_off)) == placed(simulate(morak))
+    assert morak.reused.predictor_calls > 0
+
+
+def test_heshare_placement_searches_once_and_charges_each_policy():
+    moraks = [make("morak:heshare-placement"), make("mu-serve:heshare-placement")]
+    for one in moraks:
+        one.placement.planner = CachedPlanner(QUICK)
+    share_planners(moraks)
+    assert moraks[0].placement.planner is moraks[1].placement.planner
+    first, second = (simulate(one) for one in moraks)
+    assert placed(first) == placed(second)
+    assert moraks[0].reused.predictor_calls == 0 < moraks[1].reused.predictor_calls
+
+
+def test_heshare_placement_does_not_share_a_planner_of_another_kind():
+    plain, drawn, sure = (make(f"heshare:trade-off{end}") for end in ("", "/random-placement", "/true-predictor"))
+    share_planners([plain, drawn, sure])
+    assert len({id(one.planner) for one in (plain, drawn, sure)}) == 3
+
+
+def test_heshare_placement_plans_all_waiting_tasks_again():
+    made = ready(HeSharePlacement(planner=CachedPlanner(QUICK)))
+    assert set(made.place(TASKS[:4])) == {0, 1, 2, 3}
+    assert set(made.place(TASKS[2:])) == set(range(2, 12))
+
+
+def test_mu_serve_groups_have_equal_load_in_order_of_sensitivity():
+    # All alike in sensitivity, so by id; the middle of the third lies at 4.5 of 10 seconds.
+    cluster = Cluster((toy_gpu(),) * 2)
+    tasks = [Task(index, Workload("resnet18", 4), 1.0 + index) for index in range(4)]
+    assert ready(SensitivityPlacement(), cluster, predictor=ToyPredictor()).place(tasks) == {0: 0, 1: 0, 2: 0, 3: 1}
+
+
+def test_mu_serve_group_is_contiguous_in_sensitivity_and_stays_on_its_gpu_type():
+    made = ready(SensitivityPlacement(), Cluster.parse("4xT4,2xA100"))
+    drawn = ready(RandomPlacement(), Cluster.parse("4xT4,2xA100")).place(TASKS)
+    where = made.place(TASKS)
+    assert all((where[task] < 4) == (drawn[task] < 4) for task in where)
+    beliefs, kinds = TaskPredictions(DevicePredictor()), ((gpu("T4"), range(4)), (gpu("A100"), range(4, 6)))
+    for kind, here in kinds:
+        spans = []
+        for index in here:
+            found = [beliefs.sensitivity(task.workload, kind) for task in TASKS if where[task.id] == index]
+            spans += [(min(found), max(found))] if found else []
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_sensitivity_is_one_for_the_toy_card_and_less_for_memory_bound_work():
+    assert TaskPredictions(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu()) == pytest.approx(1.0)
+    assert TaskPredictions(ToyPredictor()).sensitivity(Workload("resnet18", 4), toy_gpu(clocks_mhz=(1000,))) == 0.0
+    beliefs, a100 = TaskPredictions(DevicePredictor()), gpu("A100")
+    found = {model: beliefs.sensitivity(Workload(model, 8), a100) for model in MODELS}
+    assert all(-1e-9 <= value <= 1 + 1e-9 for value in found.values())
+    assert len(Counter(round(value, 3) for value in found.values())) > 3
+
+
+def test_least_clock_meets_the_limit_and_the_one_below_does_not():
+    beliefs, a100 = TaskPredictions(DevicePredictor(), 1.5), gpu("A100")
+    for model in MODELS:
+        workload = Workload(model, 8)
+        at = beliefs.least_clock(workload, a100)
+        curve, limit_s = beliefs.curve_s(workload, a100), beliefs.limit_s(workload, a100)
+        assert curve[at] <= limit_s * (1 + 1e-9)
+        assert at == 0 or curve[at - 1] > limit_s
+
+
+def test_make_placement_refuses_an_unknown_name_and_lists_the_names():
+    with pytest.raises(InputError, match=", ".join(PLACEMENTS)):
+        make_placement("best")
+
+
+def test_earliest_placement_takes_the_gpu_of_the_earliest_completion():
+    # One second an iteration on either card: 5 s and 3 s go apart, 4 s behind the 3 s, and 1 s behind the 5 s.
+    made = ready(make_placement("earliest"), Cluster((toy_gpu(), toy_gpu())), predictor=ToyPredictor())
+    tasks = [Task(index, Workload("resnet18", 4), work) for index, work in enumerate((5.0, 3.0, 4.0, 1.0))]
+    assert made.place(tasks) == {0: 0, 1: 1, 2: 1, 3: 0}
+    # At 100 s everything is done; the first card is taken again.
+    assert made.place([Task(4, Workload("resnet18", 4), 1.0, 100.0)]) == {4: 0}
+
+
+def test_earliest_placement_raises_if_a_task_fits_no_gpu():
+    made = ready(make_placement("earliest"), Cluster((toy_gpu(memory_mib=600.0),)), predictor=ToyPredictor())
+    with pytest.raises(InputError):
+        made.place([Task(0, Workload("bert_large", 4), 1.0)])
+
+
+def test_placement_and_front_search_once_and_both_are_charged(monkeypatch):
+    searched = []
+    search = cached_planner.search
+    monkeypatch.setattr(cached_planner, "search", lambda *args: searched.append(1) or search(*args))
+    planner, asked = CachedPlanner(QUICK), (TASKS, MIXED, DevicePredictor())
+    apart = (
+        CachedPlanner(QUICK).stage_1_scheme(*asked, np.random.default_rng(5))[0],
+        CachedPlanner(QUICK).front(*asked, np.random.default_rng(5))[0],
+    )
+    assert len(searched) == 2
+    scheme, first = planner.stage_1_scheme(*asked, np.random.default_rng(5))
+    front, second = planner.front(*asked, np.random.default_rng(5))
+    assert len(searched) == 3
+    assert scheme == apart[0]
+    assert np.array_equal(front.objectives, apart[1].objectives)
+    assert first.planning_s == 0 < second.planning_s

@@ -1,0 +1,87 @@
+"""Trainings beside each other: measured pairs, similar ones, other GPUs, and sets of three."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from heshare.devices.device_model import co_run
+from heshare.lab.systems.shared import training
+from heshare.lab.systems.shared.training_pairs import members, pair_slowdown, pair_uncertainty, record, similar_slowdown
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+V100, A100 = gpu("V100"), gpu("A100")
+SMALL, LARGE = (Workload("gavel_resnet50", size, phase="training") for size in (16, 128))
+LM = Workload("gavel_lm", 5, phase="training")
+EACO = training.workloads("eaco")[0]
+
+
+def slowdowns(card, *workloads, sharing="time-slice"):
+    estimate = co_run(card, [Resident(one, 100, sharing) for one in workloads], power_cap_w=10_000)
+    alone_s = [co_run(card, [Resident(one)], power_cap_w=10_000).tasks[0].time_s for one in workloads]
+    return [task.time_s / time_s for task, time_s in zip(estimate.tasks, alone_s, strict=True)]
+
+
+def test_co_run_of_measured_pairs_has_the_measured_slowdowns():
+    for pair, measured in training.measured_pairs():
+        assert slowdowns(V100, *pair) == pytest.approx([max(1.0, value) for value in measured])
+
+
+def test_co_run_of_measured_pairs_under_mps_has_at_least_the_measured_slowdowns():
+    modelled, known = [], []
+    for pair, measured in training.measured_pairs():
+        modelled += slowdowns(V100, *pair, sharing="mps")
+        known += [max(1.0, value) for value in measured]
+    assert all(own >= least * (1 - 1e-9) for own, least in zip(modelled, known, strict=True))
+    assert np.mean(modelled) == pytest.approx(np.mean(known), rel=0.05)
+
+
+def test_a_limit_on_the_sms_slows_a_pair_under_mps_down_further():
+    whole, half, tenth = (co_run(V100, [Resident(SMALL, pct), Resident(LM)]).tasks[0].time_s for pct in (100, 50, 10))
+    assert tenth > 1.1 * half >= 1.1 * whole
+
+
+def test_power_of_a_pair_under_mps_counts_the_work_that_is_left():
+    pair, alone = (co_run(V100, [Resident(one) for one in tasks]) for tasks in ((SMALL, LM), (SMALL,)))
+    assert pair.power_w < alone.power_w + co_run(V100, [Resident(LM)]).power_w - V100.idle_w
+
+
+def test_pairs_keep_the_mean_of_the_record():
+    known = list(record().values())
+    assert len(members()) == 26
+    assert np.mean(known) == pytest.approx(1.906, abs=0.001)
+    assert pair_slowdown("A100", SMALL, LM) == pytest.approx(np.mean(known), rel=1e-3)
+    assert slowdowns(A100, SMALL, LM) == pytest.approx([np.mean(known)] * 2, rel=1e-3)
+
+
+def test_pair_that_was_not_measured_is_near_the_same_networks_at_the_next_size():
+    assert (LARGE, LM) not in record()
+    assert (own := pair_slowdown("V100", LARGE, LM)) is not None
+    assert own == pytest.approx(record()[Workload("gavel_resnet50", 64, phase="training"), LM], rel=0.1)
+    assert 0 == pair_uncertainty("V100", SMALL, LM) < pair_uncertainty("V100", LARGE, LM)
+    assert pair_uncertainty("V100", LARGE, LM) < pair_uncertainty("A100", SMALL, LM)
+
+
+def test_similar_slowdown_of_known_pairs_is_their_weighted_geometric_mean():
+    half, twice = (Workload("gavel_lm", size, phase="training") for size in (10, 40))
+    own = Workload("gavel_lm", 20, phase="training")
+    assert similar_slowdown(own, SMALL, {(half, SMALL): 2.0, (twice, SMALL): 8.0}) == pytest.approx(4.0)
+    # One doubling more is 16 times less weight.
+    assert similar_slowdown(half, SMALL, {(half, SMALL): 1.0, (own, SMALL): 2.0}) == pytest.approx(2 ** (1 / 17))
+
+
+def test_pair_with_a_workload_of_another_record_takes_turns():
+    assert pair_slowdown("V100", LM, EACO) is None
+    busy = training.step(LM).busy
+    assert slowdowns(V100, LM, EACO) == pytest.approx([1.035] * 2)
+    assert busy < 0.5
+
+
+def test_further_training_of_the_record_adds_its_part():
+    sets = [(SMALL,), (SMALL, LM), (SMALL, LM, LARGE), (SMALL, LM, LARGE, EACO)]
+    slower = [slowdowns(V100, *members)[0] for members in sets]
+    assert all(more >= less for less, more in pairwise(slower))
+    assert slower[2] == pytest.approx(1 + sum(pair_slowdown("V100", SMALL, other) - 1 for other in (LM, LARGE)))

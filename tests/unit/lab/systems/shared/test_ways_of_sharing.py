@@ -1,0 +1,232 @@
+"""Training, time slices and MIG on the emulated device: formulas by hand, and refused requests."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from heshare.devices.constants import default
+from heshare.devices.device import SharesGpu
+from heshare.devices.device_model import co_run
+from heshare.devices.emulated_device import EmulatedDevice
+from heshare.lab.systems.miso import mig
+from heshare.lab.systems.shared import training
+from heshare.lab.systems.shared.time_slicing import switching_cost
+from heshare.lab.systems.shared.training_step import full_intensity
+from heshare.shared.errors import DeviceError, InputError
+from heshare.world.catalogue import gpu
+from heshare.world.workload import Resident, Workload
+
+SXM2, A100, V100, T4 = (gpu(name) for name in ("V100-SXM2", "A100", "V100", "T4"))
+ALEXNET, RESNET18, RESNET50, VGG = training.workloads("eaco")
+MISO = training.workloads("miso")
+CNN = Workload("resnet50", 8)
+
+
+def share(way, *workloads):
+    return [Resident(one, 100, way) for one in workloads]
+
+
+@pytest.mark.parametrize("workload", training.workloads(), ids=str)
+def test_co_run_of_a_training_step_alone_takes_the_recorded_time(workload):
+    step = training.step(workload)
+    found = co_run(gpu(step.gpu), [Resident(workload)])
+    assert found.tasks[0].time_s == pytest.approx(step.step_s, rel=1e-9)
+    assert found.tasks[0].anchored == step.measured
+
+
+@pytest.mark.parametrize("workload", training.workloads(), ids=str)
+def test_co_run_of_a_training_step_alone_draws_the_recorded_power(workload):
+    step = training.step(workload)
+    card = gpu(step.gpu)
+    drawn_w = co_run(card, [Resident(workload)]).power_w - co_run(card, []).power_w
+    power = default().power[card.name]
+    least_w = step.busy * power.clock_w
+    full_w = power.dynamic_w * full_intensity(default(), card.name)
+    assert drawn_w == pytest.approx(max(least_w, min(step.dynamic_w, least_w + step.busy * full_w)))
+
+
+def test_co_run_slows_the_gpu_part_of_a_step_with_the_clock_and_not_the_host_part():
+    slow = SXM2.clocks_mhz[len(SXM2.clocks_mhz) // 3]
+    for one in (ALEXNET, VGG):
+        step, found = training.step(one), co_run(SXM2, [Resident(one)], slow).tasks[0].time_s
+        busy_s = step.busy * step.step_s
+        assert (1 - step.busy) * step.step_s + busy_s < found
+        assert found < (1 - step.busy) * step.step_s + busy_s * SXM2.max_mhz / slow
+
+
+def test_co_run_scales_a_training_step_to_other_gpus():
+    vgg_s = {card.name: co_run(card, [Resident(VGG)], None).tasks[0].time_s for card in (T4, V100, A100)}
+    assert vgg_s["T4"] > vgg_s["V100"] >= vgg_s["A100"]
+
+
+@pytest.mark.parametrize("measured", training.measured_sets(), ids=str)
+def test_co_run_in_time_slices_agrees_with_the_measured_sets_of_eaco(measured):
+    """Slowdown to 0.9 points, power of the node to 8 %; no set went into a fit of the power."""
+    found = co_run(SXM2, share("time-slice", *measured.workloads))
+    slower = [
+        task.time_s / training.step(one).step_s for task, one in zip(found.tasks, measured.workloads, strict=True)
+    ]
+    assert max(slower) == pytest.approx(min(slower))
+    assert slower[0] == pytest.approx(training.measured_slowdown(measured), abs=0.009)
+    # A node draws 688 W with its GPUs at no work: the line through the four workloads alone.
+    assert 688.5 + 8 * (found.power_w - 53.5) == pytest.approx(measured.node_w, rel=0.08)
+
+
+def test_co_run_in_time_slices_by_hand():
+    found = co_run(SXM2, share("time-slice", VGG, VGG, VGG))
+    # Three times 48 % of the time: the GPU is full, and switching costs 8.3 %.
+    assert found.tasks[0].time_s == pytest.approx(training.step(VGG).step_s * 3 * 0.4801 * 1.083, rel=1e-4)
+    assert [switching_cost(count) for count in (0, 1, 2, 3, 4, 6)] == pytest.approx([0, 0, 0.035, 0.083, 0.245, 0.569])
+
+
+def test_co_run_of_inference_in_time_slices_is_slower_by_the_switching():
+    alone = co_run(V100, [Resident(CNN)])
+    both = co_run(V100, share("time-slice", CNN, CNN))
+    assert both.tasks[0].time_s >= 1.035 * alone.tasks[0].time_s
+    # No task runs during a switch.
+    assert both.power_w - 25 == pytest.approx((alone.power_w - 25) / 1.035, rel=0.01)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("workload", MISO[::3], ids=str)
+def test_co_run_in_mig_instances_agrees_with_the_measured_times(workload, slices):
+    known = training.mig_step_times_s()
+    found = co_run(A100, share(f"mig-{slices}g", workload)).tasks[0].time_s
+    if (workload, slices) in known:
+        assert found == pytest.approx(max(known[workload, slices], known[workload, 7]))
+    else:
+        assert found > training.step(workload).step_s
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4])
+@pytest.mark.parametrize(("model", "batch_size"), [("resnet50", 8), ("vgg16", 4), ("mobilenetv2", 16)])
+def test_co_run_of_inference_in_mig_instances_has_the_measured_slowdown(model, batch_size, slices):
+    known = mig.measured_instance_times_s()
+    measured = max(known[model, batch_size, size] for size in (1, 2, 3, 4, 7) if size >= slices)
+    whole, found = (co_run(A100, share(way, Workload(model, batch_size))).tasks[0] for way in ("mps", f"mig-{slices}g"))
+    assert found.time_s / whole.time_s == pytest.approx(measured / known[model, batch_size, 7])
+    assert found.uncertainty_parts == whole.uncertainty_parts
+
+
+@pytest.mark.parametrize("model", ["resnet50", "bert_large", "gpt2", "resnet34"])
+def test_co_run_of_inference_in_mig_instances_is_never_faster_in_a_smaller_one(model):
+    for batch_size in (1, 2, 3, 6, 24, 256):
+        times_s = [
+            co_run(A100, share(f"mig-{size}g", Workload(model, batch_size))).tasks[0].time_s for size in (1, 2, 3, 4, 7)
+        ]
+        assert times_s == sorted(times_s, reverse=True)
+
+
+def test_co_run_in_an_instance_without_measurement_is_less_certain_the_smaller_it_is():
+    found = [co_run(A100, share(f"mig-{size}g", Workload("resnet34", 8))).tasks[0].uncertainty for size in (1, 3, 7)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[2] == co_run(A100, [Resident(Workload("resnet34", 8))]).tasks[0].uncertainty
+
+
+def test_co_run_of_mig_instances_has_no_contention():
+    alone = co_run(A100, share("mig-3g", MISO[3]))
+    beside = co_run(A100, [*share("mig-3g", MISO[3]), *share("mig-4g", MISO[15])])
+    assert beside.tasks[0].time_s == alone.tasks[0].time_s
+    assert alone.power_w < beside.power_w
+
+
+def test_placeable_has_the_partitions_of_the_a100():
+    sets = mig.placeable()
+    full = {one for one in sets if not any(tuple(sorted((*one, more), reverse=True)) in sets for more in mig.SLICES)}
+    assert full == {
+        (7,), (4, 3), (4, 2, 1), (4, 1, 1, 1), (3, 3), (3, 2, 2), (3, 2, 1, 1), (3, 1, 1, 1, 1), (2, 2, 2, 1),
+        (2, 2, 1, 1, 1), (2, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1),
+    }  # fmt: skip
+    assert mig.fits([1, 3, 2])
+    assert not mig.fits([4, 4])
+    assert not mig.fits([3, 3, 1])
+    assert not mig.fits([7, 1])
+
+
+class TestStarting:
+    @pytest.fixture
+    def device(self):
+        return EmulatedDevice(A100)
+
+    def test_emulated_device_implements_the_protocol_of_sharing(self, device):
+        assert isinstance(device, SharesGpu)
+
+    def test_start_refuses_a_second_way_of_sharing(self, device):
+        device.start_as(0, Resident(CNN, 100, "time-slice"))
+        for other in ("mps", "mig-1g"):
+            with pytest.raises(DeviceError, match="one way of sharing"):
+                device.start_as(1, Resident(CNN, 100, other))
+        device.start_as(1, Resident(CNN, 100, "time-slice"))
+        device.stop(0)
+        with pytest.raises(DeviceError, match="one way of sharing"):
+            device.start(2, CNN, 50)
+        device.stop(1)
+        device.start(2, CNN, 50)
+        assert set(device.read().residents) == {2}
+
+    def test_completion_allows_another_way_of_sharing(self, device):
+        device.start_as(0, Resident(CNN, 100, "mig-7g"), 10.0)
+        assert device.advance(1.0) == [0]
+        device.start(1, CNN, 50)
+
+    def test_start_refuses_mig_instances_that_do_not_fit(self, device):
+        device.start_as(0, Resident(CNN, 100, "mig-4g"))
+        with pytest.raises(DeviceError, match="fit together"):
+            device.start_as(1, Resident(CNN, 100, "mig-4g"))
+        device.start_as(1, Resident(CNN, 100, "mig-3g"))
+
+    def test_start_refuses_mig_on_a_gpu_without_it(self):
+        with pytest.raises(DeviceError, match="a GPU with MIG"):
+            EmulatedDevice(V100).start_as(0, Resident(CNN, 100, "mig-1g"))
+        with pytest.raises(InputError, match="a GPU with MIG"):
+            co_run(V100, share("mig-1g", CNN))
+
+    def test_start_refuses_a_task_larger_than_the_memory_of_its_instance(self, device):
+        large = Workload("miso_cyclegan", 4, phase="training")
+        with pytest.raises(DeviceError, match="17869 MiB, 10156 are free"):
+            device.start_as(0, Resident(large, 100, "mig-1g"))
+        device.start_as(0, Resident(large, 100, "mig-2g"))
+
+
+class TestHolding:
+    @pytest.fixture
+    def device(self):
+        device = EmulatedDevice(SXM2)
+        device.start(0, RESNET50, 100, 100.0)
+        return device
+
+    def test_held_task_makes_no_progress_and_draws_its_own_power(self, device):
+        own_s, power_w = device.read().residents[0].time_s, device.read().power_w
+        device.hold(0, 1.0)
+        assert device.read().residents[0].time_s == 1.0
+        assert device.read().power_w == power_w
+        assert device.next_event_s() == pytest.approx(100.0)
+        device.advance(50.0)
+        device.hold(0, 0.0)
+        assert device.read().residents[0].time_s == own_s
+        assert device.next_event_s() == pytest.approx(50.0 + 50 * own_s)
+        device.hold(0, own_s / 2)
+        assert device.read().residents[0].time_s == own_s
+
+    def test_hold_continues_when_other_tasks_start_or_end(self, device):
+        device.hold(0, 0.3)
+        device.start(1, ALEXNET, 100, 10.0)
+        assert device.read().residents[0].time_s == pytest.approx(max(0.3, device.read().residents[0].time_s))
+        assert device.read().residents[1].time_s != 0.3
+
+    def test_hold_refuses_a_task_that_is_not_on_the_gpu(self, device):
+        with pytest.raises(DeviceError, match="no task 7"):
+            device.hold(7, 1.0)
+
+
+def test_emulated_device_with_sleep_w_sleeps_while_empty():
+    awake, asleep = EmulatedDevice(V100), EmulatedDevice(V100, sleep_w=9.0)
+    for device in (awake, asleep):
+        device.advance(10.0)
+        device.start(0, CNN, 100)
+        device.advance(20.0)
+    assert awake.read().power_w == asleep.read().power_w
+    assert awake.read().energy_j - asleep.read().energy_j == pytest.approx(10 * (25.0 - 9.0))
+    assert math.isfinite(asleep.read().energy_j)

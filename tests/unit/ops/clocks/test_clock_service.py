@@ -1,0 +1,289 @@
+"""The clock service as a real process over the stand-in for NVML: verbs, limits, and clocks that are given back."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from support.clock_service import LIMITS, ServiceProcess
+from support.kill_drill import UUID
+
+from heshare.ops.clocks import clock_service
+from heshare.ops.clocks.service_clock import ClockServiceLostError, ServiceClock, service_state
+from heshare.ops.nvml.binding import NoPermissionError, NvmlError
+
+
+@pytest.fixture
+def service(doubles) -> Iterator[ServiceProcess]:
+    """A service that runs; `doubles.fake` shows the card's clock."""
+    one = ServiceProcess(doubles.folder / "s").begin()
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.kill()
+
+
+def within(true: Callable[[], bool], patience_s: float = 10.0) -> bool:
+    until = time.monotonic() + patience_s
+    while not true():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def asked(service: ServiceProcess, *lines: str) -> list[str]:
+    """The replies to lines, on a connection of their own."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10.0)
+        client.connect(str(service.socket))
+        stream = client.makefile("rw", encoding="utf-8", newline="\n")
+        replies = []
+        for line in lines:
+            stream.write(line + "\n")
+            stream.flush()
+            replies.append(stream.readline().strip())
+        return replies
+
+
+def test_service_locks_unlocks_and_gives_back_at_the_end_of_a_client(doubles, service) -> None:
+    clock = ServiceClock(UUID, service.socket)
+    clock.lock(1200)
+    assert doubles.fake.get("locked_mhz") == 1200
+    assert service.notes == [UUID]
+    assert service_state(service.socket)["held"] == {UUID: 1200}
+    clock.release()
+    assert doubles.fake.get("locked_mhz") == 0
+    assert service.notes == []
+    clock.lock(1500)
+    clock.close()
+    assert within(lambda: doubles.fake.get("locked_mhz") == 0)
+    assert within(lambda: service.notes == [])
+    log = service.log()
+    assert f"process {os.getpid()} of uid {os.geteuid()}: lock {UUID} 1500" in log
+    assert service.end() == 0
+    assert not service.socket.exists()
+
+
+_CLIENT = """
+import os, sys, time
+from pathlib import Path
+from heshare.ops.clocks.service_clock import ServiceClock
+clock = ServiceClock(sys.argv[1], Path(sys.argv[2]))
+clock.lock(1300)
+os.set_inheritable(clock._socket.fileno(), True)
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_service_gives_back_when_a_client_is_killed_though_its_child_has_the_connection(doubles, service) -> None:
+    arguments = [sys.executable, "-W", "ignore", "-c", _CLIENT, UUID, str(service.socket)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        child = int(client.stdout.readline())
+        try:
+            assert doubles.fake.get("locked_mhz") == 1300
+            client.kill()
+            assert within(lambda: doubles.fake.get("locked_mhz") == 0)
+        finally:
+            os.kill(child, 9)
+
+
+def test_one_client_has_a_card_at_a_time_until_it_goes(doubles, service) -> None:
+    first, second = ServiceClock(UUID, service.socket), ServiceClock(UUID, service.socket)
+    first.lock(1200)
+    first.release()  # it has the card all the same
+    with pytest.raises(NvmlError, match="another client has this card"):
+        second.lock(1000)
+    with pytest.raises(NvmlError, match="another client"):
+        second.release()
+    first.close()
+
+    def locks() -> bool:
+        try:
+            second.lock(1000)
+        except NvmlError:
+            return False
+        return True
+
+    assert within(locks)
+    assert doubles.fake.get("locked_mhz") == 1000
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("ping", "ok"),
+        (f"lock {UUID} 2000", "refused request 2000 MHz; the limits allow 210 to 1980 MHz"),
+        (f"lock {UUID} -5", "refused request expected"),
+        (f"lock {UUID} ۱۲۰۰", "refused request expected"),
+        (f"lock {UUID} 1200 1300", "refused request expected"),
+        ("lock GPU-../../etc/passwd 1200", "refused permission the limits do not allow this card"),
+        ("lock GPU-none 1200", "refused card"),
+        ("reset", "refused request expected lock UUID MHZ"),
+        ("", "refused request expected"),
+    ],
+)
+def test_service_replies_to_each_line(service, line: str, reply: str) -> None:
+    assert asked(service, line, "ping")[0].startswith(reply)
+    assert service.notes == []
+
+
+def test_service_ends_connections_with_endless_lines_and_serves_others_beside_a_hung_one(doubles, service) -> None:
+    with socket.socket(socket.AF_UNIX) as hung, socket.socket(socket.AF_UNIX) as endless:
+        hung.connect(str(service.socket))
+        hung.sendall(b"lock ")
+        endless.connect(str(service.socket))
+        endless.settimeout(10.0)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            endless.sendall(b"x" * 10_000_000)
+        assert asked(service, "ping") == ["ok"]
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(clock_service.MOST_OF_A_USER + 1)]
+    try:
+        for client in clients:
+            client.connect(str(service.socket))
+        clients[-1].settimeout(10.0)
+        assert clients[-1].recv(100) == b"refused busy too many clients\n"
+    finally:
+        for client in clients:
+            client.close()
+    assert within(lambda: _pings(service))
+
+
+def _pings(service: ServiceProcess) -> bool:
+    return asked(service, "ping") == ["ok"]
+
+
+def test_service_gives_back_at_its_end_and_after_a_kill_at_its_next_start(doubles, service) -> None:
+    clock = ServiceClock(UUID, service.socket)
+    clock.lock(1200)
+    assert service.end() == 0
+    assert doubles.fake.get("locked_mhz") == 0
+    assert "was lost" in clock.news()
+    with pytest.raises(ClockServiceLostError, match="does not answer"):
+        clock.lock(1100)
+    service.begin()
+    news: list[str] = []
+    assert within(lambda: bool(news.append(clock.news()) or news[-1]))
+    assert news[-1] == "the clock service is back: clock 1100 MHz is locked again"
+    assert doubles.fake.get("locked_mhz") == 1100
+    service.kill()
+    assert doubles.fake.get("locked_mhz") == 1100  # nobody is there to unlock it
+    clock.close()
+    service.begin()
+    assert within(lambda: doubles.fake.get("locked_mhz") == 0)
+    assert within(lambda: service.notes == [])
+
+
+def test_service_unlocks_later_what_a_card_refuses_at_first(doubles, service) -> None:
+    clock = ServiceClock(UUID, service.socket)
+    clock.lock(1200)
+    doubles.fake.set("lost0", 1)
+    clock.close()
+    time.sleep(0.2)
+    assert service.notes == [UUID]
+    doubles.fake.set("lost0", 0)
+    assert within(lambda: doubles.fake.get("locked_mhz") == 0)
+    assert within(lambda: service.notes == [])
+
+
+def test_a_card_that_hangs_holds_up_no_other_card(doubles, service) -> None:
+    other = UUID[:-1] + "5"
+    doubles.fake.block("nvmlDeviceSetGpuLockedClocks", card=0)
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.settimeout(20.0)
+        hung.connect(str(service.socket))
+        hung.sendall(f"lock {UUID} 1200\n".encode())
+        assert asked(service, "ping", f"lock {other} 1300", "state")[:2] == ["ok", "ok"]
+        assert within(lambda: doubles.fake.get("locked1_mhz") == 0)  # that client has gone
+        doubles.fake.fail("nvmlDeviceSetGpuLockedClocks", 0)
+        assert hung.recv(100) == b"ok\n"
+
+
+def test_service_without_the_right_reports_that_and_notes_nothing(doubles, service, monkeypatch) -> None:
+    service.end()
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4")
+    service.begin()
+    with closing(ServiceClock(UUID, service.socket)) as clock, pytest.raises(NoPermissionError, match="no permission"):
+        clock.lock(1200)
+    assert service.notes == []
+
+
+def test_service_serves_members_of_the_cards_group_only(doubles) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to be another user")
+    limits = f'[{UUID}]\nmin_mhz = 210\nmax_mhz = 1980\ngroup = "daemon"\n'
+    service = ServiceProcess(doubles.folder / "g", limits=limits).begin()
+    service.folder.chmod(0o711)
+    service.socket.chmod(0o666)
+    for folder in service.folder.parents[:4]:
+        if folder.stat().st_uid == 0 and folder.name != "tmp":
+            folder.chmod(folder.stat().st_mode | 0o711)
+    ask = (
+        "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+        f"s.sendall(b'lock {UUID} 1200\\nstate\\n'); f = s.makefile(); print(f.readline() + f.readline())"
+    )
+    try:
+        for groups, reply in (([65534], "refused permission only members of group daemon"), ([65534, 1], "ok")):
+            done = subprocess.run(
+                ["/usr/bin/env", "python3", "-c", ask, str(service.socket)],
+                user=65534, group=65534, extra_groups=groups, capture_output=True, text=True, timeout=30, cwd="/",
+                env={"PATH": "/usr/bin:/bin"},
+            )  # fmt: skip
+            if done.returncode in (126, 127):
+                pytest.skip("the other user has no Python")
+            first, second = done.stdout.strip().splitlines()
+            assert first.startswith(reply), done
+            assert bool(json.loads(second.split(maxsplit=1)[1])["limits"]) is (reply == "ok")
+    finally:
+        service.kill()
+
+
+def test_only_one_service_runs_in_a_folder(doubles, service) -> None:
+    other = ServiceProcess(doubles.folder / "s2", limits=LIMITS)
+    other.folder.mkdir(mode=0o700)
+    (other.folder / "notes").symlink_to(service.folder / "notes")
+    with pytest.raises(RuntimeError, match="another user can write here"):
+        other.begin()
+    with pytest.raises(RuntimeError, match="another clock service uses this folder"):
+        other.begin(f"--state={service.folder / 'notes'}")
+    assert asked(service, "ping") == ["ok"]
+
+
+def test_service_takes_the_socket_of_systemd(doubles) -> None:
+    folder = doubles.folder / "a"
+    folder.mkdir(mode=0o700)
+    (folder / "clocks.toml").write_text(LIMITS)
+    (folder / "clocks.toml").chmod(0o644)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "clocks.sock"))
+        listener.listen()
+        arguments = ["clock-service", f"--limits={folder / 'clocks.toml'}", f"--state={folder / 'notes'}"]
+        program = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3);"
+            "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()));"
+            "sys.argv[1:] = sys.argv[2:]; from heshare.cli import main; main()"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(listener.fileno()), *arguments],
+            pass_fds=(listener.fileno(),), stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        clock = ServiceClock(UUID, folder / "clocks.sock")
+        clock.lock(1200)
+        assert doubles.fake.get("locked_mhz") == 1200
+        process.terminate()
+        assert process.wait(10.0) == 0
+        assert doubles.fake.get("locked_mhz") == 0
+        clock.close()
+    assert (folder / "clocks.sock").exists()  # systemd's

@@ -1,0 +1,93 @@
+"""Runs of a user without the right to set clocks, by the clock service: clocks set, the service lost, doctor."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.clock_service import ServiceProcess
+from support.kill_drill import POLICY, UUID
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.nvml import clock_lock
+
+
+@pytest.fixture
+def service(doubles, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProcess]:
+    """A service that may set clocks, which this process may not."""
+    one = ServiceProcess(doubles.folder / "s", dict(os.environ)).begin()
+    monkeypatch.setenv("HESHARE_CLOCKS", str(one.socket))
+    monkeypatch.setenv("FAKENVML_FAIL", "nvmlDeviceSetGpuLockedClocks=4,nvmlDeviceResetGpuLockedClocks=4")
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.kill()
+
+
+def jobs(count: int, script: str) -> str:
+    command = f"[sh, -c, '{script}']"
+    return f"jobs:\n  - {{name: job, command: {command}, like: 'resnet50:8', iterations: 100, count: {count}}}\n"
+
+
+def test_run_without_the_right_sets_clocks_by_the_service(doubles, service) -> None:
+    result = doubles.run(jobs(4, "sleep 0.1"), policy=POLICY, devices="nvml", clocks=True)
+    assert result.complete
+    assert not [note for note in result.notes if "clock" in note]
+    assert min(result.gpus["sm_mhz"]) < 1980
+    assert doubles.traces() == []
+    assert service.notes == []
+    assert service.end() == 0
+    assert service.log().count(f": lock {UUID} ") >= 2
+
+
+def test_run_continues_while_the_service_is_lost_and_uses_it_again(doubles, service) -> None:
+    gate = doubles.folder / "gate"
+
+    def wait_for_a_lock() -> None:
+        until = time.monotonic() + 30.0
+        while doubles.fake.get("locked_mhz") == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def lose() -> None:
+        while not list((doubles.folder / "run" / "outputs").glob("job*")):
+            time.sleep(0.01)
+        wait_for_a_lock()
+        service.kill()
+        time.sleep(0.3)
+        doubles.fake.set("locked_mhz", 0)  # so that the lock to wait for is a new one
+        service.begin()
+        wait_for_a_lock()
+        gate.touch()
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    result = doubles.run(
+        jobs(2, f"until [ -e {gate} ]; do sleep 0.05; done"), policy=POLICY, devices="nvml:0", clocks=True
+    )
+    thread.join()
+    assert result.complete
+    notes = "\n".join(map(str, result.notes))
+    assert "the clock service was lost: the card has its own clock until it is back" in notes
+    assert "the clock service is back" in notes
+    assert clock_lock.notes() == []
+    until = time.monotonic() + 5.0
+    while doubles.traces() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert doubles.traces() == []
+    assert service.end() == 0
+
+
+def test_run_is_planned_for_the_cards_own_clocks_where_the_service_does_not_answer(doubles, service) -> None:
+    service.end()
+    result = doubles.run(jobs(1, "sleep 0.1"), policy=POLICY, clocks=True)
+    assert result.complete
+    assert "the clock service does not answer" in "\n".join(map(str, result.notes))
+
+
+def test_doctor_says_how_clocks_are_set(doubles, service) -> None:
+    done = CliRunner().invoke(app, ["doctor"])
+    assert "clock control: yes" in done.stdout
+    assert f"Clocks can be locked by the clock service at {service.socket}: * 210 to 1980 MHz." in done.stdout

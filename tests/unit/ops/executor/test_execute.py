@@ -1,0 +1,348 @@
+"""The executor over stand-ins for NVML and MPS, with real processes: faults of every kind, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+from support.kill_drill import UUID
+
+from heshare.lab.tenants.tenant_power import TenantPower
+from heshare.ops.executor import run_journal
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
+from heshare.ops.executor.outcome import run_outcome
+from heshare.ops.workers.worker_pool import ProcessLauncher
+from heshare.shared.errors import DeviceError, InputError
+
+
+def entry(name, *command, count=1, like="resnet50:8", **more):
+    lines = [f"  - name: {name}", f"    command: [{', '.join(map(repr, command))}]", f"    like: {like}"]
+    lines += ["    iterations: 100", f"    count: {count}", *[f"    {key}: {value}" for key, value in more.items()]]
+    return "\n".join(lines) + "\n"
+
+
+def later(after_s, action):
+    """Call a function after some time, s."""
+    timer = threading.Timer(after_s, action)
+    timer.start()
+    return timer
+
+
+def once_started(doubles, count, action):
+    """Call a function once so many jobs have been started."""
+    outputs = doubles.folder / "run" / "outputs"
+
+    def wait():
+        while not outputs.exists() or len(list(outputs.iterdir())) < count:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        action()
+
+    return later(0.0, wait)
+
+
+def by_job(result):
+    return result.jobs.set_index("job").to_dict("index")
+
+
+def test_execute_completes_retries_and_times_out_jobs(doubles):
+    flaky = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then echo CUDA out of memory; exit 1; fi'
+    result = doubles.run(
+        "jobs:\n"
+        + entry("say", "printf", "%s|", "$HOME; ls", "a b")
+        + entry("copies", "sh", "-c", "echo $HESHARE_JOB $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; sleep 0.2", count=3)
+        + entry("bad", "sh", "-c", "echo dying; exit 3", retries=1)
+        + entry("flaky", "sh", "-c", flaky, retries=1)
+        + entry("hangs", "sh", "-c", "trap '' TERM; sleep 60 & wait; wait", timeout_s=0.3),
+        timeouts=Timeouts(poll_s=0.1, grace_s=0.5, shared_s=0.0),  # failures at one moment are each their own here
+    )
+    jobs = by_job(result)
+    outputs = doubles.folder / "run" / "outputs"
+    assert (outputs / "say.1.log").read_text() == "$HOME; ls|a b|"
+    assert (outputs / "copies-2.1.log").read_text() == "copies-2 100\n"
+    assert {name: job["outcome"] for name, job in jobs.items()} == {
+        "say": "completed", "copies-0": "completed", "copies-1": "completed", "copies-2": "completed",
+        "bad": "failed", "flaky": "completed", "hangs": "failed",
+    }  # fmt: skip
+    assert (jobs["bad"]["attempts"], jobs["bad"]["exit_code"]) == (2, 3)
+    assert "dying" in jobs["bad"]["reason"]
+    assert jobs["flaky"]["attempts"] == 2
+    assert "longer than its 0.3 s" in jobs["hangs"]["reason"]
+    assert not result.complete
+    assert doubles.traces() == []
+
+
+def test_energies_of_attempts_and_idle_time_sum_to_the_energy_counter(doubles):
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=4) + entry("b", "sh", "-c", "sleep 0.3; exit 1"))
+    samples = [row["sample"] for row in run_journal.read(doubles.folder / "run") if "sample" in row]
+    counted_j = samples[-1]["gpus"][0]["energy_j"]
+    totals = result.totals
+    # The energy before the first account belongs to no job.
+    assert totals["energy_j"] == pytest.approx(counted_j, abs=0.35 * counted_j)
+    assert totals["energy_j"] == totals["completed_j"] + totals["lost_j"] + totals["idle_j"]
+    assert totals["lost_j"] == by_job(result)["b"]["lost_j"] > 0
+    assert totals["completed_j"] == pytest.approx(result.jobs["energy_j"].sum())
+
+
+def test_both_ways_of_dividing_energy_sum_to_the_energy_of_the_gpu(doubles):
+    light, heavy = entry("light", "sleep", "0.4", like="mobilenet:1"), entry("heavy", "sleep", "0.4", like="vgg19:32")
+    result = doubles.run("jobs:\n" + light + heavy + entry("bad", "sh", "-c", "sleep 0.3; exit 1"))
+    entries = run_journal.read(doubles.folder / "run")
+    ends = [row["end"] for row in entries if "end" in row]
+    assert len(ends) == 3
+    assert sum(end["energy_model_j"] for end in ends) == pytest.approx(sum(end["energy_j"] for end in ends), rel=1e-9)
+    for sample in [row["sample"]["gpus"][0] for row in entries if "sample" in row]:
+        assert sample["model_shares_j"].keys() == sample["shares_j"].keys()
+        assert sum(sample["model_shares_j"].values()) == pytest.approx(sum(sample["shares_j"].values()), rel=1e-9)
+    last = [row["sample"]["gpus"][0] for row in entries if "sample" in row][-1]
+    for name in ("energy_j", "energy_model_j"):
+        assert sum(end[name] for end in ends) + last["idle_j"] == pytest.approx(last["energy_j"], rel=1e-3)
+    jobs = by_job(result)
+    assert jobs["light"]["energy_j"] == pytest.approx(jobs["heavy"]["energy_j"], rel=0.5)
+    assert jobs["light"]["energy_model_j"] < jobs["light"]["energy_j"]
+    assert jobs["heavy"]["energy_model_j"] > jobs["heavy"]["energy_j"]
+    both = result.jobs[["energy_j", "energy_model_j", "lost_j", "lost_model_j"]].sum()
+    assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
+    assert jobs["bad"]["lost_model_j"] > 0
+
+
+@pytest.mark.parametrize("mps", [True, False])
+def test_jobs_are_weighed_at_their_shares_and_without_mps_as_alone_in_their_turns(doubles, mps):
+    asked = set()
+
+    class Spy(TenantPower):
+        def shares_j(self, gpu, residents, sm_mhz, energy_j, duration_s):
+            asked.update(resident.mps_pct for resident in residents)
+            return super().shares_j(gpu, residents, sm_mhz, energy_j, duration_s)
+
+    if not mps:
+        (doubles.folder / "bin" / "nvidia-cuda-mps-control").unlink()
+    assert doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=2), policy="morak", tenant_power=Spy()).complete
+    assert asked == ({50} if mps else {100})
+
+
+def test_resume_runs_only_unfinished_jobs_and_counts_each_job_once(doubles):
+    text = "jobs:\n" + entry("quick", "true", count=3) + entry("long", "sleep", "0.8", count=2)
+    journal = doubles.folder / "run" / run_journal.NAME
+
+    def end_when_the_quick_ones_are_done():
+        while not journal.exists() or journal.read_bytes().count(b'"completed"') < 3:
+            time.sleep(0.01)
+        time.sleep(0.3)  # the long ones have begun, and cost energy
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = later(0.0, end_when_the_quick_ones_are_done)
+    with pytest.raises(BaseException, match="SIGTERM"):
+        doubles.run(text, clocks=True)
+    ended.join()
+    assert doubles.traces() == []
+    before = run_outcome(run_journal.read(doubles.folder / "run"))
+    assert before.history.over == dict.fromkeys(("quick-0", "quick-1", "quick-2"), "completed")
+    result = doubles.resume()
+    assert result.complete
+    assert {name: job["attempts"] for name, job in by_job(result).items()} == {
+        "quick-0": 1, "quick-1": 1, "quick-2": 1, "long-0": 2, "long-1": 2,
+    }  # fmt: skip
+    assert result.totals["sessions"] == 2
+    assert result.totals["lost_j"] > 0
+    both = result.jobs[["energy_j", "lost_j", "energy_model_j", "lost_model_j"]].sum()
+    assert both["energy_model_j"] + both["lost_model_j"] == pytest.approx(both["energy_j"] + both["lost_j"], rel=1e-9)
+    assert doubles.resume().totals == result.totals
+    assert doubles.traces() == []
+
+
+def test_execute_runs_jobs_of_a_lost_gpu_on_the_others(doubles):
+    gone = once_started(doubles, 6, lambda: doubles.fake.set("lost0", 1))
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.8", count=6), devices="nvml")
+    gone.join()
+    assert result.complete
+    assert set(result.jobs["gpu"]) == {1}
+    assert any("lost" in note for note in result.notes)
+    doubles.fake.set("lost0", 0)
+    assert doubles.traces() == []
+
+
+@pytest.mark.parametrize("cards", [1, 0])
+def test_resume_runs_without_a_gpu_that_is_missing(doubles, cards):
+    ended = once_started(doubles, 4, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(BaseException, match="SIGTERM"):
+        doubles.run("jobs:\n" + entry("a", "sleep", "0.6", count=4), devices="nvml")
+    ended.join()
+    doubles.fake.set("count", cards)
+    if cards:
+        result = doubles.resume()
+        assert result.complete
+        assert set(result.jobs["gpu"]) == {0}
+        assert any("no GPU was found" in note or "not found" in note for note in result.notes)
+    else:
+        with pytest.raises(DeviceError, match="None of the run's GPUs can be used"):
+            doubles.resume()
+    doubles.fake.set("count", 2)
+    assert doubles.traces() == []
+
+
+def test_execute_refuses_a_gpu_of_another_run_and_names_its_process(doubles):
+    lock = GpuLock(UUID)
+    with pytest.raises(GpuInUseError, match=rf"another run has it: process {os.getpid()}: \S*python"):
+        doubles.run("jobs:\n" + entry("a", "true"))
+    lock.close()
+    assert doubles.traces() == []
+    assert doubles.resume().complete
+
+
+def test_execute_retries_all_clients_of_an_mps_daemon_that_ended(doubles):
+    def end_the_daemon():
+        (note,) = (doubles.folder / "tmp").glob("hs-mps-*/pipe/*.pid")
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+    killed = once_started(doubles, 3, end_the_daemon)
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.9", count=3))
+    killed.join()
+    assert result.complete
+    assert list(result.jobs["attempts"]) == [2, 2, 2]
+    assert any("went down" in note for note in result.notes)
+    assert doubles.traces() == []
+
+
+def test_execute_runs_a_suspect_alone_and_charges_no_retry_to_its_co_runners(doubles):
+    once = 'if [ "$HESHARE_ATTEMPT" = 1 ]; then sleep {}; exit 1; fi; sleep 0.1'
+    result = doubles.run(
+        "jobs:\n"
+        + entry("culprit", "sh", "-c", once.format(0.2), retries=1)
+        + entry("victim", "sh", "-c", once.format(0.4), count=2)
+    )
+    assert result.complete
+    ends = [row["end"] for row in run_journal.read(doubles.folder / "run") if "end" in row]
+    last = {end["job"]: end for end in ends}
+    assert all(last["culprit"]["start_s"] >= last[f"victim-{index}"]["end_s"] for index in range(2))
+    assert {(end["job"], end["charged"]) for end in ends if end["outcome"] == "failed: shared"} == {
+        ("victim-0", False), ("victim-1", False),
+    }  # fmt: skip
+
+
+def test_jobs_that_always_fail_together_use_up_their_retries(doubles):
+    result = doubles.run("jobs:\n" + entry("x", "false", count=3, retries=1))
+    assert list(result.jobs["outcome"]) == ["failed"] * 3
+    # An attempt that fails with a neighbour is free: with three jobs that fail, once or twice.
+    assert sorted(result.jobs["attempts"])[0] == 2
+    assert max(result.jobs["attempts"]) <= 4
+
+
+@pytest.mark.parametrize("clocks", [False, True])
+def test_report_states_that_clocks_were_not_set(doubles, clocks):
+    if clocks:
+        doubles.fake.set("may_lock", 0)
+    result = doubles.run("jobs:\n" + entry("a", "true"), clocks=clocks)
+    assert result.complete
+    assert list(result.gpus["planned_mhz"]) == ["1980 (the card's own)"]
+    assert any("clocks cannot be set" in note for note in result.notes) is clocks
+    assert "Clocks were left to the cards" in (doubles.folder / "run" / "report.txt").read_text()
+    assert doubles.fake.called("nvmlDeviceSetGpuLockedClocks") == clocks
+
+
+def test_execute_continues_after_nvml_calls_that_fail_for_a_while(doubles):
+    call = "nvmlDeviceGetTotalEnergyConsumption"
+    failing = once_started(doubles, 2, lambda: doubles.fake.fail(call, 999, times=3))
+    result = doubles.run("jobs:\n" + entry("a", "sleep", "0.7", count=2))
+    failing.join()
+    assert result.complete
+    assert any("no reading of energy counter" in note for note in result.notes)
+
+
+def test_execute_delays_a_job_while_another_process_holds_the_memory(doubles):
+    doubles.fake.set("free_mib", 500)
+    freed = later(0.6, lambda: doubles.fake.set("free_mib", 80_900))
+    result = doubles.run("jobs:\n" + entry("a", "true", retries=9))
+    freed.join()
+    assert result.complete
+    ends = [row["end"] for row in run_journal.read(doubles.folder / "run") if "end" in row]
+    assert ends[-1]["start_s"] > 0.2
+    assert all("MiB needed" in end["reason"] for end in ends[:-1])
+
+
+def full_disk(monkeypatch, times):
+    """Let so many writes of the journal meet a full disk; other files do not."""
+    write, left = os.write, [times]
+
+    def refuse(handle, data):
+        if b'"end"' in data and left[0] > 0:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data)
+
+    monkeypatch.setattr("os.write", refuse)
+
+
+def test_execute_waits_while_the_disk_is_full(doubles, monkeypatch):
+    full_disk(monkeypatch, 2)
+    assert doubles.run("jobs:\n" + entry("a", "true", count=2), full_disk_s=2.0).complete
+    assert doubles.traces() == []
+
+
+def test_execute_ends_on_a_disk_that_stays_full_and_can_be_resumed(doubles, monkeypatch):
+    with monkeypatch.context() as patch:
+        full_disk(patch, 10**6)
+        with pytest.raises(DeviceError, match=r"No space left.*--resume"):
+            doubles.run("jobs:\n" + entry("a", "sleep", "0.2", count=2), full_disk_s=0.1)
+    assert doubles.traces() == []
+    assert doubles.resume().complete
+
+
+@pytest.mark.parametrize(
+    "text", ["jobs: []", "jobs: [{name: a, command: [no-such-program], like: low, iterations: 1}]"]
+)
+def test_execute_starts_nothing_for_a_bad_job_file(doubles, text):
+    with pytest.raises(InputError):
+        doubles.run(text)
+    assert not (doubles.folder / "run").exists()
+    assert doubles.fake.get("calls") == 0
+
+
+def test_execute_refuses_the_folder_of_another_run(doubles):
+    doubles.run("jobs:\n" + entry("a", "true"))
+    with pytest.raises(InputError, match="--resume"):
+        doubles.run("jobs:\n" + entry("a", "true"))
+    # A run that was refused before it decided anything may begin again.
+    lock = GpuLock(UUID)
+    with pytest.raises(GpuInUseError):
+        doubles.run("jobs:\n" + entry("a", "true"), into="other")
+    lock.close()
+    assert doubles.run("jobs:\n" + entry("b", "true"), into="other").complete
+    with pytest.raises(InputError, match="no journal"):
+        doubles.resume("elsewhere")
+
+
+def test_execute_starts_a_batch_of_workloads_together(doubles):
+    command = (sys.executable, "-m", "support.spin_worker", "--ms", "5", "--load-s", "0.2")
+    text = "jobs:\n" + "".join(
+        f"  - {{name: {name}, workload: '{name}:8', iterations: 40}}\n" for name in ("resnet50", "mobilenet")
+    )
+    result = doubles.run(
+        text, launcher=lambda mps, outputs: ProcessLauncher(mps, command=command, log_dir=outputs, warmup_s=0.05)
+    )
+    assert result.complete
+    ends_s = [row["end"]["end_s"] for row in run_journal.read(doubles.folder / "run") if "end" in row]
+    assert max(ends_s) - min(ends_s) < 0.4
+    assert doubles.traces() == []
+
+
+def test_execute_starts_a_job_at_its_arrival(doubles):
+    began_s = time.monotonic()
+    result = doubles.run("jobs:\n" + entry("now", "true") + entry("later", "true", arrival_s=1.0))
+    assert time.monotonic() - began_s > 1.0
+    assert by_job(result)["later"]["waiting_s"] < 0.8
+
+
+def test_attempt_numbers_of_a_job_are_counted_over_all_gpus(doubles):
+    count = 'echo "$HESHARE_ATTEMPT" >> attempts.txt; test "$(wc -l < attempts.txt)" = 6'
+    # Two long jobs, one a GPU, so that the third moves between them as they end.
+    text = entry("moves", "sh", "-c", count, retries=5) + entry("hold", "sleep", "0.4", count=2)
+    result = doubles.run("jobs:\n" + text, devices="nvml")
+    assert result.complete
+    assert (doubles.folder / "attempts.txt").read_text().split() == list("123456")

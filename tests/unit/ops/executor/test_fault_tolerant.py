@@ -1,0 +1,220 @@
+"""`FaultTolerantPolicy` in virtual time, on devices where tasks fail at set moments; times are computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heshare.devices.device import TaskFailure
+from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
+from heshare.policies.policy import EventKind, Start
+from heshare.policies.registry import make
+from heshare.running.actions import Observer
+from heshare.running.run import run
+from heshare.shared.errors import PolicyError
+from heshare.testing.toy import ScriptedPolicy, ToyDevice, ToyPredictor, toy_gpu
+from heshare.world.cluster import Cluster
+from heshare.world.task import Task
+from heshare.world.workload import Workload
+
+GPU = toy_gpu()
+
+
+class FailingDevice(ToyDevice):
+    """A toy device on which the tasks of `doom`, (time, task, failure), fail, or the GPU is lost at a time.
+
+    From the first time of `drained_s` to the second nothing new may start on it.
+    """
+
+    def __init__(self, gpu, doom=(), lost_s=None, drained_s=()):
+        super().__init__(gpu)
+        self._drained_s = drained_s
+        self._doom = sorted(doom)
+        self._lost_s = lost_s
+        self._failed = []
+        self.lost = ""
+
+    def next_event_s(self):
+        moments = [when for when, task, _ in self._doom if task in self._running]
+        if self._lost_s is not None and not self.lost:
+            moments.append(self._lost_s)
+        moments += [moment for moment in self._drained_s if moment > self._now_s]
+        return min([super().next_event_s(), *[max(when, self._now_s) for when in moments]])
+
+    def advance(self, to_s):
+        done = super().advance(to_s)
+        for doom in [doom for doom in self._doom if doom[0] <= to_s and doom[1] in self._running]:
+            self._doom.remove(doom)
+            self.stop(doom[1])
+            self._failed.append(doom[2])
+        if self._lost_s is not None and to_s >= self._lost_s and not self.lost:
+            self.lost = "fell off the bus"
+            for task in list(self._running):
+                self.stop(task)
+                self._failed.append(TaskFailure(task, "lost", "lost", charged=False))
+        return done
+
+    @property
+    def drained(self):
+        return "Xid 48" if sum(moment <= self._now_s for moment in self._drained_s) == 1 else ""
+
+    def start(self, task_id, workload, mps_pct, iterations=None):
+        assert not self.drained
+        super().start(task_id, workload, mps_pct, iterations)
+
+    def take_failures(self):
+        failed, self._failed = self._failed, []
+        return failed
+
+
+class RetryingObserver(Observer):
+    def __init__(self, times=9):
+        self.left = times
+        self.decisions = []
+
+    def should_retry(self, failed):
+        self.left -= 1
+        return self.left >= 0
+
+    def on_decision(self, event, actions):
+        self.decisions.append((event.time_s, event.kind, event.tasks, tuple(actions)))
+
+
+def tasks(*iterations):
+    return [Task(index, Workload("mobilenet", 1), float(count)) for index, count in enumerate(iterations)]
+
+
+def simulate(devices, policy, pending, observer=None):
+    observer = observer or RetryingObserver()
+    cluster = Cluster(tuple(device.gpu for device in devices))
+    done = run(
+        pending,
+        cluster,
+        FaultTolerantPolicy(policy),
+        predictor=ToyPredictor(),
+        rng=np.random.default_rng(0),
+        devices=devices,
+        observer=observer,
+    )
+    return done, observer
+
+
+def all_on_first(event, view):
+    return [Start(task.id, 0) for task in view.waiting]
+
+
+def test_fault_tolerant_retries_a_failed_task_from_its_beginning():
+    done, observer = simulate(
+        [FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])], ScriptedPolicy(all_on_first), tasks(10.0)
+    )
+    assert [(interval.start_s, interval.end_s, interval.outcome) for interval in done.record.intervals] == [
+        (0.0, 3.0, "failed: crash"),
+        (3.0, 13.0, "completed"),
+    ]
+    assert [kind for _, kind, *_ in observer.decisions] == [EventKind.ARRIVAL, EventKind.FAILURE, EventKind.COMPLETION]
+
+
+def test_fault_tolerant_does_not_retry_a_task_without_retries_left():
+    device = FailingDevice(GPU, [(3.0, 0, TaskFailure(0, "crash", "x"))])
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 4.0), RetryingObserver(times=0))
+    assert [interval.outcome for interval in done.record.intervals if interval.task == 0] == ["failed: crash"]
+    assert done.completion_s[1] == pytest.approx(5.5)  # 3 s at half pace leave 2.5 iterations alone
+
+
+def test_fault_tolerant_runs_a_suspect_alone_once_nothing_else_waits():
+    device = FailingDevice(
+        GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True)), (2.0, 1, TaskFailure(1, "shared", "x", False))]
+    )
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), tasks(10.0, 10.0))
+    attempts = [
+        (interval.task, interval.start_s, interval.end_s)
+        for interval in done.record.intervals
+        if interval.outcome == "completed"
+    ]
+    assert attempts == [(1, 2.0, 12.0), (0, 12.0, 22.0)]
+
+
+def test_fault_tolerant_starts_no_task_beside_a_suspect():
+    device = FailingDevice(GPU, [(2.0, 0, TaskFailure(0, "crash", "x", alone=True))])
+    late = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
+    done, _ = simulate([device], ScriptedPolicy(all_on_first), late)
+    attempts = [
+        (interval.task, interval.start_s, interval.end_s)
+        for interval in done.record.intervals
+        if interval.outcome == "completed"
+    ]
+    assert attempts == [(0, 2.0, 12.0), (1, 12.0, 17.0)]
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_fault_tolerant_starts_what_it_refused_beside_a_suspect_when_that_fails_again(name):
+    again = [(when, 0, TaskFailure(0, "crash", "x", alone=True)) for when in (2.0, 5.0)]
+    pending = [*tasks(10.0), Task(1, Workload("mobilenet", 1), 5.0, 4.0)]
+    done, _ = simulate([FailingDevice(GPU, again)], make(name), pending)
+    completed = [interval.task for interval in done.record.intervals if interval.outcome == "completed"]
+    assert sorted(completed) == [0, 1]
+
+
+def test_fault_tolerant_plans_tasks_of_a_lost_gpu_on_the_others():
+    devices = [FailingDevice(GPU, lost_s=5.0), FailingDevice(GPU)]
+    done, _ = simulate(devices, make("random"), tasks(*[8.0] * 6))
+    completed = [interval for interval in done.record.intervals if interval.outcome == "completed"]
+    assert sorted(interval.task for interval in completed) == list(range(6))
+    assert all(interval.gpu == 1 for interval in completed if interval.end_s > 5.0)
+    assert {interval.outcome for interval in done.record.intervals if interval.gpu == 0} <= {
+        "failed: lost",
+        "completed",
+    }
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_fault_tolerant_starts_nothing_on_a_drained_gpu_and_its_tasks_run_on(name):
+    devices = [FailingDevice(GPU, drained_s=(3.0, 40.0)), FailingDevice(GPU)]
+    pending = [Task(index, Workload("mobilenet", 1), 8.0, float(max(0, index - 7))) for index in range(16)]
+    pending.append(Task(16, Workload("mobilenet", 1), 8.0, 100.0))
+    done, _ = simulate(devices, make(name), pending)
+    assert [interval.outcome for interval in done.record.intervals] == ["completed"] * 17
+    on_drained = [interval for interval in done.record.intervals if interval.gpu == 0]
+    assert any(interval.start_s < 3.0 < interval.end_s for interval in on_drained)
+    assert not [interval for interval in on_drained if 3.0 < interval.start_s < 40.0]
+
+
+def test_fault_tolerant_uses_a_gpu_again_that_takes_tasks_again():
+    devices = [FailingDevice(GPU, drained_s=(1.0, 5.0))]
+    pending = [Task(index, Workload("mobilenet", 1), 1.0, float(2 * index)) for index in range(3)]
+    done, observer = simulate(devices, make("random"), pending)
+    assert [interval.start_s for interval in done.record.intervals] == [0.0, 5.0, 5.0]
+    assert sum(kind is EventKind.FAILURE for _, kind, *_ in observer.decisions) == 2
+
+
+def test_fault_tolerant_raises_if_all_gpus_are_lost():
+    with pytest.raises(PolicyError, match=r"Unfinished: tasks 0, 1 waits"):
+        simulate([FailingDevice(GPU, lost_s=5.0)], make("random"), tasks(8.0, 8.0))
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only"])
+def test_fault_tolerant_without_failures_decides_as_the_wrapped_policy(name):
+    decisions = []
+    for wrap in (FaultTolerantPolicy, lambda policy: policy):
+        observer = RetryingObserver()
+        cluster = Cluster.parse("2xT4,1xA100")
+        pending = [Task(index, Workload("resnet50", 4), 1e3 + 100 * index) for index in range(12)]
+        run(
+            pending, cluster, wrap(make(name)), predictor=ToyPredictor(), rng=np.random.default_rng(1),
+            devices=[ToyDevice(gpu) for gpu in cluster.gpus], observer=observer,
+        )  # fmt: skip
+        decisions.append(observer.decisions)
+    assert decisions[0] == decisions[1]
+
+
+@pytest.mark.parametrize("name", ["random", "sched-only", "morak", "mu-serve"])
+def test_policies_complete_every_task_in_spite_of_all_kinds_of_failures(name):
+    crashes = [(3.0, task, TaskFailure(task, "crash", "x", alone=task == 1)) for task in range(6)]
+    shared = [(11.0, task, TaskFailure(task, "shared", "x", charged=False)) for task in range(6)]
+    devices = [FailingDevice(GPU, lost_s=7.0), FailingDevice(GPU, crashes), FailingDevice(GPU, shared)]
+    pending = [Task(index, Workload("mobilenet", 1), 5.0 + index, float(index % 3)) for index in range(12)]
+    done, _ = simulate(devices, make(name), pending, RetryingObserver(1000))
+    assert sorted(interval.task for interval in done.record.intervals if interval.outcome == "completed") == list(
+        range(12)
+    )
+    assert sum(interval.outcome.startswith("failed") for interval in done.record.intervals) > 3

@@ -1,0 +1,242 @@
+"""Locks of GPUs, the note and the watchdog of a run, cleanup after a killed run, selection of GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from support.waiting import end, until
+
+from heshare.ops.executor import local_gpus, watchdog
+from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock, lock_path
+from heshare.ops.state.run_note import note_of_this_process, noted_runs, run_notes
+from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.processes import MARK, is_running
+
+HOLD = """
+import os, sys, time
+from heshare.ops.executor.gpu_lock import GpuLock
+if len(sys.argv) > 1:
+    os.setresuid(*[int(sys.argv[1])] * 3)
+os.umask(0o077)
+GpuLock("GPU-x")
+print("held", flush=True)
+time.sleep(60)
+"""
+RUN = """
+import os, sys, time
+from pathlib import Path
+from heshare.ops.executor.watchdog import Watchdog
+from heshare.ops.state.run_note import note_of_this_process
+note = note_of_this_process(Path("some-run"), sys.argv[1], ["GPU-x"])
+held = note.hold()
+dog = Watchdog(note, [], held.descriptor)
+held.publish()
+print(dog.pid, flush=True)
+time.sleep(60)
+"""
+TOKEN = "w" * 32
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+
+def sleeper(token, *command):
+    return subprocess.Popen(
+        command or ("sleep", "60"), env={**os.environ, MARK: token}, start_new_session=True, stdout=subprocess.PIPE
+    )
+
+
+def held(*arguments):
+    """Return a process that holds the lock of GPU-x, as the user of that id if one is given."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def test_gpu_lock_names_its_holder_and_is_free_when_that_is_killed():
+    holder = held()
+    with pytest.raises(GpuInUseError, match=rf"(?s)process {holder.pid}: .*python.* Wait for it to end"):
+        GpuLock("GPU-x")
+    GpuLock("GPU-y").close()
+    holder.kill()
+    lock = GpuLock("GPU-x")  # taken although the killed holder was never waited for
+    lock.close()
+    end(holder)
+
+
+def test_gpu_lock_refuses_a_missing_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HESHARE_LOCKS", str(tmp_path / "none"))
+    with pytest.raises(DeviceError, match="HESHARE_LOCKS"):
+        GpuLock("GPU-x")
+
+
+def test_gpu_lock_is_in_one_folder_for_all_users(monkeypatch):
+    monkeypatch.delenv("HESHARE_LOCKS")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert lock_path("GPU-x") == Path("/run/lock/heshare-GPU-x.lock")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_gpu_lock_is_for_all_users_whoever_made_it(monkeypatch):
+    # Others may not enter the folders of pytest.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        monkeypatch.setenv("HESHARE_LOCKS", folder)
+        try_lock_of_two_users(Path(folder) / "heshare-GPU-x.lock")
+
+
+def try_lock_of_two_users(path):
+    GpuLock("GPU-x").close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    user = held("12345")
+    with pytest.raises(GpuInUseError, match=f"process {user.pid}: "):
+        GpuLock("GPU-x")
+    end(user)
+    # A file of an earlier release cannot be written by others, and locks all the same.
+    path.chmod(0o644)
+    user = held("12345")
+    with pytest.raises(GpuInUseError):
+        GpuLock("GPU-x")
+    end(user)
+    path.unlink()
+    end(held("12345"))
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (12345, 0o666)
+    GpuLock("GPU-x").close()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_gpu_lock_refuses_what_is_no_plain_file(tmp_path, kind):
+    path, target = tmp_path / "heshare-GPU-x.lock", tmp_path / "target"
+    if kind == "link":
+        path.symlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(DeviceError, match="cannot be opened"):
+        GpuLock("GPU-x")
+    assert not target.exists()
+
+
+def test_gpu_lock_shows_no_control_characters_of_others(tmp_path):
+    holder = held()
+    (tmp_path / "heshare-GPU-x.lock").write_text("process 1: \x1b[31mred\nhere")
+    with pytest.raises(GpuInUseError) as error:
+        GpuLock("GPU-x")
+    assert not set("\x1b\n") & set(str(error.value))
+    end(holder)
+
+
+def test_clean_up_leaves_a_run_that_runs(tmp_path):
+    note = note_of_this_process(tmp_path / "run", TOKEN, ["GPU-x"])
+    file = note.hold()
+    dog = watchdog.Watchdog(note, [], file.descriptor)
+    assert run_notes() == []
+    file.publish()
+    left = sleeper(note.token)
+    assert local_gpus.clean_up_killed_runs() == []
+    (run,) = noted_runs()
+    assert run.text == f"GPU-x: in use by the run in {tmp_path / 'run'} (process {os.getpid()})."
+    dog.dismiss()
+    dog.dismiss()
+    assert left.poll() is None
+    assert run_notes() == [note.path]
+    file.remove()
+    assert list(note.path.parent.iterdir()) == []
+    end(left)
+
+
+@pytest.mark.parametrize("dog_too", [False, True])
+def test_clean_up_after_a_killed_run_by_its_watchdog_or_the_next_run(tmp_path, dog_too):
+    run = subprocess.Popen([sys.executable, "-c", RUN, TOKEN], stdout=subprocess.PIPE)
+    dog = int(run.stdout.readline())
+    left = sleeper(TOKEN)
+    if dog_too:
+        os.kill(dog, signal.SIGKILL)
+        assert until(lambda: not is_running(dog))
+        os.kill(run.pid, signal.SIGSTOP)  # it starts no other one now
+    end(run)
+    if dog_too:
+        (noted,) = noted_runs()
+        assert noted.text.endswith("was killed, and nothing cleaned up after it. Run `heshare restore`.")
+        (report,) = local_gpus.clean_up_killed_runs()
+        assert (report.folder, report.ended, report.restored) == ("some-run", 1, ())
+    assert left.wait(10) == -signal.SIGTERM
+    assert until(lambda: run_notes() == [])
+    left.stdout.close()
+
+
+def test_a_watchdog_that_ends_alone_is_replaced_within_two_seconds(tmp_path):
+    told = []
+    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    file = note.hold()
+    lock = GpuLock("GPU-x")
+    dog = watchdog.Watchdog(note, [lock.descriptor], file.descriptor, tell=told.append)
+    file.publish()
+    first = dog.pid
+    os.kill(first, signal.SIGKILL)
+    began_s = time.monotonic()
+    assert until(lambda: told)
+    assert time.monotonic() - began_s < 5.0  # mostly 0.5 s; this machine may be busy
+    assert told == ["the watchdog ended (by SIGKILL) and was started again"]
+    assert dog.pid != first
+    assert is_running(dog.pid)
+    inherited = {path.stat().st_ino for path in Path(f"/proc/{dog.pid}/fd").iterdir()}
+    assert {lock.path.stat().st_ino, note.path.stat().st_ino} <= inherited
+    file.remove()
+    dog.dismiss()
+    assert not is_running(dog.pid)
+    lock.close()
+
+
+def test_a_watchdog_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch):
+    program, count = tmp_path / "python", tmp_path / "count"
+    program.write_text(
+        f'#!/bin/sh\necho >> {count}\n[ $(wc -l < {count}) -gt 2 ] || kill -9 $$\nexec {sys.executable} "$@"'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    note = note_of_this_process(tmp_path / "run", TOKEN, [])
+    file = note.hold()
+    watchdog.Watchdog(note, [], file.descriptor).dismiss()
+    assert len(count.read_text().splitlines()) == 3
+    count.unlink()
+    program.write_text("#!/bin/sh\nexit 3")
+    with pytest.raises(DeviceError, match=r"does not start \(exit code 3\). Check this Python"):
+        watchdog.Watchdog(note, [], file.descriptor)
+    file.remove()
+
+
+def test_noted_runs_names_a_damaged_note(tmp_path):
+    folder = tmp_path / "state" / "heshare"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(["{", "[]", '{"token": "x", "pid": 1}', "\x00"]):
+        (folder / f"run-{number}.json").write_text(text)
+    assert [run.text.count("not a note of heshare") for run in noted_runs()] == [1] * 4
+    assert local_gpus.clean_up_killed_runs() == []
+
+
+@pytest.mark.parametrize("text", ["", "nvml:", "cuda:0", "nvml:0,nvml:0", "nvml,nvml:0", "nvml:0,"])
+def test_select_gpus_refuses_other_forms_and_duplicates(doubles, text):
+    with pytest.raises(InputError, match="--devices"):
+        local_gpus.select_gpus(text)
+
+
+def test_select_gpus_by_index_by_uuid_and_all(doubles):
+    first, second = local_gpus.select_gpus("nvml").uuids
+    assert local_gpus.select_gpus(f"nvml:1,nvml:{first}").uuids == (second, first)

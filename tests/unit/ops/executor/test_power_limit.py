@@ -1,0 +1,144 @@
+"""Power limits in the executor, over stand-ins for NVML and MPS: held starts, lowered clocks, notes, resumed runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.ops.executor import execute, run_journal
+from heshare.ops.executor.executor_device import Timeouts
+from heshare.prediction.predictor import CoRuns
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyPredictor
+
+TIMES = Timeouts(poll_s=0.05, grace_s=0.5, settle_s=0.2)
+
+
+def jobs(*sleeps_s):
+    row = "  - {{name: j{}, command: [sleep, '{}'], like: 'resnet50:8', iterations: 100}}"
+    return "\n".join(["jobs:", *[row.format(number, sleep_s) for number, sleep_s in enumerate(sleeps_s)]]) + "\n"
+
+
+class GloomyPredictor(ToyPredictor):
+    """A predictor that takes every GPU for one at its TDP."""
+
+    def co_run(self, sets, gpu, sm_mhz):
+        found = super().co_run(sets, gpu, sm_mhz)
+        return CoRuns(found.time_s, np.full(len(sets), gpu.tdp_w))
+
+
+def run(doubles, text, limit, *, clocks=False, predictor=None):
+    return execute.execute(
+        doubles.write(text), doubles.folder / "run", policy="fifo", devices="nvml", allow_clocks=clocks,
+        predictor=predictor or ToyPredictor(), power_limit=limit, options=execute.ExecutorOptions(timeouts=TIMES),
+    )  # fmt: skip
+
+
+def entries(doubles, kind):
+    return [row[kind] for row in run_journal.read(doubles.folder / "run") if kind in row]
+
+
+def actions(doubles, kind):
+    return [
+        (row["t"], *action[1:])
+        for row in entries(doubles, "decision")
+        for action in row["actions"]
+        if action[0] == kind
+    ]
+
+
+def later(after_s, action):
+    timer = threading.Timer(after_s, action)
+    timer.start()
+    return timer
+
+
+def test_a_start_waits_until_readings_show_that_there_is_power(doubles):
+    result = run(doubles, jobs(0.6, 0.6), PowerBudget.constant(850.0), predictor=GloomyPredictor())
+    assert result.complete
+    (first_s, first, *_), (second_s, second, *_) = actions(doubles, "start")
+    assert (first, second) == ("j0", "j1")
+    assert second_s - first_s >= TIMES.settle_s, "at once both might draw 1,400 W; the reading is 200 W"
+    assert "power limit: 1 starts wait for power within 850 W" in result.notes
+    assert doubles.traces() == []
+
+
+def test_readings_above_the_limit_lower_clocks_and_are_noted(doubles):
+    def raise_power():
+        while not any(row.get("end") or row.get("decision", {}).get("actions") for row in journal()):
+            time.sleep(0.02)
+        time.sleep(0.3)
+        doubles.fake.set("power_mw", 440_000)
+        time.sleep(0.5)
+        doubles.fake.set("power_mw", 100_000)
+
+    def journal():
+        try:
+            return run_journal.read(doubles.folder / "run")
+        except InputError:
+            return []
+
+    doubles.fake.set("power_mw", 100_000)
+    raised = later(0.0, raise_power)
+    result = run(doubles, jobs(2.0, 2.0), PowerBudget.constant(850.0), clocks=True)
+    raised.join()
+    assert result.complete
+    assert any("880 W were read where 850 W are allowed" in note for note in result.notes)
+    clocks = [sm_mhz for _, _, sm_mhz in actions(doubles, "clock")]
+    assert any(sm_mhz is not None and sm_mhz < 1980 for sm_mhz in clocks)
+    assert doubles.traces() == []
+
+
+def test_resume_keeps_the_limit_and_counts_from_the_start_of_the_run(doubles):
+    budget = PowerBudget((0.0, 3600.0), (850.0, 1000.0))
+
+    def end_once_a_job_has_started():
+        outputs = doubles.folder / "run" / "outputs"
+        while not outputs.exists() or not list(outputs.iterdir()):
+            time.sleep(0.01)
+        time.sleep(0.3)  # its process has begun
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = later(0.0, end_once_a_job_has_started)
+    with pytest.raises(BaseException, match="SIGTERM"):
+        run(doubles, jobs(1.0), budget)
+    ended.join()
+    assert entries(doubles, "run")[0]["power_limit"] == [[0.0, 850.0], [3600.0, 1000.0]]
+    seen = []
+    shifted = PowerBudget.shifted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PowerBudget, "shifted", lambda self, s: seen.append((self, s)) or shifted(self, s))
+        assert doubles.resume().complete
+    ((kept, elapsed_s),) = seen
+    assert kept == budget
+    assert elapsed_s > 0.0
+
+
+def test_a_limit_that_the_gpus_cannot_keep_is_refused_before_anything_starts(doubles):
+    with pytest.raises(InputError, match="when one H100 is busy at its own clock"):
+        run(doubles, jobs(0.1), PowerBudget.constant(500.0))
+    assert not (doubles.folder / "run").exists()
+    assert doubles.traces() == []
+
+
+def test_jobs_of_a_lost_gpu_run_on_the_other_within_the_limit(doubles):
+    def lose():
+        outputs = doubles.folder / "run" / "outputs"
+        while not outputs.exists() or not list(outputs.iterdir()):
+            time.sleep(0.01)
+        doubles.fake.set("lost0", 1)
+
+    gone = later(0.0, lose)
+    result = run(doubles, jobs(0.5, 0.5, 0.5, 0.5), PowerBudget.constant(850.0), predictor=GloomyPredictor())
+    gone.join()
+    doubles.fake.set("lost0", 0)
+    assert result.complete
+    assert set(result.jobs["gpu"]) <= {0, 1}
+    assert any("lost" in note for note in result.notes)
+    assert doubles.traces() == []

@@ -1,0 +1,127 @@
+"""Resumed runs: after damage to the journal, and after the wall clock was set."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.executor import execute
+from heshare.ops.executor.run_journal import NAME, read
+from heshare.ops.steering.run_status import run_status
+from heshare.shared.errors import InputError
+from heshare.shared.journal import journal_line
+from heshare.testing.toy import ToyPredictor
+
+JOBS = """\
+jobs:
+  - {name: a, command: [sh, -c, "echo $HESHARE_JOB >> done.txt"], like: resnet50:8, iterations: 10, count: 3}
+  - {name: later, command: [sh, -c, "echo later >> done.txt"], like: resnet50:8, iterations: 10, arrival_s: 0.4}
+"""
+
+
+def write(doubles, entries):
+    (doubles.folder / "run" / NAME).write_bytes(b"".join(map(journal_line, entries)))
+
+
+def done(doubles):
+    return sorted((doubles.folder / "done.txt").read_text().split())
+
+
+def unfinished(doubles, *, ended):
+    """The journal of a run that was killed when some jobs had ended."""
+    assert doubles.run(JOBS).complete
+    (doubles.folder / "done.txt").unlink()
+    entries = read(doubles.folder / "run")
+    return [entry for entry in entries if "end" not in entry or entry["end"]["job"] in ended]
+
+
+@pytest.mark.parametrize(("moved_s", "note"), [(3600, "the clock had been set back, by 3"), (-86400, "began 8640")])
+def test_resume_counts_time_between_sessions_and_never_backwards(doubles, moved_s, note):
+    entries = unfinished(doubles, ended=("a-0", "a-1", "a-2"))
+    began_s = next(entry["session"] for entry in entries if "session" in entry)["at"]
+    for entry in entries:
+        if "session" in entry:
+            entry["session"]["at"] += moved_s
+    write(doubles, entries)
+    resumed_s = time.monotonic()
+    result = doubles.resume()
+    # The job that had arrived does not arrive again, an hour later.
+    assert time.monotonic() - resumed_s < 60
+    assert result.complete
+    assert done(doubles) == ["later"]
+    jcts_s = result.jobs.set_index("job")["jct_s"]
+    assert (jcts_s > 0).all()
+    assert jcts_s["later"] < 600 + max(0, -moved_s)
+    assert result.totals["makespan_s"] > (time.time() - began_s if moved_s < 0 else 0)
+    (pause,) = [text for text in result.notes if text.startswith("session 2 began")]
+    assert note in pause
+
+
+def test_salvaged_run_repeats_a_job_whose_end_was_damaged_and_counts_the_lines(doubles):
+    assert doubles.run(JOBS).complete
+    (doubles.folder / "done.txt").unlink()
+    path = doubles.folder / "run" / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    (hit,) = [place for place, line in enumerate(lines) if line.startswith(b'{"end":{"job":"a-1"')]
+    lines[hit] = lines[hit].replace(b"a-1", b"a-3")
+    path.write_bytes(b"".join(lines))
+    refused = CliRunner().invoke(app, ["run", "--resume", str(path.parent)])
+    assert refused.exit_code == 2
+    assert f"heshare run --resume {path.parent} --salvage" in refused.stderr
+    run = CliRunner().invoke(app, ["run", "--resume", str(path.parent), "--salvage", "--json"])
+    assert run.exit_code == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert result["completed"] == 4
+    assert done(doubles) == ["a-1"]
+    assert any(f"left out: 1 ({NAME}.damaged has them)" in note for note in result["notes"])
+    assert path.with_name(f"{NAME}.damaged").read_bytes() == b"".join(lines)
+    assert doubles.traces() == []
+    assert doubles.resume().notes == result["notes"]
+
+
+@pytest.mark.parametrize("kinds", [("session",), ("decision",), ("sample",), ("end", "session")])
+def test_run_without_all_lines_of_a_kind_is_salvaged(doubles, kinds):
+    assert doubles.run(JOBS).complete
+    path = doubles.folder / "run" / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    damaged = [
+        line[:-3] + b"zz\n" if any(f'{{"{kind}"'.encode() in line[:12] for kind in kinds) else line for line in lines
+    ]
+    path.write_bytes(b"".join([*damaged, journal_line({"note": {"gpu": None, "text": "last"}})]))
+    result = CliRunner().invoke(app, ["run", "--resume", str(path.parent), "--salvage"])
+    assert result.exit_code == 0, result.stderr
+    assert "completed: 4" in result.stdout
+    assert "damaged lines of the journal were left out" in (path.parent / "report.txt").read_text()
+
+
+def test_salvage_is_refused_without_a_run_to_resume(tmp_path):
+    done = CliRunner().invoke(app, ["run", "jobs.yaml", "--salvage"])
+    assert done.exit_code == 2
+    assert "--salvage without --resume" in done.stderr
+
+
+RUN = {"policy": "random", "devices": [], "seed": 0, "allow_clocks": False, "jobs": []}
+MADE_UP = [
+    [{"run": 5}],
+    [{"run": {}}],
+    [{"run": {**RUN, "jobs": [{"a": 1}]}}],
+    [{"run": {**RUN, "jobs": 7}}],
+    *([{"run": RUN}, entry] for entry in (
+        {"end": 5}, {"end": {}}, {"session": {}}, {"session": {"at": "x", "gpus": []}}, {"decision": []},
+        {"decision": {"actions": [[]]}}, {"salvaged": {}}, {"session": {"at": 0, "gpus": 3}},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entries", MADE_UP, ids=str)
+def test_made_up_entries_with_right_checksums_are_refused_with_one_message(tmp_path, entries):
+    (tmp_path / NAME).write_bytes(b"".join(map(journal_line, entries)))
+    with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(\w+: "):
+        execute.resume(tmp_path, predictor=ToyPredictor())
+    with suppress(InputError):  # it reads fewer of them
+        run_status(tmp_path)

@@ -1,0 +1,74 @@
+"""The folder of a run: nothing in it, and nothing of its jobs, is for others to read; none that others made is used."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from heshare.shared.errors import InputError
+
+SECRET = "correct-horse-battery-staple"
+JOBS = """\
+jobs:
+  - name: a
+    command: [sh, -c, "{command}"]
+    like: resnet50:8
+    iterations: 10
+    environment: {{TOKEN: {secret}}}
+"""
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_nothing_of_a_run_is_readable_by_others_and_no_command_line_has_a_secret(doubles, open_umask):
+    command = "find $XDG_STATE_HOME -type f -perm /077 > readable; cat /proc/[0-9]*/cmdline > lines; echo $TOKEN"
+    result = doubles.run(JOBS.format(command=command, secret=SECRET))
+    assert result.complete
+    run = doubles.folder / "run"
+    assert (run / "outputs" / "a.1.log").read_text() == f"{SECRET}\n"
+    assert SECRET in (run / "journal.jsonl").read_text()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (run, *run.rglob("*"))}
+    assert modes == {
+        "run": 0o700, "outputs": 0o700,
+        **dict.fromkeys(("journal.jsonl", "a.1.log", "jobs.csv", "gpus.csv", "report.txt"), 0o600),
+    }  # fmt: skip
+    assert (doubles.folder / "readable").read_text() == ""
+    assert SECRET.encode() not in (doubles.folder / "lines").read_bytes()
+
+
+def test_a_run_refuses_outputs_that_others_can_write_before_it_takes_a_gpu(doubles):
+    outputs = doubles.folder / "run" / "outputs"
+    outputs.mkdir(parents=True)
+    outputs.chmod(0o777)
+    with pytest.raises(InputError, match=r"outputs: found a folder that others can write \(mode 0777\)"):
+        doubles.run(JOBS.format(command="true", secret="x"))
+    assert doubles.traces() == []
+    assert list(outputs.iterdir()) == []
+    outputs.chmod(0o755)
+    assert doubles.run(JOBS.format(command="true", secret="x")).complete
+
+
+def test_the_output_of_a_job_is_bounded_and_its_end_is_in_the_reason(doubles):
+    text = JOBS.format(command="seq 400000; echo at the end; exit 1", secret="x") + "    output_mib: 1\n"
+    result = doubles.run(text)
+    assert result.jobs["reason"][0].startswith("ended, exit code 1: at the end")
+    output = (doubles.folder / "run" / "outputs" / "a.1.log").read_text()
+    assert len(output) <= 2**20
+    assert "MiB of the output left out here" in output
+
+
+def test_a_report_never_follows_a_link(doubles):
+    run = doubles.folder / "run"
+    run.mkdir()
+    for name in ("jobs.csv", "gpus.csv", "report.txt"):
+        (run / name).symlink_to(doubles.folder / "other")
+    assert doubles.run(JOBS.format(command="true", secret="x")).complete
+    assert not (doubles.folder / "other").exists()
+    assert (run / "report.txt").read_text().startswith("policy: random")

@@ -1,0 +1,130 @@
+"""Two pid namespaces, as two containers have them, with shared home and temporary folder: neither undoes the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.kill_drill import UUID
+from support.waiting import until
+
+from heshare.ops.nvml import clock_lock
+from heshare.ops.state.run_note import run_notes
+
+JOBS = "jobs: [{name: a, command: [sleep, '%s'], like: 'resnet50:8', iterations: 1, count: 2}]"
+CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+RUN = """
+import sys
+from pathlib import Path
+from heshare.shared.errors import HeShareError
+from heshare.ops.executor import execute
+from heshare.testing.toy import ToyPredictor
+file, folder, devices = sys.argv[1:]
+try:
+    done = execute.execute(Path(file), Path(folder), policy="random", devices=devices, predictor=ToyPredictor())
+except HeShareError as error:
+    sys.exit(str(error))
+print(done.complete)
+"""
+
+
+@cache
+def can_unshare():
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not can_unshare(), reason="no right to make a pid namespace")
+
+
+def in_container(*words, **environment):
+    """Run Python in a pid namespace of its own."""
+    command = [*CONTAINER, sys.executable, *words]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+def second_run(doubles, devices, **environment):
+    path = doubles.folder / "second.yaml"
+    path.write_text(JOBS % 0.1)
+    return in_container("-c", RUN, str(path), str(doubles.folder / "second"), devices, **environment)
+
+
+@pytest.fixture
+def first(doubles):
+    """A run in this container, with locked clocks; it is killed at the end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            doubles.run(JOBS % 300, policy="drill", clocks=True)
+        finally:
+            os._exit(1)
+    assert until(lambda: doubles.fake.get("locked_mhz") and list((doubles.folder / "run" / "outputs").glob("*")))
+    yield child
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert until(lambda: doubles.traces() == [])
+
+
+def state(doubles):
+    """Return what the first run holds."""
+    held = [path.name for path in (*clock_lock.notes(), *run_notes())]
+    return held, sorted(path.name for path in (doubles.folder / "tmp").glob("hs-mps-*")), doubles.fake.get("locked_mhz")
+
+
+def test_a_run_in_another_container_is_refused_the_gpu_and_changes_nothing_of_the_first(doubles, first):
+    before = state(doubles)
+    assert [len(part) for part in before[:2]] == [2, 1]
+    (doubles.folder / "own-locks").mkdir()
+    for locks, message in (("locks", "another run has it"), ("own-locks", "Containers on one machine must share")):
+        done = second_run(doubles, "nvml:0", HESHARE_LOCKS=str(doubles.folder / locks))
+        assert done.returncode == 1
+        assert f"process {first}" in done.stderr
+        assert message in done.stderr
+        assert state(doubles) == before
+        shutil.rmtree(doubles.folder / "second")
+    done = second_run(doubles, "nvml:1")
+    assert (done.stdout, done.returncode) == ("True\n", 0)
+    assert state(doubles) == before
+
+
+def test_restore_and_doctor_in_another_container_leave_a_live_run_and_list_a_killed_one(doubles, first):
+    before = state(doubles)
+    for command in ("restore", "doctor"):
+        done = in_container("-m", "heshare", command)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"in use by the run in {doubles.folder / 'run'} (process {first}) of host " in done.stdout
+    assert state(doubles) == before
+    # With executor and watchdog gone, its clock can be unlocked from anywhere, but its processes are seen here alone.
+    (dog,) = [pid for pid in children(first) if b"executor.watchdog" in command_line(pid)]
+    os.kill(first, signal.SIGSTOP)
+    os.kill(dog, signal.SIGKILL)
+    os.kill(first, signal.SIGKILL)
+    assert until(lambda: command_line(first) == b"")
+    done = in_container("-m", "heshare", "restore")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Clocks unlocked: {UUID}" in done.stdout
+    assert "Left alone: The run in" in done.stdout
+    assert "Run `heshare restore` there" in done.stdout
+    assert [len(part) for part in state(doubles)[:2]] == [1, 1]
+    done = subprocess.run([sys.executable, "-m", "heshare", "restore"], capture_output=True, text=True, check=True)
+    assert "processes ended, its GPUs are free again" in done.stdout
+    assert state(doubles) == ([], [], 0)
+
+
+def children(pid):
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(word) for thread in threads for word in (thread / "children").read_text().split()]
+
+
+def command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

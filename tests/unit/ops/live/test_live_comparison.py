@@ -1,0 +1,99 @@
+"""A whole live comparison on an emulated stand-in GPU, and its written results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+
+import pytest
+from support.fakenvml import compiler
+from support.live_rehearsal import stand_in_gpu
+
+from heshare.ops.live.live_comparison import LiveComparisonConfig, run_live_comparison
+from heshare.ops.live.live_task_set import MIN_MODELS
+from heshare.ops.nvml.binding import Nvml
+from heshare.paper.studies import live_results
+from heshare.profiles.visit import MeasurementProtocol
+from heshare.shared.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory):
+    """Record a stand-in GPU, run two policies, compare and write, as `heshare live` does; then run all of it again."""
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    folder = tmp_path_factory.mktemp("l")  # before the stand-in changes TMPDIR
+    before = dict(os.environ)
+    config = LiveComparisonConfig(
+        policies=("random", "sched-only"), tasks=6, minutes=0.05, budget_s=18.0, seed=4, allow_clocks=True
+    )
+    try:
+        with stand_in_gpu(folder, load_s=0.0, warmup_s=0.05, look_s=0.1, period_s=0.02) as options:
+            protocol = MeasurementProtocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
+            options = replace(options, protocol=protocol, progress=False)
+            first = run_live_comparison(config, folder / "work", options)
+            runs = sorted((folder / "work" / "runs").iterdir())
+            stamps = [path.stat().st_mtime_ns for path in runs]
+            again = run_live_comparison(config, folder / "work", options)
+            kept = stamps == [path.stat().st_mtime_ns for path in sorted((folder / "work" / "runs").iterdir())]
+            with Nvml() as nvml:
+                locked = nvml.binding.nvmlLib.fakenvml_get(b"locked_mhz")
+        written = live_results.write(first, folder / "out", folder / "work" / "profiles", command="a test")
+        yield first, again, kept, written, locked
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        tempfile.tempdir = None
+
+
+def test_live_comparison_on_a_known_device_model_has_small_errors(rehearsed):
+    first, _, _, _, _ = rehearsed
+    table = live_results.comparison(first)
+    assert set(table["policy"]) == {"random", "sched-only"}
+    # The GPU is emulated by the shipped device model, so the difference is time to start, to check, to end.
+    assert live_results.worst(table, "shipped", "average JCT") < 25.0
+    assert live_results.worst(table, "shipped", "energy, active") < 25.0
+
+
+def test_live_comparison_reuses_all_runs_in_a_second_call(rehearsed):
+    first, again, kept, _, _ = rehearsed
+    assert kept
+    assert live_results.comparison(again).equals(live_results.comparison(first))
+
+
+def test_live_task_set_has_tasks_of_six_models_with_loading_times(rehearsed):
+    first, _, _, written, _ = rehearsed
+    assert len({one.workload.model for one in first.tasks}) >= MIN_MODELS
+    table = written.tables["jobs"]
+    assert len(table) == 2 * len(first.tasks)
+    assert (table["loading_s"] > 0).all()
+
+
+def test_results_of_a_stand_in_gpu_are_marked_and_test_no_claim(rehearsed):
+    _, _, _, written, _ = rehearsed
+    assert written.manifest["stand_in"] is True
+    assert written.kind == "emulated"
+    assert written.folder.name.startswith("stand-in-")
+    assert not (written.folder / "profiles").exists()
+    assert set(written.tables["claims"]["tested"]) == {"no"}
+    text = (written.folder / live_results.MANIFEST).read_text()
+    assert os.sep + "tmp" not in text
+    assert json.loads(text)["cards"][0]["driver"]
+    assert set(written.tables["runs"]["sharing"]) == {"mps"}
+
+
+def test_live_results_that_were_changed_or_are_missing_are_refused(rehearsed, tmp_path):
+    _, _, _, written, _ = rehearsed
+    copy = shutil.copytree(written.folder, tmp_path / "copy")
+    (copy / "comparison.csv").write_text("policy\n")
+    with pytest.raises(InputError, match="changed after"):
+        live_results.read(copy)
+    with pytest.raises(InputError, match="make live"):
+        live_results.read("nowhere")
+
+
+def test_live_comparison_releases_clock_locks(rehearsed):
+    assert rehearsed[4] == 0.0

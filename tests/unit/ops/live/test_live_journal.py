@@ -1,0 +1,55 @@
+"""Times and energies of a live run from its journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from heshare.ops.live.live_journal import loaded_jobs, measured_run
+from heshare.shared.errors import DeviceError
+
+
+def end(job, start_s, released_s, end_s, gpu_j, outcome="completed", gpu=0):
+    return {
+        "end": {
+            "job": job, "gpu": gpu, "outcome": outcome, "start_s": start_s, "released_s": released_s, "end_s": end_s,
+            "gpu_j": gpu_j, "sm_mhz": 1980.0, "limits": ["power limit"], "reason": "x",
+        }
+    }  # fmt: skip
+
+
+def journal(*ends, sample_j=(700.0, 60.0)):
+    return [
+        {"session": {"gpus": [{"sharing": "mps"}, {"sharing": "time-slice"}]}},
+        {"sample": {"gpus": [{"energy_j": 100.0}, {"energy_j": 50.0}]}},
+        {"decision": {"decided_s": 3.0, "actions": [["start"]]}},
+        *ends,
+        {"sample": {"gpus": [{"energy_j": energy_j} for energy_j in sample_j]}},
+    ]
+
+
+def test_live_journal_counts_times_and_energies_from_the_first_decision():
+    entries = journal(end("a", 3.0, 5.0, 10.0, 400.0), end("b", 3.0, 5.0, 13.0, 600.0))
+    run = measured_run(entries, {"a": 0.0, "b": 0.0})
+    assert run.avg_jct_s == pytest.approx((7.0 + 10.0) / 2)
+    assert run.makespan_s == 10.0
+    assert run.energy_active_j == 500.0  # GPU 0 until its last end; nothing ran on GPU 1
+    assert run.energy_cluster_j == 610.0
+    assert run.before_s == 3.0
+    assert run.limits == ("power limit",)
+    assert run.sharing == ("mps", "time-slice")
+    assert list(run.jobs["loading_s"]) == [2.0, 2.0]
+
+
+def test_live_journal_refuses_an_incomplete_or_interrupted_run():
+    entries = journal(end("a", 3.0, 5.0, 10.0, 400.0, outcome="failed: crash"))
+    with pytest.raises(DeviceError, match="did not complete a: x"):
+        measured_run(entries, {"a": 0.0})
+    complete = journal(end("a", 3.0, 5.0, 10.0, 400.0))
+    with pytest.raises(DeviceError, match="in one piece"):
+        measured_run([*complete, {"session": {}}], {"a": 0.0})
+
+
+def test_live_journal_gives_jobs_released_together_one_loading_time():
+    entries = journal(end("a", 3.0, 5.0, 10.0, 1.0), end("b", 3.0, 5.0, 11.0, 1.0), end("c", 11.0, 12.0, 13.0, 1.0))
+    groups = [(group.jobs, group.started_s, group.begun_s, group.ended_s) for group in loaded_jobs(entries)]
+    assert groups == [(("a", "b"), 3.0, 5.0, 11.0), (("c",), 11.0, 12.0, 13.0)]

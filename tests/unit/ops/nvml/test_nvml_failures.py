@@ -1,0 +1,233 @@
+"""Every NVML call fails with every code: the device does not hang, reads no zero, and raises one message."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+import pynvml
+import pytest
+from support.counting_worker import ToyLauncher
+from support.fakenvml import FakeNvml, functions
+
+from heshare.ops.nvml import binding
+from heshare.ops.nvml.binding import TABLE, NoReadingError, NotSupportedError, Nvml, NvmlError
+from heshare.ops.nvml.card_health import CardHealth
+from heshare.ops.nvml.clock_lock import ClockLeftLockedError, notes, restore
+from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.shared.errors import DeviceError
+from heshare.world.workload import Workload
+
+CODES = sorted({getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")})
+INNER = ("field", "metric")
+# Without effect on any measurement, so a failure is not reported: the end of NVML, the release of memory.
+SILENT = ("nvmlShutdown", "nvmlGpmSampleFree", "nvmlEventSetFree")
+HEALTH = (
+    "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlEventSetCreate", "nvmlEventSetWait_v2",
+    "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
+)  # fmt: skip
+HANG_S = 2.0
+
+
+def session(fake: FakeNvml) -> list[float]:
+    """Make every kind of NVML call of HeShare once; return all numbers that were read."""
+    numbers: list[float] = []
+    with Nvml() as nvml:
+        numbers.append(float(nvml.count()))
+        card = nvml.card("GPU-00000000-1111-2222-3333-444444444444")
+        assert card.uuid().startswith("GPU-")
+        assert card.processes() == ()
+        health = CardHealth(card)
+        try:
+            assert health.read() == ()
+        finally:
+            health.close()
+    with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
+        assert device.power_kind in ("instant", "average")
+        device.set_clock(1200)
+        numbers += _numbers(device.read())
+        device.set_clock(None)
+        numbers += _numbers(device.read())
+        numbers += [device.free_mib(), device.gpu.tdp_w, device.gpu.memory_mib, *map(float, device.gpu.clocks_mhz)]
+    return numbers
+
+
+def _numbers(reading: object) -> list[float]:
+    names = ("sm_mhz", "power_w", "temperature_c", "sm_util_pct", "dram_util_pct")
+    return [getattr(reading, name) for name in names]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.ops.nvml.binding.WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(binding.Gpm, "LEAST_S", 0.0)
+    monkeypatch.setattr("heshare.ops.nvml.clock_lock._RELEASE_PAUSES_S", (0.0,))
+
+
+def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:
+    began_s = time.monotonic()
+    try:
+        numbers, message = action(), None
+    except DeviceError as error:
+        numbers, message = [], str(error)
+    assert time.monotonic() - began_s < HANG_S
+    return numbers, message
+
+
+def _replaced_failures(function: str) -> type[NvmlError] | tuple[type[NvmlError], ...]:
+    """Return the failures that another call replaces: a card without instant power reports average power."""
+    power = function in ("nvmlDeviceGetFieldValues", "field")
+    return (NotSupportedError, NoReadingError) if power else NotSupportedError
+
+
+def make_fail(fake: FakeNvml, function: str, code: int) -> None:
+    fake.reset()
+    # These calls are made only if a newer or an older one is missing.
+    if function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCudaComputeCapability"):
+        fake.set("instant", 0)
+    if function == "nvmlDeviceGetTemperatureV":
+        fake.fail("nvmlDeviceGetTemperature", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    if function == "nvmlDeviceGetCurrentClocksThrottleReasons":
+        fake.fail("nvmlDeviceGetCurrentClocksEventReasons", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    fake.fail(function, code)
+
+
+def test_error_table_has_every_code_of_the_binding() -> None:
+    assert set(CODES) == set(TABLE)
+
+
+def test_one_session_calls_every_function_of_the_stand_in_library(fake: FakeNvml) -> None:
+    for function in functions():
+        make_fail(fake, function, 0)
+        outcome(lambda: session(fake))
+        assert fake.called(function) > 0, f"{function} is never called"
+
+
+@pytest.mark.parametrize("function", [*functions(), *INNER])
+def test_every_code_of_a_failing_call_raises_one_message_or_gives_nan(
+    fake: FakeNvml, function: str, record_property: Callable[[str, object], None]
+) -> None:
+    messages = 0
+    for code in CODES:
+        make_fail(fake, function, code)
+        numbers, message = outcome(lambda: session(fake))
+        assert fake.called(function) > 0
+        if message is None:
+            # The numbers are still measurements: none is zero, and a missing one is NaN.
+            assert all(math.isnan(number) or number > 0 for number in numbers)
+            assert function in (*SILENT, *HEALTH) or issubclass(TABLE[code][0], _replaced_failures(function))
+        else:
+            messages += 1
+            assert "\n" not in message
+            assert f"(NVML code {code})" in message
+            assert message.rstrip().endswith(".")
+            assert message.count("failed:") == 1
+        for note in notes():
+            note.unlink()
+    record_property("combinations", len(CODES))
+    assert function in (*SILENT, *HEALTH) or messages >= len(CODES) - 8
+
+
+def test_number_of_combinations_of_calls_and_codes(record_testsuite_property: Callable[[str, object], None]) -> None:
+    count = len(CODES) * (len(functions()) + len(INNER))
+    record_testsuite_property("nvml_calls", len(functions()) + len(INNER))
+    record_testsuite_property("nvml_codes", len(CODES))
+    record_testsuite_property("nvml_combinations", count)
+    assert count >= 1000
+
+
+@pytest.mark.parametrize("code", sorted(TABLE))
+def test_read_failure_ends_the_worker_and_names_the_code(fake: FakeNvml, code: int) -> None:
+    launcher = ToyLauncher()
+    with NvmlDevice(0, launcher) as device:
+        device.start(0, Workload("mobilenet", 4), 100)
+        fake.fail("nvmlDeviceGetClockInfo", code)
+        with pytest.raises(NvmlError, match=f"NVML code {code}"):
+            device.read()
+    assert all(worker._process.returncode is not None for worker in launcher.started)
+    assert fake.get("open") == 0
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        ("power_mw", 0),
+        ("energy_mj", 0),
+        ("temperature_c", 0),
+        ("temperature_c", 255),
+        ("sm_mhz", 0),
+        ("memory_mib", 0),
+        ("free_mib", 1e6),
+        ("cores", 0),
+        ("limit_mw", 0),
+        ("last_mhz", 0),
+        ("memory_mhz", 0),
+        ("power_mw", 0xFFFFFFFF),
+        ("sm_pct", 250.0),
+        ("dram_pct", -1.0),
+    ],
+)
+def test_nvml_device_refuses_readings_that_cannot_be_measurements(fake: FakeNvml, figure: str, value: float) -> None:
+    fake.set(figure, value)
+    with pytest.raises(DeviceError, match="returned"):
+        session(fake)
+
+
+def test_read_keeps_a_utilisation_that_is_nan(fake: FakeNvml) -> None:
+    fake.set("sm_pct", math.nan)
+    with NvmlDevice(0, ToyLauncher()) as device:
+        assert math.isnan(device.read().sm_util_pct)
+        assert device.read().dram_util_pct == 33.25
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NOT_READY, pynvml.NVML_ERROR_IN_USE])
+def test_call_nvml_repeats_a_call_after_a_transient_code(fake: FakeNvml, code: int) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device:
+        fake.fail("nvmlDeviceGetClockInfo", code, times=2)
+        assert device.read().sm_mhz == 1980
+        fake.fail("nvmlDeviceGetClockInfo", code, times=3)
+        with pytest.raises(NvmlError):
+            device.read()
+
+
+def test_call_nvml_does_not_repeat_a_call_after_a_final_code(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device:
+        before = fake.called("nvmlDeviceGetClockInfo")
+        fake.fail("nvmlDeviceGetClockInfo", pynvml.NVML_ERROR_GPU_IS_LOST)
+        with pytest.raises(NvmlError):
+            device.read()
+        assert fake.called("nvmlDeviceGetClockInfo") == before + 1
+
+
+def test_nvml_device_leaves_nothing_open_after_a_failure_at_any_call(doubles) -> None:
+    fake = doubles.fake
+    with NvmlDevice(0, ToyLauncher()):
+        pass
+    calls = int(fake.get("calls"))
+    assert calls > 15
+    for function in functions():
+        if function in ("nvmlInitWithFlags", *SILENT):
+            continue
+        make_fail(fake, function, pynvml.NVML_ERROR_GPU_IS_LOST)
+        outcome(lambda: session(fake))
+        assert fake.get("open") == 0, function
+        assert fake.get("samples") == 0, function
+
+
+def test_restore_unlocks_a_clock_that_close_could_not_unlock(doubles) -> None:
+    fake = doubles.fake
+    device = NvmlDevice(0, ToyLauncher(), allow_clocks=True)
+    device.set_clock(1200)
+    fake.fail("nvmlDeviceResetGpuLockedClocks", pynvml.NVML_ERROR_UNKNOWN)
+    (text,) = restore().left
+    assert f"locked at 1200 MHz by process {os.getpid()}" in text
+    with pytest.raises(ClockLeftLockedError, match="Run `heshare restore` once the GPU replies again"):
+        device.close()
+    assert fake.get("open") == 0
+    assert "failed" in restore().refused[0]
+    fake.fail("nvmlDeviceResetGpuLockedClocks", 0)
+    assert restore().unlocked == (device.uuid,)
+    assert fake.get("locked_mhz") == 0
+    assert notes() == []

@@ -1,0 +1,308 @@
+"""Kernel traces: the profiler's files, the table of kernels, and the tracer process."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heshare.lab.systems.fikit import kernel_table
+from heshare.lab.systems.fikit.kernel_table import COLUMNS, KernelRow
+from heshare.ops.recording import kernel_events, kernel_recorder
+from heshare.ops.recording.kernel_events import KernelEvent, parse_trace, summarise
+from heshare.ops.recording.kernel_recorder import Tracer
+from heshare.ops.worker_program.kernel_profiler import keep_last
+from heshare.shared.errors import DeviceError, InputError
+from heshare.world.workload import Workload
+
+LONG = (
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(" + "x, " * 60 + ")"
+)
+RESNET = Workload("resnet18", 4)
+
+# Written by hand in the format of PyTorch's profiler: events of the GPU and of the host, and marks.
+TRACE: dict[str, Any] = {
+    "schemaVersion": 1,
+    "traceEvents": [
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "python"}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::conv2d", "pid": 9, "tid": 9, "ts": 90.0, "dur": 40.0, "args": {}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 95.0, "dur": 5.0, "args": {}},
+        {
+            **{"ph": "X", "cat": "kernel", "name": "sgemm_128x64", "ts": 112.5, "dur": 20.0},
+            "args": {"device": 0, "stream": 7, "grid": [16, 4, 1], "block": [128, 1, 1], "correlation": 12},
+        },
+        {
+            **{"ph": "X", "cat": "kernel", "name": LONG, "ts": 100.0, "dur": 10.25},
+            "args": {"device": 0, "stream": 7, "grid": [80, 1, 1], "block": [256, 1, 1], "correlation": 11},
+        },
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoD", "ts": 135.0, "dur": 1.5, "args": {"bytes": 4096}},
+        {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "ts": 80.0, "s": "g"},
+    ],
+}
+
+
+def _file(path: Path, trace: object) -> Path:
+    path.write_text(json.dumps(trace), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> tuple[KernelEvent, ...]:
+    return parse_trace(_file(tmp_path / "trace.json", TRACE))
+
+
+@pytest.fixture
+def rows(events: tuple[KernelEvent, ...]) -> tuple[KernelRow, ...]:
+    return summarise([events, events], RESNET, "A100")
+
+
+def test_parse_trace_returns_kernels_in_order_of_their_start(events: tuple[KernelEvent, ...]) -> None:
+    first, second, copy = events
+    assert first.kernel.startswith("void cudnn::ops::nchwToNhwcKernel<float")
+    assert len(first.kernel) == kernel_table.NAME_LENGTH
+    assert first.kernel[-9] == "#"
+    assert second == KernelEvent("sgemm_128x64", "16x4x1", "128x1x1", 112.5, 20.0)
+    assert (copy.kernel, copy.grid, copy.block) == ("Memcpy DtoD", "", "")
+
+
+def test_parse_trace_keeps_shortened_names_different() -> None:
+    trace = {"traceEvents": [{**TRACE["traceEvents"][4], "name": "k" * 200 + end} for end in "ab"]}
+    first, second = (kernel_events._event(entry).kernel for entry in trace["traceEvents"])
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        ({"traceEvents": TRACE["traceEvents"][:3]}, "no kernels"),
+        ({"traceEvents": []}, "no kernels"),
+        ({}, "no trace"),
+        ([], "no trace"),
+        ({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "dur": 1.0}]}, "no trace"),
+        ({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": -1.0}]}, "no trace"),
+        ({"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": "x", "dur": 1.0}]}, "no trace"),
+        ({"traceEvents": [7]}, "no trace"),
+    ],
+)
+def test_parse_trace_refuses_a_trace_without_gpu_events(trace: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_trace(_file(tmp_path / "trace.json", trace))
+
+
+def test_parse_trace_refuses_a_file_that_is_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"trace\.json"):
+        parse_trace(path)
+    with pytest.raises(InputError, match="FileNotFoundError"):
+        parse_trace(tmp_path / "none.json")
+
+
+def test_summarise_returns_means_and_deviations_over_the_repeats(events: tuple[KernelEvent, ...]) -> None:
+    slower = tuple(
+        replace(event, start_us=event.start_us + 3.0 * n, duration_us=event.duration_us + 2.0)
+        for n, event in enumerate(events)
+    )
+    first, second, last = summarise([events, slower], RESNET, "A100")
+    assert (first.position, second.position, last.position) == (0, 1, 2)
+    assert (first.duration_us, first.duration_std_us) == (11.25, 1.414)
+    # The second kernel begins 2.25 us after the first ends, then 2.25 + 3 - 2.
+    assert (first.gap_us, first.gap_std_us) == (2.75, 0.707)
+    assert (second.gap_us, second.gap_std_us) == (3.0, 0.707)
+    assert (last.gap_us, last.gap_std_us) == (0.0, 0.0)
+    assert {row.repeats for row in (first, second, last)} == {2}
+    assert first.provenance == "measured"
+
+
+def test_summarise_leaves_out_an_iteration_with_other_kernels(events: tuple[KernelEvent, ...]) -> None:
+    rows = summarise([events, events[:2], events], RESNET, "A100")
+    assert len(rows) == 3
+    assert {row.repeats for row in rows} == {2}
+
+
+@pytest.mark.parametrize("keep", [(), (3, 2), (3, 2, 1)])
+def test_summarise_refuses_iterations_without_a_majority(
+    keep: tuple[int, ...], events: tuple[KernelEvent, ...]
+) -> None:
+    with pytest.raises(InputError, match="same kernels in the same order"):
+        summarise([events[:count] for count in keep], RESNET, "A100")
+
+
+def test_kernel_table_is_written_sorted_and_read_back_equal(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    other = tuple(replace(row, batch_size=1) for row in rows)
+    path = kernel_table.write([*rows, *other], tmp_path / "kernels.csv")
+    assert kernel_table.read(path) == (*other, *rows)
+    again = kernel_table.write([*other[::-1], *rows], tmp_path / "again.csv")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_write_refuses_a_bad_row_of_kernels(rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    for bad in (replace(rows[0], gpu="A101"), replace(rows[0], duration_us=-1.0), replace(rows[0], position=5)):
+        with pytest.raises(InputError):
+            kernel_table.write([bad, *rows[1:]], path)
+        assert list(tmp_path.glob("*kernels*")) == []
+
+
+BAD = {
+    "gpu": ["", "A101", "a100"],
+    "provenance": ["", "measurd"],
+    "workload": ["", "resnet51"],
+    "batch_size": ["", "0", "-1", "1.5", "x", "nan", "1e3"],
+    "precision": ["", "fp8"],
+    "position": ["", "7", "-1", "0.5", "x"],
+    "kernels": ["", "0", "2", "4", "1.5", "x"],
+    "kernel": [""],
+    "grid": ["80", "80x1", "0x1x1", "80x1x1x1", "-1x1x1", "ax1x1", "80,1,1"],
+    "block": ["256", "256x1", "256x0x1", "x"],
+    "duration_us": ["", "-1", "nan", "inf", "x", "1_0", "10 us"],
+    "duration_std_us": ["", "-1", "nan", "x"],
+    "gap_us": ["", "nan", "-inf", "x"],
+    "gap_std_us": ["", "-1", "nan", "x"],
+    "repeats": ["", "0", "-1", "2.5", "x"],
+}
+
+
+@pytest.mark.parametrize(("column", "cell"), [(column, cell) for column, cells in BAD.items() for cell in cells])
+def test_kernel_table_with_a_bad_cell_is_refused_with_its_row_and_column(
+    column: str, cell: str, rows: tuple[KernelRow, ...], tmp_path: Path
+) -> None:
+    path = kernel_table.write(rows, tmp_path / "kernels.csv")
+    lines = list(csv.reader(path.read_text("utf-8").splitlines()))
+    lines[2][COLUMNS.index(column)] = cell
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(lines)
+    with pytest.raises(InputError) as caught:
+        kernel_table.read(path)
+    assert (caught.value.row, caught.value.column) == (3, column)
+
+
+def test_bad_cells_of_this_module_cover_every_column() -> None:
+    assert set(BAD) == set(COLUMNS)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_kernel_table_without_a_column_is_refused(column: str, rows: tuple[KernelRow, ...], tmp_path: Path) -> None:
+    path = kernel_table.write(rows, tmp_path / "kernels.csv")
+    text = path.read_text("utf-8").replace(f"{column},", "other,", 1).replace(f",{column}\n", ",other\n", 1)
+    path.write_text(text.replace("duration_other", "other"), encoding="utf-8")
+    with pytest.raises(InputError):
+        kernel_table.read(path)
+
+
+def test_kernel_table_with_a_repeated_or_incomplete_workload_is_refused(
+    rows: tuple[KernelRow, ...], tmp_path: Path
+) -> None:
+    other = tuple(replace(row, batch_size=8) for row in rows)
+    path = kernel_table.write([*rows, *other], tmp_path / "kernels.csv")
+    head, *lines = path.read_text("utf-8").splitlines(keepends=True)
+    for wrong, column in (
+        ([*lines, *lines[:3]], "workload"),
+        (lines[1:], "position"),
+        (lines[:2] + lines[3:], "position"),
+        (lines[:-1], "position"),
+        (lines[::-1], "position"),
+    ):
+        path.write_text(head + "".join(wrong), encoding="utf-8")
+        with pytest.raises(InputError) as caught:
+            kernel_table.read(path)
+        assert caught.value.column == column
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.0, 1e3)), min_size=1, max_size=30))
+def test_kernel_durations_and_gaps_sum_to_the_iteration_time(spans: list[tuple[float, float]]) -> None:
+    events, now_us = [], 0.0
+    for duration_us, gap_us in spans:
+        events.append(KernelEvent("k", "1x1x1", "1x1x1", now_us, duration_us))
+        now_us += duration_us + gap_us
+    rows = summarise([events], RESNET, "T4")
+    iteration_us = events[-1].start_us + events[-1].duration_us
+    assert sum(row.duration_us + row.gap_us for row in rows) == pytest.approx(iteration_us, abs=0.001 * 2 * len(rows))
+
+
+# A tracer that needs no GPU: for each request it writes as many traces as requested.
+TRACER = (
+    "import json, os, pathlib, sys\n"
+    "for line in sys.stdin:\n"
+    "    request = json.loads(line)\n"
+    "    for n in range(request['repeats']):\n"
+    "        (pathlib.Path(request['out']) / f'iteration-{n}.json').write_text(TRACE)\n"
+    "    with open(LOG, 'a') as log:\n"
+    "        print(request['model'], request['batch_size'], request['precision'], file=log)\n"
+    "    os.write(int(sys.argv[-1]), json.dumps({'failure': ''}).encode() + b'\\n')\n"
+)
+
+
+def _tracer(folder: Path) -> tuple[str, ...]:
+    text = TRACER.replace("TRACE)", f"{json.dumps(TRACE)!r})").replace("LOG", repr(str(folder / "log")))
+    return sys.executable, "-c", text
+
+
+def test_record_continues_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "A100" / "kernels.csv"
+    workloads = [Workload("resnet18", 1), Workload("vgg19", 8)]
+    options: dict[str, Any] = {"gpu_uuid": "GPU-0", "repeats": 2, "command": _tracer(tmp_path)}
+    kernel_recorder.record(workloads[:1], "A100", path, **options)
+    kernel_recorder.record(workloads, "A100", path, **options)
+    kernel_recorder.record(workloads, "A100", path, **options)
+    assert (tmp_path / "log").read_text("utf-8").splitlines() == ["resnet18 1 fp32", "vgg19 8 fp32"]
+    rows = kernel_table.read(path)
+    assert [(row.workload, row.batch_size, row.position) for row in rows] == [
+        (workload.model, workload.batch_size, n) for workload in workloads for n in range(3)
+    ]
+    assert {row.repeats for row in rows} == {2}
+
+
+def test_record_raises_the_reason_of_a_failed_trace_and_keeps_earlier_ones(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.csv"
+    kernel_recorder.record([RESNET], "A100", path, gpu_uuid="GPU-0", command=_tracer(tmp_path))
+    before = path.read_bytes()
+    broken = (sys.executable, "-c", "import sys; print('noise', file=sys.stderr); sys.exit('no such card')")
+    with pytest.raises(DeviceError, match=r"vgg19:1 failed: no such card"):
+        kernel_recorder.record([RESNET, Workload("vgg19", 1)], "A100", path, gpu_uuid="GPU-0", command=broken)
+    assert path.read_bytes() == before
+    slow = (sys.executable, "-c", "import time; time.sleep(60)")
+    with (
+        closing(Tracer("A100", gpu_uuid="GPU-0", command=slow, timeout_s=0.2)) as trace,
+        pytest.raises(DeviceError, match=r"more than 0\.2 s"),
+    ):
+        trace(RESNET)
+
+
+def test_kernel_profiler_reports_a_missing_library_or_gpu() -> None:
+    """No PyTorch, or no GPU of this name: a message, no empty table."""
+    with (
+        closing(Tracer("A100", gpu_uuid="GPU-none")) as trace,
+        pytest.raises(DeviceError, match=r"heshare\[live\]|CUDA"),
+    ):
+        trace(RESNET)
+
+
+def test_trace_kernels_refuses_an_emulated_gpu(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="Name a live GPU"):
+        kernel_recorder.record_device("emulated:A100", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keep_last_keeps_the_second_of_two_iterations(tmp_path: Path) -> None:
+    """The first may have lost its beginning, as here."""
+
+    def kernel(ts: float) -> dict[str, Any]:
+        return {"cat": "kernel", "ph": "X", "name": "k", "ts": ts, "dur": 5.0}
+
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel(10.0), kernel(60_000.0), kernel(60_010.0), {"cat": "x"}]}))
+    keep_last(path)
+    assert [event.start_us for event in parse_trace(path)] == [60_000.0, 60_010.0]
+    for lost in ([], [kernel(60_000.0), kernel(60_010.0)]):
+        path.write_text(json.dumps({"traceEvents": lost}))
+        with pytest.raises(RuntimeError, match="the profiler lost"):
+            keep_last(path)

@@ -1,0 +1,168 @@
+"""Plans for held jobs and their release: commands, continuation, refusals, and the command line."""
+
+import json
+import shlex
+
+import pytest
+from support.fake_slurm import NODE, FakeSlurm
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.lab.plus.physics.physics_predictor import load_predictor
+from heshare.ops.slurm.release_plan import PlanSettings, ReleasePlan, apply_release, plan_release, read_state
+from heshare.ops.slurm.slurm_programs import SlurmError
+from heshare.shared.errors import InputError
+
+WORK = "heshare like=resnet50:8 iterations=1000"
+TYPES = {"T4a": "T4", "V100a": "V100"}
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path) -> FakeSlurm:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "types.yaml").write_text("T4a: T4\nV100a: V100\n")
+    return FakeSlurm(monkeypatch)
+
+
+def made(policy: str = "fifo", **changed: object) -> ReleasePlan:
+    settings = PlanSettings(policy, load_predictor(), TYPES, **changed)  # type: ignore[arg-type]
+    return plan_release(read_state(settings), settings)
+
+
+def test_commands_give_places_first_and_release_afterwards(slurm: FakeSlurm) -> None:
+    for _ in range(3):
+        slurm.submit(WORK)
+    slurm.submit("of somebody else")
+    slurm.submit(WORK, state_reason="JobHeldAdmin")
+    commands = made().commands
+    assert [shlex.join(command) for command in commands] == [
+        f"scontrol update JobId=1 Gres=shard:T4a:100 ReqNodeList=node1 'Comment={WORK} gpu=node1/T4a mps_pct=100'",
+        f"scontrol update JobId=2 Gres=shard:V100a:100 ReqNodeList=node1 'Comment={WORK} gpu=node1/V100a mps_pct=100'",
+        "scontrol update JobId=3 Gres=shard:V100a:100 ReqNodeList=node1 Dependency=afterany:2 "
+        f"'Comment={WORK} gpu=node1/V100a mps_pct=100'",
+        *[f"scontrol release {job}" for job in (1, 2, 3)],
+    ]
+    assert slurm.commands == []
+    apply_release(made())
+    assert slurm.commands == list(commands)
+    assert made().commands == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"tres_per_node": "gres:shard:T4a:10"}, "it asks for gres:shard:T4a:10 itself"),
+        ({"array_job_id": 1}, "it is a job array"),
+        ({"node_count": 2}, "it asks for 2 nodes"),
+        ({"dependency": "afterok:17(unfulfilled)"}, "it depends on other jobs"),
+        ({"comment": "heshare like=resnet50:8"}, "expected like, and either iterations or expected_time_s"),
+    ],
+)
+def test_jobs_that_cannot_be_placed_are_left_alone_with_a_line(slurm: FakeSlurm, changed, why: str) -> None:
+    slurm.submit(**{"comment": WORK, **changed})
+    plan = made()
+    assert plan.commands == ()
+    assert [note for note in plan.notes if note.startswith("Job 1 is left alone: ") and why in note] == [*plan.notes]
+
+
+def test_new_jobs_wait_for_the_last_ones_of_earlier_plans(slurm: FakeSlurm) -> None:
+    for _ in range(3):
+        slurm.submit(WORK)
+    apply_release(made())
+    slurm.submit(WORK)
+    (update, release) = made().commands
+    assert "Dependency=afterany:1" in update
+    assert release == ("scontrol", "release", "4")
+    slurm.end(1)
+    assert not [word for word in made().commands[0] if word.startswith("Dependency")]
+
+
+def test_new_jobs_do_not_wait_for_one_that_is_held_after_a_failed_prolog(slurm: FakeSlurm) -> None:
+    slurm.submit(f"{WORK} gpu=node1/T4a mps_pct=100", state_reason="launch failed requeued held")
+    slurm.submit(WORK)
+    plan = made()
+    assert plan.notes == (
+        "Job 1 has a place on node1/T4a and is held (launch failed requeued held): new jobs do not wait for it.",
+    )
+    assert not [word for word in plan.commands[0] if word.startswith("Dependency")]
+
+
+def test_a_release_that_slurm_refuses_stops_and_says_what_was_done(slurm: FakeSlurm) -> None:
+    for _ in range(3):
+        slurm.submit(WORK)
+    slurm.refuse = ("release", "2")
+    with pytest.raises(SlurmError, match="Until then: 3 of 3 jobs have their place, 1 are released") as raised:
+        apply_release(made())
+    assert str(raised.value).startswith("scontrol release 2 was refused (scontrol release 2: slurm_update error")
+    slurm.refuse = ()
+    again = made()
+    assert again.commands == (("scontrol", "release", "2"), ("scontrol", "release", "3"))
+    assert "Jobs 2 3 have a place and are held: they are released as they are." in again.notes
+
+
+def test_a_cut_between_places_is_continued_without_moving_a_job(slurm: FakeSlurm) -> None:
+    for _ in range(3):
+        slurm.submit(WORK)
+    slurm.refuse = ("update", "JobId=2")
+    with pytest.raises(SlurmError, match="Until then: 1 of 3 jobs have their place, 0 are released"):
+        apply_release(made())
+    slurm.refuse = ()
+    apply_release(made())
+    updates = [command for command in slurm.commands if command[1] == "update"]
+    assert sorted(command[2] for command in updates) == ["JobId=1", "JobId=2", "JobId=3"]
+    assert {job["state_reason"] for job in slurm.jobs.values()} == {"None"}
+    assert sum("Dependency=afterany:1" in command for command in updates) == 1
+
+
+def test_partitions_are_planned_one_at_a_time(slurm: FakeSlurm) -> None:
+    slurm.nodes = (NODE, "NodeName=node2 Gres=gpu:A100:1,shard:A100:100 State=IDLE Partitions=all")
+    slurm.submit(WORK)
+    slurm.submit(WORK, partition="all")
+    with pytest.raises(InputError, match=r"job 1 in partition gpu, which has no node2/A100.*--partition gpu"):
+        made()
+    assert [place.job for place in made(partition="gpu").placements] == [1]
+    assert [place.job for place in made(partition="all").placements] == [2]
+    with pytest.raises(InputError, match="no GPU of Slurm's nodes that jobs can share"):
+        made(partition="cpu")
+
+
+def test_jobs_of_one_user_are_planned_alone(slurm: FakeSlurm) -> None:
+    slurm.submit(WORK)
+    slurm.submit(WORK, user_name="bob")
+    assert "Jobs of ann and bob: MPS runs one user's jobs of a GPU at a time; plan them with --user." in made().notes
+    assert [place.job for place in made(user="bob").placements] == [2]
+    assert made(user="bob").notes == ()
+
+
+def cli(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["slurm", *words])
+    return result.exit_code, result.output
+
+
+def test_the_command_line_changes_nothing_without_yes(slurm: FakeSlurm, tmp_path) -> None:
+    slurm.submit(WORK)
+    options = ["--policy", "fifo", "--types", str(tmp_path / "types.yaml")]
+    code, text = cli("plan", *options)
+    assert code == 0
+    assert "node1/T4a" in text
+    assert "scontrol release 1" in text
+    code, text = cli("apply", *options)
+    assert (code, slurm.commands) == (0, [])
+    assert "Nothing was changed: add --yes" in text
+    code, text = cli("apply", *options, "--json")
+    assert json.loads(text.partition("Nothing")[0])["rows"][0]["job"] == 1
+    code, text = cli("watch", *options)
+    assert (code, slurm.commands) == (0, [])
+    assert "scontrol release 1" in text
+    code, text = cli("apply", *options, "--yes")
+    assert (code, len(slurm.commands)) == (0, 2)
+    assert "Released 1 jobs." in text
+
+
+def test_bad_options_are_refused(slurm: FakeSlurm) -> None:
+    assert cli("plan", "--policy", "fifi")[0] == 2
+    assert cli("watch", "--every", "soon")[0] == 2
+    slurm.nodes = ("NodeName=node1 Gres=(null) State=IDLE",)
+    code, text = cli("plan")
+    assert code == 2
+    assert "docs/slurm.md" in text

@@ -1,0 +1,258 @@
+"""MPS sessions over a stand-in daemon that is a real process: no daemon is left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from heshare.ops.mps import MpsSession, sweep
+from heshare.shared.errors import DeviceError
+from heshare.shared.processes import started_at
+
+GPU = "GPU-00000000-1111-2222-3333-444444444444"
+
+
+def pid_of(session: MpsSession) -> int:
+    folder = Path(session.environment()["CUDA_MPS_PIPE_DIRECTORY"])
+    return int((folder / "nvidia-cuda-mps-control.pid").read_text())
+
+
+def has_ended(pid: int, within_s: float = 3.0) -> bool:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_environment_has_the_sessions_pipe_its_gpu_and_the_share(mps_mode) -> None:
+    mps_mode("obeys")
+    with MpsSession(GPU) as session:
+        assert session.sharing == "mps"
+        assert session.reason == ""
+        here, there = session.environment(30), session.environment(70)
+        assert here["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+        assert there["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "70"
+        assert here["CUDA_VISIBLE_DEVICES"] == GPU
+        pipe = Path(here["CUDA_MPS_PIPE_DIRECTORY"])
+        assert pipe.is_dir()
+        assert pipe.stat().st_mode & 0o077 == 0
+        assert len(str(pipe / "control")) < 100
+        pid = pid_of(session)
+    assert has_ended(pid)
+    assert not pipe.exists()
+    assert session.sharing == "time-slice"
+
+
+def test_two_sessions_have_different_pipes_and_daemons(mps_mode) -> None:
+    mps_mode("obeys")
+    with MpsSession(GPU) as one, MpsSession(GPU) as other:
+        assert one.environment()["CUDA_MPS_PIPE_DIRECTORY"] != other.environment()["CUDA_MPS_PIPE_DIRECTORY"]
+        assert pid_of(one) != pid_of(other)
+
+
+def test_an_exception_in_a_session_ends_its_daemon(mps_mode) -> None:
+    mps_mode("obeys")
+    pids: list[int] = []
+
+    def fail() -> None:
+        with MpsSession(GPU) as session:
+            pids.append(pid_of(session))
+            raise RuntimeError("of the test")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert has_ended(pids[0])
+
+
+def test_stop_kills_a_daemon_that_does_not_react_and_its_server(mps_mode) -> None:
+    server = mps_mode("deaf").with_name("nvidia-cuda-mps-server.pid")
+    with MpsSession(GPU, timeout_s=1.0) as session:
+        pid = pid_of(session)
+    assert has_ended(pid)
+    assert has_ended(int(server.read_text()))
+
+
+def test_session_without_mps_is_time_slicing_and_gives_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with MpsSession(GPU) as session:
+        assert session.sharing == "time-slice"
+        assert "nvidia-cuda-mps-control is not on the PATH" in session.reason
+        assert session.environment() == {"CUDA_VISIBLE_DEVICES": GPU}
+        with pytest.raises(DeviceError, match="time-slicing"):
+            session.environment(50)
+    with pytest.raises(DeviceError, match="not on the PATH"):
+        MpsSession(GPU, required=True).start()
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [("refuses", "exit code 1 .its log ends: refuses daemon"), ("hangs", "did not start"), ("mute", "no process id")],
+)
+def test_session_whose_daemon_does_not_start_is_time_slicing_or_an_error(mps_mode, mode: str, why: str) -> None:
+    mps_mode(mode)
+    with MpsSession(GPU, timeout_s=0.3) as session:
+        assert session.sharing == "time-slice"
+    with pytest.raises(DeviceError, match=why):
+        MpsSession(GPU, required=True, timeout_s=0.3).start()
+
+
+def test_stop_may_be_repeated(mps_mode) -> None:
+    mps_mode("obeys")
+    session = MpsSession(GPU)
+    session.stop()
+    session.start()
+    session.stop()
+    session.stop()
+
+
+_PROGRAM = """
+import sys, time
+from heshare.ops.mps import MpsSession, sweep
+from heshare.shared.processes import started_at
+session = MpsSession("GPU-1", required=True)
+session.start()
+pipe = session.environment()["CUDA_MPS_PIPE_DIRECTORY"]
+print(open(pipe + "/nvidia-cuda-mps-control.pid").read(), end="", flush=True)
+if sys.argv[1] == "end":
+    sys.exit(3)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["end", "SIGTERM", "SIGHUP", "SIGINT"])
+def test_session_ends_its_daemon_however_the_process_ends(mps_mode, how: str) -> None:
+    mps_mode("obeys")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        pid = int(process.stdout.readline())
+        if how != "end":
+            process.send_signal(getattr(signal, how))
+    assert process.returncode == (3 if how == "end" else -getattr(signal, how))
+    assert has_ended(pid)
+
+
+def test_start_ends_the_daemon_that_a_killed_session_left(mps_mode, monkeypatch) -> None:
+    mps_mode("obeys")
+    # Sessions of tests beside this one would end it too.
+    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
+        monkeypatch.setenv("TMPDIR", alone)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        check_daemon_of_killed_session()
+
+
+def check_daemon_of_killed_session() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ},
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        pid = int(process.stdout.readline())
+        with MpsSession(GPU, required=True):
+            assert not has_ended(pid, within_s=0.1)  # its process runs, so it is not ended
+        process.kill()
+    assert not has_ended(pid, within_s=0.1)
+    with MpsSession(GPU, required=True):
+        assert has_ended(pid)
+
+
+@pytest.fixture
+def innocent(monkeypatch: pytest.MonkeyPatch):
+    """A process that no session started, and an empty folder for sessions."""
+    with tempfile.TemporaryDirectory(prefix="hs-") as alone:
+        monkeypatch.setattr(tempfile, "tempdir", alone)
+        process = subprocess.Popen(["sleep", "60"])
+        yield process
+        process.kill()
+        process.wait()
+
+
+def left_session(pid: int, started: int) -> Path:
+    """The folder of a session whose process has ended, with a daemon that has this number and start."""
+    folder = Path(tempfile.gettempdir()) / "hs-mps-4194303-left"
+    (folder / "pipe").mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / "owner").touch()
+    (folder / "pipe" / "nvidia-cuda-mps-control.pid").write_text(f"{pid}\n")
+    (folder / "daemon").write_text(f"{pid} {started}")
+    return folder
+
+
+def test_sweep_leaves_folders_of_other_users_alone(innocent) -> None:
+    folder = left_session(innocent.pid, started_at(innocent.pid))
+    if os.geteuid() != 0:
+        pytest.skip("needs root to make a folder of another user")
+    os.chown(folder, 65534, 65534)
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert folder.exists()
+
+
+@pytest.mark.parametrize("how", ["mode", "link"])
+def test_sweep_leaves_links_and_open_folders_alone(innocent, how: str) -> None:
+    folder = left_session(innocent.pid, started_at(innocent.pid))
+    if how == "mode":
+        folder.chmod(0o770)
+    else:
+        target = folder.rename(folder.with_name("target"))
+        folder.symlink_to(target)
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert (folder / "daemon").exists()
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["not of MPS", "another start"])
+def test_sweep_ends_no_process_that_is_not_the_sessions_daemon(innocent, later: int) -> None:
+    folder = left_session(innocent.pid, started_at(innocent.pid) - later)
+    sweep(timeout_s=0.4)
+    assert innocent.poll() is None
+    assert not folder.exists()
+
+
+def test_sweep_leaves_a_session_whose_lock_is_held_in_another_container(innocent) -> None:
+    folder = left_session(innocent.pid, 0)
+    with (folder / "owner").open("w") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        sweep(timeout_s=0.4)
+        assert folder.exists()
+    sweep(timeout_s=0.4)
+    assert not folder.exists()
+
+
+def test_stop_ends_no_process_with_the_number_of_a_daemon_that_has_ended(mps_mode, innocent) -> None:
+    mps_mode("obeys")
+    session = MpsSession(GPU, timeout_s=1.0)
+    session.start()
+    pid = pid_of(session)
+    os.kill(pid, signal.SIGKILL)
+    assert has_ended(pid)
+    note = Path(session.environment()["CUDA_MPS_PIPE_DIRECTORY"]) / "nvidia-cuda-mps-control.pid"
+    note.write_text(f"{innocent.pid}\n")  # as if the number had been given away
+    assert not session.alive()
+    session.stop()
+    assert innocent.poll() is None

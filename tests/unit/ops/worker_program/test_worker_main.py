@@ -1,0 +1,229 @@
+"""The worker program: its messages, its loop of iterations, its orders."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.spin_worker import OutOfMemoryError, Spin
+
+from heshare.ops.worker_program.inference_program import Inference, StopFlag, run, warm_up
+from heshare.ops.worker_program.worker_main import describe
+from heshare.ops.worker_program.worker_messages import GO, KINDS, LONGEST, Channel, Message, Order, parse
+from heshare.shared.errors import DeviceError
+
+
+class Queue:
+    """A program whose last iteration is always under way when `step` returns, as on a GPU."""
+
+    lag = 1
+    title = "queue"
+
+    def __init__(self) -> None:
+        self.begun = self.complete = 0
+
+    def step(self) -> None:
+        self.begun += 1
+        self.complete = self.begun - 1
+
+    def settle(self) -> None:
+        self.complete = self.begun
+
+    def close(self) -> None:
+        self.begun = self.complete = 0
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+@given(
+    st.builds(
+        Message,
+        kind=st.sampled_from(KINDS),
+        done=st.integers(0, 10**12),
+        at_s=st.floats(0, 1e9),
+        time_s=st.floats(1e-9, 1e3),
+        finished=st.booleans(),
+        text=st.text(),
+    )
+)
+def test_message_line_is_one_short_line_that_parse_reads(message: Message) -> None:
+    line = message.line()
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert len(line) <= LONGEST
+    read = parse(line)
+    assert read.text == " ".join(message.text.split())[: len(read.text)]
+    assert (read.kind, read.done, read.at_s, read.time_s, read.finished) == (
+        message.kind,
+        message.done,
+        message.at_s,
+        message.time_s,
+        message.finished,
+    )
+
+
+def test_message_line_cuts_a_long_text_to_the_longest_line() -> None:
+    """A character beyond the 16-bit plane takes 12 bytes in JSON."""
+    for one in ("x", "é", "\U0001f525"):
+        assert len(Message("failure", text=one * 10_000).line()) <= LONGEST
+
+
+def test_parse_returns_nan_for_a_message_without_a_time() -> None:
+    assert math.isnan(parse(Message("end").line()).time_s)
+
+
+@pytest.mark.parametrize("line", [b"", b"hello", b"[]", b"{}", b'{"kind": "end"}', b'{"kind": "other"}', b"\xff"])
+def test_parse_refuses_a_line_that_is_no_message(line: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (JSON's own errors are ValueErrors)
+        parse(line)
+
+
+def test_channel_drops_progress_on_a_full_pipe_and_waits_a_limited_time_for_the_end(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    channel = Channel(writing, patience_s=0.1)
+    sent = 0
+    while channel.send(Message("progress", sent)):
+        sent += 1
+    assert sent > 100
+    begun = monotonic()
+    assert not channel.send(Message("progress", sent))
+    assert monotonic() - begun < 0.05
+    assert not channel.send(Message("end", sent))
+    os.read(reading, 65536)
+    assert channel.send(Message("end", sent))
+    os.close(reading)
+    assert not channel.send(Message("end", sent))
+
+
+def test_run_counts_only_completed_iterations() -> None:
+    program, messages = Queue(), []
+    last = run(program, messages.append, iterations=500, stop=StopFlag(), period_s=0.0)
+    assert (last.done, last.finished, program.complete) == (500, True, 500)
+    assert [one.done for one in messages] == list(range(1, 500))
+    assert all(one.time_s > 0 for one in messages)
+
+
+def test_run_reports_progress_at_most_once_a_period() -> None:
+    messages: list[Message] = []
+    begun = monotonic()
+    last = run(Spin(0.001), messages.append, iterations=200, stop=StopFlag(), period_s=0.05)
+    took_s = monotonic() - begun
+    assert 1 <= len(messages) <= took_s / 0.05
+    counts = [one.done for one in messages]
+    assert counts == sorted(set(counts))
+    assert last.time_s == pytest.approx(took_s / 200, rel=0.2)
+
+
+def test_run_returns_the_count_when_stopped_between_iterations() -> None:
+    stop = StopFlag()
+    program = Queue()
+
+    def report(message: Message) -> None:
+        stop.requested = message.done >= 10
+
+    last = run(program, report, iterations=None, stop=stop, period_s=0.0)
+    assert (last.done, last.finished) == (program.begun, False)
+    assert last.done == 11
+    assert run(Queue(), report, iterations=None, stop=stop).done == 0
+
+
+def test_run_stops_when_the_parent_process_has_changed() -> None:
+    last = run(Queue(), lambda message: None, iterations=None, stop=StopFlag(parent=-1), period_s=0.0)
+    assert last.done == 2
+
+
+def test_warm_up_lasts_long_enough_and_times_the_last_iterations() -> None:
+    program = Queue()
+    assert warm_up(program, iterations=4, least_s=0.0) > 0
+    assert program.complete == 7
+    begun = monotonic()
+    time_s = warm_up(Spin(0.01), iterations=1, least_s=0.1)
+    assert monotonic() - begun >= 0.13
+    assert 0.01 <= time_s < 0.05
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (DeviceError("no card"), "no card"),
+        (
+            OutOfMemoryError("CUDA out of memory.\nTried"),
+            "out of GPU memory: OutOfMemoryError: CUDA out of memory. Tried",
+        ),
+        (ValueError(), "ValueError: no message"),
+    ],
+)
+def test_describe_returns_one_line_for_an_error(error: BaseException, text: str) -> None:
+    assert describe(error) == text
+
+
+def _runner(module: str, order: Order) -> tuple[list[Message], subprocess.CompletedProcess[bytes]]:
+    """Run a worker with an order, let it begin at once, and read its messages."""
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", module, "--report-fd", str(writing)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(writing,)) as process:
+        os.close(writing)
+        assert process.stdin is not None
+        process.stdin.write(order.line() + GO)
+        process.stdin.flush()
+        with open(reading, "rb") as stream:  # noqa: PTH123 (a descriptor)
+            messages = [parse(line) for line in stream]
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        code = process.wait(timeout=10)
+    return messages, subprocess.CompletedProcess(command, code, stderr=errors)
+
+
+def test_worker_reports_ready_then_progress_then_the_end() -> None:
+    messages, process = _runner("support.spin_worker", Order("spin:5", 1, iterations=60, warmup=1, warmup_s=0.0))
+    assert process.returncode == 0
+    kinds = [one.kind for one in messages]
+    assert kinds == ["ready", *["progress"] * (len(messages) - 2), "end"]
+    assert len(kinds) >= 3
+    assert (messages[-1].done, messages[-1].finished) == (60, True)
+    assert messages[-1].time_s == pytest.approx(0.005, rel=0.5)
+
+
+def test_worker_without_pytorch_or_a_gpu_reports_what_to_install() -> None:
+    """A CPU is never used in the place of a requested GPU."""
+    with contextlib.suppress(ImportError):
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("this machine has a GPU")
+    messages, process = _runner("heshare.ops.worker_program", Order("resnet18", 1))
+    assert process.returncode == 1
+    assert [one.kind for one in messages] == ["failure"]
+    assert "pip install 'heshare[live]'" in messages[0].text or "CUDA" in messages[0].text
+    assert b"Traceback" in process.stderr
+
+
+def test_inference_runs_on_a_cpu_on_request() -> None:
+    pytest.importorskip("torch", reason="needs the extra `live`")
+    program = Inference("mobilenet", 1, "fp32", "cpu")
+    last = run(program, lambda message: None, iterations=3, stop=StopFlag())
+    assert last.done == 3
+    assert "mobilenet:1 fp32 on CPU" in program.title
+
+
+def test_spin_raises_in_its_iteration_after_fail_after() -> None:
+    program = Spin(0.0, fail_after=2)
+    program.step()
+    program.step()
+    with pytest.raises(RuntimeError, match="a kernel failed"):
+        program.step()

@@ -1,0 +1,359 @@
+"""Worker processes and their launcher, with real processes of a program that only lets time pass."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heshare.ops.workers.launcher import Launcher, Worker
+from heshare.ops.workers.worker_pool import RUNNER, ProcessLauncher
+from heshare.ops.workers.worker_process import ProcessWorker
+from heshare.shared.errors import DeviceError
+from heshare.world.workload import Workload
+
+SPIN = (sys.executable, "-m", "support.spin_worker", "--ms", "2")
+GPU = "GPU-0000"
+Start = Callable[..., ProcessWorker]
+
+
+class ClientEnvironments:
+    """The environment of an MPS session's clients, without a daemon."""
+
+    def environment(self, mps_pct: int = 100) -> dict[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": GPU, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(mps_pct)}
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `spin:2` (or another model) with a launcher of its own; everything is stopped at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *options: str, model: str = "spin:2", iterations: float | None = None, mps_pct: int = 100, **how: Any
+        ) -> ProcessWorker:
+            how = {"warmup": 1, "warmup_s": 0.0, "log_dir": tmp_path, **how}
+            launcher = stack.enter_context(ProcessLauncher(ClientEnvironments(), command=(*SPIN, *options), **how))
+            return begin(launcher, 7, Workload(model, 4), mps_pct, iterations)
+
+        yield start
+
+
+def begin(
+    launcher: ProcessLauncher, task: int, workload: Workload, mps_pct: int, iterations: float | None
+) -> ProcessWorker:
+    """Start a worker that begins as soon as it is ready."""
+    worker = launcher.start(task, workload, mps_pct, iterations, gpu_uuid=GPU)
+    worker.go()
+    return worker
+
+
+def poll_until(worker: Worker, true: Callable[[], object], patience_s: float = 10.0) -> None:
+    """Poll until something is true."""
+    limit_s = time.monotonic() + patience_s
+    while not true():
+        assert time.monotonic() < limit_s, f"waited {patience_s} s; failure: {worker.failure}"
+        worker.poll()
+        time.sleep(0.005)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether no such process is left, not even one that waits for its parent."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return False
+    return True
+
+
+def test_launcher_and_worker_implement_their_protocols(start: Start) -> None:
+    launcher: Launcher = ProcessLauncher()
+    worker: Worker = start()
+    assert launcher is not None
+    assert not worker.ready
+    assert math.isnan(worker.time_s)
+    assert worker.done == 0
+
+
+def test_worker_runs_to_its_end_and_leaves_no_process(start: Start) -> None:
+    worker = start(iterations=20)
+    poll_until(worker, lambda: worker.finished)
+    assert worker.ready
+    assert worker.failure is None
+    assert worker.done == 20
+    assert 0.002 <= worker.time_s < 0.05
+    assert worker.title == "spin of 2 ms"
+    poll_until(worker, lambda: worker.closed)
+    assert has_ended(worker.pid)
+    assert worker.stop() == 20
+
+
+def test_worker_runs_a_fractional_iteration_in_full_and_counts_its_fraction(start: Start) -> None:
+    worker = start(iterations=3.5)
+    poll_until(worker, lambda: worker.finished)
+    assert worker.done == 3.5
+
+
+def test_stop_returns_the_exact_count_of_iterations(start: Start) -> None:
+    """Reports come every 100 ms; the last message has the iterations since then."""
+    worker = start(period_s=60.0)
+    poll_until(worker, lambda: worker.ready)
+    assert worker.done == 0
+    time.sleep(0.2)
+    done = worker.stop()
+    assert 5 <= done <= 150
+    assert done == int(done)
+    assert worker.failure is None
+    assert not worker.finished
+    assert has_ended(worker.pid)
+    assert worker.stop() == done
+
+
+def test_done_and_at_s_give_the_iteration_rate(start: Start) -> None:
+    worker = start(period_s=0.02)
+    poll_until(worker, lambda: worker.done > 10)
+    first, first_s = worker.done, worker.at_s
+    poll_until(worker, lambda: worker.done > first + 20)
+    assert (worker.at_s - first_s) / (worker.done - first) == pytest.approx(worker.time_s, rel=1.0)
+    assert first_s < worker.at_s <= time.monotonic()
+
+
+def test_worker_begins_its_iterations_only_after_go(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0, "period_s": 0.01}
+    with ProcessLauncher(ClientEnvironments(), **how) as launcher:
+        workers = [launcher.start(n, Workload("spin:2", 1), 50, None, gpu_uuid=GPU) for n in range(2)]
+        for one in workers:
+            poll_until(one, lambda one=one: one.ready)  # type: ignore[misc]
+        time.sleep(0.05)
+        for one in workers:
+            one.poll()
+        assert [one.done for one in workers] == [0, 0]
+        for one in workers:
+            one.go()
+        for one in workers:
+            poll_until(one, lambda one=one: one.done > 0)  # type: ignore[misc]
+    assert all(has_ended(one.pid) for one in workers)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--fail-after", "30"), "RuntimeError: a kernel failed"),
+        (("--fail-after", "0"), "RuntimeError: a kernel failed"),
+        (("--fail-after", "30", "--error", "memory"), "out of GPU memory: OutOfMemoryError: CUDA out of memory"),
+        (("--fail-after", "30", "--error", "killed"), "ended without a message, by SIGKILL"),
+    ],
+)
+def test_failure_names_the_task_the_error_and_the_log(start: Start, options: tuple[str, ...], message: str) -> None:
+    worker = start(*options)
+    poll_until(worker, lambda: worker.failure)
+    assert worker.failure is not None
+    assert worker.failure.startswith("task 7 (spin:2:4@100): ")
+    assert message in worker.failure
+    assert str(worker.log) in worker.failure
+    assert not worker.finished
+    poll_until(worker, lambda: worker.closed)
+    assert has_ended(worker.pid)
+    if "killed" not in options:
+        assert "Traceback" in worker.log.read_text("utf-8")
+
+
+def test_failure_names_the_exit_code_of_a_program_that_is_no_worker(start: Start, tmp_path: Path) -> None:
+    launcher = ProcessLauncher(command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path)
+    worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
+    poll_until(worker, lambda: worker.failure)
+    assert "ended without a message, exit code 3" in str(worker.failure)
+    launcher.close()
+
+
+def test_poll_reports_a_line_that_is_no_message_as_failure(tmp_path: Path) -> None:
+    code = "import os,sys; os.write(int(sys.argv[sys.argv.index('--report-fd')+1]), b'hello\\n')"
+    with ProcessLauncher(command=(sys.executable, "-c", code), log_dir=tmp_path) as launcher:
+        worker = launcher.start(1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU)
+        poll_until(worker, lambda: worker.failure)
+        assert "no message" in str(worker.failure)
+
+
+def test_poll_ends_a_worker_that_is_not_ready_in_time(start: Start) -> None:
+    worker = start("--load-s", "60", start_timeout_s=0.3)
+    poll_until(worker, lambda: worker.failure)
+    assert "not ready after 0.3 s" in str(worker.failure)
+    poll_until(worker, lambda: worker.closed)
+    assert has_ended(worker.pid)
+
+
+def test_stop_ends_a_loading_worker_at_once(start: Start) -> None:
+    worker = start("--load-s", "60")
+    time.sleep(0.3)
+    begun = time.monotonic()
+    assert worker.stop() == 0
+    assert time.monotonic() - begun < 5
+    assert has_ended(worker.pid)
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of a signal."""
+    caught = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def test_stop_kills_a_worker_that_does_not_react(start: Start) -> None:
+    worker = start(model="spin:60000", warmup=1, grace_s=0.2)
+    # Warm-up takes a minute here. A stopped process cannot react once it has a handler; without one SIGTERM ends it.
+    until_s = time.monotonic() + 60.0
+    while not handles(worker.pid, signal.SIGTERM):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    os.kill(worker.pid, signal.SIGSTOP)
+    assert worker.stop() == 0
+    assert "was killed" in str(worker.failure)
+    assert has_ended(worker.pid)
+
+
+def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from heshare.ops.workers.worker_pool import ProcessLauncher\n"
+        "from heshare.world.workload import Workload\n"
+        "command = (sys.executable, '-m', 'support.spin_worker')\n"
+        "launcher = ProcessLauncher(command=command, log_dir=Path(sys.argv[1]), warmup=1, warmup_s=0.0)\n"
+        "worker = launcher.start(1, Workload('spin:2', 1), 100, None, gpu_uuid='x')\n"
+        "while not worker.ready:\n"
+        "    worker.poll()\n"
+        "    time.sleep(0.01)\n"
+        "print(worker.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ}
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert not has_ended(pid)
+        parent.kill()
+    limit_s = time.monotonic() + 5
+    while not _is_zombie_or_ended(pid):
+        assert time.monotonic() < limit_s
+        time.sleep(0.02)
+
+
+def _is_zombie_or_ended(pid: int) -> bool:
+    """Whether a process that is not a child of this one has ended; it may be a zombie."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
+    return has_ended(pid)
+
+
+def test_start_refuses_a_share_without_mps() -> None:
+    with pytest.raises(DeviceError, match="50 % of the SMs requested, but without MPS"):
+        ProcessLauncher().start(1, Workload("resnet50", 1), 50, None, gpu_uuid=GPU)
+
+
+@pytest.mark.parametrize("iterations", [0.0, -1.0, math.nan, math.inf])
+def test_start_refuses_a_number_of_iterations_that_is_not_positive(iterations: float) -> None:
+    with pytest.raises(DeviceError, match="iterations requested"):
+        ProcessLauncher().start(1, Workload("resnet50", 1), 100, iterations, gpu_uuid=GPU)
+
+
+def test_start_refuses_another_engine() -> None:
+    with pytest.raises(DeviceError, match="tensorrt"):
+        ProcessLauncher().start(1, Workload("resnet50", 1, engine="tensorrt"), 100, None, gpu_uuid=GPU)
+
+
+def test_start_of_a_missing_command_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = _descriptors()
+    with pytest.raises(DeviceError, match="does not start"):
+        ProcessLauncher(command=("/no/such/program",), log_dir=tmp_path).start(
+            1, Workload("resnet50", 1), 100, None, gpu_uuid=GPU
+        )
+    assert _descriptors() == before
+
+
+def test_runner_is_the_worker_program_of_this_python() -> None:
+    assert RUNNER[0] == sys.executable
+    assert RUNNER[1:] == ("-m", "heshare.ops.worker_program")
+
+
+def _descriptors() -> list[str]:
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        pytest.skip("no /proc on this machine")
+    return sorted(f"{one.name} {one.readlink()}" for one in folder.iterdir() if one.exists())
+
+
+def test_spare_takes_an_order_with_its_environment(tmp_path: Path) -> None:
+    """The share is set after the start of the process, and before it has a CUDA context."""
+    before = _descriptors()
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
+    with ProcessLauncher(ClientEnvironments(), spares=2, **how) as launcher:
+        workers = [begin(launcher, n, Workload(f"spin:{n + 1}", 1), 30, 5) for n in range(4)]
+        for n, one in enumerate(workers):
+            poll_until(one, lambda one=one: one.closed)  # type: ignore[misc]
+            assert (one.done, one.failure, one.title) == (5, None, f"spin of {n + 1} ms")
+        spares = [one.process.pid for one in launcher._spares]
+        assert len(spares) == 2
+        assert not set(spares) & {one.pid for one in workers}
+    assert all(map(has_ended, [*spares, *(one.pid for one in workers)]))
+    assert _descriptors() == before
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_order_changes_the_environment_of_a_running_process(spares: int, tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from heshare.ops.worker_program.worker_main import main\n"
+        "def make(*what):\n"
+        "    names = 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE', 'CUDA_VISIBLE_DEVICES'\n"
+        "    raise SystemExit(' '.join(os.environ[name] for name in names))\n"
+        "sys.exit(main(sys.argv[1:], make, prepare=lambda: print('ready to take an order')))\n"
+    )
+    command = (sys.executable, "-c", code)
+    with ProcessLauncher(ClientEnvironments(), command=command, log_dir=tmp_path, spares=spares) as launcher:
+        for share in (30, 60):
+            worker = launcher.start(1, Workload("resnet50", 1), share, None, gpu_uuid=GPU)
+            poll_until(worker, lambda worker=worker: worker.failure)  # type: ignore[misc]
+            assert f"SystemExit: {share} {GPU}" in str(worker.failure)
+            worker.stop()
+        assert ("ready to take an order" in worker.log.read_text("utf-8")) == (spares > 0)
+
+
+def test_launcher_skips_a_spare_that_has_ended(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"command": SPIN, "log_dir": tmp_path, "warmup": 1, "warmup_s": 0.0}
+    with ProcessLauncher(ClientEnvironments(), spares=1, **how) as launcher:
+        launcher.start(1, Workload("spin:1", 1), 100, 1, gpu_uuid=GPU)
+        dead = launcher._spares[0].process
+        dead.kill()
+        dead.wait()
+        worker = begin(launcher, 2, Workload("spin:1", 1), 100, 3)
+        poll_until(worker, lambda: worker.finished)
+        assert worker.done == 3
+
+
+def test_two_hundred_workers_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
+    before = _descriptors()
+    pids = []
+    with ProcessLauncher(ClientEnvironments(), command=SPIN, log_dir=tmp_path, warmup=1, warmup_s=0.0) as launcher:
+        for round_ in range(25):
+            workers = [begin(launcher, n, Workload("spin:0.1", 1), 10, 3) for n in range(8)]
+            pids += [one.pid for one in workers]
+            for one in workers:
+                if round_ % 3 == 0:
+                    poll_until(one, lambda one=one: one.closed)  # type: ignore[misc]
+                    assert one.done == 3
+                elif round_ % 3 == 1:
+                    poll_until(one, lambda one=one: one.ready)  # type: ignore[misc]
+                one.stop()
+                assert one.failure is None
+    assert len(set(pids)) == 200
+    assert all(map(has_ended, pids))
+    assert _descriptors() == before

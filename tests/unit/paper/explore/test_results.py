@@ -1,0 +1,136 @@
+"""What `hs.plan`, `hs.optimise` and `hs.run` return: plots, traces, predicted timelines, the page of a front."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heshare as hs
+from heshare.paper.explore.predicted_timeline import differing_tasks, predicted_timelines
+from heshare.paper.explore.results import DrawableRun, ExplorableFront
+from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import load_class
+
+CLUSTER = "1xT4,1xV100,1xA100"
+
+
+@pytest.fixture(scope="module")
+def front() -> ExplorableFront:
+    return hs.plan(hs.task_set(8, seed=3), CLUSTER, seed=0)
+
+
+def data_of(html: str) -> dict:
+    return json.loads(html.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+
+
+def test_predicted_timelines_give_the_plans_own_average_jct(front: ExplorableFront) -> None:
+    for plan, timeline in zip(front, predicted_timelines(front.plans, front.used_predictor()), strict=True):
+        assert timeline["end_s"].mean() == pytest.approx(plan.jct_s, rel=1e-9)
+        assert (timeline["end_s"] <= timeline["batch_end_s"] + 1e-9).all()
+        assert (timeline["lane"] < timeline["lanes"]).all()
+
+
+def test_predicted_timelines_follow_the_settings_of_the_search() -> None:
+    front = hs.plan(hs.task_set(8, seed=3), CLUSTER, seed=0, settings=Settings(piecewise=False))
+    assert not front.piecewise
+    (timeline,) = predicted_timelines([front[0]], front.used_predictor(), piecewise=front.piecewise)
+    assert timeline["end_s"].mean() == pytest.approx(front[0].jct_s, rel=1e-9)
+
+
+def test_predicted_timelines_of_the_improved_search_give_its_average_jct() -> None:
+    front = hs.optimise(hs.task_set(6, seed=3), CLUSTER, seed=0)
+    assert front.series == "HeShare+"
+    (timeline,) = predicted_timelines([front.trade_off], front.used_predictor())
+    assert timeline["end_s"].mean() == pytest.approx(front.trade_off.jct_s, rel=1e-6)
+
+
+def test_differing_tasks_are_those_with_another_gpu_batch_share_or_clock(front: ExplorableFront) -> None:
+    (one,) = predicted_timelines([front[0]], front.used_predictor())
+    assert differing_tasks(one, one) == set()
+    for column, task in (("gpu", 2), ("batch", 3), ("mps_pct", 4), ("sm_mhz", 5)):
+        other = one.copy()
+        row = other.index[other["task"] == task]
+        other.loc[row, column] = "none" if column == "gpu" else 7
+        assert differing_tasks(other, one) == {task}
+
+
+def test_front_keeps_its_predictor_in_slices_and_pickles(front: ExplorableFront) -> None:
+    assert front[1:].predictor is front.predictor
+    assert pickle.loads(pickle.dumps(front[:2])) == front[:2]
+
+
+def test_front_plot_draws_the_three_named_plans(front: ExplorableFront) -> None:
+    texts = [text.get_text() for text in front.plot().axes[0].get_legend().get_texts()]
+    assert {name for text in texts for name in text.split("/")} == {"Pareto front", "Trade-off", "En-opt", "JCT-opt"}
+
+
+def test_run_plot_has_a_legend_of_loads_clock_and_power() -> None:
+    done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
+    assert isinstance(done, DrawableRun)
+    fig = done.plot()
+    texts = [text.get_text() for text in fig.axes[0].get_legend().get_texts()]
+    assert texts[-2:] == ["SM clock", "power"]
+    assert {f"{load_class(task.workload.model)} load" for task in done.tasks} == set(texts[:-2])
+    assert [text.get_text() for text in fig.axes[0].get_yticklabels()] == ["T4-0", "A100-0"]
+
+
+def test_run_to_perfetto_writes_trace_events(tmp_path: Path) -> None:
+    done = hs.run(hs.task_set(4, seed=0), "1xT4,1xA100", "fifo")
+    path = done.to_perfetto(tmp_path / "run.json")
+    slices = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len(slices) == 4
+
+
+def test_run_with_training_can_be_drawn_and_traced(tmp_path: Path) -> None:
+    tasks = [hs.Task(0, hs.Workload("eaco_vgg16", 32, phase="training"), 20.0)]
+    done = hs.run(tasks, "1xV100", "fifo")
+    assert "no load class" in [text.get_text() for text in done.plot().axes[0].get_legend().get_texts()]
+    assert done.to_perfetto(tmp_path / "run.json").exists()
+
+
+def test_explore_writes_the_same_bytes_twice_without_any_address(front: ExplorableFront, tmp_path: Path) -> None:
+    page = front.explore(tmp_path / "front.html")
+    assert (tmp_path / "front.html").read_text("utf-8") == page.html == front.explore().html
+    assert len(repr(page)) <= 200
+    assert 'src="' not in page.html.split("<script")[0]
+    assert "<iframe" in page._repr_html_()
+    assert len(page.html) < 1_500_000
+
+
+def test_explore_page_has_each_plan_with_its_timeline_and_gap(front: ExplorableFront) -> None:
+    data = data_of(front.explore().html)
+    assert list(map(int, data["plans"])) == list(range(len(front)))
+    begin, end = data["fields"].index("begin_s"), data["fields"].index("end_s")
+    for index, plan in data["plans"].items():
+        ends_s = [values[end] for values in plan["tasks"].values()]
+        assert np.mean(ends_s) == pytest.approx(front[int(index)].jct_s, abs=0.1)
+        assert all(values[begin] < values[end] for values in plan["tasks"].values())
+        assert plan["gap_pct"] > 0
+    reference = data["plans"][str(data["choices"]["Trade-off"])]
+    differs = data["fields"].index("differs")
+    assert not any(values[differs] for values in reference["tasks"].values())
+
+
+def test_explore_without_bound_draws_none(front: ExplorableFront) -> None:
+    html = front.explore(bound=False).html
+    assert {plan["gap_pct"] for plan in data_of(html)["plans"].values()} == {None}
+    assert "The dashed line" not in html
+
+
+def test_explore_shows_some_plans_of_a_large_front(front: ExplorableFront, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heshare.paper.explore.front_page.MOST_PLANS", 7)
+    html = front.explore(bound=False).html
+    shown = data_of(html)
+    assert set(shown["choices"].values()) <= set(map(int, shown["plans"]))
+    assert len(shown["plans"]) <= 7 < len(front)
+    assert f"{len(shown['plans'])} of the {len(front)} plans are shown" in html
+
+
+def test_explore_refuses_a_folder(front: ExplorableFront, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Name a file"):
+        front.explore(tmp_path)

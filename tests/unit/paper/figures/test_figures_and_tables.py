@@ -1,0 +1,363 @@
+"""Figures and tables: they show the values of the frame; saved files are complete and the same each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.patches import FancyBboxPatch
+
+from heshare.paper import tables
+from heshare.paper.figures import diagram, panels, plots, style
+from heshare.paper.notebooks import notebook, notebook_parameters
+from heshare.paper.notebooks.execute_notebook import missing_files
+from heshare.paper.provenance import sidecar as provenance
+from heshare.paper.provenance.run_record import RunRecord
+from heshare.prediction.features import FEATURES
+from heshare.shared.display import head
+from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.files import root, sha256
+
+FRAME = pd.DataFrame(
+    {"group": ["a", "a", "b"], "gpu": ["T4", "A100", "T4"], "value": [1.0, 2.0, 3.0], "low": 0.5, "high": 4.0}
+)
+
+
+@pytest.fixture
+def ax() -> Iterator[Axes]:
+    with style.using():
+        figure, axes = plt.subplots()
+        yield axes
+        plt.close(figure)
+
+
+def context(out: Path, *, by_hand: bool = False) -> notebook.Context:
+    source = notebook_parameters.Notebook(
+        root() / "notebooks/01_motivation.ipynb",
+        {"profile": "paper", "seed": 0},
+        ("fig01_toy", "table1_toy", "x01a_toy"),
+    )
+    run = RunRecord("01_motivation", "smoke", by_hand=by_hand)
+    return notebook.Context(source, {"profile": "smoke", "seed": 3, "out_dir": str(out)}, out, run)
+
+
+def test_cells_of_a_context_are_in_build_unless_set(tmp_path: Path) -> None:
+    assert context(root() / "figures").cells == root() / "build/cells"
+    assert context(tmp_path / "figures").cells == tmp_path / "figures.cells", "another folder starts from nothing"
+    changed = context(tmp_path)
+    changed.parameters["cells_dir"] = str(tmp_path / "there")
+    assert changed.cells == tmp_path / "there"
+    by_hand = context(root() / "build/mine/01_motivation", by_hand=True)
+    assert by_hand.cells == root() / "build/mine/cells", "a kernel may have changed the package that it runs"
+
+
+def test_bars_have_the_heights_of_the_frame_and_a_gap_for_a_missing_row(ax: Axes) -> None:
+    plots.bars(ax, FRAME, group="group", series="gpu", value="value", low="low", high="high")
+    drawn = [container for container in ax.containers if isinstance(container, BarContainer)]
+    heights = [[bar.get_height() for bar in container] for container in drawn]
+    assert heights[0] == [1.0, 3.0]
+    assert heights[1][0] == 2.0
+    assert [container.get_label() for container in drawn] == ["T4", "A100"]
+    assert drawn[0].patches[0].get_hatch() != drawn[1].patches[0].get_hatch(), "not by colour alone"
+
+
+def test_front_marks_the_named_plans_on_the_line(ax: Axes) -> None:
+    frame = pd.DataFrame(
+        {"energy_j": [1e6, 2e6, 4e6], "jct_s": [9e3, 5e3, 4e3], "choice": ["En-opt", "Trade-off", "JCT-opt"]}
+    )
+    plots.front(ax, frame)
+    (line,) = (line for line in ax.lines if line.get_label() == "Pareto front")
+    on_line = [tuple(point) for point in line.get_xydata()]
+    marked = [tuple(points.get_offsets()[0]) for points in ax.collections]
+    assert marked == on_line == [(1.0, 9.0), (2.0, 5.0), (4.0, 4.0)]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["Pareto front", "En-opt", "Trade-off", "JCT-opt"]
+
+
+def test_steps_of_the_system_diagram_name_existing_stages() -> None:
+    frame = diagram.steps()
+    assert frame["does"].str.len().min() > 10
+    assert list(frame["stage"]) == ["world", "prediction", "scheduling", "scheduling", "running", "devices"]
+    assert list(frame["whose"]) == ["paper"] * 4 + ["here"] * 2
+
+
+def test_boxes_of_the_system_diagram_hold_their_text_and_fill_the_papers_numbers_only(ax: Axes) -> None:
+    ax.figure.set_size_inches(style.COLUMN_IN, 4.1)
+    diagram.system(ax, diagram.steps())
+    ax.set_position((0, 0, 1, 1))
+    ax.figure.draw_without_rendering()
+    boxes = [patch.get_window_extent() for patch in ax.patches if isinstance(patch, FancyBboxPatch)]
+    texts = [text for text in ax.texts if text.get_style() != "italic"]
+    assert len(boxes) == 6
+    for text in texts:
+        extent = text.get_window_extent()
+        assert any(box.x0 <= extent.x0 and extent.x1 <= box.x1 and box.y0 <= extent.y0 for box in boxes), text
+    circles = [text.get_bbox_patch() for text in texts if text.get_text().isdigit()]
+    assert [circle.get_facecolor() != (1, 1, 1, 1) for circle in circles if circle] == [True] * 4 + [False] * 2
+
+
+def test_smallest_text_is_that_in_print(ax: Axes) -> None:
+    fig = ax.figure
+    fig.set_size_inches(style.COLUMN_IN, 2)
+    ax.set_xticks([0, 1], ["a", "b"])
+    ax.text(0, 0, "small", fontsize=4)
+    ax.text(0, 0, " ", fontsize=1)
+    ax.text(0, 0, "hidden", fontsize=2, visible=False)
+    assert style.smallest_text_pt(fig) == 4
+    fig.set_size_inches(2 * style.PAGE_IN, 2)
+    assert style.smallest_text_pt(fig) == 2
+
+
+def test_the_caption_is_in_the_png_and_not_in_the_pdf(tmp_path: Path) -> None:
+    with style.using():
+        fig, _ = plt.subplots(figsize=(style.COLUMN_IN, 2), layout="constrained")
+        preview = style.write_figure(fig, tmp_path, "one", "A caption of some lines. " * 9)
+        height, width, _ = plt.imread(preview).shape
+    assert width == int(style.COLUMN_IN * style.DPI)
+    assert height > 2.3 * style.DPI
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", (tmp_path / "one.pdf").read_bytes())
+    assert box
+    assert [float(size) for size in box.groups()] == pytest.approx([72 * style.COLUMN_IN, 72 * 2], abs=0.5)
+
+
+def test_save_writes_four_files_with_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        ctx = context(tmp_path / name)
+        with style.using():
+            fig, ax = ctx.figure()
+            plots.bars(ax, FRAME, group="group", series="gpu", value="value")
+            preview = ctx.save(fig, "fig01_toy", data=FRAME, caption="a caption " * 20, rows="emulated")
+        assert preview.path.is_file()
+    for suffix in (".pdf", ".png", ".csv", ".json"):
+        one, two = ((tmp_path / name / f"fig01_toy{suffix}").read_bytes() for name in ("one", "two"))
+        assert one == two
+        assert one
+    assert b"Type3" not in (tmp_path / "one/fig01_toy.pdf").read_bytes()
+    metadata = json.loads((tmp_path / "one/fig01_toy.json").read_text())
+    assert metadata["provenance"] == {"emulated": 3}
+    assert metadata["parameters"] == {"profile": "smoke", "seed": 3}
+    assert metadata["caption"].startswith("A caption a caption")
+    assert metadata["caption"].endswith(" Emulated (calibrated on published measurements).")
+    assert metadata["smallest_text_pt"] == 6.5
+    assert pd.read_csv(tmp_path / "one/fig01_toy.csv").equals(FRAME)
+
+
+def test_each_kind_of_output_names_its_files_and_a_missing_one_is_found(tmp_path: Path) -> None:
+    ctx, about = context(tmp_path), {"caption": "Rows.", "rows": "emulated"}
+
+    def written() -> list[str]:
+        assert missing_files("x01a_toy", tmp_path) == []
+        found = sorted(path.suffix for path in tmp_path.iterdir())
+        for path in tmp_path.iterdir():
+            content = path.read_bytes()
+            path.write_bytes(b"")
+            if path.suffix != ".json":
+                assert missing_files("x01a_toy", tmp_path) == [path.name]
+            path.write_bytes(content)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert missing_files("x01a_toy", tmp_path) == ["x01a_toy.json"]
+        return found
+
+    ctx.data(FRAME, "x01a_toy", **about)
+    assert written() == [".csv", ".json"]
+    ctx.table(FRAME, "x01a_toy", shown=["gpu"], **about)
+    assert "value" not in (tmp_path / "x01a_toy.md").read_text()
+    assert written() == [".csv", ".json", ".md"]
+    with style.using():
+        ctx.save(ctx.figure()[0], "x01a_toy", data=FRAME, table=FRAME[:1], **about)
+    assert len((tmp_path / "x01a_toy.md").read_text().splitlines()) == 7, "number, head, rule, row, caption, 2 gaps"
+    assert written() == [".csv", ".json", ".md", ".pdf", ".png"]
+
+
+def test_heads_of_tables_are_words_with_units_and_noise_is_zero() -> None:
+    words = ["avg_jct_s_low", "change_pct", "n", "GPU", "Memory (MiB)", "energy_mj", "low", "gpus"]
+    expected = ["Average JCT (s), low", "Change (%)", "n", "GPU", "Memory (MiB)", "Energy (MJ)", "Low", "GPUs"]
+    assert [head(word) for word in words] == expected
+    text = tables.to_markdown(pd.DataFrame({"gap_pct": [-8.9e-16, 0.5, -1e-6]}))
+    assert text.splitlines()[0] == "| Gap (%) |"
+    assert [line.strip("| ") for line in text.splitlines()[2:]] == ["0", "0.5", "-1e-06"]
+
+
+def test_wrapped_lines_of_a_caption_fit_the_column() -> None:
+    from matplotlib.textpath import TextPath
+
+    lines = style.wrapped("4xT4,2xV100,2xA100 WWWW MMMM iiii " * 9, 230)
+    assert len(lines) > 2
+    assert max(TextPath((0, 0), line, size=6).get_extents().width for line in lines) <= 230
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "rows"),
+    [("fig09_other", FRAME, "emulated"), ("fig01_toy", FRAME[:0], "emulated"), ("fig01_toy", FRAME, "invented")],
+)
+def test_save_refuses_an_undeclared_figure_empty_data_and_an_unknown_provenance(
+    tmp_path: Path, name: str, data: pd.DataFrame, rows: str
+) -> None:
+    ctx = context(tmp_path / "out")
+    fig, _ = ctx.figure()
+    with pytest.raises(InputError):
+        ctx.save(fig, name, data=data, caption="x", rows=rows)
+    plt.close(fig)
+    assert not (tmp_path / "out").exists()
+
+
+def test_setup_refuses_the_live_profile_without_a_gpu() -> None:
+    values = {"profile": "live", "seed": 0, "batch_size": 8, "out_dir": ""}
+    with pytest.raises(DeviceError, match="live"):
+        notebook.setup("02_system", values, outputs=[])
+
+
+@pytest.mark.parametrize(("wide", "width"), [(False, 500), (True, 1050)])
+def test_a_preview_is_shown_in_the_width_of_its_figure_in_print(tmp_path: Path, wide: bool, width: int) -> None:
+    with style.using():
+        ctx = context(tmp_path)
+        fig, _ = ctx.figure(wide=wide)
+        shown = ctx.save(fig, "fig01_toy", data=FRAME, caption="x", rows="emulated")
+    assert shown._repr_png_()[1] == {"width": width}
+
+
+def test_rng_of_a_context_repeats_for_a_key_and_differs_between_keys(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    assert ctx.rng(1).random() == ctx.rng(1).random()
+    assert ctx.rng(1).random() != ctx.rng(2).random()
+
+
+def test_table_1_has_the_papers_rows_and_names_each_difference() -> None:
+    frame, notes = tables.table_1()
+    paper = [f"{name}" for name in tables.TRAITS.values()]
+    assert frame["Solution"].tolist()[:6] == ["BatchDVFS", "PWR", "μ-Serve", "Morak", "HeShare", "Random"]
+    assert frame[paper].head(5).to_numpy().tolist()[1] == [False, False, True]
+    assert frame[paper].iloc[5:].isna().all(axis=None)
+    assert frame["Solution"].is_unique
+    assert notes.startswith("PWR, Multi-Task Parallelism: no in the paper, yes here, because ")
+    assert notes.count("in the paper") == 1
+
+
+def test_table_2_keeps_the_papers_words_beside_the_features() -> None:
+    frame = tables.table_2(pd.DataFrame(FEATURES).assign(least=range(14)))
+    assert frame["Name"].ne("").sum() == 5
+    rows = dict(zip(frame["Description"], frame["Meaning here"], strict=True))
+    assert rows["occupied L2 cache utilisation"].startswith("L2 cache")
+    assert rows["SM count"].startswith("Streaming multiprocessors")
+    assert frame["least"].tolist() == list(range(14))
+
+
+def test_physics_has_a_lead_only_where_both_errors_are_below_the_forests() -> None:
+    def words(*physics: float) -> str:
+        rows = [
+            {"data": data, "split": split, "technique": name, "quantity": quantity, "error": error, "mean_pct": size}
+            for data, split, quantity in (
+                ("emulated", "row", "both"),
+                ("published", "row", "time"),
+                ("published", "workload", "time"),
+            )
+            for name, sizes in (("RF", (2.0, 3.0)), ("Physics", physics))
+            for error, size in zip(("absolute", "relative"), sizes, strict=True)
+        ]
+        return tables.physics_text(pd.DataFrame(rows))
+
+    assert "it has a lead" in words(1.0, 2.9)
+    assert "it has no lead" in words(1.0, 3.1)
+    assert "1 / 3.1 % against RF's 2 / 3 %" in words(1.0, 3.1)
+
+
+def test_captions_of_table_5_name_the_best_and_the_errors_with_the_papers_outputs() -> None:
+    literal = "RF, the paper's outputs"
+    sizes = {"SVR": 9, "DT": 8, "LR": 7, "MLP": 4, "RF": 5, literal: 40, "Physics": 1}
+    rows = [
+        {"data": "emulated", "split": split, "technique": name, "quantity": "both", "error": error}
+        | {"mean_pct": size * (10 if split == "gpu" else 1) + (error == "relative")}
+        for split in ("row", "gpu")
+        for name, size in sizes.items()
+        for error in ("absolute", "relative")
+    ]
+    errors = pd.DataFrame(rows)
+    text = tables.accuracy_text(errors)
+    assert text.startswith("Of the paper's five techniques MLP errs least with rows held out, 4 / 5 % ")
+    assert "RF by 5 / 6 %; in the paper RF is first with 3.1 / 3.91 %" in text
+    assert text.endswith("errs by 40 / 41 %.")
+    assert "errs by 40 / 41 %; that of this package learns both over a first guess" in tables.literal_text(errors)
+    wide = tables.table_5(errors).set_index("Model")
+    assert wide.index.tolist() == list(sizes)
+    assert wide.loc["MLP"].tolist() == [12.12, 5.13, 4.0, 5.0, 40.0, 41.0]
+
+
+def test_to_markdown_aligns_numbers_and_escapes_bars() -> None:
+    frame = pd.DataFrame({"name": ["a|b", "c"], "size": [1.23456, 12345.6], "fits": [True, False], "gap": [1.0, None]})
+    lines = tables.to_markdown(frame).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert "a\\|b" in lines[2]
+    assert "1.235" in lines[2]
+    assert "12346" in lines[3]
+    assert "| yes" in lines[2]
+    assert lines[1].count(":") == 2
+
+
+def test_input_hashes_has_the_files_that_a_notebook_declares() -> None:
+    listed = provenance.input_hashes("01_motivation")
+    assert list(listed) == sorted(listed)
+    assert listed["data/gpus.csv"] == sha256(root() / "data/gpus.csv")
+    assert "data/calibration/constants.csv" in listed
+    assert "data/settings.csv" not in listed, "Figs. 1 to 4 have no policy"
+    assert list(provenance.input_hashes(None)) == ["data/paper_claims.csv"]
+    assert set(listed) < set(provenance.input_hashes("a_notebook_of_ones_own"))
+
+
+def test_error_shares_rise_to_all_times_of_a_kind(ax: Axes) -> None:
+    points = pd.DataFrame(
+        {"test": ["a clock left out", "a clock left out", "pairs", "rest"], "error_pct": [-20.0, 5.0, 1.0, 3.0]}
+    )
+    found = panels.error_shares(ax, points).set_index("kind")
+    assert found.loc["clock (2)"].to_numpy().tolist() == [[5.0, 50.0], [20.0, 100.0]]
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"clock (2)", "pairs (1)", "other (1)"}
+
+
+def test_error_dots_show_coverage_by_test_and_coverage_dots_the_groups() -> None:
+    errors = pd.DataFrame(
+        [("clocks", 30, 2.0, 4.0, 3.0, 6.0), ("pairs", 40, 5.0, 9.0, np.nan, np.nan)],
+        columns=["test", "n", "mape_pct", "p90_pct", "target_mape_pct", "target_p90_pct"],
+    )
+    rows = [
+        ("all", "", 70, 60.0, 88.0),
+        ("test", "pairs", 40, 55.0, 81.4),
+        ("gpu", "T4", 60, 61.0, 89.0),
+        ("gpu", "A100", 10, 40.0, 70.0),
+    ]
+    covered = pd.DataFrame(rows, columns=["grouping", "group", "n", "within_68_pct", "within_90_pct"])
+    fig, axes = plt.subplots(1, 2)
+    panels.error_dots(axes[0], errors, covered)
+    assert [text.get_text() for text in axes[0].texts] == ["-", "81", "in 90 %"]
+    panels.coverage_dots(axes[1], covered, few=20, target=(82.0, 97.0))
+    assert [label.get_text() for label in axes[1].get_yticklabels()] == ["all points (70)", "T4 (60)", "A100 (10)"]
+    lines = [line for line in axes[1].lines if line.get_marker() != "None"]
+    drawn = {tuple(line.get_xdata()): line.get_markerfacecolor() for line in lines}
+    assert set(drawn) == {(60.0, 61.0), (40.0,), (88.0, 89.0), (70.0,)}
+    assert drawn[(70.0,)] == drawn[(40.0,)] == "white"
+    plt.close(fig)
+
+
+def test_comparison_panels_have_a_gap_below_the_first_policies_and_ticks_at_the_papers_values() -> None:
+    titles = ["Trade-off", "Morak", "SRTF"]
+    sizes = {"median": 2e6, "low": 1e6, "high": 3e6}
+    rows = [
+        {"title": title, "metric": metric, **sizes} for metric in ("avg_jct_s", "energy_active_j") for title in titles
+    ]
+    frame = pd.DataFrame(rows).assign(paper=[np.nan, 4e6, np.nan] * 2)
+    fig, axes = plt.subplots(1, 2)
+    panels.comparison_panels(axes, frame, first=2)
+    places = [bar.get_y() + bar.get_height() / 2 for bar in axes[1].patches]
+    assert places == pytest.approx([0, 1, 2.7])
+    assert [bar.get_width() for bar in axes[1].patches] == pytest.approx([2.0] * 3)
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == titles
+    ticks = axes[1].lines[-1]
+    assert ticks.get_xdata()[1] == pytest.approx(4.0)
+    assert np.isnan(ticks.get_xdata()[[0, 2]]).all()
+    plt.close(fig)

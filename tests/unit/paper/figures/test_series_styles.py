@@ -1,0 +1,127 @@
+"""The registry of styles: every policy and GPU has one, families share a hue, and an unknown name is an error."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.patches import Patch
+
+from heshare.paper.claims import verdict_plots
+from heshare.paper.claims.verdicts import VERDICTS
+from heshare.paper.figures import series_styles, style
+from heshare.paper.figures.series_styles import CATEGORIES, category_style, registered, series_style, style_own
+from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.provenance.commit import code_cells
+from heshare.policies import registry
+from heshare.shared.errors import InputError
+from heshare.shared.files import root
+from heshare.world.catalogue import gpus
+
+GPUS = ("T4", "V100", "A100", "H100", "H200")
+PAPER = ("Random", "Sched-only", "Trade-off", "En-opt", "JCT-opt", "Morak", "μ-Serve")
+
+
+@pytest.mark.parametrize("name", ["", "Somebody", "T5", "Moraks", "HeShare!"])
+def test_an_unknown_name_is_an_error(name: str) -> None:
+    with pytest.raises(InputError, match=r"registry of styles"):
+        series_style(name)
+
+
+def test_the_papers_policies_and_heshare_plus_differ_in_colour_and_marker() -> None:
+    styles = [series_style(name) for name in (*PAPER, "HeShare+")]
+    assert len({each.colour for each in styles}) == len({each.marker for each in styles}) == len(styles)
+
+
+def test_no_policy_has_a_gpus_colour_and_no_category_has_a_systems() -> None:
+    of_gpus = {series_style(name).colour for name in GPUS}
+    others = {how.colour for name, how in registered().items() if name not in GPUS}
+    assert not of_gpus & others
+    assert not {each.colour for each in CATEGORIES} & (of_gpus | others)
+
+
+def test_a_rival_with_heshares_placement_has_its_own_hue_unfilled() -> None:
+    for name in ("Morak", "μ-Serve"):
+        plain, placed = series_style(name), series_style(f"{name}, HeShare's placement (k=3)")
+        assert (placed.colour, placed.marker) == (plain.colour, plain.marker)
+        assert plain.filled
+        assert (placed.filled, placed.face) == (False, "white")
+
+
+def test_heshare_by_the_papers_words_has_its_own_hue_unfilled() -> None:
+    for name in ("HeShare", "Trade-off", "JCT-opt"):
+        plain, literal = series_style(name), series_style(f"{name}, literally")
+        assert (literal.colour, literal.filled, literal.line) == (plain.colour, False, ":")
+
+
+def test_settings_do_not_change_a_style() -> None:
+    assert series_style("Morak (cap=1.0,k=3)") == series_style("Morak")
+    assert series_style("NSGA-II at 0.1") == series_style("NSGA-II") != series_style("NSGA-II at 1/n")
+    assert series_style("HeShare+ Trade-off, online").colour == series_style("HeShare+").colour
+
+
+def test_every_registered_policy_and_catalogued_gpu_has_a_style() -> None:
+    own = [entry for entry in registry.policies().values() if entry.factory.__module__.startswith("heshare.")]
+    for entry in (entry for entry in own if not entry.factory.__module__.endswith("function_policy")):
+        assert series_style(entry.title).colour
+    for gpu in gpus():
+        assert series_style(gpu).colour
+
+
+def test_lines_are_visible_on_white() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for name in (*PAPER, "HeShare+", "T4", "V100", "A100"):
+        assert 1.05 / (luminance(series_style(name).colour) + 0.05) > 1.9, name
+
+
+def test_a_policy_of_ones_own_gets_a_style_that_nothing_else_has() -> None:
+    style_own("Quartet")
+    assert series_style("Quartet").colour not in {series_style(name).colour for name in (*PAPER, "HeShare+", *GPUS)}
+
+
+def test_categories_differ() -> None:
+    for one, two in combinations(range(len(CATEGORIES)), 2):
+        assert category_style(one) != category_style(two)
+
+
+NAMED = re.compile(r"""["']?(?:color|colou?r|ecolor|facecolor|edgecolor|mfc|mec)["']?\s*[=:]\s*["']([a-z]\w+)["']""")
+HEX = re.compile(r"#[0-9A-Fa-f]{3}(?:[0-9A-Fa-f]{3})?\b")
+
+
+def test_the_search_for_typed_colours_finds_them() -> None:
+    assert NAMED.findall("plot(color='grey', mfc=\"none\", **{'edgecolor': \"red\"})") == ["grey", "none", "red"]
+    assert HEX.findall("color='#0072B2', face='#eee', '#claim'") == ["#0072B2", "#eee"]
+
+
+def test_colours_are_typed_in_the_registry_only() -> None:
+    books = [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]
+    sources = [*(root() / "heshare").rglob("*.py"), *books]
+    typed = {}
+    for path in (path for path in sources if path.name != "series_styles.py"):
+        text = path.read_text("utf-8")
+        # Of a notebook the code: saved outputs have colours.
+        text = "\n".join(code_cells(text)) if path.suffix == ".ipynb" else text
+        found = {*HEX.findall(text), *NAMED.findall(text)} - {"white", "black", "none", "#ffffff", "#000000"}
+        typed |= {path.relative_to(root()).as_posix(): found} if found else {}
+    assert len(sources) > 150
+    assert typed == {}
+
+
+def test_every_verdict_and_size_of_a_change_has_its_colour() -> None:
+    assert {*VERDICTS} == set(series_styles.VERDICTS)
+    assert set(verdict_plots.MEANINGS) == set(series_styles.SIZES)
+
+
+def test_legend_colours_tells_lines_and_unfilled_patches() -> None:
+    fig, ax = plt.subplots()
+    ax.plot([0, 1], [0, 1], color="#0072B2", label="line")
+    patch = Patch(facecolor="white", edgecolor="#E69F00", label="patch")
+    fig.legend(handles=[*ax.lines, patch])
+    assert style.legend_colours(fig) == {"line": ["#0072B2"], "patch": ["#E69F00"]}
+    plt.close(fig)

@@ -1,0 +1,69 @@
+"""Where outputs go: to `figures/` only what the runner makes of the commit's notebooks with the paper's parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heshare.paper.figures import style
+from heshare.paper.notebooks import notebook, notebook_parameters, output_folders
+from heshare.paper.provenance import commit
+from heshare.paper.provenance.run_record import RunRecord
+from heshare.shared.errors import InputError
+from heshare.shared.files import root
+
+MINE = root() / "build/mine/05_comparison"
+
+
+def record(profile: str = "paper", *, edited: bool = False, **changed: object) -> RunRecord:
+    return RunRecord("05_comparison", profile, changed, edited)
+
+
+@pytest.fixture(params=[None, "0" * 64], ids=["the commit's package", "a changed package"])
+def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    changed: str | None = request.param
+    monkeypatch.setattr(commit, "git_commit", lambda: "c0ffee")
+    monkeypatch.setattr(commit, "package_sha256", lambda: changed)
+    return changed
+
+
+def test_without_a_folder_what_is_not_the_papers_goes_to_build_mine(package: str | None) -> None:
+    assert output_folders.choose(record(), None) == (root() / "figures" if package is None else MINE)
+    assert output_folders.choose(record(tasks=8), None) == MINE
+    assert output_folders.choose(record(edited=True), None) == MINE
+    assert output_folders.choose(record("smoke", tasks=3), None) == MINE
+    assert output_folders.choose(record("smoke", edited=True), None) == root() / "build/smoke"
+
+
+@pytest.mark.parametrize("folder", [root() / "figures", root() / "build/../figures", root() / "figures/mine"])
+def test_figures_is_refused_for_what_is_not_the_papers(package: str | None, folder: Path) -> None:
+    assert output_folders.choose(record(), folder) == folder, "a changed package is the author at work"
+    for one, words in ((record(tasks=8), "tasks = 8"), (record(edited=True), "code"), (record("smoke"), "smoke")):
+        with pytest.raises(InputError, match=words):
+            output_folders.choose(one, folder)
+    assert output_folders.choose(record(tasks=8), root() / "build/x") == root() / "build/x"
+
+
+@pytest.mark.parametrize("name", ["02_system", "90_live"])
+def test_setup_by_hand_chooses_build_mine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = dict(notebook_parameters.read(notebook_parameters.find([name])[0]).defaults)
+    with style.using():
+        ctx = notebook.setup(name, values, outputs=["x02z_own"])
+    assert ctx.out == root() / "build/mine" / name
+    assert (ctx.profile, ctx.run.by_hand, ctx.notebook.outputs) == ("custom", True, ("x02z_own",))
+    assert f"build/mine/{name}/" in capsys.readouterr().out
+    with pytest.raises(InputError, match="outside figures/"):
+        notebook.setup(name, {**values, "out_dir": str(root() / "figures")}, outputs=[])
+    with pytest.raises(InputError, match="found no seed"):
+        notebook.setup(name, {key: value for key, value in values.items() if key != "seed"}, outputs=[])
+
+
+def test_run_record_of_a_script_hashes_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from heshare.paper.provenance import run_record
+
+    script = tmp_path / "mine.py"
+    script.write_text("x = 1")
+    monkeypatch.setitem(run_record.sys.modules, "IPython", None)
+    monkeypatch.setattr(run_record.sys.modules["__main__"], "__file__", str(script), raising=False)
+    assert run_record.executed_cells() == ["x = 1"]

@@ -1,0 +1,183 @@
+"""The reference results: differences of a run are named, other versions have a tolerance, the committed files whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.paper.reference import artefact_page, reference_results
+from heshare.paper.reference.reference_results import Difference
+from heshare.shared.errors import InputError
+
+VERSIONS = {"python": "3.11.7", "heshare": "0.1.0", "numpy": "2.4.6"}
+TEXT = "name,value,note\na,1.5,1.50 here\nb,2.5,\n"
+MOST_BYTES = 2_000_000
+
+
+def write(folder: Path, name: str, text: str, *, numpy: str = "2.4.6", profile: str = "paper") -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.csv").write_bytes(text.encode())
+    sidecar = {
+        "files": [f"{name}.csv", f"{name}.json"],
+        "notebook": "notebooks/05_comparison.ipynb",
+        "profile": profile,
+        "versions": {**VERSIONS, "numpy": numpy},
+        "platform": "Linux x86_64",
+    }
+    (folder / f"{name}.json").write_text(json.dumps(sidecar), "utf-8")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run of two files, which are the reference."""
+    monkeypatch.setattr(reference_results, "folder", lambda: tmp_path / "reference")
+    write(tmp_path / "run", "fig01_one", TEXT)
+    write(tmp_path / "run", "x05a_two", TEXT)
+    seconds = tmp_path / "seconds.json"
+    seconds.write_text('{"05_comparison": 90.0}', "utf-8")
+    assert reference_results.update(tmp_path / "run", seconds) == ["fig01_one.csv", "x05a_two.csv"]
+    return tmp_path / "run"
+
+
+def test_compare_finds_no_difference_in_the_run_that_is_the_reference(run: Path) -> None:
+    compared = reference_results.compare(run)
+    assert compared.same
+    assert (compared.compared, compared.versions) == (2, ())
+
+
+def test_compare_names_file_row_column_values_and_their_difference(run: Path) -> None:
+    write(run, "fig01_one", TEXT.replace("2.5", "2.0"))
+    (found,) = reference_results.compare(run).differences
+    assert found == Difference("fig01_one.csv", 3, "value", "2.5", "2.0", 0.2)
+    assert str(found) == "fig01_one.csv, row 3, column value: expected 2.5, found 2.0 (relative difference 2.0e-01)"
+
+
+@pytest.mark.parametrize("text", [TEXT + "c,3.5,\n", TEXT.replace("value", "value_j"), TEXT.replace("b,2.5,\n", "")])
+def test_compare_names_the_first_row_of_tables_of_different_shape(run: Path, text: str) -> None:
+    write(run, "fig01_one", text)
+    (found,) = reference_results.compare(run).differences
+    assert (found.file, found.column) == ("fig01_one.csv", "")
+    assert found.row == (1 if "value_j" in text else 4 if "c,3.5" in text else 3)
+
+
+def test_compare_sees_other_bytes_of_the_same_values(run: Path) -> None:
+    write(run, "fig01_one", TEXT.replace("b,", '"b",'))
+    assert len(reference_results.compare(run).differences) == 1
+
+
+def test_compare_names_missing_and_new_files(run: Path) -> None:
+    (run / "x05a_two.csv").rename(run / "x05b_three.csv")
+    (run / "x05a_two.json").rename(run / "x05b_three.json")
+    compared = reference_results.compare(run)
+    assert not compared.same
+    assert (compared.missing, compared.new) == (("x05a_two.csv",), ("x05b_three.csv",))
+
+
+def test_compare_lets_values_but_no_columns_move_under_other_versions(run: Path) -> None:
+    write(run, "fig01_one", TEXT.replace("2.5", "3.5").replace("1.5,", "1.5000000001,"), numpy="2.5.0")
+    compared = reference_results.compare(run)
+    assert compared.same
+    assert compared.moved == {"fig01_one.csv": 1}
+    assert compared.versions == ("numpy 2.4.6 -> 2.5.0",)
+    write(run, "fig01_one", TEXT.replace("value", "value_j"), numpy="2.5.0")
+    assert [one.row for one in reference_results.compare(run).differences] == [1]
+
+
+@pytest.mark.parametrize(
+    ("now", "columns"),
+    [
+        ("M1,,1.5,1.0,2.0,direction", []),
+        ("M1,,1.99,1.0,9.0,direction", []),
+        ("M1,,2.01,2.0,2.1,direction", ["measured"]),
+        ("M1,,,,,direction", ["measured"]),
+        ("M1,,1.5,1.0,2.0,exceeds", ["verdict"]),
+        ("M2,,1.5,1.0,2.0,direction", ["verdict", "measured"]),
+    ],
+)
+def test_compare_holds_claims_to_their_intervals_under_other_versions(
+    run: Path, tmp_path: Path, now: str, columns: list[str]
+) -> None:
+    head = "id,part,measured,low,high,verdict\n"
+    write(run, "claims", f"{head}M1,,1.5,1.0,2.0,direction\n")
+    reference_results.update(run, tmp_path / "no.json")
+    write(run, "claims", f"{head}{now}\n", numpy="2.5.0")
+    assert [one.column for one in reference_results.compare(run).differences] == columns
+
+
+def test_update_changes_only_files_that_differ_and_keeps_the_minutes(run: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "reference" / "x05a_two.csv.gz"
+    kept.write_bytes(kept.read_bytes()[:4] + b"\1\0\0\0" + kept.read_bytes()[8:])  # another time in the gzip header
+    before = kept.read_bytes()
+    write(run, "fig01_one", TEXT.replace("2.5", "2.0"))
+    assert reference_results.update(run, tmp_path / "no.json") == ["fig01_one.csv"]
+    assert reference_results.read("fig01_one.csv") == TEXT.replace("2.5", "2.0")
+    assert kept.read_bytes() == before
+    assert reference_results.origin()["notebooks"]["05_comparison"]["seconds"] == 90.0
+    (run / "x05a_two.csv").unlink()
+    assert reference_results.update(run, tmp_path / "no.json") == ["x05a_two.csv"]
+    assert reference_results.names() == ["fig01_one.csv"]
+
+
+def test_update_refuses_other_profiles_and_mixed_versions(run: Path, tmp_path: Path) -> None:
+    write(run, "fig01_one", "value\n7\n", profile="smoke")
+    with pytest.raises(InputError, match="found smoke"):
+        reference_results.update(run, tmp_path / "no.json")
+    write(run, "fig01_one", "value\n7\n", numpy="2.5.0")
+    with pytest.raises(InputError, match="column versions"):
+        reference_results.update(run, tmp_path / "no.json")
+    assert reference_results.read("fig01_one.csv") == TEXT
+
+
+def test_verify_command_prints_differences_and_exits_with_1(run: Path) -> None:
+    command = ["verify", "--out", str(run)]
+    good = CliRunner().invoke(app, command)
+    assert (good.exit_code, good.stdout.count("\n")) == (0, 1)
+    write(run, "fig01_one", TEXT.replace("5,", "7,"))
+    bad = CliRunner().invoke(app, [*command, "--most", "1"])
+    assert bad.exit_code == 1
+    assert bad.stdout.startswith("fig01_one.csv, row 2, column value: expected 1.5, found 1.7")
+    assert "2 differences in 1 files, 0 missing, 0 new" in bad.stdout
+    document = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert [row["row"] for row in document["rows"]] == [2, 3]
+    shutil.rmtree(run)
+    run.mkdir()
+    empty = CliRunner().invoke(app, command)
+    assert empty.exit_code == 2
+    assert "make figures" in empty.output
+
+
+def test_committed_reference_is_small_and_has_every_output_of_the_notebooks(checkout: Path) -> None:
+    from heshare.paper.notebooks import notebook_parameters
+
+    files = list((checkout / "reference").iterdir())
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    paths = notebook_parameters.find()
+    outputs = {name for path in paths for name in notebook_parameters.read(path).outputs}
+    outputs -= {name for path in paths if "live" in path.parts for name in notebook_parameters.read(path).outputs}
+    kept = {name.removesuffix(".csv") for name in reference_results.names()}
+    assert outputs <= kept
+    assert kept - outputs <= {"claims", "claims_figure"}
+
+
+def test_artefact_page_is_up_to_date(checkout: Path) -> None:
+    assert (checkout / artefact_page.NAME).read_text("utf-8") == artefact_page.page(), "run `make reference`"
+
+
+def test_artefact_page_has_every_claim_with_command_minutes_disk_and_expectation() -> None:
+    from heshare.paper.claims.verdicts import paper_claims
+
+    page = artefact_page.page()
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for (identity, part), claim in paper_claims().items():
+        cells = rows[f"{identity} {part}".strip()].split("|")
+        assert cells[3].strip() == claim.statement
+        assert cells[5].strip()
+    assert page.count("minutes, ") >= 10
+    assert "? minutes" not in page, "no seconds of a notebook: run `make figures`, then `make reference`"
+    for part in ("Available", "Functional", "Reproduced", "What it needs"):
+        assert f"\n## {part}" in page

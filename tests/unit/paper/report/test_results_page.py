@@ -1,0 +1,221 @@
+"""The page of results without a browser: the same bytes, every claim once, links that exist, no path of a machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.made_up_outputs import write_outputs
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.paper import tables
+from heshare.paper.claims import claim_table
+from heshare.paper.claims.verdicts import VERDICTS, paper_claims
+from heshare.paper.notebooks import notebook_parameters
+from heshare.paper.report import claim_rows, html_tables, objections, published_outputs, results_page
+from heshare.shared import files
+from heshare.shared.errors import InputError
+from heshare.shared.yaml_nodes import read_values
+
+
+class Parsed(HTMLParser):
+    """Ids, targets of links, pictures and headings of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.headings: list[int] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.ids += [str(known["id"])] if "id" in known else []
+        self.links += [str(known[name]) for name in ("href", "src") if known.get(name)]
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page") / "figures"
+    results_page.write(folder, write_outputs(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return (folder / "index.html").read_text("utf-8")
+
+
+def test_the_same_outputs_give_the_same_bytes(folder: Path, page: str) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*.html")}
+    assert len(before) == 2
+    results_page.write(folder, folder.parent / "copies")
+    assert {path: path.read_bytes() for path in folder.rglob("*.html")} == before
+
+
+def test_every_claim_is_there_once_and_every_link_leads_somewhere(folder: Path, page: str) -> None:
+    parsed = Parsed(page)
+    assert [id for id, count in Counter(parsed.ids).items() if count > 1] == []
+    assert {claim_rows.anchor(claim) for claim in paper_claims().values()} <= set(parsed.ids)
+    assert {claim.id for claim in paper_claims().values()} <= set(parsed.ids)
+    missing = [link for link in parsed.links if link.startswith("#") and link[1:] not in parsed.ids]
+    relative = {link for link in parsed.links if not link.startswith(("#", "data:"))}
+    assert missing == []
+    assert {"fig06_comparison.png", "notebooks/05_comparison.html", "claims.csv", "x05c_forms.csv"} <= relative
+    assert [link for link in relative if not (folder / link).is_file()] == []
+
+
+def test_no_network_and_no_path_of_this_machine(folder: Path) -> None:
+    for path in folder.rglob("*.html"):
+        text = path.read_text("utf-8")
+        assert not re.search(r"(https?:)?//[a-z]", re.sub(r"(?m)^\s*//.*$", "", text)), path.name
+        for machine in (str(folder), str(files.root()), str(Path.home()), "ab12cd_3"):
+            assert machine not in text, path.name
+
+
+def test_headings_go_down_one_level_at_a_time(page: str) -> None:
+    levels = Parsed(page).headings
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_counts_and_rows_are_those_of_the_csv(folder: Path, page: str) -> None:
+    table = pd.read_csv(folder / "claims.csv")
+    shown = Counter(re.findall(r'<tr role="row" id="[^"]+" class="[^"]+" data-verdict="([^"]+)"', page))
+    assert shown == table["verdict"].value_counts().to_dict()
+    for each in claim_rows.counts(table):
+        assert f"<b>{each.count}</b></a> {each.meaning}".replace("'", "&#39;") in page
+
+
+def test_figures_are_shown_without_the_caption_of_the_preview(folder: Path) -> None:
+    picture = published_outputs.picture(folder, "fig06_comparison")
+    assert picture is not None
+    assert picture.width == 999
+    assert picture.height == pytest.approx(450, abs=2), "1.5 in at 300 dots"
+
+
+def test_what_was_not_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/05_comparison.json").write_text("[]\n")
+    result = CliRunner().invoke(app, ["claims", "--out", str(tmp_path)])
+    assert result.exit_code == 0
+    result = CliRunner().invoke(app, ["page", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.strip() == f"Open {tmp_path}/index.html"
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert text.count("Not made in this run.") == len(_words()) + 3
+    assert f"{len(paper_claims())}</b></a> no notebook has evaluated the claim" in text
+
+
+def test_without_claims_there_is_one_message_and_no_page(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"heshare claims --out"):
+        results_page.write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_run_into_another_folder_is_not_shown(folder: Path, page: str) -> None:
+    assert [path.name for path in (folder / "notebooks").iterdir()] == ["05_comparison.html"]
+
+
+def test_a_notebooks_page_has_its_pictures_by_reference_and_no_progress(folder: Path) -> None:
+    text = (folder / "notebooks/05_comparison.html").read_text("utf-8")
+    (picture,) = re.findall("<img[^>]*>", text)
+    assert 'src="../fig06_comparison.png"' in picture
+    assert 'width="999"' in picture
+    assert "base64" not in text
+    assert "230/230" not in text
+    assert "&quot;figures&quot;" in text or '"figures"' in text
+    assert "data/gpus.csv" in text
+
+
+def test_a_head_with_a_bar_in_its_words_is_one_head(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"group": ["a | b", "c"], "mape_pct": [1.25, float("nan")]})
+    (tmp_path / "x.md").write_text(f"# Table\n\n{tables.to_markdown(frame)}\nA caption.\n", encoding="utf-8")
+    found = html_tables.read(tmp_path / "x.md")
+    assert found.heads == ("Group", "Mean |error| (%)")
+    assert found.rows == (("a | b", "1.25"), ("c", ""))
+    assert found.numeric == (False, True)
+
+
+def test_outputs_named_in_a_caption_are_linked(page: str) -> None:
+    assert '(<a href="#x05e">Fig. x05e</a>)' in page
+    assert "<code>metric</code>" in page
+
+
+def test_what_is_of_another_profile_is_said(folder: Path, tmp_path: Path) -> None:
+    mixed = shutil.copytree(folder, tmp_path / "mixed")
+    path = mixed / "claims" / "05_comparison.json"
+    rows = json.loads(path.read_text("utf-8"))
+    assert rows[0]["id"] == "M1"
+    files.write_text(mixed / "claims" / "01_motivation.json", json.dumps([{**rows[0], "profile": "custom"}]))
+    files.write_text(path, json.dumps(rows[1:]))
+    about = mixed / "fig01_energy.json"
+    files.write_text(about, about.read_text("utf-8").replace('"profile": "paper"', '"profile": "custom"'))
+    claim_table.write(mixed)
+    results_page.write(mixed)
+    text = (mixed / "index.html").read_text("utf-8")
+    assert "Not counted, because of another profile: 01_motivation (custom)" in text
+    assert "The result of 01_motivation is of the profile custom, not paper: not counted." in text
+    assert text.count("Made with profile\n  custom, not paper.") == 1
+
+
+def test_another_profile_than_the_papers_gets_a_warning(folder: Path, tmp_path: Path) -> None:
+    for path in sorted(folder.glob("*.json")) + sorted((folder / "claims").glob("*.json")):
+        text = path.read_text("utf-8").replace('"profile": "paper"', '"profile": "smoke"')
+        files.write_text(tmp_path / path.relative_to(folder), text)
+    files.write_text(tmp_path / "claims.csv", (folder / "claims.csv").read_text("utf-8"))
+    results_page.write(tmp_path)
+    assert "This page is of the profile <strong>smoke</strong>" in (tmp_path / "index.html").read_text("utf-8")
+
+
+def test_objections_have_numbers_from_the_outputs(folder: Path) -> None:
+    table = pd.read_csv(folder / "claims.csv")
+    found = {each.title: each.text for each in objections.objections(folder, table, 0)}
+    assert list(found) == ["Emulated GPUs", "A simple baseline"], "others lack their outputs"
+    assert "3 % more energy and 3 % less average JCT than SRTF" in found["A simple baseline"]
+    assert f"{len(table) - 2} of {len(table) - 2} evaluated claims" in found["Emulated GPUs"]
+    assert "12 rows of the outputs were measured" in objections.objections(folder, table, 12)[0].text
+
+
+def test_the_papers_sentences_name_its_figures_tables_and_claims() -> None:
+    words = _words()
+    assert list(words) == [f"fig{n:02d}" for n in range(1, 12)] + [f"table{n}" for n in range(1, 6)]
+    for key, about in words.items():
+        named = {id for sentence in about["sentences"] for id in sentence["claims"]}
+        assert named == {c.id for c in paper_claims().values() if claim_rows.output_of(c.where) == key}, key
+
+
+def test_verdicts_are_legible_on_their_colours() -> None:
+    for verdict in VERDICTS:
+        colour, ink = claim_rows.colours(verdict)
+        light, dark = sorted((_luminance(colour), _luminance(ink)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, verdict
+
+
+def test_every_notebook_has_a_group_on_the_page() -> None:
+    books = {path.stem for path in [*notebook_parameters.find(), *notebook_parameters.find(["90_live"])]} - {
+        "02_system"
+    }
+    assert books <= set(published_outputs.described())
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _words() -> dict[str, dict[str, list[dict[str, list[str]]]]]:
+    path = Path(results_page.__file__).parent / "templates/paper_words.yaml"
+    words = read_values(path, "the paper's sentences", "")
+    return json.loads(json.dumps(words))  # type: ignore[no-any-return]

@@ -1,0 +1,73 @@
+"""Figs. 1 to 4: the order of the rows, the ratios beside them, and the sentences that captions begin with."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from heshare.paper.figures import panels
+from heshare.paper.studies import motivation
+
+
+@pytest.fixture(scope="module")
+def every() -> pd.DataFrame:
+    return motivation.solo(batch_sizes=[1, 8])
+
+
+def test_rows_are_by_load_class_and_then_by_the_slowest_time(every: pd.DataFrame) -> None:
+    drawn = motivation.by_weight(every[every["batch_size"] == 8])
+    rows = drawn[drawn["gpu"] == "T4"]
+    assert rows["load"].drop_duplicates().tolist() == ["low", "medium", "high"]
+    for _, part in rows.groupby("load"):
+        assert part["time_s"].is_monotonic_increasing
+    assert (drawn["unmeasured"] == ~drawn["anchored"]).all()
+    assert 0 < drawn["unmeasured"].sum() < len(drawn)
+
+
+def test_ratios_are_of_the_named_gpus_or_of_the_ends(every: pd.DataFrame) -> None:
+    times = every.set_index(["workload", "batch_size", "gpu"])["time_s"].sort_index()
+    slower = motivation.ratios(every, "time_s", [1, 8], ("T4", "A100"))
+    spread = motivation.ratios(every, "time_s", [8])
+    assert slower.loc["bert_large", 1] == times["bert_large", 1, "T4"] / times["bert_large", 1, "A100"]
+    assert spread.loc["gpt2", 8] == times["gpt2", 8].max() / times["gpt2", 8].min()
+    rows = motivation.with_ratios(every[every["batch_size"] == 8], slower)
+    assert rows["workload"].tolist() == every.loc[every["batch_size"] == 8, "workload"].tolist()
+    assert rows.loc[rows["workload"] == "vgg19", "ratio_bs8"].tolist() == [slower.loc["vgg19", 8]] * 3
+
+
+def test_class_medians_are_over_workloads() -> None:
+    frame = pd.DataFrame({"workload": ["a", "b", "c", "d", "e"], "load": ["low", "low", "low", "medium", "high"]})
+    found = pd.Series({"a": 1.0, "b": 2.0, "c": 9.0, "d": 3.0, "e": 4.0})
+    words = motivation.class_medians(frame, found)
+    assert words == "2.0 for light workloads, 3.0 for medium and 4.0 for heavy ones (medians)"
+
+
+def test_unmeasured_text_names_what_was_measured_on_no_gpu() -> None:
+    rows = [("A", "T4", False), ("A", "A100", True), ("B", "T4", False), ("B", "A100", False)]
+    frame = pd.DataFrame(rows, columns=["title", "gpu", "anchored"]).assign(provenance="emulated")
+    assert motivation.unmeasured_text(frame).endswith("measured on none of the three: B.")
+    assert motivation.unmeasured_text(frame.iloc[:2]).endswith(": none.")
+
+
+def test_clock_text_compares_half_of_the_top_clock_with_all_of_it() -> None:
+    rows = [("T4", 500, 3.0), ("T4", 1000, 2.0), ("A100", 600, 4.0), ("A100", 700, 3.0), ("A100", 1400, 1.0)]
+    frame = pd.DataFrame(rows, columns=["gpu", "requested_mhz", "time_s"]).assign(batch_size=32)
+    assert motivation.clock_text(frame).endswith("(bs 32) gains a factor of 1.50 on T4, 3.00 on A100.")
+
+
+def test_fig_2_has_open_marks_where_nothing_was_measured_and_a_ratio_for_each_row(every: pd.DataFrame) -> None:
+    drawn = motivation.by_weight(every[every["batch_size"] == 8])
+    slower = motivation.ratios(every, "time_s", [1, 8], ("T4", "A100"))
+    fig, ax = plt.subplots()
+    panels.solo_panel(ax, drawn, slower, value="time_s", heading="T4 / A100")
+    marks = [line for line in ax.lines if line.get_linestyle() == "None"]
+    drawn_open = sum(len(line.get_xdata()) for line in marks if line.get_markerfacecolor() == "white")
+    assert drawn_open == drawn["unmeasured"].sum()
+    texts = [text.get_text() for text in ax.texts]
+    assert {"light", "medium", "heavy", "bs 1", "8", "T4 / A100"} <= set(texts)
+    first = drawn["workload"].iloc[0]
+    at = texts.index("bs 1")
+    assert texts[at + 1] == f"{slower.loc[first, 1]:.1f}"
+    assert len(texts) == 3 + 2 * 16 + 1
+    plt.close(fig)

@@ -1,0 +1,102 @@
+"""What MPS percentages are worth to pairs of tasks on the device model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from heshare.devices.constants import default
+from heshare.devices.device_model import co_run
+from heshare.paper.studies import mps_shares
+from heshare.paper.studies.mps_shares import AS_CALIBRATED, INSENSITIVE, LENGTHS, MEASURES, TERMS
+from heshare.scheduling.plan import Batch
+from heshare.world import catalogue
+from heshare.world.workload import Resident, Workload
+
+CHOSEN = (AS_CALIBRATED, "steps of 25 %", "whole SMs", "no idle power", INSENSITIVE)
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return mps_shares.gains(["T4"], 8, CHOSEN)
+
+
+def test_gains_of_fewer_shares_are_smaller_and_none_is_below_equal_shares(table: pd.DataFrame) -> None:
+    assert len(table) == len(CHOSEN) * len(MEASURES)
+    assert (table["least_pct"] >= 0).all()
+    assert (table["least_pct"] <= table["gain_pct"]).all()
+    assert (table["gain_pct"] <= table["most_pct"]).all()
+    gain = table.set_index(["measure", "term"])["gain_pct"]
+    for measure in MEASURES:
+        assert gain[measure, "steps of 25 %"] < gain[measure, AS_CALIBRATED]
+        # Tenths of a T4's 40 SMs are whole SMs.
+        assert gain[measure, "whole SMs"] == pytest.approx(gain[measure, AS_CALIBRATED])
+    count = table.set_index("term")["n"].to_dict()
+    assert count[AS_CALIBRATED] == 105
+    assert count[INSENSITIVE] == 56
+
+
+def test_sms_do_not_matter_to_every_other_network_of_the_what_if() -> None:
+    known = TERMS[INSENSITIVE].change(default())
+    alone_s = {
+        (model, pct): co_run(catalogue.gpu("V100"), (Resident(Workload(model, 8), pct),), constants=known)
+        .tasks[0]
+        .time_s
+        for model in list(catalogue.models())[:2]
+        for pct in (20, 100)
+    }
+    even, odd = list(catalogue.models())[:2]
+    assert alone_s[even, 20] > 2 * alone_s[even, 100]
+    assert alone_s[odd, 20] == pytest.approx(alone_s[odd, 100])
+
+
+def test_measures_of_a_pair_are_those_worked_out_by_hand() -> None:
+    card, models, pcts = catalogue.gpu("V100"), ("resnet50", "vgg19"), (70, 30)
+    tasks = tuple(Resident(Workload(model, 8), pct) for model, pct in zip(models, pcts, strict=True))
+    both, (first, second) = co_run(card, tasks), (co_run(card, (task,)) for task in tasks)
+    full_s = [co_run(card, (Resident(Workload(model, 8)),)).tasks[0].time_s for model in models]
+    speeds = [whole / task.time_s for whole, task in zip(full_s, both.tasks, strict=True)]
+    device = mps_shares._Shares(card, 8, default(), whole_sms=False)
+    found = device.measures(models, pcts)
+    assert found[0].tolist() == [pytest.approx(sum(speeds) / both.power_w)] * 2
+    ends_s = [length / speed for length, speed in zip(LENGTHS, speeds, strict=True)]
+    assert ends_s[0] < ends_s[1]
+    rest_s = (LENGTHS[1] - ends_s[0] * speeds[1]) * second.tasks[0].time_s / full_s[1]
+    assert 1 / found[1, 0] == pytest.approx(ends_s[0] * both.power_w + rest_s * second.power_w)
+    assert 1 / found[2, 0] == pytest.approx(ends_s[0] + ends_s[0] + rest_s)
+    assert first.tasks[0].time_s > full_s[0]
+
+
+def test_every_term_changes_the_constants_or_the_shares() -> None:
+    known = default()
+    for name, term in TERMS.items():
+        other = term.change(known)
+        same = (other.timing, other.power, other.contention) == (known.timing, known.power, known.contention)
+        assert same == (name in (AS_CALIBRATED, "steps of 25 %", "whole SMs"))
+
+
+def test_summary_and_spans_name_the_term_that_moves_the_gain_most(table: pd.DataFrame) -> None:
+    moved = mps_shares.spans(table, "throughput")
+    assert list(moved.abs()) == sorted(moved.abs(), reverse=True)
+    assert set(moved.index) == set(CHOSEN) - {AS_CALIBRATED, INSENSITIVE}
+    text = mps_shares.summary(table)
+    assert f"by {moved.index[0]} {moved.iloc[0]:+.1f}" in text
+    assert "+35 %" in text
+    assert "24 of 30" in mps_shares.why_full(table, 24, 30)
+
+
+def test_at_full_counts_the_tasks_of_the_trade_off_plans() -> None:
+    queues = ((Batch((0, 1), (100, 40), None),), (Batch((2,), (100,), None),))
+    front = SimpleNamespace(trade_off=SimpleNamespace(queues=queues))
+    assert mps_shares.at_full([front, front]) == (4, 6)  # type: ignore[list-item]
+
+
+def test_draw_has_a_filled_and_an_open_point_a_term(table: pd.DataFrame) -> None:
+    fig, axes = plt.subplots(1, 2)
+    mps_shares.draw(axes, table)
+    points = [line for line in axes[0].lines if len(line.get_xdata()) == len(CHOSEN)]
+    assert len(points) == 2
+    plt.close(fig)

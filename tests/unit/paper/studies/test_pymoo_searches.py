@@ -1,0 +1,138 @@
+"""The pymoo searches of Fig. 7: evaluations, archive, memory, determinism."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
+
+from heshare.paper.studies.searches import array_searches, pymoo_searches
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
+from heshare.scheduling.pareto import hypervolume, non_dominated
+from heshare.scheduling.settings import Settings
+from heshare.shared.errors import InputError
+from heshare.world.cluster import Cluster
+
+TOY = Toy(demand=DEMANDS)
+
+
+@pytest.fixture(scope="module")
+def instance() -> Instance:
+    return make_instance(mixed_tasks(20), Cluster.parse("2xT4,1xV100,1xA100"), TOY)
+
+
+@pytest.mark.parametrize("name", pymoo_searches.TITLES)
+def test_search_checkpoints_have_the_evaluations_and_a_front(name: str, instance: Instance) -> None:
+    first, last = pymoo_searches.search_checkpoints(
+        name, instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), (500, 1500)
+    )
+    assert (first.schemes.evaluations, last.schemes.evaluations) == (500, 1500)
+    assert 0 < first.seconds < last.seconds
+    for checkpoint in (first, last):
+        assert non_dominated(checkpoint.schemes.objectives).all()
+        np.testing.assert_array_equal(
+            evaluate_schemes(checkpoint.schemes.gpus, instance), checkpoint.schemes.objectives
+        )
+    reference = evaluate_schemes(np.zeros((1, 20), dtype=np.int64), instance)[0] * 2
+    assert hypervolume(last.schemes.objectives, reference) > hypervolume(first.schemes.objectives, reference)
+
+
+@pytest.mark.parametrize("rate", [0.1, "1/n"])
+@pytest.mark.parametrize("name", array_searches.NAMES)
+def test_array_search_finds_what_pymoo_finds(name: str, rate: pymoo_searches.Rate, instance: Instance) -> None:
+    def found(searches: ModuleType) -> list[tuple[bytes, bytes, int]]:
+        settings, rng = Settings(initialisation="random", population=20), np.random.default_rng(6)
+        done = searches.search_checkpoints(name, instance, settings, rng, (100, 1000), rate=rate)
+        return [(at.schemes.gpus.tobytes(), at.schemes.objectives.tobytes(), at.schemes.evaluations) for at in done]
+
+    assert found(array_searches) == found(pymoo_searches)
+
+
+def test_array_search_ends_when_all_children_are_known() -> None:
+    # Four schemes in all: pymoo stops early, too.
+    costs = np.array([[[1.0, 2.0], [3.0, 1.0]], [[2.0, 1.0], [1.0, 4.0]]])
+    instance = instance_from_tables(costs[0], costs[1], "1xT4,1xA100", np.ones((2, 2), dtype=bool))
+    counts = [
+        searches.search_checkpoints("nsga2", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), (500,))[
+            -1
+        ].schemes.evaluations
+        for searches in (array_searches, pymoo_searches)
+    ]
+    assert counts[0] == counts[1] < 500
+
+
+@pytest.mark.parametrize("name", pymoo_searches.TITLES)
+def test_search_with_the_same_seed_returns_the_same_bytes(name: str, instance: Instance) -> None:
+    # An algorithm of pymoo must not keep state of the run before, as SPEA2 does with its default survival.
+    first, same, other = (
+        pymoo_searches.search(
+            name, instance, pymoo_searches.RANDOM_START, np.random.default_rng(seed), evaluations=1000
+        )
+        for seed in (1, 1, 2)
+    )
+    assert first.gpus.tobytes() == same.gpus.tobytes()
+    assert first.gpus.tobytes() != other.gpus.tobytes()
+
+
+@pytest.mark.parametrize("name", pymoo_searches.TITLES)
+def test_search_puts_tasks_only_on_gpus_that_they_fit(name: str, rng: np.random.Generator) -> None:
+    fits = np.ones((12, 4), dtype=bool)
+    fits[:6, :3] = False
+    costs = rng.uniform(1, 9, (2, 12, 2))[:, :, [0, 0, 0, 1]]
+    instance = instance_from_tables(costs[0], costs[1], "3xT4,1xA100", fits)
+    schemes = pymoo_searches.search(name, instance, pymoo_searches.RANDOM_START, rng, evaluations=500, rate="1/n")
+    assert fits[np.arange(12), schemes.gpus].all()
+
+
+def test_configure_takes_the_schemes_of_a_pymoo_search(instance: Instance) -> None:
+    schemes = pymoo_searches.search(
+        "nsga2", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), evaluations=500
+    )
+    plans, objectives = configure(schemes, instance, TOY, Settings(solutions=5))
+    assert len(plans) == len(objectives) >= 3
+    assert (objectives.min(axis=0) <= schemes.objectives.min(axis=0)).all()
+
+
+def test_search_can_begin_with_rank_initialisation(instance: Instance) -> None:
+    by_rank, at_random = (
+        pymoo_searches.search("nsga2", instance, Settings(initialisation=how), np.random.default_rng(1), evaluations=50)  # type: ignore[arg-type]
+        for how in ("rank", "random")
+    )
+    assert by_rank.objectives[:, 0].min() < at_random.objectives[:, 0].min()
+
+
+def test_genetic_checkpoints_end_with_the_result_of_the_search(instance: Instance) -> None:
+    settings = Settings(generations=30)
+    checkpoints = pymoo_searches.genetic_checkpoints(instance, settings, np.random.default_rng(3), (500, 1500))
+    complete = search(instance, settings, np.random.default_rng(3))
+    assert [checkpoint.schemes.evaluations for checkpoint in checkpoints] == [500, 1500]
+    assert checkpoints[-1].schemes.gpus.tobytes() == complete.gpus.tobytes()
+
+
+def test_greedy_scale_is_ordered_and_begins_at_the_least_energy(instance: Instance) -> None:
+    best, worst = pymoo_searches.greedy_scale(instance)
+    assert (best < worst).all()
+    assert best[0] == pytest.approx(instance.best_j.sum())
+
+
+def test_search_rejects_an_unknown_name(instance: Instance) -> None:
+    with pytest.raises(InputError, match="nsga2"):
+        pymoo_searches.search("nsga9", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1))
+
+
+def test_the_quicker_moead_replaces_as_pymoos_does(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pymoo.algorithms.moo.moead import ParallelMOEAD
+
+    def gpus() -> bytes:
+        rng = np.random.default_rng(5)
+        return pymoo_searches.search(
+            "moead-batched", instance, pymoo_searches.RANDOM_START, rng, evaluations=2000
+        ).gpus.tobytes()
+
+    quick = gpus()
+    monkeypatch.setattr(pymoo_searches, "_batched_moead", lambda: ParallelMOEAD)
+    assert gpus() == quick

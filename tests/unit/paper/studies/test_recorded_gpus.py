@@ -1,0 +1,170 @@
+"""Recorded GPUs in the figures: only recorded rows, marked as measured; emulated rows do not change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+from heshare.lab.calibration import record_validation
+from heshare.ops.recording import recordings
+from heshare.ops.recording.budget_plan import PAIRS
+from heshare.ops.recording.recordings import Recording
+from heshare.paper.figures import panels
+from heshare.paper.figures.series_styles import series_style
+from heshare.paper.notebooks import notebook_parameters, run_notebooks
+from heshare.paper.studies import motivation, recorded_gpus
+from heshare.prediction.features import FEATURES, is_reference
+from heshare.shared.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def h100(made_up_h100: Path) -> Recording:
+    return recordings.read_one(str(made_up_h100))
+
+
+def without(record: Recording, gone: pd.Series) -> Recording:
+    return replace(record, table=record.table[~gone].reset_index(drop=True))
+
+
+def test_solo_has_the_rows_of_workloads_recorded_alone(h100: Recording) -> None:
+    emulated = motivation.solo(batch_sizes=[8])
+    found = recorded_gpus.solo([h100], batch_sizes=[8])
+    assert list(found.columns) == list(emulated.columns)
+    assert len(found) == 15
+    row = found[found["workload"] == "resnet50"].iloc[0]
+    table = h100.table[is_reference(h100.table) & (h100.table["batch_size"] == 8)]
+    cell = table[table["workload"] == "resnet50"].iloc[0]
+    assert (row["time_s"], row["energy_j"], row["power_w"]) == (cell["time_s"], cell["energy_j"], cell["power_w"])
+    assert row["time_low_s"] < row["time_s"] < row["time_high_s"]
+    both = recorded_gpus.append_measured(emulated, found)
+    pd.testing.assert_frame_equal(both.iloc[: len(emulated)], emulated)
+    assert recorded_gpus.counts(both) == {"emulated": 45, "measured": 15}
+
+
+def test_solo_of_a_setting_without_repeats_has_no_interval(h100: Recording) -> None:
+    once = replace(h100, table=h100.table.assign(repeats=1))
+    assert recorded_gpus.solo([once], batch_sizes=[8])["time_low_s"].isna().all()
+
+
+def test_beside_and_labelled_without_records_return_the_emulated_rows() -> None:
+    emulated = motivation.pairs(batch_size=8)
+    assert recorded_gpus.append_measured(emulated, recorded_gpus.pairs([], batch_size=8)) is emulated
+    assert recorded_gpus.mark_measured(emulated).equals(emulated)
+    assert recorded_gpus.coverage_text([], emulated, of=6, what="pairs") == ""
+
+
+def test_clocks_has_the_recorded_clocks_only(h100: Recording) -> None:
+    found = recorded_gpus.clocks([h100], "resnet152", batch_sizes=[16, 32])
+    assert list(found.columns) == list(motivation.clocks("resnet152", batch_sizes=[16], points=2).columns)
+    assert found["requested_mhz"].tolist() == [1980, 1980]
+    assert found["relative_time"].isna().all(), "one clock has nothing to be compared with"
+    words = recorded_gpus.coverage_text([h100], found, of=12, what="points")
+    assert words == " H100 (measured): 2 of 12 points, the rest is not in the record and left out."
+
+
+def test_pairs_needs_both_directions_and_each_workload_alone(h100: Recording) -> None:
+    found = recorded_gpus.pairs([h100], batch_size=8)
+    assert len(found) == len(PAIRS)
+    table = h100.table[(h100.table["batch_size"] == 8) & (h100.table["mps_pct"] == 100)]
+    pair = table[(table["workload"] == "bert_large") & (table["co_runners"] == "gpt2:8@100")].iloc[0]
+    other = table[(table["workload"] == "gpt2") & (table["co_runners"] == "bert_large:8@100")].iloc[0]
+    assert found["together_s"].iloc[-1] == pytest.approx((pair["time_s"] + other["time_s"]) / 2)
+    gone = without(h100, (h100.table["workload"] == "gpt2") & (h100.table["co_runners"] == ""))
+    assert len(recorded_gpus.pairs([gone], batch_size=8)) == len(PAIRS) - 1
+    assert recorded_gpus.pairs([h100], batch_size=32).empty
+    turns = replace(h100, sharing="time-slice")
+    assert "without MPS, the tasks took turns" in recorded_gpus.coverage_text(
+        [turns], found, of=6, what="pairs", shared=True
+    )
+
+
+def test_labelled_marks_measured_gpus_and_series_style_differs_for_them() -> None:
+    frame = pd.DataFrame({"gpu": ["T4", "T4"], "provenance": ["emulated", "measured"]})
+    assert recorded_gpus.mark_measured(frame)["gpu"].tolist() == ["T4", "T4 (measured)"]
+    assert recorded_gpus.mark_measured(frame, all_of_them=True)["gpu"].tolist() == ["T4 (emulated)", "T4 (measured)"]
+    assert series_style("T4 (measured)") != series_style("T4") == series_style("T4 (emulated)")
+    assert series_style("T4 (measured)").colour == series_style("T4").colour
+    assert series_style("H100 (measured)").marker != series_style("A100").marker
+
+
+def test_pair_panels_leaves_a_gap_for_a_missing_pair(h100: Recording) -> None:
+    frame = recorded_gpus.pairs([h100], batch_size=8)
+    both = recorded_gpus.mark_measured(recorded_gpus.append_measured(motivation.pairs(batch_size=8), frame.iloc[1:]))
+    fig, axes = plt.subplots(4, 1, sharex=True)
+    panels.pair_panels(list(axes), both)
+    assert len(axes[3].get_yticks()) == len(PAIRS)
+    for marks in axes[3].lines:
+        assert list(marks.get_ydata()) == list(range(1, len(PAIRS)))
+    assert axes[3].get_title(loc="left").startswith("H100 (measured): ")
+    plt.close(fig)
+
+
+def test_covered_keeps_rows_whose_workloads_were_recorded_alone(h100: Recording) -> None:
+    kept, words = recorded_gpus.trainable_rows(h100)
+    assert len(kept) == len(h100.table)
+    assert words.startswith(" H100 (measured): ")
+    kept, words = recorded_gpus.trainable_rows(
+        without(h100, is_reference(h100.table) & (h100.table["workload"] == "vgg19"))
+    )
+    assert not kept["workload"].eq("vgg19").any()
+    assert not kept["co_runners"].str.contains("vgg19").any()
+    assert "not all recorded alone" in words
+    kept, words = recorded_gpus.trainable_rows(
+        replace(h100, table=h100.table[is_reference(h100.table)].reset_index(drop=True))
+    )
+    assert kept.empty
+    assert "too small a record" in words
+
+
+def test_covered_fills_missing_utilisations_and_names_them(h100: Recording) -> None:
+    blind = replace(h100, table=h100.table.assign(l2_util_pct=np.nan))
+    kept, words = recorded_gpus.trainable_rows(blind)
+    assert "with values of the device model: l2_util_pct" in words
+    (samples,) = recorded_gpus.samples([kept], 4)
+    assert samples.provenance == "measured"
+    assert not np.isnan(samples.features()).any()
+    assert recorded_gpus.samples([]) == []
+
+
+def test_feature_ranges_has_the_range_of_each_recorded_feature(h100: Recording) -> None:
+    found = recorded_gpus.feature_ranges(pd.DataFrame(FEATURES), {h100.label: h100.table}).set_index("name")
+    assert found.loc["sm_count", "H100 (measured), least"] == found.loc["sm_count", "H100 (measured), most"] == 132
+    assert found.loc["mps_pct", "H100 (measured), most"] == 100
+
+
+def test_inventory_has_a_row_none_if_nothing_was_recorded(h100: Recording) -> None:
+    emulated = h100.table.assign(provenance="emulated")
+    found = recorded_gpus.inventory([emulated])
+    assert found["gpu"].tolist() == ["H100", "none"]
+    assert recordings.COMMAND in found["note"].iloc[1]
+    assert found["rows"].tolist() == [len(emulated), 0]
+    both = recorded_gpus.inventory([emulated, h100.table])
+    assert both["provenance"].tolist() == ["emulated", "measured"]
+
+
+def test_form_dots_and_activity_panels_draw_a_recorded_gpu(h100: Recording) -> None:
+    errors = recorded_gpus.mark_measured(
+        record_validation.errors_by_form(record_validation.left_out_points(h100.table, splits=1)), all_of_them=True
+    )
+    fig, axes = plt.subplots(1, 2)
+    panels.form_dots(list(axes), errors)
+    assert [len(ax.lines) for ax in axes] == [2, 2]
+    plt.close(fig)
+    fig, ax = plt.subplots()
+    panels.activity_panels(
+        [ax], recorded_gpus.mark_measured(record_validation.power_by_activity(h100.table), all_of_them=True)
+    )
+    assert len(ax.lines) == 3
+    assert ax.get_xlabel() == "SM activity (%),\nby the card"
+    plt.close(fig)
+
+
+def test_prepare_refuses_a_source_without_a_recording(tmp_path: Path) -> None:
+    for name in ("01", "04", "13"):
+        with pytest.raises(InputError, match="no recording of 'H9000'"):
+            run_notebooks.prepare(notebook_parameters.find([name]), "smoke", {"source": "recorded:H9000"})

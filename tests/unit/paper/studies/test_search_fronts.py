@@ -1,0 +1,193 @@
+"""Searches side by side, on a toy world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from support.toy_predictor import DEMANDS, Toy, mixed_tasks
+
+from heshare.paper.claims import claim_table
+from heshare.paper.claims.plain_words import LONGEST
+from heshare.paper.claims.verdicts import paper_claims
+from heshare.paper.studies import search_fronts
+from heshare.scheduling.configuration import configure
+from heshare.scheduling.genetic import search
+from heshare.scheduling.objectives import make_instance
+from heshare.scheduling.settings import Settings
+from heshare.world.cluster import Cluster
+
+SETTINGS = Settings(generations=20, solutions=20)
+CLUSTER = Cluster.parse("1xT4,1xV100,1xA100")
+SEARCHES = search_fronts.systems(SETTINGS, {0.1: ["nsga2"], "1/n": ["spea2"]})
+SETS = {seed: mixed_tasks(12, seed) for seed in (3, 4)}
+
+
+@pytest.fixture(scope="module")
+def study() -> search_fronts.Study:
+    return search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), searches=SEARCHES, improved=None)
+
+
+def test_compare_runs_every_system_with_every_seed(study: search_fronts.Study) -> None:
+    titles = ["HeShare", "HeShare, literally", "NSGA-II at 0.1", "SPEA2 at 1/n"]
+    titles += ["NSGA-II at 0.1, HeShare's start", "SPEA2 at 1/n, HeShare's start"]
+    assert list(dict.fromkeys(study.final["system"])) == titles
+    assert study.final.groupby("system")["seed"].apply(sorted).tolist() == [[3, 4]] * 6
+    assert study.final["hypervolume"].between(0, 1 + 1e-12).all()
+    assert set(study.curves["evaluations"]) == {500, 1000}
+    described = study.final.drop_duplicates("system")[["rate", "start"]].to_records(index=False).tolist()
+    assert described == [
+        ("0.1", "rank"),
+        ("1.0", "rank"),
+        ("0.1", "random"),
+        ("1/n", "random"),
+        ("0.1", "rank"),
+        ("1/n", "rank"),
+    ]
+
+
+def test_rivals_with_heshares_start_begin_with_its_initial_population() -> None:
+    world = make_instance(SETS[3], CLUSTER, Toy(demand=DEMANDS))
+    once = replace(SETTINGS, generations=1)
+    searches = search_fronts.systems(once, {0.1: ["nsga2"]})
+    first = {
+        title: each.run(world, np.random.default_rng(7))[-1].schemes.objectives for title, each in searches.items()
+    }
+
+    def covers(title: str) -> bool:
+        """Whether a rival's first front has, for each point of HeShare's, one that is no worse."""
+        return all((first[title] <= point).all(axis=1).any() for point in first["HeShare"])
+
+    assert covers("NSGA-II at 0.1, HeShare's start")
+    assert not covers("NSGA-II at 0.1")
+
+
+def test_compare_hypervolume_never_falls_with_evaluations(study: search_fronts.Study) -> None:
+    for _, one in study.curves.groupby(["system", "seed"]):
+        assert one["hypervolume"].is_monotonic_increasing
+
+
+def test_compare_repeats(study: search_fronts.Study) -> None:
+    again = search_fronts.compare(SETS, CLUSTER, Toy(demand=DEMANDS), searches=SEARCHES, improved=None)
+    pd.testing.assert_frame_equal(again.final, study.final)
+    pd.testing.assert_frame_equal(again.curves, study.curves)
+
+
+def table(**hypervolumes: list[float]) -> pd.DataFrame:
+    """A table of searches; a name such as `rank_SPEA2` is SPEA2 with HeShare's start."""
+    rows = []
+    for name, values in {"HeShare": [1.0] * 4, "literally": [0.8] * 4, **hypervolumes}.items():
+        start, _, short = name.rpartition("_")
+        own = {"HeShare": "HeShare", "literally": "HeShare, literally"}
+        title = own.get(name) or f"{short} at 0.1{', HeShare' + chr(39) + 's start' if start else ''}"
+        known = {"system": title, "rate": "0.1", "start": start or ("rank" if name in own else "random")}
+        rows += [{**known, "seed": at, "hypervolume": value, "igd_plus": 0.1} for at, value in enumerate(values)]
+    return search_fronts.search_table(pd.DataFrame(rows), np.random.default_rng(0))
+
+
+def test_covers_more_holds_only_if_the_whole_interval_does() -> None:
+    better = search_fronts.covers_more(table(SPEA2=[0.9] * 4, rank_SPEA2=[0.99] * 4))
+    assert better["holds"] == {"SPEA2 at 0.1": True}
+    assert better["measured"] == pytest.approx(100 * (1 / 0.9 - 1))
+    unsure = search_fronts.covers_more(table(SPEA2=[0.9, 1.2, 0.9, 1.2], rank_SPEA2=[0.99] * 4))
+    assert unsure["holds"] == {"SPEA2 at 0.1": False}
+
+
+def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words() -> None:
+    found = table(SPEA2=[0.9] * 4, MOEAD=[0.5] * 4, rank_SPEA2=[0.8] * 4, rank_MOEAD=[0.99] * 4)
+    claim = search_fronts.covers_more(found)
+    assert claim["why"] == (
+        "Over the nearest rival +11.1 % if it starts at random, +1.0 % from HeShare's start; literally -11.1 %."
+    )
+    assert "certainly ahead of 1 of 2" in claim["note"], "0.8 by the paper's words is above MOEAD's 0.5 only"
+    assert claim["source"] == "x06a_search.csv: change_pct where system=SPEA2 at 0.1"
+    assert len(claim_table.evaluate_claim(paper_claims()["S1", ""], profile="paper", **claim)["why"]) <= LONGEST
+    text = search_fronts.seen(found)
+    assert text.startswith("HeShare's front covers 11.1 % more [+11.1, +11.1] than the nearest rival's (SPEA2)")
+    assert "1.0 % more [+1.0, +1.0] (MOEAD) if they start with HeShare's initial population" in text
+    assert "literally it covers 11.1 % less" in text
+
+
+def test_fig_7_has_one_range_of_axes_and_all_systems_in_one_legend(study: search_fronts.Study) -> None:
+    fig, axes = plt.subplots(2, 2, sharex=True, sharey=True)
+    drawn = search_fronts.front_panels(axes.ravel(), study, 3)
+    assert list(dict.fromkeys(drawn["panel"])) == [
+        "median, random start",
+        "median, HeShare's start",
+        "seed 3, random start",
+    ]
+    second = drawn[drawn["panel"] == "median, HeShare's start"]
+    assert set(second["system"]) == {"HeShare", "HeShare, literally", "NSGA-II at 0.1, HeShare's start"}
+    assert len({ax.get_xlim() for ax in axes.ravel()[:3]}) == 1
+    assert [text.get_text() for text in axes[1, 1].get_legend().get_texts()] == [
+        "HeShare",
+        "HeShare, literally",
+        "NSGA-II",
+    ]
+    plt.close(fig)
+
+
+def test_convergence_returns_the_medians_of_both_rates(study: search_fronts.Study) -> None:
+    fig, axes = plt.subplots(1, 2)
+    medians = search_fronts.convergence(axes, study.curves)
+    assert set(medians["rate"]) == {"0.1", "1.0", "1/n"}
+    assert [len(ax.lines) for ax in axes] == [3, 3]
+    ours = medians[(medians["system"] == "HeShare") & (medians["evaluations"] == 500)]["hypervolume"].item()
+    assert f"After 500 evaluations HeShare's front covers {ours:.2f}" in search_fronts.convergence_seen(medians)
+    plt.close(fig)
+
+
+def test_surfaces_begin_at_the_best_objectives(study: search_fronts.Study) -> None:
+    one = replace(study, fronts={title: own[:1] for title, own in study.fronts.items()})
+    drawn = search_fronts.surfaces(one, list(study.fronts))
+    assert drawn["energy"].min() == pytest.approx(1.0)
+    assert drawn["jct"].min() == pytest.approx(1.0)
+
+
+def test_ablation_replaces_one_part_at_a_time_and_a_whole_group_at_once() -> None:
+    base = Settings(generations=5, solutions=10)
+    for group, names in search_fronts.ABLATIONS.items():
+        for name, changes in names.items():
+            changed = [field for field, value in changes.items() if getattr(base, field) != value]
+            expected = {search_fronts.WHOLE: 0, search_fronts.NO_OPERATOR: 4, search_fronts.ALL_WORDS: 7}
+            assert len(changed) == expected.get(name, 1), (group, name)
+    words = search_fronts.ABLATIONS[search_fronts.BY_WORDS]
+    assert replace(base, **words[search_fronts.ALL_WORDS]) == Settings.literal(generations=5, solutions=10)
+    found = search_fronts.ablation({3: SETS[3]}, CLUSTER, Toy(demand=DEMANDS), base=base)
+    assert len(found) == sum(map(len, search_fronts.ABLATIONS.values()))
+    hypervolume = found.set_index("system")["hypervolume"]
+    assert hypervolume["as it is"] > hypervolume["no sharing"]
+
+
+def test_sentences_on_operators_and_departures_have_the_changes_of_the_table() -> None:
+    rows = [
+        {"group": group, "system": name, "seed": seed, "hypervolume": value, "igd_plus": 0.0}
+        for group, names in search_fronts.ABLATIONS.items()
+        for place, name in enumerate(names)
+        for seed, value in enumerate([1.0 / (1.0 + 0.01 * place * bool(group))] * 3)
+    ]
+    found = search_fronts.summary(pd.DataFrame(rows), {"change": search_fronts.WHOLE}, np.random.default_rng(0))
+    text = search_fronts.operators_worth(found)
+    assert "covers 4.0 % more [+4.0, +4.0] than without" in text
+    assert "random initialisation +0.0 %, uniform crossover +1.0 %" in text
+    assert "covers 7.0 % more" in search_fronts.words_worth(found)
+    fig, ax = plt.subplots()
+    search_fronts.ablation_dots(ax, found)
+    assert [label.get_text() for label in ax.get_yticklabels()] == found["system"].tolist()
+    plt.close(fig)
+
+
+def test_plan_objectives_are_those_that_plans_were_chosen_by() -> None:
+    toy = Toy(demand=DEMANDS)
+    world = make_instance(SETS[3], CLUSTER, toy)
+    for settings in (SETTINGS, replace(SETTINGS, clock_scope="plan")):
+        plans, own = configure(search(world, settings, np.random.default_rng(0)), world, toy, settings)
+        assert search_fronts.plan_objectives(plans, world, toy) == pytest.approx(own)
+    literal = Settings.literal(generations=20, solutions=20)
+    plans, own = configure(search(world, literal, np.random.default_rng(0)), world, toy, literal)
+    judged = search_fronts.plan_objectives(plans, world, toy)
+    assert (judged <= own * (1 + 1e-9)).all(), "tasks that speed up when others end are no slower than by Eq. 13"
+    assert (judged < own * (1 - 1e-3)).any()

@@ -1,0 +1,99 @@
+"""Comparison of all systems in one shared setting: the sentence that states changes at each load."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from heshare.paper.studies import shared_setting
+from heshare.paper.studies.shared_setting import changes_in_words
+
+
+def test_changes_in_words_are_paired_by_repetition():
+    rows = [
+        {
+            "load": load,
+            "repetition": repetition,
+            "title": title,
+            "energy_active_j": energy * (1 + repetition),
+            "avg_jct_s": jct,
+        }
+        for load in ("low", "high")
+        for title, energy, jct in (("A", 110.0, 80.0), ("B", 100.0, 100.0))
+        for repetition in ((0, 1) if title == "A" else (1, 0))
+    ]
+    assert changes_in_words(pd.DataFrame(rows), "A", "B", np.random.default_rng(0)) == (
+        "A against B, energy and average JCT, paired by seed: low +10 [+10, +10] and -20 [-20, -20] %, "
+        "high +10 [+10, +10] and -20 [-20, -20] %."
+    )
+
+
+def in_one_world(points: dict[str, tuple[float, float]]) -> pd.DataFrame:
+    rows = [
+        {"load": "high", "title": title, shared_setting.ENERGY: energy, shared_setting.JCT: jct, "repetition": 0}
+        for title, (energy, jct) in points.items()
+    ]
+    runs = pd.DataFrame(rows).assign(
+        **dict.fromkeys(["energy_cluster_j", "median_jct_s", "p99_jct_s", "utilisation"], 1.0)
+    )
+    return shared_setting.medians(runs, ["load"], np.random.default_rng(0))
+
+
+POINTS = {
+    "FIFO": (9.0, 9.0),
+    "SJF": (2.0, 8.1),
+    "EaCO": (2.0, 2.1),
+    "Random": (10.0, 10.0),
+    "Marginal, 30 W": (1.0, 8.0),
+    "Marginal": (1.9, 2.0),
+}
+
+
+def test_nearest_first_measures_from_the_systems_that_no_other_dominates() -> None:
+    table = in_one_world(POINTS)
+    assert shared_setting.nearest_first(table) == ["EaCO", "SJF", "FIFO", "Random"]
+    expected = (
+        "No other system has less energy and a shorter average JCT than these: at high load Marginal (30 W), Marginal."
+    )
+    assert shared_setting.seen(table) == expected
+
+
+def test_pareto_panel_names_the_best_and_the_nearest_and_draws_the_others_as_dots() -> None:
+    table = in_one_world({**POINTS, **{f"PowerFlow, {index}": (20.0 + index, 20.0) for index in range(9)}})
+    figure, ax = plt.subplots(figsize=(3, 3), layout="constrained")
+    shared_setting.pareto_panel(ax, table)
+    names = {text.get_text() for text in ax.texts} - {""}
+    assert set(POINTS) <= names
+    assert len(names) == shared_setting.NAMED
+    assert len(next(line for line in ax.lines if line.get_marker() == ".").get_xdata()) == 15 - shared_setting.NAMED
+    assert len([tick for tick in ax.get_yticks() if ax.get_ylim()[0] <= tick <= ax.get_ylim()[1]]) >= 3
+    plt.close(figure)
+
+
+def test_ties_are_no_worse_than_the_best_system_in_one_repetition() -> None:
+    products = {"FIFO": [1.0, 3.0, 3.0], "SJF": [2.0, 2.0, 2.0], "EaCO": [3.0, 3.0, 2.5]}
+    runs = pd.DataFrame(
+        [
+            {
+                "mix": "m",
+                "load": "low",
+                "title": title,
+                "repetition": repetition,
+                shared_setting.ENERGY: value,
+                shared_setting.JCT: 1.0,
+            }
+            for title, values in products.items()
+            for repetition, value in enumerate(values)
+        ]
+    )
+    tied = shared_setting.ties(runs, ["mix", "load"])
+    assert tied["m", "low"].to_dict() == {"FIFO": True, "SJF": True, "EaCO": False}
+    table = shared_setting.energy_jct_products(runs, ["mix", "load"])
+    assert (
+        shared_setting.seen_best(table, tied)
+        == "Best of 1 mixes and loads: SJF in 1; 0 of these wins are without a tie."
+    )
+    figure, ax = plt.subplots()
+    shared_setting.heat_map(ax, table, tied)
+    assert [text.get_weight() for text in ax.texts if "." in text.get_text()] == ["bold", "bold", "normal"]
+    assert len(figure.axes) == 2, "a bar says what the colours mean"
+    plt.close(figure)

@@ -1,0 +1,125 @@
+"""Compilation: told once and only when it happens; `heshare compile` leaves nothing to compile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heshare.shared import compiling
+from heshare.shared.compiling import Compilations, compilation_told_by
+
+PROGRAM = """
+import json, sys
+import heshare as hs
+from heshare.cli import app
+from heshare.shared.compiling import compilations
+hs.plan(20, "4xT4,2xV100,2xA100")
+hs.optimise(20, "40xT4,2xV100,2xA100", budget_s=0.05)
+for policy in ("marginal", "fikit", "heshare+:trade-off", "heshare+-online:trade-off"):
+    hs.run(6, "2xT4,1xA100", policy)
+words = "plan --improved --budget 0.05 --bound --tasks 5 --cluster 1xT4,1xA100 --quiet"
+app(words.split(), standalone_mode=False)
+print(json.dumps([compilations.count, "sklearn" in sys.modules]))
+"""
+
+
+def twice(number: float) -> float:
+    return 2 * number
+
+
+twice.__module__ = "heshare.made_up"  # compilations of other packages do not count
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compilations]:
+    """A new count, in place of that of this process."""
+    compilations = Compilations()
+    monkeypatch.setattr(compiling, "compilations", compilations)
+    compiling.event.register("numba:compile", compilations)
+    yield compilations
+    compiling.event.unregister("numba:compile", compilations)
+
+
+def test_first_compilation_is_told_once_and_a_compiled_function_not(counted: Compilations) -> None:
+    told: list[str] = []
+    function = compiling.njit(twice)
+    with compilation_told_by(told.append):
+        assert [function(3), function(0.5), function(4)] == [6, 1.0, 8]
+    assert counted.count == 2
+    (text,) = told
+    assert text.startswith("compiling for this machine, which takes about")
+
+
+def test_compilation_is_told_on_stderr(counted: Compilations, capsys: pytest.CaptureFixture[str]) -> None:
+    compiling.njit(twice)(3)
+    assert capsys.readouterr().err.startswith("heshare: compiling for this machine")
+
+
+def start(words: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+
+
+CALLEE = """
+from typing import NamedTuple
+from heshare.shared.compiling import compiled
+
+PLACE = 0
+
+class Pair(NamedTuple):
+    first: float
+    second: float
+
+@compiled
+def one(value):
+    return value + 1
+"""
+CALLER = """
+from callee import PLACE, Pair, one
+from heshare.shared.compiling import compiled
+
+@compiled
+def value(pair):
+    return 100 * one(pair.first) + (1.0, 2.0)[PLACE]
+
+print(value(Pair(first=3.0, second=5.0)), sum(value.stats.cache_misses.values()))
+"""
+
+
+def test_compiled_code_of_changed_imports_is_not_loaded(tmp_path: Path) -> None:
+    fields = "    first: float\n    second: float\n"
+    changes = ("", ""), ("", ""), ("+ 1", "+ 2"), ("PLACE = 0", "PLACE = 1"), (fields, fields[17:] + fields[:17])
+    (tmp_path / "caller.py").write_text(CALLER)
+    text, told = CALLEE, []
+    for old, new in changes:
+        text = text.replace(old, new)
+        (tmp_path / "callee.py").write_text(text)
+        folders = {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "PYTHONDONTWRITEBYTECODE": "1"}
+        told.append(start([str(tmp_path / "caller.py")], **folders).stdout.split())
+    assert told == [["401.0", "1"], ["401.0", "0"], ["501.0", "1"], ["502.0", "1"], ["502.0", "1"]]
+
+
+@pytest.mark.slow
+def test_compile_leaves_nothing_to_compile_or_train(tmp_path: Path) -> None:
+    folders = {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "XDG_CACHE_HOME": str(tmp_path)}
+    done = start(["-m", "heshare", "compile"], **folders)
+    assert int(done.stdout.split()[0]) > 50
+    assert "improved search" in done.stderr
+    (tmp_path / "elsewhere").mkdir()
+    used = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **folders},
+        cwd=tmp_path / "elsewhere",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(used.stdout.splitlines()[-1]) == [0, False]
+    assert used.stderr == ""

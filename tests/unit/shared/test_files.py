@@ -1,0 +1,117 @@
+"""Folders of the package's data, with a checkout and without one; and the libraries of its extras."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from heshare.shared import extras, files
+from heshare.shared.errors import InputError
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The package lies among installed packages: no checkout around it."""
+    monkeypatch.delenv("HESHARE_ROOT", raising=False)
+    monkeypatch.setattr(files, "PACKAGE", tmp_path / "site-packages" / "heshare")
+    return tmp_path
+
+
+def test_data_is_that_of_the_clone_around_the_package(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HESHARE_ROOT", raising=False)
+    assert files.in_clone()
+    assert files.root() == checkout
+    assert files.data("gpus.csv") == checkout / "data" / "gpus.csv"
+
+
+def test_heshare_root_comes_before_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("HESHARE_ROOT", str(tmp_path))
+    assert files.data() == tmp_path / "data"
+    with pytest.raises(InputError, match=r"gpus.csv: found no such file"):
+        files.data("gpus.csv")
+
+
+def test_root_of_an_installed_package_is_an_error_that_says_what_to_do(installed: Path) -> None:
+    assert files.checkout() is None
+    with pytest.raises(InputError, match=r"expected a clone of its repository.*HESHARE_ROOT"):
+        files.root()
+
+
+def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert files.user_cache() == tmp_path / "heshare"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert files.user_cache() == Path.home() / ".cache" / "heshare"
+
+
+def test_doctor_promises_make_only_in_a_checkout(installed: Path) -> None:
+    from heshare.ops.nvml.probe import follows
+
+    found = {"in_use": [], "to_restore": [], "elsewhere": [], "gpus": [], "nvml": "present"}
+    assert "make" not in follows(found)[0]
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extras.__dict__, "find_spec", lambda name: None if name == "papermill" else name)
+    extras.require_extra("dask", "engine")
+    with pytest.raises(InputError, match=r"heshare notebook: found no papermill .* pip install 'heshare\[notebooks\]'"):
+        extras.require_extra("notebooks", "heshare notebook")
+
+
+def test_extras_install_the_libraries_that_are_asked_for(checkout: Path) -> None:
+    project = tomllib.loads((checkout / "pyproject.toml").read_text("utf-8"))["project"]
+    for extra, libraries in extras.LIBRARIES.items():
+        installs = {Requirement(line).name.replace("-", "_") for line in project["optional-dependencies"][extra]}
+        assert set(libraries) <= installs
+
+
+def test_write_atomic_replaces_the_file_of_a_link_and_keeps_the_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/file")
+    for text in ("first", "second"):
+        assert files.write_text(tmp_path / "link", text) == tmp_path / "link"
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "disk" / "file").read_text() == text
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file"]
+
+
+def test_write_atomic_replaces_a_link_by_a_private_file_and_leaves_its_target(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("before")
+    (tmp_path / "link").symlink_to("target")
+    files.write_text(tmp_path / "link", "after", private=True)
+    assert (tmp_path / "target").read_text() == "before"
+    assert (tmp_path / "link").read_text() == "after"
+    assert (tmp_path / "link").lstat().st_mode & 0o777 == 0o600
+
+
+def test_write_atomic_writes_to_devices_and_leaves_them(tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    for path in (Path("/dev/null"), tmp_path / "null"):
+        files.write_text(path, "text")
+        assert path.is_char_device()
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text("/dev/full", "text")
+    assert Path("/dev/full").is_char_device()
+
+
+def test_write_atomic_writes_to_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True) as reader:
+        files.write_text(tmp_path / "pipe", "text")
+        assert reader.communicate()[0] == "text"
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_write_atomic_writes_to_standard_output_between_what_is_printed(tmp_path: Path, path: str) -> None:
+    program = "import sys; from heshare.shared import files; print(1); files.write_text(sys.argv[1], '2\\n'); print(3)"
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", program, path], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "1\n2\n3\n"

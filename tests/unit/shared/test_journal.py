@@ -1,0 +1,165 @@
+"""Journals: read up to where they are cut off, refused if damaged before their end, written by one process only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heshare.shared.errors import InputError
+from heshare.shared.journal import Journal, journal_line, read_journal, salvage_journal
+
+ENTRIES = [{"run": {"policy": "random"}}, *({"decision": {"t": t, "jobs": ["a", "é"]}} for t in (0.0, 1.5, 2.25))]
+
+
+def make(folder, content):
+    path = folder / "journal.jsonl"
+    path.write_bytes(content)
+    return path
+
+
+def test_append_writes_the_entry_with_its_checksum_to_disk(tmp_path):
+    journal = Journal(tmp_path / "new" / "journal.jsonl", "run")
+    assert journal.entries == []
+    for entry in ENTRIES:
+        journal.append(entry)
+        assert read_journal(journal.path, "run")[-1] == entry
+    journal.close()
+    assert journal.path.read_bytes().startswith(b'{"run":{"policy":"random"}}\t7a5463d7\n')
+    again = Journal(journal.path, "run")
+    assert again.entries == ENTRIES
+    again.clear()
+    again.close()
+    assert journal.path.read_bytes() == b""
+
+
+@given(st.integers(0, len(b"".join(map(journal_line, ENTRIES)))))
+@settings(max_examples=150, deadline=None)
+def test_journal_cut_anywhere_keeps_its_whole_lines_and_appends_behind_them(tmp_path_factory, cut):
+    content = b"".join(map(journal_line, ENTRIES))[:cut]
+    path = make(tmp_path_factory.mktemp("cut"), content)
+    journal = Journal(path, "run")
+    whole = ENTRIES[: content.count(b"\n")]
+    assert journal.entries == read_journal(path, "run") == whole
+    if whole:
+        journal.append({"end": 1})
+        assert read_journal(path, "run") == [*whole, {"end": 1}]
+    journal.close()
+
+
+def test_journal_refuses_a_damaged_line_before_the_last_with_its_row(tmp_path):
+    lines = [journal_line(entry) for entry in ENTRIES]
+    lines[2] = lines[2].replace(b"1.5", b"1.6")
+    path = make(tmp_path, b"".join(lines))
+    for read in (Journal, read_journal):
+        with pytest.raises(InputError, match=r"row 3: found a damaged line"):
+            read(path, "run")
+
+
+@pytest.mark.parametrize("content", [b"gpu,provenance", b"gpu,provenance\n1,2\n", journal_line({"recording": {}})])
+def test_journal_refuses_another_file_and_leaves_it_unchanged(tmp_path, content):
+    path = make(tmp_path, content)
+    for read in (Journal, read_journal):
+        with pytest.raises(InputError, match="found no journal of a run"):
+            read(path, "run")
+    assert path.read_bytes() == content
+
+
+def test_journal_reads_zeros_in_the_place_of_the_first_line_as_no_entry(tmp_path):
+    journal = Journal(make(tmp_path, b"\0" * 40), "run")
+    journal.append(ENTRIES[0])
+    journal.close()
+    assert journal.path.read_bytes() == journal_line(ENTRIES[0])
+
+
+def test_journal_refuses_a_second_writer_until_the_first_closes(tmp_path):
+    first = Journal(tmp_path / "journal.jsonl", "run")
+    with pytest.raises(InputError, match="another process writes"):
+        Journal(first.path, "run")
+    first.close()
+    first.close()
+    Journal(first.path, "run").close()
+
+
+def test_journal_reports_a_folder_that_cannot_be_made_with_one_message(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be opened"):
+        Journal(tmp_path / "file" / "journal.jsonl", "run")
+
+
+def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    write = os.write
+
+    def half(handle, data):
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data[:20])
+
+    journal = Journal(tmp_path / "journal.jsonl", "run")
+    journal.append(ENTRIES[0])
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", half)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append(ENTRIES[1])
+        assert journal.path.read_bytes() == journal_line(ENTRIES[0])
+        # Even where the half line could not be removed at once, the next entry takes its place.
+        patch.setattr("os.ftruncate", lambda *_: None)
+        with pytest.raises(OSError, match="No space left"):
+            journal.append(ENTRIES[1])
+        assert journal.path.read_bytes() != journal_line(ENTRIES[0])
+    journal.append(ENTRIES[1])
+    journal.close()
+    assert read_journal(journal.path, "run") == ENTRIES[:2]
+
+
+def test_journal_says_that_its_first_line_is_damaged_where_others_are_whole(tmp_path):
+    lines = [journal_line(entry) for entry in ENTRIES]
+    content = lines[0].replace(b"random", b"rendom") + b"".join(lines[1:])
+    path = make(tmp_path, content)
+    for read in (Journal, read_journal, salvage_journal):
+        with pytest.raises(
+            InputError, match=r"row 1: found a damaged first line, which describes the run.* from a copy"
+        ):
+            read(path, "run")
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_journal_reads_made_up_lines_with_right_checksums_as_damaged(tmp_path):
+    for text in (b"{", b"[" * 100_000, b"[]", b"\xff"):
+        line = text + b"\t%08x\n" % zlib.crc32(text)
+        path = make(tmp_path, journal_line(ENTRIES[0]) + line + journal_line(ENTRIES[1]))
+        with pytest.raises(InputError, match="row 2: found a damaged line"):
+            read_journal(path, "run")
+
+
+def test_salvage_keeps_every_damaged_journal_and_overwrites_none(tmp_path):
+    lines = [journal_line(entry) for entry in ENTRIES]
+    path = make(tmp_path, b"".join(lines))
+    assert salvage_journal(path, "run") == 0
+    assert list(tmp_path.iterdir()) == [path]
+    for number, name in enumerate(("journal.jsonl.damaged", "journal.jsonl.damaged-2"), start=1):
+        damaged = path.read_bytes().replace(b"1.5", b"1.%d" % number) + b"torn"
+        path.write_bytes(damaged)
+        # One that was ended before the journal was written again has left the copy, which is used.
+        if number == 2:
+            (tmp_path / name).write_bytes(damaged)
+        assert salvage_journal(path, "run") == 1
+        assert (tmp_path / name).read_bytes() == damaged
+        entries = read_journal(path, "run")
+        assert entries[-1] == {"salvaged": {"lines": 1, "copy": name}}
+        path.write_bytes(b"".join([lines[0], lines[2], *map(journal_line, entries[2:])]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "journal.jsonl", "journal.jsonl.damaged", "journal.jsonl.damaged-2",
+    ]  # fmt: skip
+
+
+def test_salvage_refuses_a_journal_that_another_process_writes(tmp_path):
+    first = Journal(tmp_path / "journal.jsonl", "run")
+    with pytest.raises(InputError, match="another process writes"):
+        salvage_journal(first.path, "run")
+    first.close()

@@ -1,0 +1,112 @@
+"""Processes: the environment of a child, how one ended in words, whether one is alive, and ending those of a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from heshare.shared.files import PACKAGE
+from heshare.shared.processes import (
+    MARK,
+    alive,
+    child_environment,
+    end_marked,
+    exit_text,
+    marked,
+    signal_process,
+    started_at,
+)
+
+
+def test_child_environment_has_this_package_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    environment = child_environment(EXTRA="1")
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE.parent), "elsewhere"]
+    assert {**environment, "PYTHONPATH": "elsewhere"} == {**os.environ, "EXTRA": "1"}
+    monkeypatch.delenv("PYTHONPATH")
+    assert child_environment()["PYTHONPATH"] == str(PACKAGE.parent)
+
+
+@pytest.mark.parametrize(("code", "text"), [(3, "exit code 3"), (-9, "by SIGKILL"), (-250, "by signal 250")])
+def test_exit_text_of_codes_and_signals(code: int, text: str) -> None:
+    assert exit_text(code) == text
+
+
+def test_alive_identifies_a_process_by_its_id_and_start() -> None:
+    own = started_at(os.getpid())
+    assert own > 0
+    assert alive(os.getpid(), own)
+    assert not alive(os.getpid(), own + 1)
+    ended = subprocess.Popen(["true"])
+    started = started_at(ended.pid)
+    time.sleep(0.1)
+    assert not alive(ended.pid, started)  # a zombie
+    ended.wait()
+    assert started_at(ended.pid) == 0
+
+
+def test_end_marked_ends_a_run_with_all_its_children_even_if_they_ignore_sigterm() -> None:
+    def start(token: str, *command: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, MARK: token}
+        return subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.PIPE)
+
+    token = f"m{os.getpid()}"
+    stubborn = start(token, "sh", "-c", "trap '' TERM; env -i sleep 60 & echo up; wait; wait; sleep 60")
+    assert stubborn.stdout is not None
+    assert stubborn.stdout.readline() == b"up\n"
+    plain = start(token, "sleep", "60")
+    other = start(token + "-other", "sleep", "60")
+    assert {stubborn.pid, plain.pid} <= set(marked(token))
+    assert other.pid not in marked(token)
+    assert end_marked(token, grace_s=0.2) >= 3
+    assert stubborn.wait() == -signal.SIGKILL
+    assert plain.wait() == -signal.SIGTERM
+    assert other.poll() is None
+    other.kill()
+    for process in (stubborn, plain, other):
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sent"),
+    [({}, True), ({"started": 1}, False), ({"name": "nvidia"}, False), ({"variable": "HESHARE_TEST=2"}, False)],
+)
+def test_signal_process_signals_only_the_process_that_was_noted(wrong, sent) -> None:
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, "HESHARE_TEST": "1"})
+    while b"HESHARE_TEST=1" not in Path(f"/proc/{process.pid}/environ").read_bytes():
+        time.sleep(0.01)  # the kernel is not done with exec
+    noted = {"started": started_at(process.pid), "name": "sleep", "variable": "HESHARE_TEST=1"}
+    assert signal_process(process.pid, signal.SIGTERM, **{**noted, **wrong}) is sent
+    if not sent:
+        assert process.poll() is None
+        process.kill()
+    assert process.wait() == -(signal.SIGTERM if sent else signal.SIGKILL)
+
+
+def test_signal_process_works_on_kernels_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "of the test")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    process = subprocess.Popen(["sleep", "60"])
+    assert not signal_process(process.pid, signal.SIGTERM, started=1)
+    assert signal_process(process.pid, signal.SIGTERM, started=started_at(process.pid))
+    assert process.wait() == -signal.SIGTERM
+
+
+def test_signal_process_signals_no_process_of_another_user() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to start a process of another user")
+    process = subprocess.Popen(["sleep", "60"], user=65534)
+    assert not signal_process(process.pid, signal.SIGKILL, started=started_at(process.pid))
+    assert process.poll() is None
+    process.kill()
+    process.wait()

@@ -1,0 +1,62 @@
+"""Standard streams that drop what cannot be written: no reader, a reader that stands still, a full disk."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from heshare.shared import standard_streams
+from heshare.shared.standard_streams import dropping
+
+
+def writer(descriptor: int) -> io.TextIOWrapper:
+    return os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+def test_dropping_writes_what_the_reader_takes() -> None:
+    reading, writing = os.pipe()
+    stream = dropping(writer(writing))
+    assert stream is not None
+    stream.write("energy in µJ\n")
+    assert os.read(reading, 100).decode() == "energy in µJ\n"
+    assert not stream.isatty()
+    os.close(reading)
+    stream.write("nobody reads this\n")
+    stream.flush()
+    os.close(writing)
+    stream.write("nor this\n")
+
+
+def test_dropping_waits_once_for_a_reader_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standard_streams, "PATIENCE_S", 0.2)
+    reading, writing = os.pipe()
+    stream = dropping(writer(writing))
+    assert stream is not None
+    began_s = time.monotonic()
+    for _ in range(50):
+        stream.write("x" * 10_000 + "\n")
+    assert time.monotonic() - began_s < 5.0
+    while len(os.read(reading, 1 << 20)) == 1 << 16:
+        pass
+    stream.write("back\n")
+    assert os.read(reading, 1 << 20).endswith(b"back\n")
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_dropping_bears_a_full_disk() -> None:
+    with Path("/dev/full").open("w") as full:
+        stream = dropping(full)
+        assert stream is not None
+        print("lost", file=stream, flush=True)
+
+
+def test_dropping_leaves_streams_without_a_descriptor_alone() -> None:
+    text = io.StringIO()
+    assert dropping(text) is text
+    assert dropping(None) is None
