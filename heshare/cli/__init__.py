@@ -8,22 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heshare.cli import (
-    clock_command,
-    compare_command,
-    compile_command,
-    doctor_commands,
-    list_command,
-    live_command,
-    notebook_commands,
-    plan_commands,
-    profile_commands,
-    run_commands,
-    slurm_commands,
-    steering_commands,
-    verify_command,
-)
 from heshare.cli.options import print_json
+from heshare.shared import plugins
 from heshare.shared.errors import SYSTEM_ERRORS, HeShareError, describe, from_system
 from heshare.shared.standard_streams import dropping
 from heshare.shared.version import __version__
@@ -47,10 +33,32 @@ _UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own co
 
 
 class _Group(TyperGroup):
-    """Commands that print an error of the package as one message on stderr and exit with its code.
+    """Commands of entry points that print an error of the package as one message on stderr and exit with its code.
 
-    With --json, stdout is one JSON document in every case: `{"error": ...}` where the command fails.
+    A command's module is imported when the command is called, or listed with its help. With --json, stdout is one JSON
+    document in every case: `{"error": ...}` where the command fails.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # The names alone, for the suggestion after a misspelt one; `get_command` loads what is called.
+        names: dict[str, Any] = dict.fromkeys(plugins.names(plugins.COMMANDS))
+        self.commands = names
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return plugins.load_all(plugins.COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        command: Any = plugins.load(plugins.COMMANDS, name)
+        if command is None:
+            return None
+        if isinstance(command, typer.Typer):
+            made: Any = typer.main.get_group(command)
+            made.name = name
+            return made
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        alone.command(name)(command)
+        return typer.main.get_command(alone)
 
     def invoke(self, ctx: Any) -> Any:
         as_json = "--json" in [*ctx._protected_args, *ctx.args]
@@ -99,31 +107,6 @@ def _heshare(
     ] = False,
 ) -> None:
     """Energy-aware sharing of heterogeneous GPUs: predict, plan, run, and regenerate the paper's results."""
-
-
-app.command("compare")(compare_command.compare)
-app.command("plan")(plan_commands.plan)
-app.command("run")(run_commands.run)
-app.command("live")(live_command.live)
-app.command("profile")(profile_commands.profile)
-app.command("estimate")(plan_commands.estimate)
-app.command("claims")(notebook_commands.claims)
-app.command("verify")(verify_command.verify)
-app.command("page")(notebook_commands.page)
-app.add_typer(notebook_commands.app, name="notebook")
-app.command("compile")(compile_command.compile_command)
-app.command("calibrate")(profile_commands.calibrate)
-app.command("trace-kernels")(profile_commands.trace_kernels)
-app.command("regenerate-profiles")(profile_commands.regenerate_profiles)
-app.command("list")(list_command.list_names)
-app.command("status")(steering_commands.status)
-app.command("top")(steering_commands.top)
-app.command("drain")(steering_commands.drain)
-app.command("stop")(steering_commands.stop)
-app.command("doctor")(doctor_commands.doctor)
-app.command("restore")(doctor_commands.restore)
-app.add_typer(slurm_commands.app, name="slurm")
-app.command("clock-service")(clock_command.clock_service)
 
 
 def _warning_line(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from heshare.paper.notebooks.execute_notebook import ExecutedNotebook
 
-app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True)
+app = typer.Typer(help="Run the notebooks strictly, or list them.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("run")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Plan the held jobs of a Slurm cluster, and release them with their GPU, share and order.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 PolicyName = Annotated[

@@ -11,6 +11,7 @@ A distribution names its plug-ins as entry points, and so does this package, in 
 """  # noqa: E501 (a table)
 
 import tomllib
+import warnings
 from functools import cache
 from importlib import metadata
 
@@ -48,14 +49,21 @@ def load(group: str, name: str) -> object:
         ) from error
 
 
-def load_all(group: str) -> None:
-    """Import all plug-ins of a group.
+class PluginWarning(UserWarning):
+    """A plug-in that cannot be imported; the others are there."""
 
-    Raises:
-        InputError: one of them cannot be imported.
-    """
+
+def load_all(group: str) -> list[str]:
+    """Import all plug-ins of a group, and return the names of those that could be; for another, a `PluginWarning`."""
+    loaded = []
     for name in names(group):
-        load(group, name)
+        try:
+            load(group, name)
+        except InputError as error:
+            warnings.warn(str(error), PluginWarning, stacklevel=2)
+        else:
+            loaded.append(name)
+    return loaded
 
 
 def modules(group: str) -> tuple[str, ...]:
