@@ -85,7 +85,7 @@ def core_pct(folder: Path, hosts: str | None = None, **options: Any) -> float:
 
 def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     """Return the time from each decision to the start of each of its processes, ms."""
-    from heshare.ops.executor import execute, run_journal
+    from heshare.ops.executor import execute
     from heshare.testing.toy import ToyPredictor
 
     lines = [
@@ -98,7 +98,9 @@ def starts_ms(folder: Path, hosts: str | None = None) -> list[float]:
     run = folder / "groups"
     result = execute.execute(file, run, policy="random", devices="nvml", hosts=hosts, predictor=ToyPredictor())
     assert result.complete
-    entries = run_journal.read(run)
+    from support.run_entries import journal_lines
+
+    entries = journal_lines(run)
     decided_s = {
         action[1]: one["decision"]["decided_s"]
         for one in entries

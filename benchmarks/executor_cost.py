@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support import kill_drill
-
-from heshare.ops.executor import run_journal
+from support.run_entries import journal_lines
 
 EVERY_S, SLEEP_S = 2.0, 7
 """Time between two arrivals, and of each job, s."""
@@ -62,7 +61,7 @@ def measure(machine: Path, minutes: float, policy: str) -> dict[str, float]:
         for index in range(count)
     ]
     (machine / "jobs.yaml").write_text("jobs:\n" + "\n".join(lines), encoding="utf-8")
-    words = ["run", "jobs.yaml", "--devices", "nvml", "--policy", policy, "--allow-clocks", "--out", "run"]
+    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", policy, "--allow-clocks", "--out", "run"]
     with (machine / "printed").open("wb") as printed:
         command = [sys.executable, "-m", "heshare", *words]
         run = subprocess.Popen(command, cwd=machine, env=environment, stdout=printed, stderr=printed)
@@ -82,7 +81,7 @@ def measure(machine: Path, minutes: float, policy: str) -> dict[str, float]:
     for pid, (part, now_s) in latest.items():
         spent_s[part] += now_s - first[pid]
     shares = {f"{part}_core_pct": 100.0 * one_s / (until_s - began_s) for part, one_s in sorted(spent_s.items())}
-    decided = [entry["decision"] for entry in run_journal.read(machine / "run") if "decision" in entry]
+    decided = [entry["decision"] for entry in journal_lines(machine / "run") if "decision" in entry]
     took_ms = [1e3 * (one["decided_s"] - one["t"]) for one in decided]
     return {
         "wall_s": until_s - began_s,

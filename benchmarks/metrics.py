@@ -1,4 +1,4 @@
-"""Cost of the metrics of a run (`heshare run --metrics`) at one scrape a second, with stand-in GPUs and real processes.
+"""Cost of the metrics of a run (`heshare jobs run --metrics`) with stand-in GPUs and real processes.
 
 `python benchmarks/metrics.py` prints the results as JSON. Measured in a process of its own, as `executor.py` does.
 """
@@ -16,14 +16,6 @@ from pathlib import Path
 from bench_rows import Row, sample_row, single_row
 from executor import JOBS, core_pct
 
-SCRAPER = """
-import sys, time, urllib.request
-accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-while True:
-    with urllib.request.urlopen(urllib.request.Request(sys.argv[1], headers=accept)) as answer:
-        answer.read()
-    time.sleep(1.0)
-"""
 SCRAPES = 40
 
 
@@ -46,50 +38,39 @@ def results() -> list[Row]:
 
 
 def added_core_pct(folder: Path) -> float:
-    """Return how much more of a core a run of `JOBS` jobs takes when it is scraped once a second, %."""
-    from heshare.ops.metrics.metrics_target import HttpAddress
+    """Return how much more of a core a run of `JOBS` jobs takes when it writes its metrics, %."""
     from heshare.ops.metrics.run_meter import RunMeter
 
     for name in ("without", "with"):
         (folder / name).mkdir()
     without_pct = core_pct(folder / "without")
-    meter = RunMeter("bench", HttpAddress("127.0.0.1", 0))
-    scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, f"http://127.0.0.1:{meter.port}/metrics"])
+    meter = RunMeter("bench", folder / "with" / "run.prom")
     try:
         with_pct = core_pct(folder / "with", meter=meter)
     finally:
-        scraper.kill()
-        scraper.wait()
         meter.close()
     return with_pct - without_pct
 
 
 def scrapes_ms() -> list[float]:
-    """Return the CPU time of scrapes of as many jobs as are ever shown with two GPUs of 48 clients, ms."""
+    """Return the CPU time of writing as many jobs as are ever shown with two GPUs of 48 clients, ms."""
     from prometheus_client.openmetrics.exposition import generate_latest
+    from support.run_entries import ended, run_of, session, started, state_of
 
-    from heshare.ops.metrics.run_meter import TallyCollector
-    from heshare.ops.metrics.run_tally import MOST_LEFT, RunTally
+    from heshare.ops.executor.entries import Account, Sample
+    from heshare.ops.executor.run_state import MOST_LEFT
+    from heshare.ops.metrics.run_meter import RunMeter
 
-    tally, jobs = RunTally(), [f"job-{number}" for number in range(96)]
-    gpus = [{"uuid": f"GPU-{index}", "name": "A100", "sharing": "mps"} for index in range(2)]
-    tally.add({"run": {"policy": "random", "jobs": [{"count": 1000}]}})
-    tally.add({"session": {"at": time.time(), "gpus": gpus}})
-    for number in range(MOST_LEFT):
-        end = {"job": f"over-{number}", "gpu": 0, "end_s": 0.0, "outcome": "completed", "iterations": 1.0}
-        tally.add({"end": {**end, "energy_j": 1.0, "energy_model_j": 1.0}})
-    starts = [["start", job, number % 2, 10, None] for number, job in enumerate(jobs)]
-    tally.add({"decision": {"t": 0.0, "decided_s": 0.0, "actions": starts}})
-    accounts = []
-    for index in range(2):
-        shares_j = dict.fromkeys(jobs[index::2], 10.0)
-        account = {"energy_j": 480.0, "idle_j": 0.0, "power_w": 300.0, "sm_mhz": 900.0}
-        accounts.append({**account, "shares_j": shares_j, "model_shares_j": shares_j})
-    tally.add({"sample": {"t": 1.0, "gpus": accounts}})
-    collector, took_ms = TallyCollector(tally, "bench", active=True), []
+    jobs = [f"job-{number}" for number in range(96)]
+    halves = [dict.fromkeys(jobs[index::2], 10.0) for index in range(2)]
+    accounts = [Account(480.0, 0.0, half, half, sm_mhz=900.0, power_w=300.0) for half in halves]
+    over = [ended(f"over-{number}", energy_model_j=1.0) for number in range(MOST_LEFT)]
+    starts = [started(*half, gpu=index, mps_pct=10) for index, half in enumerate(halves)]
+    meter, took_ms = RunMeter("bench", Path("unused.prom")), []
+    meter.state = state_of(run_of(1000), session(time.time(), 2), *over, *starts, Sample(1.0, tuple(accounts)))
     for _ in range(SCRAPES):
         began_s = time.process_time()
-        generate_latest(collector)
+        generate_latest(meter)
         took_ms.append(1e3 * (time.process_time() - began_s))
     return took_ms
 

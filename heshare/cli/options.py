@@ -39,7 +39,8 @@ ClusterText = Annotated[
 TasksText = Annotated[
     str,
     typer.Option(
-        "--tasks", help="How many tasks to draw, a CSV file of tasks, or (run) venus:N, venus:all, venus:N@LOAD."
+        "--tasks",
+        help="How many tasks to draw, a CSV file of tasks; run also: a file of jobs (YAML), venus:N, venus:all.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
@@ -68,8 +69,7 @@ PriceStart = Annotated[
     str | None,
     typer.Option(
         "--price-start",
-        help="With --price: the file's time of day at which the run begins, such as 18:00; unless given its beginning, "
-        "or on real GPUs the present time of day.",
+        help="With --price: the file's time of day at which the run begins, such as 18:00; unless given its beginning.",
     ),
 ]
 Hold = Annotated[
@@ -141,9 +141,6 @@ def price_terms(
     start: str | None,
     hold: str | None,
     saving_pct: float | None,
-    *,
-    live: bool = False,
-    resumes: bool = False,
 ) -> PriceTerms | None:
     """Return the terms that the options on the price name; None without a price.
 
@@ -152,14 +149,10 @@ def price_terms(
         start: the time of day at which the run begins.
         hold: the longest wait.
         saving_pct: what each hour of waiting must save, %.
-        live: whether the run is on real GPUs.
-        resumes: whether it is resumed.
 
     Raises:
-        InputError: such an option without a price or for a run that is resumed, or a bad value or file.
+        InputError: such an option without a price, or a bad value or file.
     """
-    action = "Leave it out: the run keeps the price that it began with."
-    require("--price", "--price with --resume", price is None or not resumes, "a run that begins", action)
     for option, value in (("--price-start", start), ("--hold", hold), ("--saving", saving_pct)):
         action = "Add --price FILE, or leave it out."
         require(option, f"{option} without --price", price is not None or value is None, "both", action)
@@ -168,13 +161,23 @@ def price_terms(
     from heshare.lab.limits.prices.energy_signal import read_signal
     from heshare.lab.limits.prices.hold_rules import SAVING_PER_HOUR
     from heshare.lab.limits.prices.price_aware import HOLD_S
-    from heshare.lab.limits.prices.price_terms import PriceTerms, time_of_day_s
+    from heshare.lab.limits.prices.price_terms import PriceTerms
 
     signal = read_signal(price, start=start or 0.0)
-    if live and start is None and signal.daily:
-        signal = signal.starting(time_of_day_s())
     hold_s = HOLD_S if hold is None else 0.0 if hold.strip() == "0" else parse_duration_s(hold)
     return PriceTerms(signal, hold_s, SAVING_PER_HOUR if saving_pct is None else saving_pct / 100.0)
+
+
+def one_policy(policies: list[str] | None) -> str:
+    """Return the only policy of `--policy`.
+
+    Raises:
+        InputError: more than one.
+    """
+    named = policies or ["heshare:trade-off"]
+    action = "Compare several with `heshare compare`, where --policy may be repeated."
+    require("--policy", " and ".join(named), len(named) == 1, "one policy", action)
+    return named[0]
 
 
 def shows_bar(quiet: bool) -> bool:

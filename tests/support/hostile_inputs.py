@@ -172,7 +172,10 @@ NOTATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "estimate GPU": (("estimate", "--json", "resnet50:8"), ("T4", "V100", "V100-SXM2", "H100")),
     "--sm-mhz": (("estimate", "--json", "A100", "resnet50:8", "--sm-mhz"), ("1410", "1200", "210")),
-    "--devices": (("run", "jobs.yaml", "--out", "out", "--devices"), ("nvml:0", "emulated", "nvml:GPU-1,nvml:GPU-2")),
+    "--devices": (
+        ("jobs", "run", "jobs.yaml", "--out", "out", "--devices"),
+        ("nvml:0", "emulated", "nvml:GPU-1,nvml:GPU-2"),
+    ),
     "--samples": (("profile", "--device", "emulated:T4", "--dry-run", "--json", "--samples"), ("1", "5", "20")),
     "--repeats": (
         ("profile", "--device", "emulated:T4", "--dry-run", "--samples", "1", "--json", "--repeats"),
@@ -241,7 +244,7 @@ def make_case(seed: int, index: int, valid: Valid) -> Case:
 
 def _jobs(rng: random.Random, valid: Valid) -> Case:
     content = _damaged(rng, JOBS.encode(), yaml=True)
-    words = ["run", "jobs.yaml", "--cluster", "2xA100", "--policy", "random", "--json", "-q"]
+    words = ["run", "--tasks", "jobs.yaml", "--cluster", "2xA100", "--policy", "random", "--json", "-q"]
     return Case("jobs", words, {"jobs.yaml": content})
 
 
@@ -266,7 +269,7 @@ def _manifests(rng: random.Random, valid: Valid) -> Case:
 
 
 def _journals(rng: random.Random, valid: Valid) -> Case:
-    words = rng.choice((["run", "--resume", "r"], ["status", "r"], ["status", "r", "--json"]))
+    words = rng.choice((["jobs", "run", "--resume", "r"], ["jobs", "status", "r"], ["jobs", "status", "r", "--json"]))
     return Case("journals", words, {"r/journal.jsonl": _damaged(rng, valid.journal)})
 
 

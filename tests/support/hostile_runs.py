@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from support.hostile_inputs import DANGLING, FIFO, FOLDER, LOOP, MAKERS, RUN, ZERO, Case, Valid, make_case
+from support.run_entries import ended, run_of, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.lab.long_runs import run_long as run_long_module
-from heshare.ops.executor.job_file import JobSpec
-from heshare.ops.executor.job_tasks import specs_to_json
+from heshare.ops.executor.entries import encode
 from heshare.ops.remote import host_offers
 from heshare.paper.notebooks import notebook_parameters
 from heshare.shared import files
@@ -98,15 +98,8 @@ def _checkpoint() -> bytes:
 
 
 def _journal() -> Iterator[dict[str, Any]]:
-    spec = JobSpec("a", ("true",), Workload("resnet50", 8), 10.0, None, 1, None, 0, 500.0, Path("/"), (), 0.0, 2)
-    card = {"uuid": "GPU-1", "name": "A100", "planned_mhz": "210-1410", "sharing": "mps"}
-    run = {"policy": "random", "devices": ["GPU-1"], "seed": 0, "hosts": None, "file": "/j"}
-    yield {"run": {**run, "allow_clocks": False, "jobs": specs_to_json([spec])}}
-    yield {"session": {"at": 0.0, "pid": 1, "gpus": [card], "counters_j": [0.0], "token": "t"}}
-    yield {"decision": {"t": 0.0, "actions": [["start", "a", 0, 50, None]]}}
-    numbers = {"start_s": 0.0, "end_s": 1.0, "energy_j": 1.0, "iterations": 10.0, "exit_code": 0, "sm_mhz": 1000.0}
-    texts = {"job": "a", "outcome": "completed", "reason": "", "log": ""}
-    yield {"end": {**texts, **numbers, "gpu": 0, "charged": False, "again": False, "limits": []}}
+    entries = run_of(1, devices=("GPU-0",), file="/j"), session(0.0), started("a"), ended("a", exit_code=0)
+    yield from map(encode, entries)
 
 
 def _invoke(words: list[str]) -> str:

@@ -52,8 +52,8 @@ def _commands() -> dict[str, set[str]]:
         found[words] = {
             option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
         }
-        for name, child in getattr(command, "commands", {}).items():
-            visit(f"{words} {name}".strip(), child)
+        for name in getattr(command, "commands", {}):
+            visit(f"{words} {name}".strip(), command.get_command(None, name))
 
     visit("", typer.main.get_command(app))
     return found

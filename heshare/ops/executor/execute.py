@@ -12,9 +12,9 @@ import numpy as np
 
 from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
 from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.limits.prices.price_terms import PriceTerms
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor import job_tasks, run_journal
+from heshare.ops.executor.entries import Entry, Hosts, Note, Run, Session, SessionGpu
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_set import GpuSet
 from heshare.ops.executor.job_file import read_jobs
@@ -41,7 +41,7 @@ from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
 
-_DRAINED = "drained: nothing more was started, and what ran has ended; `heshare run --resume` continues"
+_DRAINED = "drained: nothing more was started, and what ran has ended; `heshare jobs run --resume` continues"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ExecutorOptions:
     log: OperatorLog = field(default_factory=OperatorLog)
     full_disk_s: float = run_journal.FULL_DISK_S
     tenant_power: TenantPower = field(default_factory=TenantPower)
-    meter: Callable[[Mapping[str, Any]], object] | None = None
+    meter: Callable[[Entry], object] | None = None
 
 
 def execute(
@@ -76,7 +76,6 @@ def execute(
     seed: int = 0,
     allow_clocks: bool = False,
     power_limit: PowerBudget | None = None,
-    price: PriceTerms | None = None,
     options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
@@ -91,7 +90,6 @@ def execute(
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
         power_limit: on the sum of the GPUs' power, from the start of the run on; without clocks, by starts alone.
-        price: of energy from the start of the run on, and how long starts may wait for cheap energy.
         options: of the executor.
 
     Raises:
@@ -112,19 +110,18 @@ def execute(
             check_cluster(planned_cluster(uuids, clocks=allow_clocks), power_limit)
     else:
         uuids = select_checked_gpus(hosts, devices, specs, file)
-    description = {
-        "version": __version__,
-        "policy": policy,
-        "devices": uuids,
-        "hosts": None if hosts is None else {"address": hosts, "name": f"{folder.absolute().name}-{uuid4().hex[:8]}"},
-        "seed": seed,
-        "allow_clocks": allow_clocks,
-        "file": str(file.absolute()),
-        "jobs": job_tasks.specs_to_json(specs),
-        "power_limit": None if power_limit is None else power_limit.to_json(),
-        "price": None if price is None else price.to_json(),
-    }
-    with closing(RunJournal(folder, description, full_disk_s=options.full_disk_s)) as journal:
+    described = Run(
+        version=__version__,
+        policy=policy,
+        devices=tuple(uuids),
+        hosts=None if hosts is None else Hosts(hosts, f"{folder.absolute().name}-{uuid4().hex[:8]}"),
+        seed=seed,
+        allow_clocks=allow_clocks,
+        file=str(file.absolute()),
+        jobs=specs,
+        power_limit=None if power_limit is None else power_limit.to_json(),
+    )
+    with closing(RunJournal(folder, described, full_disk_s=options.full_disk_s)) as journal:
         return _continue(folder, journal, predictor, options, chosen=chosen)
 
 
@@ -163,35 +160,32 @@ def _continue(
     chosen: ChosenGpus | None = None,
 ) -> RunOutcome:
     """Run the jobs that are not over in one more session; `chosen` are the GPUs of a run that begins here."""
-    with run_journal.reading_entries(folder):
-        run_outcome(journal.entries)  # what ends in an error now must not end in one after the run
-        description = journal.entries[0]["run"]
-        history = job_tasks.job_history(journal.entries)
-        sessions = [entry["session"] for entry in journal.entries if "session" in entry]
-        at, set_back_s = run_journal.session_start(journal.entries)
-        clock = WallClock()
-        elapsed_s = at - sessions[0]["at"] if sessions else 0.0
-        jobs = job_tasks.assigned_jobs(job_tasks.specs_from_json(description["jobs"]))
-        todo, assigned = job_tasks.remaining_tasks(jobs, history, elapsed_s=elapsed_s)
+    state = run_journal.folded(journal.entries, folder)
+    described, sessions = state.run, [session.session for session in state.sessions]
+    at, set_back_s = run_journal.session_start(journal.entries)
+    clock = WallClock()
+    elapsed_s = at - sessions[0].at if sessions else 0.0
+    jobs = job_tasks.assigned_jobs(described.jobs)
+    todo, assigned = job_tasks.remaining_tasks(jobs, state.history, elapsed_s=elapsed_s)
     if options.meter is not None:
         journal.follow(options.meter)
     if todo:
         steering = RunSteering(options.log, RunControl(folder), ServiceNotifier(), options.meter)
         journal.on_full_disk = steering.wait_for_disk
         # Every session draws random numbers of its own.
-        rng = np.random.default_rng(np.random.SeedSequence(description["seed"]).spawn(len(sessions) + 1)[-1])
-        gpus = _gpu_set(description, sessions, assigned, folder, clock, options, hosts, chosen)
+        rng = np.random.default_rng(np.random.SeedSequence(described.seed).spawn(len(sessions) + 1)[-1])
+        gpus = _gpu_set(described, sessions, assigned, folder, clock, options, hosts, chosen)
         with _told_release(journal, steering.log, gpus), gpus:
-            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, history, steering)
+            observer = JournalingObserver(journal, assigned, gpus.devices, clock.now_s, state.history, steering)
             _begin_session(gpus, journal, at, set_back_s)
-            _tell_begin(steering, description, gpus, len(todo), folder)
+            _tell_begin(steering, described, gpus, len(todo), folder)
             for text in chosen.left_out if chosen else ():
                 steering.log.tell("gpu-left-out", text)
-                journal.append({"note": {"gpu": None, "text": text}}, sync=False)
+                journal.append(Note(text), sync=False)
             observer.take_notes()
             cluster = Cluster(tuple(device.gpu for device in gpus.devices))
             fit_mask(todo, cluster)
-            policy, devices = _policy(description, elapsed_s, journal, steering, options), gpus.devices
+            policy, devices = _policy(described, elapsed_s, journal, steering, options), gpus.devices
             try:
                 run(
                     todo, cluster, policy, predictor=predictor, rng=rng, devices=devices, clock=clock, observer=observer
@@ -199,38 +193,35 @@ def _continue(
             except (RunDrained, PolicyError) as error:
                 # The run ends with a note, since many jobs may have completed.
                 text = _DRAINED if steering.control.draining else str(error)
-                journal.append({"note": {"gpu": None, "text": text}})
+                journal.append(Note(text))
                 steering.log.tell("end", text)
             except Interrupted as signal:
                 steering.log.tell("signal", f"{signal}: jobs are ended, the GPUs are given back")
-                journal.append({"note": {"gpu": None, "text": f"ended by {signal}"}})
+                journal.append(Note(f"ended by {signal}"))
                 raise
             finally:
                 steering.service.stopping()
                 observer.finish()
                 steering.control.clear()
             # Before the GPUs are given back: that may fail, or hang.
-            run_outcome(run_journal.read(folder)).write(folder)
-    return run_outcome(run_journal.read(folder)).write(folder)
+            run_outcome(run_journal.read_state(folder)).write(folder)
+    return run_outcome(run_journal.read_state(folder)).write(folder)
 
 
 def _policy(
-    description: Mapping[str, Any],
+    described: Run,
     elapsed_s: float,
     journal: RunJournal,
     steering: RunSteering,
     options: ExecutorOptions,
 ) -> Policy:
-    """Return the policy of a session, which hears the operator and keeps the run's power limit and price, if any."""
-    made, limit, price = make(description["policy"]), description.get("power_limit"), description.get("price")
-    if price is not None:
-        made = PriceTerms.of_json(price).later(elapsed_s).wrap(made)
-    steered = SteeredPolicy(made, steering.control)
+    """Return the policy of a session, which hears the operator and keeps the run's power limit, if any."""
+    steered, limit = SteeredPolicy(make(described.policy), steering.control), described.power_limit
     if limit is None:
         return steered
 
     def tell(text: str) -> None:
-        journal.append({"note": {"gpu": None, "text": f"power limit: {text}"}}, sync=False)
+        journal.append(Note(f"power limit: {text}"), sync=False)
         steering.log.tell("power-limit", text)
 
     settle_s = options.timeouts.settle_s
@@ -251,13 +242,13 @@ def _told_release(journal: RunJournal, log: OperatorLog, gpus: GpuSet) -> Iterat
         yield
     finally:
         for text in gpus.unreleased:
-            journal.append({"note": {"gpu": None, "text": text}})
+            journal.append(Note(text))
             log.tell("release-failed", text)
 
 
 def _gpu_set(
-    description: Mapping[str, Any],
-    sessions: Sequence[Mapping[str, Any]],
+    described: Run,
+    sessions: Sequence[Session],
     assigned: Mapping[int, AssignedJob],
     folder: Path,
     clock: WallClock,
@@ -270,18 +261,18 @@ def _gpu_set(
     Raises:
         InputError: another scheduler is named for a run on this machine.
     """
-    there = description.get("hosts")
+    there = described.hosts
     given: dict[str, Any] = {
-        "uuids": description["devices"],
+        "uuids": described.devices,
         "jobs": assigned,
         "now_s": clock.now_s,
-        "allow_clocks": description["allow_clocks"],
+        "allow_clocks": described.allow_clocks,
         "timeouts": options.timeouts,
         "tenant_power": options.tenant_power,
-        "known": {gpu["uuid"]: (gpu["name"], gpu.get("host", "")) for session in sessions for gpu in session["gpus"]},
+        "known": {gpu.uuid: (gpu.name, gpu.host) for session in sessions for gpu in session.gpus},
     }
     if there is not None:
-        return HostPool(address=hosts or there["address"], name=there["name"], **given)
+        return HostPool(address=hosts or there.address, name=there.name, **given)
     if hosts is not None:
         found, action = f"{hosts} for a run on this machine's own GPUs", "Leave it out, or begin another run."
         raise InputError(found, "no --hosts", action, column="--hosts")
@@ -295,13 +286,13 @@ def _gpu_set(
     )
 
 
-def _tell_begin(steering: RunSteering, description: Mapping[str, Any], gpus: GpuSet, jobs: int, folder: Path) -> None:
+def _tell_begin(steering: RunSteering, described: Run, gpus: GpuSet, jobs: int, folder: Path) -> None:
     """Tell the operator and the service manager that the run has its GPUs, and which right it lacks for all of them."""
     uuids = ", ".join(device.uuid for device in gpus.devices)
-    text = f"{jobs} jobs to run on {uuids} under {description['policy']}, in {folder}"
+    text = f"{jobs} jobs to run on {uuids} under {described.policy}, in {folder}"
     steering.log.tell("begin", text)
     steering.service.ready(text)
-    if description["allow_clocks"] and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
+    if described.allow_clocks and not any(len(device.gpu.clocks_mhz) > 1 for device in gpus.devices):
         refused = "--allow-clocks is refused on every GPU: the jobs run, and the plan is for the GPUs' own clocks"
         steering.log.tell("clocks-refused", refused)
 
@@ -312,15 +303,5 @@ def _begin_session(gpus: GpuSet, journal: RunJournal, at: float, set_back_s: flo
     for device in gpus.devices:
         clocks_mhz = device.gpu.clocks_mhz
         grid = f"{clocks_mhz[0]}-{clocks_mhz[-1]}" if len(clocks_mhz) > 1 else f"{clocks_mhz[-1]} (the card's own)"
-        rows.append({"uuid": device.uuid, "name": device.gpu.name, "planned_mhz": grid, "sharing": device.sharing})
-        if device.host:
-            rows[-1]["host"] = device.host
-    session = {
-        "at": at,
-        "set_back_s": set_back_s,
-        "pid": os.getpid(),
-        "gpus": rows,
-        "counters_j": gpus.counters_j,
-        "token": gpus.token,
-    }
-    journal.append({"session": session})
+        rows.append(SessionGpu(device.uuid, device.gpu.name, grid, device.sharing, device.host))
+    journal.append(Session(at, tuple(rows), set_back_s, os.getpid(), tuple(gpus.counters_j), gpus.token))

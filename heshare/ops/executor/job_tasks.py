@@ -1,63 +1,20 @@
-"""Tasks from the entries of `jobs.yaml`: copies, sizes, and the history of each job in a run's journal."""
+"""Tasks from the entries of `jobs.yaml`: copies, sizes, and what is left of them after earlier sessions of a run."""
 
 import os
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from heshare.devices.task_sizes import time_alone_s
-from heshare.ops.executor.job_file import MOST_JOBS, JobSpec
+from heshare.ops.executor.job_file import JobSpec
+from heshare.ops.executor.run_state import JobHistory
 from heshare.ops.workers.job_process import AssignedJob
 from heshare.shared.errors import InputError
 from heshare.world.task import Task
-from heshare.world.workload import Workload
 
 FREE_ATTEMPTS = 10
 """How often a job is retried after failures that were not its own fault."""
-MPS_ENDED = "mps"
-"""The kind of a failure by the end of an MPS daemon: how often that may happen is limited for a GPU, not for a job."""
-
-
-@dataclass(frozen=True)
-class JobHistory:
-    """The history of the jobs of a run, by job key.
-
-    Attributes:
-        over: how each job that is over ended, `completed` or `failed`.
-        attempts: the number of attempts, those that never ended included.
-        charged: how many of them failed by the job's own fault.
-        free: how many failed by no fault of its own, the ends of an MPS daemon left aside.
-        did: iterations that paused attempts completed.
-    """
-
-    over: dict[str, str] = field(default_factory=dict)
-    attempts: Counter[str] = field(default_factory=Counter)
-    charged: Counter[str] = field(default_factory=Counter)
-    free: Counter[str] = field(default_factory=Counter)
-    did: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry of the run's journal."""
-        for action in entry.get("decision", {}).get("actions", ()):
-            if action[0] in ("start", "migrate"):
-                self.attempts[action[1]] += 1
-        end = entry.get("end")
-        if end is None:
-            return
-        key = end["job"]
-        if end["outcome"] == "completed":
-            self.over[key] = "completed"
-            return
-        self.did[key] += end["iterations"]
-        if end["outcome"].startswith("failed"):
-            if end["outcome"] == f"failed: {MPS_ENDED}":
-                return
-            (self.charged if end["charged"] else self.free)[key] += 1
-            if not end["again"]:
-                self.over[key] = "failed"
 
 
 def assigned_jobs(specs: Sequence[JobSpec]) -> tuple[AssignedJob, ...]:
@@ -129,34 +86,3 @@ def check_programs(specs: Sequence[JobSpec], file: Path) -> None:
             expected = "a program on the PATH, or the path of one that may be executed"
             action = "Correct the command, or install the program."
             raise InputError(f"the program {name!r}", expected, action, file=file, row=spec.row, column="command")
-
-
-def job_history(entries: Sequence[Mapping[str, Any]]) -> JobHistory:
-    """Return the history of the jobs in the entries of a journal."""
-    history = JobHistory()
-    for entry in entries:
-        history.add(entry)
-    return history
-
-
-def specs_to_json(specs: Sequence[JobSpec]) -> list[dict[str, Any]]:
-    """Return entries as a journal keeps them."""
-    return [{**asdict(spec), "directory": str(spec.directory)} for spec in specs]
-
-
-def specs_from_json(rows: Sequence[dict[str, Any]]) -> tuple[JobSpec, ...]:
-    """Return the entries that `specs_to_json` wrote; `ValueError` for more jobs than a file may have."""
-    if sum(row["count"] for row in rows) > MOST_JOBS:
-        raise ValueError("more jobs than a file may have")
-    return tuple(
-        JobSpec(
-            **row
-            | {
-                "command": tuple(row["command"]),
-                "workload": Workload(**row["workload"]),
-                "directory": Path(row["directory"]),
-                "environment": tuple((name, value) for name, value in row["environment"]),
-            }
-        )
-        for row in rows
-    )

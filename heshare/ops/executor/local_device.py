@@ -11,7 +11,7 @@ from pathlib import Path
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
-from heshare.ops.executor.job_tasks import MPS_ENDED
+from heshare.ops.executor.run_state import MPS_ENDED
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError
 from heshare.ops.nvml.card_sampler import CardSample, CardSampler

@@ -1,14 +1,17 @@
 """The executor's journal: every decision and result, appended and synced before it counts, and read to resume."""
 
 import errno
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from heshare.ops.executor.entries import Decision, Entry, Run, Session, decode, encode, entry_time_s
+from heshare.ops.executor.run_state import RunState
 from heshare.ops.private_files import make_private_folder, open_private
 from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.journal import Journal, read_journal, salvage_journal
@@ -20,7 +23,7 @@ FULL_DISK_S = 60.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class RunJournal(Journal):
+class RunJournal:
     """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
 
     Args:
@@ -41,7 +44,7 @@ class RunJournal(Journal):
     def __init__(
         self,
         folder: Path,
-        run: Mapping[str, Any] | None,
+        run: Run | None,
         *,
         full_disk_s: float = FULL_DISK_S,
         salvage: bool = False,
@@ -53,15 +56,16 @@ class RunJournal(Journal):
             raise no_run
         self._full_disk_s = full_disk_s
         self.on_full_disk: Callable[[float], None] = lambda left_s: None
-        self._on_entry: Callable[[Mapping[str, Any]], object] = lambda entry: None
+        self._on_entry: Callable[[Entry], object] = lambda entry: None
         make_private_folder(folder)
         if salvage:
             try:
                 salvage_journal(path, "run", opener=open_private)
             except OSError as error:
                 raise DeviceError(f"{path}: cannot be salvaged ({error.strerror}). Make room beside it.") from error
-        super().__init__(path, "run", opener=open_private, remedy=_remedy(folder))
+        self._lines = Journal(path, "run", opener=open_private, remedy=_remedy(folder))
         try:
+            self.entries = decoded(self._lines.entries, folder)
             if run is not None:
                 self._begin(run)
             elif not self.entries:
@@ -70,7 +74,7 @@ class RunJournal(Journal):
             self.close()
             raise
 
-    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+    def append(self, entry: Entry, *, sync: bool = True) -> None:
         """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
 
         Wait while the disk is full: what cannot be noted must not be done.
@@ -78,10 +82,11 @@ class RunJournal(Journal):
         Raises:
             DeviceError: the disk stays full, or fails; the run can be resumed later.
         """
+        line = encode(entry)
         until, waited = time.monotonic() + self._full_disk_s, False
         while True:
             try:
-                super().append(entry, sync=sync)
+                self._lines.append(line, sync=sync)
                 if waited:
                     self.on_full_disk(0.0)
                 break
@@ -90,28 +95,32 @@ class RunJournal(Journal):
                 if error.errno not in _FULL or left_s <= 0:
                     self._full_disk_s = 0.0  # the run ends now: its last accounts do not wait as long again
                     raise DeviceError(
-                        f"{self.path}: cannot be written ({error.strerror}). Make room, then continue with "
-                        f"heshare run --resume {self.path.parent}."
+                        f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
+                        f"heshare jobs run --resume {self._lines.path.parent}."
                     ) from error
             waited = True
             self.on_full_disk(left_s)
             time.sleep(min(0.5, self._full_disk_s / 4))
         self._on_entry(entry)
 
-    def follow(self, on_entry: Callable[[Mapping[str, Any]], object]) -> None:
+    def follow(self, on_entry: Callable[[Entry], object]) -> None:
         """Call `on_entry` with every entry: with those that it had when it was opened now, with others once written."""
         for entry in self.entries:
             on_entry(entry)
         self._on_entry = on_entry
 
-    def _begin(self, run: Mapping[str, Any]) -> None:
-        refuse_begun(self.path.parent, self.entries)
-        self.clear()
-        self.append({"run": run})
-        self.entries = [{"run": json.loads(json.dumps(run))}]
+    def close(self) -> None:
+        """Close the file and release its lock. May be repeated."""
+        self._lines.close()
+
+    def _begin(self, run: Run) -> None:
+        refuse_begun(self._lines.path.parent, self.entries)
+        self._lines.clear()
+        self.append(run)
+        self.entries = [run]
 
 
-def refuse_begun(folder: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+def refuse_begun(folder: Path, entries: Sequence[Entry]) -> None:
     """Refuse to begin a run in the folder of another.
 
     Without a decision nothing was started: a run that was refused may begin again.
@@ -119,49 +128,60 @@ def refuse_begun(folder: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         InputError: the entries of the journal there have a decision.
     """
-    if any("decision" in entry for entry in entries):
-        action = f"Continue it: heshare run --resume {folder}; or choose another folder with --out."
+    if any(isinstance(entry, Decision) for entry in entries):
+        action = f"Continue it: heshare jobs run --resume {folder}; or choose another folder with --out."
         raise InputError("the journal of a run", "a folder for this run", action, file=folder / NAME)
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
+def read(folder: Path) -> list[Entry]:
     """Return the entries of a run's journal without changing it; a torn last line is left out.
 
     Raises:
-        InputError: as `read_journal`.
+        InputError: as `read_journal`, or a line that no run writes.
     """
-    return read_journal(folder / NAME, "run", remedy=_remedy(folder))
+    return decoded(read_journal(folder / NAME, "run", remedy=_remedy(folder)), folder)
 
 
-def _remedy(folder: Path) -> str:
-    return f"Restore the file, or continue without its damaged lines: heshare run --resume {folder} --salvage."
+def read_state(folder: Path) -> RunState:
+    """Return the state of the run in a folder; the journal is read without a lock.
+
+    Raises:
+        InputError: no run there, or a damaged journal.
+    """
+    return folded(read(folder), folder)
+
+
+def decoded(lines: Sequence[dict[str, Any]], folder: Path) -> list[Entry]:
+    """Return the entries of a journal's lines; `InputError` for one that no run writes."""
+    with _made_up(folder):
+        return [decode(line) for line in lines]
+
+
+def folded(entries: Sequence[Entry], folder: Path, state: RunState | None = None) -> RunState:
+    """Return the state after these entries, which follow those of `state`; `InputError` if they do not fit to it."""
+    with _made_up(folder):
+        state = state or RunState()
+        for entry in entries:
+            state.add(entry)
+        return state
 
 
 @contextmanager
-def reading_entries(folder: Path) -> Iterator[None]:
-    """Turn what a made-up entry of a run's journal causes within the `with` into an `InputError`.
-
-    Checksums tell damage from what a run wrote, not what somebody else wrote with right checksums.
-    """
+def _made_up(folder: Path) -> Iterator[None]:
+    # Checksums tell damage from what a run wrote, not what somebody else wrote with right checksums.
     try:
         yield
-    except InputError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        found = f"an entry that no run writes ({type(error).__name__}: {error})"
+    except (msgspec.ValidationError, LookupError, ValueError) as error:
+        found = f"an entry that no run writes ({error})"
         action = "Restore the file from a copy; without one, begin another run."
         raise InputError(found, "the journal of a run", action, file=folder / NAME) from error
 
 
-def entry_time_s(entry: Mapping[str, Any]) -> float:
-    """Return the time of an entry, s since its session's start; 0 where it has none."""
-    for kind, name in (("decision", "t"), ("sample", "t"), ("end", "end_s")):
-        if kind in entry:
-            return float(entry[kind][name])
-    return 0.0
+def _remedy(folder: Path) -> str:
+    return f"Restore the file, or continue without its damaged lines: heshare jobs run --resume {folder} --salvage."
 
 
-def session_start(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+def session_start(entries: Sequence[Entry]) -> tuple[float, float]:
     """Return when a session that begins now starts: by the wall clock, but never before the last entry of the run.
 
     Returns:
@@ -170,6 +190,6 @@ def session_start(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """
     now, last, began = time.time(), -math.inf, -math.inf
     for entry in entries:
-        began = entry["session"]["at"] if "session" in entry else began
+        began = entry.at if isinstance(entry, Session) else began
         last = max(last, began + entry_time_s(entry))
     return max(now, last), last - now if last - now > 1.0 else 0.0

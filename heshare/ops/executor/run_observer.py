@@ -1,14 +1,15 @@
 """Observer of a run on real GPUs: journal its decisions, results and energy, wait for processes, show progress."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection
-from typing import Any
 
 from heshare.devices.device import TaskFailure
+from heshare.ops.executor import entries
+from heshare.ops.executor.entries import known
 from heshare.ops.executor.gpu_set import RunDevice
-from heshare.ops.executor.job_tasks import FREE_ATTEMPTS, MPS_ENDED, JobHistory
+from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
 from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.executor.run_state import MPS_ENDED, JobHistory
 from heshare.ops.steering.run_steering import RunSteering
 from heshare.ops.workers.job_process import AssignedJob
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
@@ -49,20 +50,20 @@ class JournalingObserver(Observer):
 
     def on_decision(self, event: Event, actions: Sequence[Action]) -> None:
         """Journal a decision, and all results before it, before any of its actions is executed."""
-        decision = {
-            "t": event.time_s,
-            "decided_s": self._now_s(),
-            "event": event.kind.name.lower(),
-            "jobs": [self._jobs[task].key for task in event.tasks],
-            "gpu": event.gpu,
-            "actions": [action_as_list(action, self._key) for action in actions],
-        }
+        decision = entries.Decision(
+            t=event.time_s,
+            actions=tuple(journalled(action, self._key) for action in actions),
+            decided_s=self._now_s(),
+            event=event.kind.name.lower(),
+            jobs=tuple(self._jobs[task].key for task in event.tasks),
+            gpu=event.gpu,
+        )
         if actions and not self._acted:
             # Energy before the first action, that of planning included, is no job's work.
             self._acted = True
             self.sample(fresh=True)
         if event.tasks or actions:
-            self._journal.append({"decision": decision})
+            self._journal.append(decision)
 
     def on_interval_end(self, interval: Interval, failed: TaskFailure | None) -> None:
         """Journal how an attempt ended; it counts once the next decision is on disk."""
@@ -70,30 +71,28 @@ class JournalingObserver(Observer):
         attempt = self._devices[interval.gpu].ended.pop(interval.task)
         charged = failed is not None and failed.charged
         again = failed is not None and self._may_be_retried(job, failed)
-        entry = {
-            "end": {
-                "job": job.key,
-                "gpu": interval.gpu,
-                "outcome": interval.outcome,
-                "start_s": interval.start_s,
-                "end_s": interval.end_s,
-                "began_s": _known(attempt.began_s),
-                "released_s": _known(attempt.released_s),
-                "mps_pct": interval.mps_pct,
-                "iterations": interval.iterations,
-                "attempt": attempt.number,
-                "energy_j": attempt.energy_j,
-                "energy_model_j": attempt.energy_model_j,
-                "gpu_j": attempt.gpu_j,
-                "exit_code": attempt.exit_code,
-                "sm_mhz": _known(attempt.sm_mhz),
-                "limits": list(attempt.limits),
-                "log": attempt.log,
-                "reason": "" if failed is None else failed.reason,
-                "charged": charged,
-                "again": again,
-            }
-        }
+        entry = entries.End(
+            job=job.key,
+            gpu=interval.gpu,
+            outcome=interval.outcome,
+            start_s=interval.start_s,
+            end_s=interval.end_s,
+            began_s=known(attempt.began_s),
+            released_s=known(attempt.released_s),
+            mps_pct=interval.mps_pct,
+            iterations=interval.iterations,
+            attempt=attempt.number,
+            energy_j=attempt.energy_j,
+            energy_model_j=attempt.energy_model_j,
+            gpu_j=attempt.gpu_j,
+            exit_code=attempt.exit_code,
+            sm_mhz=known(attempt.sm_mhz),
+            limits=tuple(attempt.limits),
+            log=attempt.log,
+            reason="" if failed is None else failed.reason,
+            charged=charged,
+            again=again,
+        )
         self._journal.append(entry, sync=False)
         self._history.add(entry)
         self._failed += failed is not None and not again
@@ -136,25 +135,25 @@ class JournalingObserver(Observer):
         self._journal.append(self._accounts(), sync=sync)
         self.take_notes(sync=sync)
 
-    def _accounts(self) -> dict[str, Any]:
+    def _accounts(self) -> entries.Sample:
         """Return the energy accounts of this moment as an entry of the journal."""
-        gpus = [
-            {
-                "energy_j": device.latest.energy_j,
-                "idle_j": device.idle_j,
-                "shares_j": self._by_key(device.shares_j()),
-                "model_shares_j": self._by_key(device.model_shares_j()),
-                "sm_mhz": _known(device.latest.sm_mhz),
-                "power_w": device.latest.power_w,
-                "state": device.state,
-                **({"requested_mhz": mhz} if (mhz := _requested_mhz(device)) is not None else {}),
-                **({"drained": device.drained} if device.drained else {}),
-                **({"estimated_j": device.estimated_j} if device.estimated_j else {}),
-                **({"unknown_s": device.unknown_s} if device.unknown_s else {}),
-            }
+        accounts = [
+            entries.Account(
+                energy_j=device.latest.energy_j,
+                idle_j=device.idle_j,
+                shares_j=self._by_key(device.shares_j()),
+                model_shares_j=self._by_key(device.model_shares_j()),
+                sm_mhz=known(device.latest.sm_mhz),
+                power_w=device.latest.power_w,
+                state=device.state,
+                requested_mhz=_requested_mhz(device),
+                drained=device.drained,
+                estimated_j=device.estimated_j,
+                unknown_s=device.unknown_s,
+            )
             for device in self._devices
         ]
-        return {"sample": {"t": self._now_s(), "gpus": gpus}}
+        return entries.Sample(self._now_s(), tuple(accounts))
 
     def _update_metrics(self) -> None:
         """Give the accounts of this moment to the metrics, if somebody wants them."""
@@ -175,7 +174,7 @@ class JournalingObserver(Observer):
             for note in notes:
                 event, said = getattr(note, "event", "note"), getattr(note, "said", note)
                 self._steering.log.tell(event, said, gpu=device.uuid)
-                self._journal.append({"note": {"gpu": index, "text": note, "event": event}}, sync=sync)
+                self._journal.append(entries.Note(str(note), index, event), sync=sync)
 
     def finish(self) -> None:
         """Journal the last accounts and end the progress line."""
@@ -227,18 +226,16 @@ def _requested_mhz(device: RunDevice) -> int | None:
     return device.requested_mhz if len(device.gpu.clocks_mhz) > 1 else None
 
 
-def _known(value: float) -> float | None:
-    """Return a value as the journal has it: None where it is unknown."""
-    return None if math.isnan(value) else value
-
-
-def action_as_list(action: Action, key: Callable[[int], str]) -> list[Any]:
+def journalled(action: Action, key: Callable[[int], str]) -> entries.JournalledAction:
     """Return an action as a journal keeps it, with jobs by their keys."""
-    if isinstance(action, Start | Migrate):
-        kind = "start" if isinstance(action, Start) else "migrate"
-        return [kind, key(action.task), action.gpu, action.mps_pct, action.batch_size]
-    if isinstance(action, SetClock):
-        return ["clock", action.gpu, action.sm_mhz]
-    if isinstance(action, Pause):
-        return ["pause", key(action.task)]
-    return ["wait", action.until_s] if isinstance(action, Wait) else [str(action)]
+    match action:
+        case Start():
+            return entries.Started(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+        case Migrate():
+            return entries.Migrated(key(action.task), action.gpu, action.mps_pct, action.batch_size)
+        case SetClock():
+            return entries.Clocked(action.gpu, action.sm_mhz)
+        case Pause():
+            return entries.Paused(key(action.task))
+        case Wait():
+            return entries.Waited(action.until_s)

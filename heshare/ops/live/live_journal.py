@@ -5,16 +5,15 @@ from the moment when the first decision was carried out; the time before it is r
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pandas as pd
 
+from heshare.ops.executor.entries import End
+from heshare.ops.executor.run_state import RunState
 from heshare.shared.errors import DeviceError
-
-Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -65,77 +64,64 @@ class LoadedJobs:
     ended_s: float
 
 
-def measured_run(entries: Sequence[Entry], arrivals_s: Mapping[str, float]) -> MeasuredRun:
-    """Return the times and energies of a run.
-
-    Args:
-        entries: its journal.
-        arrivals_s: when each job arrived, s from the start of the run.
+def measured_run(state: RunState, arrivals_s: Mapping[str, float]) -> MeasuredRun:
+    """Return the times and energies of a run; `arrivals_s` is when each job arrived, s from the start of the run.
 
     Raises:
         DeviceError: it was not one run from its beginning to its end in which every job completed.
     """
-    attempts = [entry["end"] for entry in entries if "end" in entry]
-    completed = {end["job"]: end for end in attempts if end["outcome"] == "completed"}
+    attempts = [end for session in state.sessions for end in session.ends]
+    completed = {end.job: end for end in attempts if end.completed}
     missing = sorted(set(arrivals_s) - set(completed))
-    if missing or sum("session" in entry for entry in entries) != 1:
-        reasons = "; ".join(end["reason"] for end in attempts if end["job"] in missing and end["reason"])
+    if missing or len(state.sessions) != 1:
+        reasons = "; ".join(end.reason for end in attempts if end.job in missing and end.reason)
         raise DeviceError(
             f"A live run did not complete {', '.join(missing) or 'in one piece'}: {reasons or 'no reason'}."
         )
-    begin_s, begin_j = _first_decision(entries)
-    last_sample = [entry["sample"]["gpus"] for entry in entries if "sample" in entry][-1]
+    (session,) = state.sessions
+    if session.first_action is None or session.sample is None:
+        raise DeviceError("A live run decided nothing. See its report.")
+    decision, before = session.first_action
+    begin_s, begin_j = decision.decided_s, [gpu.energy_j for gpu in before.gpus] if before else []
     # A GPU on which nothing ran has spent nothing on the active account.
     active_j = [
-        max((end["gpu_j"] for end in attempts if end["gpu"] == gpu), default=begin_j[gpu])
-        for gpu in range(len(last_sample))
+        max((end.gpu_j for end in attempts if end.gpu == gpu), default=begin_j[gpu]) for gpu in range(len(state.gpus))
     ]
     rows = [
         {
             "job": job,
-            "gpu": end["gpu"],
-            "attempts": sum(attempt["job"] == job for attempt in attempts),
-            "jct_s": end["end_s"] - max(begin_s, arrivals_s[job]),
-            "loading_s": end["released_s"] - end["start_s"],
-            "sm_mhz": math.nan if end["sm_mhz"] is None else end["sm_mhz"],
+            "gpu": end.gpu,
+            "attempts": sum(attempt.job == job for attempt in attempts),
+            "jct_s": end.end_s - max(begin_s, arrivals_s[job]),
+            "loading_s": math.nan if end.released_s is None else end.released_s - end.start_s,
+            "sm_mhz": math.nan if end.sm_mhz is None else end.sm_mhz,
         }
         for job, end in sorted(completed.items())
     ]
     return MeasuredRun(
         jobs=pd.DataFrame(rows),
-        makespan_s=max(end["end_s"] for end in completed.values()) - begin_s,
+        makespan_s=max(end.end_s for end in completed.values()) - begin_s,
         energy_active_j=sum(active_j) - sum(begin_j),
-        energy_cluster_j=sum(gpu["energy_j"] for gpu in last_sample) - sum(begin_j),
+        energy_cluster_j=sum(gpu.energy_j for gpu in session.sample.gpus) - sum(begin_j),
         before_s=begin_s,
-        sharing=tuple(gpu["sharing"] for entry in entries for gpu in entry.get("session", {}).get("gpus", ())),
-        limits=tuple(sorted({limit for end in attempts for limit in end["limits"]})),
-        notes=tuple(entry["note"]["text"] for entry in entries if "note" in entry),
+        sharing=tuple(gpu.sharing for gpu in session.session.gpus),
+        limits=tuple(sorted({limit for end in attempts for limit in end.limits})),
+        notes=tuple(note.text for note in session.notes),
     )
 
 
-def loaded_jobs(entries: Sequence[Entry]) -> Iterator[LoadedJobs]:
+def loaded_jobs(state: RunState) -> Iterator[LoadedJobs]:
     """Yield the jobs that loaded together, by GPU, in their order."""
-    ends = [entry["end"] for entry in entries if "end" in entry and entry["end"]["released_s"] is not None]
-    for _, group in groupby(sorted(ends, key=_gpu_and_release), key=_gpu_and_release):
-        together = list(group)
+    ends = [(end.released_s, end) for session in state.sessions for end in session.ends if end.released_s is not None]
+
+    def gpu_and_release(pair: tuple[float, End]) -> tuple[int, float]:
+        return pair[1].gpu, pair[0]
+
+    for (_, released_s), group in groupby(sorted(ends, key=gpu_and_release), key=gpu_and_release):
+        together = [end for _, end in group]
         yield LoadedJobs(
-            tuple(sorted(end["job"] for end in together)),
-            min(end["start_s"] for end in together),
-            together[0]["released_s"],
-            max(end["end_s"] for end in together),
+            tuple(sorted(end.job for end in together)),
+            min(end.start_s for end in together),
+            released_s,
+            max(end.end_s for end in together),
         )
-
-
-def _gpu_and_release(end: Entry) -> tuple[int, float]:
-    return end["gpu"], end["released_s"]
-
-
-def _first_decision(entries: Sequence[Entry]) -> tuple[float, list[float]]:
-    """Return when the first decision with an action was made, s, and each GPU's energy counter before it, J."""
-    energy_j: list[float] = []
-    for entry in entries:
-        if "sample" in entry:
-            energy_j = [gpu["energy_j"] for gpu in entry["sample"]["gpus"]]
-        elif entry.get("decision", {}).get("actions"):
-            return float(entry["decision"]["decided_s"]), energy_j
-    raise DeviceError("A live run decided nothing. See its report.")

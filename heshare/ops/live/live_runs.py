@@ -16,6 +16,7 @@ from typing import Any
 
 from heshare.ops.executor import execute, run_journal
 from heshare.ops.executor.outcome import run_outcome
+from heshare.ops.executor.run_state import RunState
 from heshare.ops.live.live_gpus import LiveGpu
 from heshare.ops.live.live_journal import LoadedJobs, MeasuredRun, loaded_jobs, measured_run
 from heshare.ops.live.live_task_set import JOB_PREFIX, job_file_text
@@ -67,8 +68,8 @@ class LiveRuns:
             Interrupted: a signal requested the end; complete runs are kept.
         """
         name = re.sub(r"[^a-z0-9]+", "-", policy.lower()).strip("-")
-        entries = self._journal(name, tasks, policy, self.devices)
-        return measured_run(entries, {f"{JOB_PREFIX}{task.id}": task.arrival_s for task in tasks})
+        state = self._journal(name, tasks, policy, self.devices)
+        return measured_run(state, {f"{JOB_PREFIX}{task.id}": task.arrival_s for task in tasks})
 
     def measure_loading_times(
         self, live: LiveGpu, tasks: Sequence[Task], predictor: Predictor, *, warm_s: float = 0.0
@@ -105,8 +106,8 @@ class LiveRuns:
             warm_s=min(warm_s, one_s),
         )
 
-    def _journal(self, name: str, tasks: Sequence[Task], policy: str, devices: str) -> list[dict[str, Any]]:
-        """Return the journal of a run; run it now unless the same run is complete already."""
+    def _journal(self, name: str, tasks: Sequence[Task], policy: str, devices: str) -> RunState:
+        """Return the state of a run at its end; run it now unless the same run is complete already."""
         text = job_file_text(tasks)
         folder = self.folder / f"{name}-{self._key(text, policy, devices)}"
         if not is_complete(folder):
@@ -128,7 +129,7 @@ class LiveRuns:
                     f"{policy}: {failed['job']} {failed['outcome']}: {failed['reason'] or 'no reason given'}. "
                     f"See {folder}; complete runs are kept, run the same command again."
                 )
-        return run_journal.read(folder / "run")
+        return run_journal.read_state(folder / "run")
 
     def _key(self, text: str, policy: str, devices: str) -> str:
         identity = {
@@ -146,15 +147,14 @@ class LiveRuns:
 def is_complete(folder: Path) -> bool:
     """Return whether a folder holds a run that went from its beginning to its end in one piece."""
     try:
-        entries = run_journal.read(folder / "run")
+        state = run_journal.read_state(folder / "run")
     except (InputError, OSError):
         return False
-    sessions = sum("session" in entry for entry in entries)
-    return sessions == 1 and (folder / "run" / "report.txt").is_file() and run_outcome(entries).complete
+    return len(state.sessions) == 1 and (folder / "run" / "report.txt").is_file() and run_outcome(state).complete
 
 
-def _in_order_of_start(entries: Sequence[Mapping[str, Any]]) -> list[LoadedJobs]:
-    jobs = sorted(loaded_jobs(entries), key=lambda together: together.started_s)
+def _in_order_of_start(state: RunState) -> list[LoadedJobs]:
+    jobs = sorted(loaded_jobs(state), key=lambda together: together.started_s)
     if not jobs:
         raise DeviceError("No job was started. See the outputs of the runs called start-*.")
     return jobs

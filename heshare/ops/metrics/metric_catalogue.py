@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from heshare.ops.metrics.run_tally import FAULTS, GPU_STATES, GpuTally, RunTally
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.ops.executor.run_state import FAULTS, GpuState, RunState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 GPU = ("gpu", "uuid")
+GPU_STATES = ("ok", "drained", "lost")
 JOB = ("job_name", "gpu")
 """`job` is a label that Prometheus sets itself: it would rename one of that name to `exported_job`."""
 Value = tuple[tuple[str, ...], float]
@@ -55,11 +57,6 @@ METRICS = (
         *("heshare_run_power_limit_watts", "gauge", "watts", ()),
         "Limit on the sum of the GPUs' power now; absent without one (--power-limit).",
     ),
-    MetricSpec("heshare_run_price", "gauge", "", ("unit",), "Price or carbon intensity of a kWh now (--price)."),
-    MetricSpec(
-        *("heshare_run_cost", "gauge", "", ("unit",)),
-        "What the energy has cost or emitted so far: price_per_kwh in money, g_co2_per_kwh in g.",
-    ),
     MetricSpec("heshare_jobs", "gauge", "", ("state",), "Jobs by state; those that have not arrived yet are waiting."),
     MetricSpec("heshare_decisions", "counter", "", (), "Decisions of the policy."),
     MetricSpec("heshare_decision_seconds", "counter", "seconds", (), "Time that they took."),
@@ -90,50 +87,46 @@ METRICS = (
 )
 
 
-def values(tally: RunTally, now_s: float, active: bool) -> dict[str, list[Value]]:
+def values(state: RunState, now_s: float, active: bool) -> dict[str, list[Value]]:
     """Return the values of the metrics, by name; those that are unknown are left out.
 
     Args:
-        tally: the run.
+        state: of the run.
         now_s: Unix time, s.
         active: whether an executor works on it.
     """
-    unit = tally.signal.unit if tally.signal else ""
     found: dict[str, list[Value]] = {
-        "heshare_run": [((tally.policy, tally.version, tally.provenance), 1.0)],
+        "heshare_run": [((state.run.policy, state.run.version, "measured"), 1.0)],
         "heshare_run_active": [((), float(active))],
-        "heshare_run_start_time_seconds": [((), tally.started_s)],
-        "heshare_run_update_time_seconds": [((), tally.updated_s)],
-        "heshare_run_power_limit_watts": [((), tally.limit_w)],
-        "heshare_run_price": [((unit,), tally.price)],
-        "heshare_run_cost": [((unit,), tally.cost if tally.signal else math.nan)],
-        "heshare_jobs": [((state,), float(count)) for state, count in tally.counts().items()],
-        "heshare_decisions": [((), float(tally.decisions))],
-        "heshare_decision_seconds": [((), tally.decision_s)],
+        "heshare_run_start_time_seconds": [((), state.started_s)],
+        "heshare_run_update_time_seconds": [((), state.updated_s)],
+        "heshare_run_power_limit_watts": [((), limit_w(state))],
+        "heshare_jobs": [((state,), float(count)) for state, count in state.counts().items()],
+        "heshare_decisions": [((), float(state.decisions))],
+        "heshare_decision_seconds": [((), state.decision_s)],
         # With zeros, since an increase from nothing to 1 is none for Prometheus.
-        "heshare_faults": [((kind,), float(tally.faults[kind])) for kind in FAULTS],
+        "heshare_faults": [((kind,), float(state.faults[kind])) for kind in FAULTS],
     }
-    for index, gpu in enumerate(tally.gpus):
+    for index, gpu in enumerate(state.gpus):
         for name, value in _gpu_values(index, gpu):
             found.setdefault(name, []).append(value)
-    for name, value in _job_values(tally, now_s):
+    for name, value in _job_values(state, now_s):
         found.setdefault(name, []).append(value)
     known = {name: [value for value in rows if not math.isnan(value[1])] for name, rows in found.items()}
     return {name: rows for name, rows in known.items() if rows}
 
 
-def families(tally: RunTally, run: str, now_s: float, *, active: bool) -> Iterator[Metric]:
-    """Yield the metrics of a run as prometheus_client writes them.
+def limit_w(state: RunState) -> float:
+    """Return the limit on the sum of the GPUs' power at the time of the last account, W; NaN without one."""
+    limit, now_s = state.run.power_limit, state.updated_s - state.started_s
+    return math.nan if limit is None or math.isnan(now_s) else PowerBudget.of_json(limit).at(now_s)
 
-    Args:
-        tally: the run.
-        run: its name, the label that every metric has.
-        now_s: Unix time, s.
-        active: whether an executor works on it.
-    """
+
+def families(state: RunState, run: str, now_s: float, *, active: bool) -> Iterator[Metric]:
+    """Yield the metrics of a run as prometheus_client writes them; `run` is the label that every metric has."""
     from prometheus_client.core import Metric
 
-    rows = values(tally, now_s, active)
+    rows = values(state, now_s, active)
     for spec in METRICS:
         if spec.name not in rows:
             continue
@@ -144,7 +137,7 @@ def families(tally: RunTally, run: str, now_s: float, *, active: bool) -> Iterat
         yield family
 
 
-def _gpu_values(index: int, gpu: GpuTally) -> Iterator[tuple[str, Value]]:
+def _gpu_values(index: int, gpu: GpuState) -> Iterator[tuple[str, Value]]:
     labels = (str(index), gpu.uuid)
     yield "heshare_gpu", ((*labels, gpu.name, gpu.host, gpu.sharing), 1.0)
     for state in GPU_STATES:
@@ -157,11 +150,11 @@ def _gpu_values(index: int, gpu: GpuTally) -> Iterator[tuple[str, Value]]:
     yield "heshare_gpu_clock_reached_hertz", (labels, 1e6 * gpu.sm_mhz)
 
 
-def _job_values(tally: RunTally, now_s: float) -> Iterator[tuple[str, Value]]:
-    for (job, index), energy in tally.shown_jobs(now_s).items():
+def _job_values(state: RunState, now_s: float) -> Iterator[tuple[str, Value]]:
+    for (job, index), energy in state.shown_jobs(now_s).items():
         for way, energy_j in energy.energy_j.items():
             yield "heshare_job_energy_joules", ((job, str(index), way), energy_j)
         for way, power_w in energy.power_w.items():
             yield "heshare_job_power_watts", ((job, str(index), way), power_w)
-    for job, running in tally.running.items():
+    for job, running in state.running.items():
         yield "heshare_job_mps_share_ratio", ((job, str(running.gpu)), running.mps_pct / 100.0)

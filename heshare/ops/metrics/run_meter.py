@@ -1,20 +1,25 @@
-"""Publishes the metrics of a run while it goes on. Whatever goes wrong with them, the run goes on."""
+"""Publishes the metrics of a run while it goes on, in a file. Whatever goes wrong with them, the run goes on.
+
+The file is for the textfile collector of node_exporter, which reads every `*.prom` of a folder.
+"""
 
 from __future__ import annotations
 
-import threading
+import os
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prometheus_client import generate_latest, start_http_server
+from prometheus_client import generate_latest
 from prometheus_client.registry import Collector
 
+from heshare.ops.executor.entries import Entry, Sample
+from heshare.ops.executor.run_state import RunState
 from heshare.ops.metrics.metric_catalogue import families
-from heshare.ops.metrics.metrics_target import HttpAddress, write_textfile
-from heshare.ops.metrics.run_tally import RunTally
+from heshare.shared import files
 from heshare.shared.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,91 +29,47 @@ WRITE_S = 5.0
 """How often the file is written, s."""
 
 
-class TallyCollector(Collector):
-    """Collector of the metrics of a run whose totals are given.
-
-    Attributes:
-        tally: the run so far.
-        active: whether an executor works on it.
-    """
-
-    def __init__(self, tally: RunTally, run: str, *, active: bool) -> None:
-        self.tally, self.active, self._run = tally, active, run
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metrics of this moment."""
-        return families(self.tally, self._run, time.time(), active=self.active)
-
-
-class RunMeter(TallyCollector):
+class RunMeter(Collector):
     """Collector of a run's metrics: hears the entries of its journal, and accounts between them.
 
     Args:
         run: the name of the run, the label `run` of every metric.
-        target: the file that is written, or the address that is listened at from now on.
+        file: the textfile.
         tell: is called with an event and a text for the operator.
 
-    Raises:
-        InputError: the address cannot be listened at.
+    Attributes:
+        state: of the run so far.
+        active: whether an executor works on it.
     """
 
-    def __init__(
-        self, run: str, target: Path | HttpAddress, *, tell: Callable[[str, str], object] = lambda event, text: None
-    ) -> None:
-        super().__init__(RunTally(), run, active=True)
-        self._target, self._tell = target, tell
+    def __init__(self, run: str, file: Path, *, tell: Callable[[str, str], object] = lambda event, text: None) -> None:
+        self.state, self.active, self._run = RunState(), True, run
+        self._file, self._tell = file, tell
         self._broken = self._failing = False
         self._next_s = 0.0
-        # Scrapes come in threads of their own.
-        self._lock = threading.Lock()
-        self._server = None
-        if isinstance(target, HttpAddress):
-            try:
-                self._server, self._thread = start_http_server(target.port, target.host, self)
-            except OSError as error:
-                found = f"{target.host}:{target.port}, which cannot be listened at ({error.strerror})"
-                action = "Choose another port, or an address of this machine."
-                raise InputError(found, "a free address of this machine", action, column="--metrics") from error
-            host = f"[{target.host}]" if ":" in target.host else target.host
-            tell("metrics", f"metrics at http://{host}:{self._server.server_port}/metrics")
-        else:
-            tell("metrics", f"metrics in {target}, every {WRITE_S:g} s")
+        tell("metrics", f"metrics in {file}, every {WRITE_S:g} s")
 
-    @property
-    def port(self) -> int:
-        """The port that is listened at, 0 for none."""
-        return 0 if self._server is None else self._server.server_port
-
-    def __call__(self, entry: Mapping[str, Any]) -> None:
+    def __call__(self, entry: Entry) -> None:
         """Add an entry of the journal, or one that has its form; write the file where that is due."""
         with self._harmless():
-            with self._lock:
-                self.tally.add(entry)
-            if "sample" in entry and time.monotonic() >= self._next_s:
+            self.state.add(entry)
+            if isinstance(entry, Sample) and time.monotonic() >= self._next_s:
                 self._next_s = time.monotonic() + WRITE_S
                 self._write()
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of this moment."""
-        with self._lock:
-            return iter(list(super().collect()))
+        return families(self.state, self._run, time.time(), active=self.active)
 
     def close(self) -> None:
-        """Publish that no executor works on the run any more: the file keeps the totals, the address is given up."""
+        """Write that no executor works on the run any more; the file keeps the totals."""
         with self._harmless():
-            with self._lock:
-                self.active = False
-                self.tally.end()
+            self.active = False
+            self.state.end()
             self._write()
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-            self._server = None
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """Tell of a defect within the `with`, once, instead of ending the run by it."""
         try:
             yield
         except Exception as error:
@@ -118,16 +79,47 @@ class RunMeter(TallyCollector):
             self._broken = True
 
     def _write(self) -> None:
-        """Write the file, if there is one; tell once that it cannot be written, and once that it can again."""
-        if not isinstance(self._target, Path):
-            return
         try:
-            write_textfile(self._target, generate_latest(self))
+            write_textfile(self._file, generate_latest(self))
         except OSError as error:
             if not self._failing:
-                self._tell("metrics-failed", f"{self._target} cannot be written ({error.strerror}); the run goes on")
+                self._tell("metrics-failed", f"{self._file} cannot be written ({error.strerror}); the run goes on")
             self._failing = True
         else:
             if self._failing:
-                self._tell("metrics", f"{self._target} is written again")
+                self._tell("metrics", f"{self._file} is written again")
             self._failing = False
+
+
+def parse_target(text: str) -> Path:
+    """Return the file that `--metrics` names.
+
+    Raises:
+        InputError: a file that node_exporter would not read, or that cannot be written.
+    """
+    path = Path(text)
+    if path.suffix != ".prom" or path.is_dir():
+        expected = "a file FILE.prom: node_exporter reads no others"
+        action = "Write it in this form; node_exporter, or any web server of files, serves it."
+        raise InputError(repr(text), expected, action, column="--metrics")
+    files.require_writable(path.absolute().parent, "--metrics")
+    return path
+
+
+def write_textfile(path: Path, content: bytes) -> None:
+    """Replace a file that any user may read, whole or not at all.
+
+    node_exporter reads every `*.prom` of the folder, hidden ones too, so the unfinished file has another ending.
+
+    Raises:
+        OSError: it cannot be written; the file stays as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            os.fchmod(handle, 0o644)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`heshare top`: the state of a run in a terminal, brought up to date as its journal grows."""
+"""`heshare jobs top`: the state of a run in a terminal, brought up to date as its journal grows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from heshare.ops.executor.run_journal import reading_entries
-from heshare.ops.metrics.journal_tail import JournalTail
-from heshare.ops.metrics.run_tally import RunTally
+from heshare.ops.executor import run_journal
+from heshare.ops.executor.entries import Entry
+from heshare.ops.executor.run_state import RunState
+from heshare.ops.metrics.metric_catalogue import limit_w
 from heshare.ops.steering.run_control import is_alive, pending_request
-from heshare.shared import display
+from heshare.shared import display, files
+from heshare.shared.journal import journal_entry
 from heshare.shared.signals import EndRequested, handling
 from heshare.shared.standard_streams import print_or_drop
 
@@ -36,15 +38,54 @@ WIDE = 100
 Rows = list[tuple[str, ...]]
 
 
-class RunView:
-    """What `heshare top` shows of a run.
+class JournalTail:
+    """The entries of a run's journal that are new since the last look.
 
     Args:
         folder: of the run.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._tail, self.tally = folder, JournalTail(folder), RunTally()
+        self._folder = folder
+        self._inode, self._offset = -1, 0
+
+    def read(self) -> tuple[bool, list[Entry]]:
+        """Return whether the journal begins anew (at the first look, and after it was replaced), and its new entries.
+
+        Raises:
+            InputError: no run there, or a damaged journal.
+        """
+        try:
+            with files.open_input(self._folder / run_journal.NAME) as stream:
+                about = os.fstat(stream.fileno())
+                anew = about.st_ino != self._inode or about.st_size < self._offset
+                self._inode, self._offset = about.st_ino, 0 if anew else self._offset
+                stream.seek(self._offset)
+                lines = stream.read().split(b"\n")[:-1]
+        except OSError:
+            anew, lines = True, []
+        found: list[dict[str, Any]] = []
+        for line in lines:
+            entry = journal_entry(line)
+            if entry is None:
+                break
+            found.append(entry)
+            self._offset += len(line) + 1
+        damaged = len(found) < len(lines) - 1  # the last line may be one that is being written
+        if damaged or (anew and not (found and "run" in found[0])):
+            run_journal.read(self._folder)  # says what is wrong
+        return anew, run_journal.decoded(found, self._folder)
+
+
+class RunView:
+    """What `heshare jobs top` shows of a run.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tail, self.state = folder, JournalTail(folder), RunState()
         self.alive = False
 
     def update(self) -> None:
@@ -53,38 +94,37 @@ class RunView:
         Raises:
             InputError: no run there, or a damaged journal.
         """
-        with reading_entries(self._folder):
-            anew, entries = self._tail.read()
-            self.tally = RunTally() if anew else self.tally
-            for entry in entries:
-                self.tally.add(entry)
+        anew, entries = self._tail.read()
+        self.state = run_journal.folded(entries, self._folder, None if anew else self.state)
         self.alive = is_alive(self._folder)
         if not self.alive:
-            self.tally.end()
+            self.state.end()
 
     def head(self, now_s: float) -> list[str]:
         """Return the lines about the whole run; `now_s` is a Unix time, s."""
-        tally, request = self.tally, pending_request(self._folder) if self.alive else ""
-        state = f"runs{f', {request} requested' if request else ''}" if self.alive else "has ended, or was killed"
-        powers_w = [gpu.power_w for gpu in tally.gpus if not math.isnan(gpu.power_w)]
+        state, request = self.state, pending_request(self._folder) if self.alive else ""
+        how = f"runs{f', {request} requested' if request else ''}" if self.alive else "has ended, or was killed"
+        powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
         lines = [
-            f"{self._folder}: {state}; policy {tally.policy}, {tally.decisions} decisions",
-            "jobs: " + ", ".join(f"{count} {name}" for name, count in tally.counts().items()),
+            f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
+            "jobs: " + ", ".join(f"{count} {name}" for name, count in state.counts().items()),
             f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
-            + (f" (limit {tally.limit_w:.0f} W), " if tally.limit_w > 0 else ", ")
-            + f"energy {display.energy(sum(gpu.energy_j for gpu in tally.gpus))}",
+            + (f" (limit {limit_w(state):.0f} W), " if limit_w(state) > 0 else ", ")
+            + f"energy {display.energy(sum(gpu.energy_j for gpu in state.gpus))}",
         ]
-        if tally.signal is not None:
-            lines[-1] += f", {tally.cost:.4g} {'g of CO2' if tally.signal.counts == 'co2_g' else 'in money'}"
-        if self.alive and not math.isnan(tally.updated_s):
-            lines[-1] += f"; last account {max(0.0, now_s - tally.updated_s):.0f} s ago"
-        if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(tally.faults.items())):
+        if self.alive and not math.isnan(state.updated_s):
+            lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
+        if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
             lines.append(f"faults: {faults}")
         return lines
 
+    def notes(self) -> list[str]:
+        """Return the last notes for the operator, of all sessions."""
+        return [note.text for session in self.state.sessions for note in session.notes][-5:]
+
     def gpu_rows(self) -> Rows:
         """Return a row for each GPU, of `_GPU_COLUMNS`."""
-        on = [running.gpu for running in self.tally.running.values()]
+        on = [running.gpu for running in self.state.running.values()]
         return [
             (
                 *(
@@ -97,14 +137,14 @@ class RunView:
                 *(_number(gpu.sm_mhz, "MHz"), _number(gpu.requested_mhz, "MHz"), str(on.count(index))),
                 *(display.energy(energy_j) for energy_j in (gpu.energy_j, gpu.idle_j, gpu.lost_j)),
             )
-            for index, gpu in enumerate(self.tally.gpus)
+            for index, gpu in enumerate(self.state.gpus)
         ]
 
     def job_rows(self, now_s: float) -> Rows:
         """Return a row for each job that runs, the one with the most power first, of `_JOB_COLUMNS`."""
         rows = []
-        shown = self.tally.shown_jobs(now_s)
-        for job, running in self.tally.running.items():
+        shown = self.state.shown_jobs(now_s)
+        for job, running in self.state.running.items():
             found = shown[job, running.gpu]
             numbers = [
                 text
@@ -124,7 +164,7 @@ class RunView:
         lines = [*self.head(now_s), "", *_aligned(_GPU_COLUMNS, self.gpu_rows())]
         if jobs := self.job_rows(now_s):
             lines += ["", *_aligned(_JOB_COLUMNS, jobs)]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.tally.notes)]) + "\n"
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes())]) + "\n"
 
     def screen(self, now_s: float, width: int = WIDE) -> RenderableType:
         """Return everything as tables for a terminal of so many columns."""
@@ -142,9 +182,9 @@ class RunView:
             return made
 
         jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
-        gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.tally.gpus])
+        gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
         head = [Text(line) for line in self.head(now_s)]
-        notes = [Text(f"note: {note}", style="dim") for note in self.tally.notes]
+        notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
         more = [Text(), *notes, Text("q: end", style="dim")]
         return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), *more)
 

@@ -11,8 +11,6 @@ import pandas as pd
 
 from heshare.lab.limits.budget_policy import within_budget
 from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.limits.prices.price_terms import PriceTerms
-from heshare.lab.limits.prices.signal_cost import run_cost
 from heshare.ops import mps
 from heshare.ops.clocks.clock_route import clock_control
 from heshare.ops.executor import job_tasks, run_journal
@@ -20,6 +18,7 @@ from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.gpu_lock import lock_path
 from heshare.ops.executor.job_file import read_jobs
 from heshare.ops.executor.local_gpus import planned_cluster, select_gpus
+from heshare.ops.executor.run_state import JobHistory
 from heshare.ops.nvml.card_survey import ChosenGpus
 from heshare.ops.nvml.probe import has_sys_admin
 from heshare.policies.policy import Action, Event, SetClock, Start
@@ -80,7 +79,6 @@ def dry_run(
     seed: int,
     allow_clocks: bool,
     power_limit: PowerBudget | None = None,
-    price: PriceTerms | None = None,
 ) -> DryRun:
     """Return what `execute` would do with the same arguments; nothing is started, locked, set or written.
 
@@ -96,11 +94,10 @@ def dry_run(
     admin = has_sys_admin()
     may_set, how = clock_control(admin=os.geteuid() == 0 if admin is None else admin)
     cluster = planned_cluster(chosen.uuids, clocks=allow_clocks and may_set)
-    tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), job_tasks.JobHistory())
+    tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), JobHistory())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
-    chosen_policy = make(policy) if price is None else price.wrap(make(policy))
-    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(chosen_policy), power_limit)
+    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(make(policy)), power_limit)
     result = run(tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):
@@ -110,7 +107,6 @@ def dry_run(
         rows.append({"job": assigned[task.id].key, **planned, **times})
     summary = result.summary()
     totals = {name: float(summary[name]) for name in ("makespan_s", "avg_jct_s", "energy_active_j", "energy_cluster_j")}
-    totals |= {} if price is None else run_cost(result, price.signal).columns()
     clocks = how if allow_clocks else "Clocks would be left to the GPUs: --allow-clocks was not given."
     return DryRun(pd.DataFrame(rows), totals, [*_notes(chosen, folder), clocks, *chosen.left_out])
 

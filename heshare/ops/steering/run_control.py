@@ -85,7 +85,7 @@ def ask(folder: Path, request: str) -> None:
     """
     run_journal.read(folder)
     if not is_alive(folder):
-        action = "There is nothing to end. `heshare run --resume` continues it, `heshare status` shows it."
+        action = "There is nothing to end. `heshare jobs run --resume` continues it, `heshare jobs status` shows it."
         raise InputError("a run without an executor", "a run that goes on", action, file=folder)
     try:
         handle, name = tempfile.mkstemp(dir=folder)

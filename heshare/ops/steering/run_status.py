@@ -2,13 +2,13 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from heshare.ops.executor import run_journal
-from heshare.ops.executor.job_tasks import assigned_jobs, job_history, specs_from_json
+from heshare.ops.executor.entries import Account
+from heshare.ops.executor.run_state import SessionState
 from heshare.ops.steering.run_control import is_alive, pending_request
 
 LAST_NOTES = 5
@@ -65,7 +65,7 @@ class RunStatus:
         lines += [f"runs: {row['job']} on {row['gpu']} for {row['since_s']:.0f} s" for row in self.running]
         lines += [f"note: {note}" for note in self.notes]
         if not self.alive and self.counts["waiting"]:
-            lines.append(f"continue with: heshare run --resume {self.folder}")
+            lines.append(f"continue with: heshare jobs run --resume {self.folder}")
         return "\n".join(lines)
 
 
@@ -75,71 +75,43 @@ def run_status(folder: Path) -> RunStatus:
     Raises:
         InputError: no run there, or a damaged journal.
     """
-    with run_journal.reading_entries(folder):
-        status = _status(folder)
-        status.text()  # only this would notice values of other types
-    return status
-
-
-def _status(folder: Path) -> RunStatus:
-    entries = run_journal.read(folder)
-    lives = is_alive(folder)
-    run: Mapping[str, Any] = entries[0]["run"] if entries else {}
-    places = [place for place, entry in enumerate(entries) if "session" in entry]
-    session = entries[places[-1]]["session"] if places else {}
-    since = entries[places[-1] :] if places else []
-    now_s = time.time() - session.get("at", math.nan)
-    keys = [job.key for job in assigned_jobs(specs_from_json(run.get("jobs", [])))]
-    over = job_history(entries).over
-    running = _running(since, session, now_s) if lives else []
-    outcomes = [over.get(key) for key in keys]
-    counts = {
-        "waiting": len(keys) - len(over) - len(running),
-        "running": len(running),
-        **{state: outcomes.count(state) for state in ("completed", "failed")},
-    }
-    samples = [entry["sample"] for entry in since if "sample" in entry]
-    notes = [entry["note"] for entry in since if "note" in entry]
+    state, lives = run_journal.read_state(folder), is_alive(folder)
+    if not lives:
+        state.running.clear()
+    last = state.sessions[-1] if state.sessions else None
+    now_s = time.time()
     return RunStatus(
         str(folder),
         lives,
-        session.get("pid"),
-        str(run.get("policy", "")),
+        None if last is None else last.session.pid,
+        state.run.policy,
         pending_request(folder) if lives else "",
-        counts,
-        running,
-        _gpus(session, samples[-1] if samples else None, notes),
-        now_s - samples[-1]["t"] if samples else math.nan,
-        [str(note["text"]) for note in notes[-LAST_NOTES:]],
+        state.counts(),
+        [
+            {
+                "job": job,
+                "gpu": state.gpus[running.gpu].uuid,
+                "mps_pct": running.mps_pct,
+                "since_s": now_s - running.since_s,
+            }
+            for job, running in state.running.items()
+        ],
+        [] if last is None else [_gpu(index, last) for index in range(len(state.gpus))],
+        now_s - last.session.at - last.sample.t if last is not None and last.sample is not None else math.nan,
+        [note.text for note in (last.notes if last else [])[-LAST_NOTES:]],
     )
 
 
-def _running(entries: Sequence[Mapping[str, Any]], session: Mapping[str, Any], now_s: float) -> list[dict[str, Any]]:
-    """Return the jobs that a session has started and that have not ended."""
-    rows: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        for action in entry.get("decision", {}).get("actions", ()):
-            if action[0] in ("start", "migrate"):
-                _, job, gpu, mps_pct, _ = action
-                since_s = now_s - entry["decision"]["decided_s"]
-                uuid = session["gpus"][gpu]["uuid"]
-                rows[job] = {"job": job, "gpu": uuid, "mps_pct": mps_pct, "since_s": since_s}
-        if "end" in entry:
-            rows.pop(entry["end"]["job"], None)
-    return list(rows.values())
-
-
-def _gpus(
-    session: Mapping[str, Any], sample: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    rows = []
-    for index, gpu in enumerate(session.get("gpus", [])):
-        account = sample["gpus"][index] if sample else {}
-        known = {name: account.get(name) for name in ("sm_mhz", "power_w", "energy_j")}
-        values = {name: math.nan if value is None else value for name, value in known.items()}
-        state = account.get("state", "ok")
-        last = [str(note["text"]) for note in notes if note["gpu"] == index]
-        rows.append(
-            {"uuid": gpu["uuid"], "name": gpu["name"], **values, "state": state, "note": last[-1] if last else ""}
-        )
-    return rows
+def _gpu(index: int, last: SessionState) -> dict[str, Any]:
+    opened = last.session.gpus[index]
+    account = last.sample.gpus[index] if last.sample else Account(math.nan, power_w=math.nan)
+    notes = [note.text for note in last.notes if note.gpu == index]
+    return {
+        "uuid": opened.uuid,
+        "name": opened.name,
+        "sm_mhz": math.nan if account.sm_mhz is None else account.sm_mhz,
+        "power_w": account.power_w,
+        "energy_j": account.energy_j,
+        "state": account.state,
+        "note": notes[-1] if notes else "",
+    }

@@ -1,9 +1,9 @@
 """What steers a run from outside, together: the operator's log, the operator's requests, the service manager."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from heshare.ops.executor.entries import Entry
 from heshare.ops.steering.operator_log import OperatorLog
 from heshare.ops.steering.run_control import RunControl, RunDrained
 from heshare.ops.steering.service_notifier import ServiceNotifier
@@ -23,7 +23,7 @@ class RunSteering:
     log: OperatorLog
     control: RunControl
     service: ServiceNotifier
-    meter: Callable[[Mapping[str, Any]], object] | None = None
+    meter: Callable[[Entry], object] | None = None
     _disk_full: bool = False
 
     def hear(self, *, idle: bool) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.run_entries import journal_lines
 
-from heshare.ops.executor import run_journal
 from heshare.shared.errors import InputError
 
 JOBS = 10
@@ -55,15 +55,15 @@ class RunFolder:
     def entries(self) -> list[dict[str, Any]]:
         """Return the journal as far as it is; nothing before it begins."""
         try:
-            return list(run_journal.read(self.run))
+            return list(journal_lines(self.run))
         except (FileNotFoundError, InputError):
             return []
 
     def words(self, *options: str) -> list[str]:
         """Return the words of the command that begins the run with these options, or resumes it."""
         if self.entries():
-            return ["run", "--resume", str(self.run)]
-        return ["run", str(self.file), "--devices", "nvml", "--out", str(self.run), *options]
+            return ["jobs", "run", "--resume", str(self.run)]
+        return ["jobs", "run", str(self.file), "--devices", "nvml", "--out", str(self.run), *options]
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many jobs were lost, counted twice, and did their work twice, in a run that is over."""

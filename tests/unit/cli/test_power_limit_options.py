@@ -53,7 +53,7 @@ def test_run_and_compare_take_watts_and_files(tmp_path: Path) -> None:
         ),
         (("plan", *SMALL, "--power-limit", "50"), "draw 90.0 W when all of them idle"),
         (("compare", *SMALL, "--policy", "fifo", "--power-limit", "50"), "draw 90.0 W when all of them idle"),
-        (("run", "--resume", "nowhere", "--power-limit", "500"), "--power-limit with --resume"),
+        (("jobs", "run", "--resume", "nowhere", "--power-limit", "500"), "--power-limit with --resume"),
     ],
 )
 def test_wrong_limits_end_with_one_message(words: tuple[str, ...], message: str) -> None:

@@ -53,7 +53,7 @@ def start(machine, *words):
 
 def test_run_resumes_jobs_after_ctrl_c(machine):
     folder, _ = machine
-    first = start(machine, "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
+    first = start(machine, "jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", "--allow-clocks")
     journal = folder / "jobs-run" / "journal.jsonl"
     until = time.monotonic() + 60
     while not (journal.exists() and journal.read_bytes().count(b'"completed"') == 2) and time.monotonic() < until:
@@ -61,9 +61,9 @@ def test_run_resumes_jobs_after_ctrl_c(machine):
     first.send_signal(signal.SIGINT)
     _, errors = first.communicate(timeout=60)
     assert first.returncode == 128 + signal.SIGINT
-    assert errors.rstrip().endswith("ended by SIGINT; continue with: heshare run --resume jobs-run")
+    assert errors.rstrip().endswith("ended by SIGINT; continue with: heshare jobs run --resume jobs-run")
     assert not list((folder / "state" / "heshare").glob("*.json"))
-    second = start(machine, "run", "--resume", "jobs-run", "--json")
+    second = start(machine, "jobs", "run", "--resume", "jobs-run", "--json")
     output, errors = second.communicate(timeout=60)
     assert second.returncode == 0, errors
     result = json.loads(output)
@@ -76,7 +76,19 @@ def test_run_jobs_on_emulated_gpus_starts_no_process(tmp_path):
     path = tmp_path / "jobs.yaml"
     path.write_text(JOBS)
     done = RUN.invoke(
-        app, ["run", str(path), "--policy", "random", "--cluster", "1xT4,1xA100", "--json", "--out", str(tmp_path)]
+        app,
+        [
+            "run",
+            "--tasks",
+            str(path),
+            "--policy",
+            "random",
+            "--cluster",
+            "1xT4,1xA100",
+            "--json",
+            "--out",
+            str(tmp_path),
+        ],
     )
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
@@ -101,6 +113,7 @@ def test_measured_rows_of_a_profile_weigh_the_jobs_of_a_run(tmp_path, monkeypatc
 
     monkeypatch.setattr(execute, "execute", take)
     words = [
+        "jobs",
         "run",
         str(tmp_path / "jobs.yaml"),
         "--devices",
@@ -130,7 +143,8 @@ def test_measured_rows_of_a_profile_weigh_the_jobs_of_a_run(tmp_path, monkeypatc
 def test_run_refuses_the_same_jobs_on_emulated_and_real_gpus(tmp_path, devices, old, new, message):
     path = tmp_path / "jobs.yaml"
     path.write_text(JOBS.replace(old, new))
-    done = RUN.invoke(app, ["run", str(path), "--policy", "random", "--devices", devices])
+    words = ["jobs", "run", str(path), "--devices", "nvml"] if devices == "nvml" else ["run", "--tasks", str(path)]
+    done = RUN.invoke(app, [*words, "--policy", "random"])
     assert done.exit_code == 2
     assert message in done.stderr
 
@@ -138,17 +152,17 @@ def test_run_refuses_the_same_jobs_on_emulated_and_real_gpus(tmp_path, devices, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--devices", "nvml"], "real GPUs without jobs"),
+        (["--devices", "nvml"], "neither a file of jobs nor --resume"),
         (["jobs.yaml", "--resume", "x"], "both a file of jobs and --resume"),
         (["jobs.yaml", "--devices", "cuda"], "--devices 'cuda'"),
-        (["jobs.yaml", "--hosts", "dask://here:8786"], "--hosts with emulated GPUs"),
+        (["jobs.yaml", "--devices", "emulated"], "emulated GPUs: heshare run --tasks JOBS.yaml"),
         (["none.yaml"], "no such file"),
         (["--resume", "nowhere"], "no journal of a run"),
     ],
 )
 def test_run_refuses_options_that_exclude_each_other(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
-    done = RUN.invoke(app, ["run", *words])
+    done = RUN.invoke(app, ["jobs", "run", *words])
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from heshare.ops.executor.entries import Run
 from heshare.ops.executor.run_journal import NAME, RunJournal
 from heshare.ops.private_files import make_private_folder, open_private
 from heshare.ops.workers.job_process import CommandWorker
@@ -41,7 +42,7 @@ def test_a_folder_keeps_its_wider_mode_and_its_files_become_private(tmp_path):
     folder.mkdir()
     folder.chmod(0o755)
     (folder / NAME).touch(0o644)
-    RunJournal(folder, {"policy": "random"}).close()
+    RunJournal(folder, Run("random")).close()
     assert (mode(folder), mode(folder / NAME)) == (0o755, 0o600)
 
 
@@ -72,10 +73,10 @@ def test_a_folder_that_others_can_write_is_refused_with_the_command_that_mends_i
         os.chown(folder, -1, 54321)
     folder.chmod(0o775 if kind == "group" else 0o757)
     with pytest.raises(InputError, match=r"others can write \(mode 07\d\d\).*chmod go-w"):
-        RunJournal(folder, {"policy": "random"})
+        RunJournal(folder, Run("random"))
     assert list(folder.iterdir()) == []
     folder.chmod(0o755)
-    RunJournal(folder, {"policy": "random"}).close()
+    RunJournal(folder, Run("random")).close()
 
 
 def test_a_folder_that_the_own_group_of_its_owner_can_write_is_accepted(tmp_path):
@@ -105,27 +106,27 @@ def test_what_another_user_prepared_is_refused(tmp_path, what):
         (folder / NAME).touch()
         os.chown(folder if what == "folder" else folder / NAME, 54321, 54321)
     with pytest.raises(InputError, match=rf"found a {what.split()[0]} of user 54321; expected .* root, who runs this"):
-        RunJournal(folder, {"policy": "random"})
+        RunJournal(folder, Run("random"))
     assert list(own.iterdir()) == []
 
 
 def test_the_users_own_link_to_a_folder_is_followed(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")
-    RunJournal(tmp_path / "run", {"policy": "random"}).close()
+    RunJournal(tmp_path / "run", Run("random")).close()
     assert mode(tmp_path / "disk" / NAME) == 0o600
 
 
 def test_a_sticky_folder_of_all_users_may_hold_the_runs_folder(tmp_path):
     tmp_path.chmod(0o1777)
-    RunJournal(tmp_path / "run", {"policy": "random"}).close()
+    RunJournal(tmp_path / "run", Run("random")).close()
     assert mode(tmp_path / "run") == 0o700
 
 
 def test_a_journal_that_is_a_link_is_refused(tmp_path):
     (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=f"{NAME}: found a link of"):
-        RunJournal(tmp_path, {"policy": "random"})
+        RunJournal(tmp_path, Run("random"))
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -8,10 +8,11 @@ from support.counting_worker import ToyLauncher
 
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.executor import execute, run_journal
+from heshare.ops.executor.entries import Decision
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
 from heshare.ops.executor.job_file import read_jobs
 from heshare.ops.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
-from heshare.ops.executor.run_observer import action_as_list
+from heshare.ops.executor.run_observer import journalled
 from heshare.ops.nvml.nvml_device import NvmlDevice
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
@@ -80,14 +81,14 @@ def test_execute_decides_as_the_event_loop_does_in_virtual_time(doubles, monkeyp
 def live_decisions(doubles, policy, waits_s, into):
     """The decisions of a run with real processes."""
     assert doubles.run(job_file_text(waits_s), policy=policy, devices="nvml", clocks=True, into=into).complete
-    rows = [row["decision"] for row in run_journal.read(doubles.folder / into) if "decision" in row]
-    return [(row["event"], row["jobs"], row["gpu"], row["actions"]) for row in rows]
+    rows = [row for row in run_journal.read(doubles.folder / into) if isinstance(row, Decision)]
+    return [(row.event, row.jobs, row.gpu, row.actions) for row in rows]
 
 
 def journal_form(decisions):
     """Decisions as a journal writes them."""
     key = "job{}".format
     return [
-        (kind, [key(task) for task in tasks], gpu, [action_as_list(action, key) for action in actions])
+        (kind, tuple(key(task) for task in tasks), gpu, tuple(journalled(action, key) for action in actions))
         for kind, tasks, gpu, actions in decisions
     ]

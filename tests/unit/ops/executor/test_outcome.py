@@ -1,4 +1,4 @@
-"""The outcome of a run from its journal: its report on a full disk, and the time that it takes for many jobs."""
+"""The outcome of a run from its journal: its report on a full disk."""
 
 from __future__ import annotations
 
@@ -6,58 +6,29 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.run_entries import ended, run_of, session, started
 
 from heshare.ops.executor import execute
-from heshare.ops.executor.job_file import JobSpec
-from heshare.ops.executor.job_tasks import specs_to_json
-from heshare.ops.executor.outcome import run_outcome
 from heshare.ops.executor.run_journal import RunJournal
 from heshare.testing.toy import ToyPredictor
-from heshare.world.workload import Workload
 
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]
-GPU = {"uuid": "GPU-1", "name": "A100", "planned_mhz": "210-1410", "sharing": "mps"}
-
-
-def run_entry(count):
-    spec = JobSpec("a", ("true",), Workload("resnet50", 8), 10.0, None, count, None, 0, 500.0, Path("/"), (), 0.0, 2)
-    return {"run": {"policy": "random", "devices": [], "seed": 0, "jobs": specs_to_json([spec])}}
-
-
-def session_entry(at=0.0, **more):
-    return {"session": {"at": at, "pid": 1, "gpus": [GPU], "counters_j": [0.0], "token": "t", **more}}
-
-
-def start_entry(job, at_s=0.0):
-    return {"decision": {"t": at_s, "actions": [["start", job, 0, 50, None]]}}
-
-
-def end_entry(job, start_s=0.0, end_s=1.0, outcome="completed"):
-    return {
-        "end": {
-            "job": job, "gpu": 0, "outcome": outcome, "start_s": start_s, "end_s": end_s, "energy_j": 1.0,
-            "iterations": 10.0, "charged": False, "again": False, "exit_code": 0, "sm_mhz": 1000.0, "limits": [],
-            "log": "", "reason": "",
-        }
-    }  # fmt: skip
 
 
 def complete_journal(count):
-    entries = [run_entry(count), session_entry()]
+    entries = [run_of(count), session(0.0)]
     for index in range(count):
         job = "a" if count == 1 else f"a-{index}"
-        entries += [start_entry(job, float(index)), end_entry(job, float(index), index + 1.0)]
+        entries += [started(job, t=float(index)), ended(job, start_s=float(index), end_s=index + 1.0)]
     return entries
 
 
 def write_journal(folder, entries):
-    journal = RunJournal(folder, entries[0]["run"])
+    journal = RunJournal(folder, entries[0])
     for entry in entries[1:]:
         journal.append(entry)
     journal.close()
@@ -89,7 +60,7 @@ def test_a_report_that_cannot_be_written_is_a_warning_and_leaves_no_half_file(tm
     assert outcome.complete
     assert outcome.unwritten == (
         f"{tmp_path}: the report could not be written (File too large). The journal has every result: make "
-        f"room, then write it with heshare run --resume {tmp_path}."
+        f"room, then write it with heshare jobs run --resume {tmp_path}."
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs.csv"] * stale + ["journal.jsonl"]
     assert not stale or (tmp_path / "jobs.csv").read_text() == "before"
@@ -104,7 +75,7 @@ def test_a_report_on_a_disk_that_is_full_is_written_once_there_is_room(tmp_path)
     write_journal(tmp_path / "kept", complete_journal(3))
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)
-    run = f"{sys.executable} -m heshare run --resume {disk}"
+    run = f"{sys.executable} -m heshare jobs run --resume {disk}"
     script = (
         f"mount -t tmpfs -o size=64k,mode=0700 none {disk}; cp {tmp_path}/kept/journal.jsonl {disk}; "
         f"cat /dev/zero > {disk}/filler 2> /dev/null; {run}; echo code $?; ls -A {disk}; "
@@ -121,8 +92,8 @@ def test_a_report_on_a_disk_that_is_full_is_written_once_there_is_room(tmp_path)
 
 
 def test_a_journal_without_the_second_way_of_dividing_energy_is_reported_and_resumed(tmp_path):
-    entries = [*complete_journal(2)[:-2], start_entry("a-1"), end_entry("a-1", outcome="failed: crash")]
-    entries += [start_entry("a-1"), end_entry("a-1")]
+    entries = [*complete_journal(2)[:-2], started("a-1"), ended("a-1", "failed: crash")]
+    entries += [started("a-1"), ended("a-1")]
     write_journal(tmp_path, entries)
     assert execute.resume(tmp_path, predictor=ToyPredictor()).complete
     jobs = pd.read_csv(tmp_path / "jobs.csv").set_index("job")
@@ -131,12 +102,3 @@ def test_a_journal_without_the_second_way_of_dividing_energy_is_reported_and_res
     assert jobs["energy_model_j"].isna().all()
     assert jobs["lost_model_j"].isna().tolist() == [False, True]
     assert "NaN: an older version wrote the journal" in (tmp_path / "report.txt").read_text()
-
-
-def test_run_outcome_of_many_jobs_takes_time_in_proportion():
-    entries = complete_journal(20_000)
-    began_s = time.perf_counter()
-    outcome = run_outcome(entries)
-    # 0.3 s; it was 14 s when every job looked through the ends of all.
-    assert time.perf_counter() - began_s < 6.0
-    assert outcome.totals["completed"] == 20_000

@@ -9,9 +9,10 @@ import time
 
 import numpy as np
 import pytest
+from support.run_entries import journal_lines
 
 from heshare.lab.limits.power_budget import PowerBudget
-from heshare.ops.executor import execute, run_journal
+from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.prediction.predictor import CoRuns
 from heshare.shared.errors import InputError
@@ -41,7 +42,7 @@ def run(doubles, text, limit, *, clocks=False, predictor=None):
 
 
 def entries(doubles, kind):
-    return [row[kind] for row in run_journal.read(doubles.folder / "run") if kind in row]
+    return [row[kind] for row in journal_lines(doubles.folder / "run") if kind in row]
 
 
 def actions(doubles, kind):
@@ -80,7 +81,7 @@ def test_readings_above_the_limit_lower_clocks_and_are_noted(doubles):
 
     def journal():
         try:
-            return run_journal.read(doubles.folder / "run")
+            return journal_lines(doubles.folder / "run")
         except InputError:
             return []
 

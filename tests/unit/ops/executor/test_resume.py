@@ -7,11 +7,12 @@ import time
 from contextlib import suppress
 
 import pytest
+from support.run_entries import journal_lines
 from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.executor import execute
-from heshare.ops.executor.run_journal import NAME, read
+from heshare.ops.executor.run_journal import NAME
 from heshare.ops.steering.run_status import run_status
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
@@ -36,7 +37,7 @@ def unfinished(doubles, *, ended):
     """The journal of a run that was killed when some jobs had ended."""
     assert doubles.run(JOBS).complete
     (doubles.folder / "done.txt").unlink()
-    entries = read(doubles.folder / "run")
+    entries = journal_lines(doubles.folder / "run")
     return [entry for entry in entries if "end" not in entry or entry["end"]["job"] in ended]
 
 
@@ -70,10 +71,10 @@ def test_salvaged_run_repeats_a_job_whose_end_was_damaged_and_counts_the_lines(d
     (hit,) = [place for place, line in enumerate(lines) if line.startswith(b'{"end":{"job":"a-1"')]
     lines[hit] = lines[hit].replace(b"a-1", b"a-3")
     path.write_bytes(b"".join(lines))
-    refused = CliRunner().invoke(app, ["run", "--resume", str(path.parent)])
+    refused = CliRunner().invoke(app, ["jobs", "run", "--resume", str(path.parent)])
     assert refused.exit_code == 2
-    assert f"heshare run --resume {path.parent} --salvage" in refused.stderr
-    run = CliRunner().invoke(app, ["run", "--resume", str(path.parent), "--salvage", "--json"])
+    assert f"heshare jobs run --resume {path.parent} --salvage" in refused.stderr
+    run = CliRunner().invoke(app, ["jobs", "run", "--resume", str(path.parent), "--salvage", "--json"])
     assert run.exit_code == 0, run.stderr
     result = json.loads(run.stdout)
     assert result["completed"] == 4
@@ -93,14 +94,14 @@ def test_run_without_all_lines_of_a_kind_is_salvaged(doubles, kinds):
         line[:-3] + b"zz\n" if any(f'{{"{kind}"'.encode() in line[:12] for kind in kinds) else line for line in lines
     ]
     path.write_bytes(b"".join([*damaged, journal_line({"note": {"gpu": None, "text": "last"}})]))
-    result = CliRunner().invoke(app, ["run", "--resume", str(path.parent), "--salvage"])
+    result = CliRunner().invoke(app, ["jobs", "run", "--resume", str(path.parent), "--salvage"])
     assert result.exit_code == 0, result.stderr
     assert "completed: 4" in result.stdout
     assert "damaged lines of the journal were left out" in (path.parent / "report.txt").read_text()
 
 
 def test_salvage_is_refused_without_a_run_to_resume(tmp_path):
-    done = CliRunner().invoke(app, ["run", "jobs.yaml", "--salvage"])
+    done = CliRunner().invoke(app, ["jobs", "run", "jobs.yaml", "--salvage"])
     assert done.exit_code == 2
     assert "--salvage without --resume" in done.stderr
 
@@ -121,7 +122,7 @@ MADE_UP = [
 @pytest.mark.parametrize("entries", MADE_UP, ids=str)
 def test_made_up_entries_with_right_checksums_are_refused_with_one_message(tmp_path, entries):
     (tmp_path / NAME).write_bytes(b"".join(map(journal_line, entries)))
-    with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(\w+: "):
+    with pytest.raises(InputError, match=rf"{NAME}: found an entry that no run writes \(.+\); "):
         execute.resume(tmp_path, predictor=ToyPredictor())
     with suppress(InputError):  # it reads fewer of them
         run_status(tmp_path)

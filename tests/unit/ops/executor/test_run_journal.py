@@ -5,50 +5,47 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.run_entries import GPU, ended, run_of, sampled, started, state_of
 
-from heshare.ops.executor.job_tasks import job_history
+from heshare.ops.executor.entries import Note, Run, Salvaged, Session, encode
 from heshare.ops.executor.run_journal import NAME, RunJournal, read, session_start
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 
-RUN = {"policy": "random"}
-
-
-def decision(*keys):
-    return {"decision": {"t": 1.0, "event": "arrival", "actions": [["start", key, 0, 50, None] for key in keys]}}
-
-
-def end(key, outcome="completed", charged=True, again=False, iterations=5.0):
-    return {"end": {"job": key, "outcome": outcome, "charged": charged, "again": again, "iterations": iterations}}
+RUN = run_of(3)
 
 
 ENTRIES = [
-    {"session": {"at": 0.0}},
-    decision("a", "b"),
-    end("a"),
-    decision("c"),
-    end("b", "failed: crash", again=True),
-    decision("b"),
-    {"session": {"at": 9.0}},
-    decision("b", "c"),
-    end("b"),
-    end("c", "failed: crash"),
+    Session(0.0, (GPU,)),
+    started("a", "b"),
+    ended("a"),
+    started("c"),
+    ended("b", "failed: crash", charged=True, again=True),
+    started("b"),
+    Session(9.0, (GPU,)),
+    started("b", "c"),
+    ended("b"),
+    ended("c", "failed: crash", charged=True),
 ]
+
+
+def line_of(entry):
+    return journal_line(encode(entry))
 
 
 def test_append_writes_entries_that_a_resumed_journal_reads(tmp_path):
     journal = RunJournal(tmp_path, RUN)
     for entry in ENTRIES:
         journal.append(entry)
-    assert read(tmp_path) == [{"run": RUN}, *ENTRIES]
+    assert read(tmp_path) == [RUN, *ENTRIES]
     journal.close()
     again = RunJournal(tmp_path, None)
-    assert again.entries == [{"run": RUN}, *ENTRIES]
+    assert again.entries == [RUN, *ENTRIES]
     again.close()
 
 
 def test_job_history_counts_every_attempt_and_each_finished_job_once():
-    jobs = job_history([{"run": RUN}, *ENTRIES])
+    jobs = state_of(RUN, *ENTRIES).history
     assert jobs.over == {"a": "completed", "b": "completed", "c": "failed"}
     assert jobs.attempts == {"a": 1, "b": 3, "c": 2}
     assert (jobs.charged, jobs.free) == ({"b": 1, "c": 1}, {})
@@ -57,22 +54,22 @@ def test_job_history_counts_every_attempt_and_each_finished_job_once():
 @given(st.integers(0, 10**6))
 @settings(max_examples=150, deadline=None)
 def test_run_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
-    whole = b"".join(map(journal_line, [{"run": RUN}, *ENTRIES]))
+    whole = b"".join(map(line_of, [RUN, *ENTRIES]))
     folder = tmp_path_factory.mktemp("torn")
-    least = len(journal_line({"run": RUN}))
+    least = len(line_of(RUN))
     content = whole[: least + cut % (len(whole) - least + 1)]
     (folder / NAME).write_bytes(content)
     journal = RunJournal(folder, None)
     count = len(journal.entries)
-    assert journal.entries == [{"run": RUN}, *ENTRIES][:count]
+    assert journal.entries == [RUN, *ENTRIES][:count]
     assert content.count(b"\n") == count
-    journal.append(end("z"))
+    journal.append(ended("z"))
     journal.close()
-    assert read(folder)[count:] == [end("z")]
+    assert read(folder)[count:] == [ended("z")]
 
 
 def test_run_journal_refuses_a_damaged_line_before_the_end_with_its_row(tmp_path):
-    lines = [journal_line(entry) for entry in [{"run": RUN}, *ENTRIES]]
+    lines = [line_of(entry) for entry in [RUN, *ENTRIES]]
     lines[3] = lines[3].replace(b"a", b"e", 1)
     (tmp_path / NAME).write_bytes(b"".join(lines))
     with pytest.raises(InputError, match=r"row 4: found a damaged line"):
@@ -91,10 +88,10 @@ def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
     first = RunJournal(tmp_path, RUN)
     first.append(ENTRIES[0])
     first.close()
-    second = RunJournal(tmp_path, {"policy": "morak"})
+    second = RunJournal(tmp_path, Run("morak"))
     second.append(ENTRIES[1])
     second.close()
-    assert read(tmp_path) == [{"run": {"policy": "morak"}}, ENTRIES[1]]
+    assert read(tmp_path) == [Run("morak"), ENTRIES[1]]
     with pytest.raises(InputError, match="--resume"):
         RunJournal(tmp_path, RUN)
     with pytest.raises(InputError, match="no journal of a run"):
@@ -102,8 +99,8 @@ def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-WHOLE = [journal_line(entry) for entry in [{"run": RUN}, *ENTRIES]]
-OVER = job_history(ENTRIES).over
+WHOLE = [line_of(entry) for entry in [RUN, *ENTRIES]]
+OVER = state_of(*ENTRIES).history.over
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=4))
@@ -117,21 +114,21 @@ def test_salvage_of_flipped_bits_loses_at_most_the_lines_that_they_are_in(tmp_pa
     (folder / NAME).write_bytes(content)
     journal = RunJournal(folder, None, salvage=True)
     entries = journal.entries
-    journal.append(end("z"))
+    journal.append(ended("z"))
     journal.close()
-    whole = [{"run": RUN}, *ENTRIES]
-    kept = [entry for entry in entries if "salvaged" not in entry]
+    whole = [RUN, *ENTRIES]
+    kept = [entry for entry in entries if not isinstance(entry, Salvaged)]
     # Nothing is made up and nothing changes its place; a bit ends its line, or joins it with the next.
     assert [entry for entry in whole if entry in kept] == kept
     assert len(whole) - len(kept) <= 2 * len(bits)
-    assert job_history(entries).over.items() <= OVER.items()
-    counted = [entry["salvaged"]["lines"] for entry in entries if "salvaged" in entry]
+    assert state_of(*entries).history.over.items() <= OVER.items()
+    counted = [entry.lines for entry in entries if isinstance(entry, Salvaged)]
     copies = [path for path in folder.iterdir() if path.name == f"{NAME}.damaged"]
     assert len(counted) == len(copies) <= 1
     if copies:
         assert copies[0].read_bytes() == bytes(content)
         assert 1 <= counted[0] <= 2 * len(bits)
-    assert read(folder) == [*entries, end("z")]
+    assert read(folder) == [*entries, ended("z")]
 
 
 @pytest.mark.parametrize("bit", [0, 9, 70, 8 * len(WHOLE[0]) - 1])
@@ -148,7 +145,7 @@ def test_salvage_refuses_a_damaged_first_line(tmp_path, bit):
 
 def test_a_damaged_line_is_refused_with_the_command_that_leaves_it_out(tmp_path):
     (tmp_path / NAME).write_bytes(b"".join([WHOLE[0], WHOLE[1].replace(b"at", b"et"), *WHOLE[2:]]))
-    with pytest.raises(InputError, match=rf"row 2: .* heshare run --resume {tmp_path} --salvage"):
+    with pytest.raises(InputError, match=rf"row 2: .* heshare jobs run --resume {tmp_path} --salvage"):
         RunJournal(tmp_path, None)
     with pytest.raises(InputError, match="--salvage"):
         read(tmp_path)
@@ -157,8 +154,8 @@ def test_a_damaged_line_is_refused_with_the_command_that_leaves_it_out(tmp_path)
 @pytest.mark.parametrize(("now", "expected"), [(50.0, (109.5, 59.5)), (86400.0, (86400.0, 0.0))])
 def test_session_start_is_never_before_the_last_entry(monkeypatch, now, expected):
     entries = [
-        {"run": RUN}, {"session": {"at": 0.0}}, {"decision": {"t": 4.0}}, {"session": {"at": 100.0}},
-        {"end": {"end_s": 9.5}}, {"sample": {"t": 2.0}}, {"note": {}},
+        RUN, Session(0.0, (GPU,)), started("a", t=4.0), Session(100.0, (GPU,)), ended("a", end_s=9.5),
+        sampled(2.0), Note(""),
     ]  # fmt: skip
     monkeypatch.setattr("time.time", lambda: now)
     assert session_start(entries) == expected

@@ -9,8 +9,9 @@ import time
 
 import pytest
 from support.counting_worker import ToyLauncher
+from support.run_entries import journal_lines
 
-from heshare.ops.executor import local_gpus, run_journal
+from heshare.ops.executor import local_gpus
 from heshare.ops.nvml import card_survey, clock_lock, guarded_gpu
 from heshare.ops.nvml.nvml_device import NvmlDevice
 from heshare.ops.steering.run_status import run_status
@@ -26,13 +27,13 @@ def job(name, seconds, **fields):
 
 
 def ends(doubles):
-    return [entry["end"] for entry in run_journal.read(doubles.folder / "run") if "end" in entry]
+    return [entry["end"] for entry in journal_lines(doubles.folder / "run") if "end" in entry]
 
 
 def states(doubles):
     """The states of each GPU in the samples of the run's journal, in order, each once."""
-    rows = [entry["sample"]["gpus"] for entry in run_journal.read(doubles.folder / "run") if "sample" in entry]
-    return [list(dict.fromkeys(row[index]["state"] for row in rows)) for index in range(len(rows[0]))]
+    rows = [entry["sample"]["gpus"] for entry in journal_lines(doubles.folder / "run") if "sample" in entry]
+    return [list(dict.fromkeys(row[index].get("state", "ok") for row in rows)) for index in range(len(rows[0]))]
 
 
 def when_running(doubles, jobs, action):
@@ -42,7 +43,7 @@ def when_running(doubles, jobs, action):
         until_s = time.monotonic() + 20.0
         while time.monotonic() < until_s:
             try:
-                entries = run_journal.read(doubles.folder / "run")
+                entries = journal_lines(doubles.folder / "run")
             except Exception:
                 entries = []
             started = [

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from support.run_entries import ended, run_of, sampled, started, state_of
 
+from heshare.ops.executor.entries import Account, Session, SessionGpu
 from heshare.ops.live.live_journal import loaded_jobs, measured_run
 from heshare.shared.errors import DeviceError
 
 
-def end(job, start_s, released_s, end_s, gpu_j, outcome="completed", gpu=0):
-    return {
-        "end": {
-            "job": job, "gpu": gpu, "outcome": outcome, "start_s": start_s, "released_s": released_s, "end_s": end_s,
-            "gpu_j": gpu_j, "sm_mhz": 1980.0, "limits": ["power limit"], "reason": "x",
-        }
-    }  # fmt: skip
+def end(job, start_s, released_s, end_s, gpu_j, outcome="completed"):
+    times = {"start_s": start_s, "released_s": released_s, "end_s": end_s}
+    return ended(job, outcome, **times, gpu_j=gpu_j, sm_mhz=1980.0, limits=("power limit",), reason="x")
 
 
 def journal(*ends, sample_j=(700.0, 60.0)):
-    return [
-        {"session": {"gpus": [{"sharing": "mps"}, {"sharing": "time-slice"}]}},
-        {"sample": {"gpus": [{"energy_j": 100.0}, {"energy_j": 50.0}]}},
-        {"decision": {"decided_s": 3.0, "actions": [["start"]]}},
-        *ends,
-        {"sample": {"gpus": [{"energy_j": energy_j} for energy_j in sample_j]}},
-    ]
+    gpus = (SessionGpu("GPU-0", "T4"), SessionGpu("GPU-1", "T4", sharing="time-slice"))
+    before, after = ([Account(energy_j) for energy_j in counters] for counters in ((100.0, 50.0), sample_j))
+    first = started("a", t=2.0, lasted_s=1.0)
+    return state_of(run_of(), Session(0.0, gpus), sampled(0.0, *before), first, *ends, sampled(20.0, *after))
 
 
 def test_live_journal_counts_times_and_energies_from_the_first_decision():
@@ -45,8 +40,9 @@ def test_live_journal_refuses_an_incomplete_or_interrupted_run():
     with pytest.raises(DeviceError, match="did not complete a: x"):
         measured_run(entries, {"a": 0.0})
     complete = journal(end("a", 3.0, 5.0, 10.0, 400.0))
+    complete.add(complete.sessions[0].session)
     with pytest.raises(DeviceError, match="in one piece"):
-        measured_run([*complete, {"session": {}}], {"a": 0.0})
+        measured_run(complete, {"a": 0.0})
 
 
 def test_live_journal_gives_jobs_released_together_one_loading_time():

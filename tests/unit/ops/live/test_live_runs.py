@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from support.run_entries import ended, session
+
+from heshare.ops.executor.entries import Run
 from heshare.ops.executor.job_file import read_jobs
-from heshare.ops.executor.job_tasks import specs_to_json
 from heshare.ops.executor.run_journal import RunJournal
 from heshare.ops.live.live_runs import is_complete
 from heshare.ops.live.live_task_set import job_file_text
 from heshare.world.task import Task
 from heshare.world.workload import Workload
 
-END = {
-    "end": {
-        "job": "task-0", "gpu": 0, "outcome": "completed", "start_s": 0.0, "released_s": 1.0, "end_s": 2.0,
-        "gpu_j": 5.0, "sm_mhz": 1980.0, "limits": [], "reason": "", "energy_j": 5.0, "exit_code": None, "log": "",
-    }
-}  # fmt: skip
-SESSION = {"session": {"at": 0.0, "gpus": [{"uuid": "u", "name": "H100", "planned_mhz": "", "sharing": "mps"}]}}
+END = ended("task-0", end_s=2.0, released_s=1.0, gpu_j=5.0, energy_j=5.0)
+SESSION = session(0.0)
 
 
 def test_complete_runs_are_uninterrupted_and_have_a_report(tmp_path):
     file = tmp_path / "jobs.yaml"
     file.write_text(job_file_text([Task(0, Workload("resnet50", 8), 3)]))
-    run = {"policy": "random", "jobs": specs_to_json(read_jobs(file))}
+    run = Run("random", read_jobs(file))
     for ends, report, expected in (([END], True, True), ([END], False, False), ([], True, False)):
         folder = tmp_path / f"{len(ends)}{report}"
         with closing(RunJournal(folder / "run", run)) as journal:
@@ -34,6 +31,6 @@ def test_complete_runs_are_uninterrupted_and_have_a_report(tmp_path):
             (folder / "run" / "report.txt").touch()
         assert is_complete(folder) is expected
     with closing(RunJournal(tmp_path / "1True" / "run", None)) as journal:
-        journal.append({"session": {**SESSION["session"], "counters_j": [0.0]}})
+        journal.append(SESSION)
     assert not is_complete(tmp_path / "1True")
     assert not is_complete(tmp_path / "nothing")

@@ -6,47 +6,51 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
+from support.run_entries import run_of, sampled, started, state_of
 
-import heshare as hs
-from heshare.lab.limits.prices.energy_signal import EnergySignal
-from heshare.lab.limits.prices.price_terms import PriceTerms
-from heshare.ops.metrics.emulated_metrics import write_metrics
+from heshare.ops.executor.entries import Account, Session, SessionGpu
+from heshare.ops.executor.run_state import FAULTS, RunState
 from heshare.ops.metrics.metric_catalogue import METRICS
-from heshare.ops.metrics.run_meter import TallyCollector
-from heshare.ops.metrics.run_tally import FAULTS, RunTally
+from heshare.ops.metrics.run_meter import RunMeter
 
 UNITS = {"joules", "watts", "hertz", "seconds", "ratio"}
 QUERIED = {spec.sample_name for spec in METRICS}
 
 
-def collector(tally, *, active=True):
-    return TallyCollector(tally, 'odd "name"\\', active=active)
+def meter(state, tmp_path, *, active=True):
+    made = RunMeter('odd "name"\\', tmp_path / "x.prom")
+    made.state, made.active = state, active
+    return made
 
 
-def busy_tally():
+def busy_state():
     """A run of two jobs on one of two GPUs, with everything known."""
-    tally = RunTally()
-    gpus = [{"uuid": f"GPU-{index}", "name": "T4", "sharing": "mps", "host": "here"} for index in range(2)]
-    terms = {"power_limit": [[0.0, 900.0], [1.0, 700.0]]}
-    terms["price"] = PriceTerms(EnergySignal((0.0, 1.0), (0.36, 0.72))).to_json()
-    tally.add({"run": {"policy": "random", "version": "1", "jobs": [{"count": 3}], **terms}})
-    tally.add({"session": {"at": 2000.0, "gpus": gpus}})
-    starts = [["start", job, 0, 50, None] for job in ("a", "b")]
-    tally.add({"decision": {"t": 0.0, "decided_s": 0.1, "actions": starts}})
-    shares_j = {"shares_j": {"a": 30.0, "b": 30.0}, "model_shares_j": {"a": 40.0, "b": 20.0}}
-    row = {"energy_j": 60.0, "idle_j": 0.0, "power_w": 60.0, "sm_mhz": 900.0, "requested_mhz": 1000, **shares_j}
-    tally.add({"sample": {"t": 1.0, "gpus": [row, row | {"shares_j": {}, "model_shares_j": {}}]}})
-    return tally
+    account = Account(
+        60.0,
+        shares_j={"a": 30.0, "b": 30.0},
+        model_shares_j={"a": 40.0, "b": 20.0},
+        sm_mhz=900.0,
+        power_w=60.0,
+        requested_mhz=1000,
+    )
+    gpus = tuple(SessionGpu(f"GPU-{index}", "T4", host="here") for index in range(2))
+    return state_of(
+        run_of(3, power_limit=[[0.0, 900.0], [1.0, 700.0]]),
+        Session(2000.0, gpus),
+        started("a", "b", lasted_s=0.1),
+        sampled(1.0, account, replace(account, shares_j={}, model_shares_j={})),
+    )
 
 
-def test_every_metric_has_a_value_in_a_busy_run_and_both_parsers_accept_them():
-    text = generate_latest(collector(busy_tally())).decode()
+def test_every_metric_has_a_value_in_a_busy_run_and_both_parsers_accept_them(tmp_path):
+    text = generate_latest(meter(busy_state(), tmp_path)).decode()
     found = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     assert found == QUERIED
-    openmetrics = exposition.generate_latest(collector(busy_tally())).decode()
+    openmetrics = exposition.generate_latest(meter(busy_state(), tmp_path)).decode()
     by_name = {family.name: family for family in parser.text_string_to_metric_families(openmetrics)}
     assert {(spec.name, spec.kind, spec.unit) for spec in METRICS} == {
         (family.name, family.type, family.unit) for family in by_name.values()
@@ -57,8 +61,8 @@ def test_every_metric_has_a_value_in_a_busy_run_and_both_parsers_accept_them():
             assert sample.labels["run"] == 'odd "name"\\'
 
 
-def test_a_run_that_has_not_begun_is_accepted_by_the_parser():
-    text = exposition.generate_latest(collector(RunTally(), active=False)).decode()
+def test_a_run_that_has_not_begun_is_accepted_by_the_parser(tmp_path):
+    text = exposition.generate_latest(meter(RunState(), tmp_path, active=False)).decode()
     assert "heshare_run_active" in text
     assert list(parser.text_string_to_metric_families(text))
 
@@ -75,35 +79,13 @@ def test_names_follow_the_conventions(spec):
     assert spec.about[0].isupper() or spec.about[0].isdigit()
 
 
-def test_values_are_in_base_units():
-    text = generate_latest(collector(busy_tally())).decode()
+def test_values_are_in_base_units(tmp_path):
+    text = generate_latest(meter(busy_state(), tmp_path)).decode()
     assert re.search(r'heshare_gpu_clock_reached_hertz\{gpu="0".*\} 9e\+08', text)
     assert re.search(r'heshare_job_mps_share_ratio\{.*job_name="a".*\} 0.5', text)
     assert re.search(r'heshare_job_power_watts\{.*job_name="a".*way="model"\} 40.0', text)
     assert 'heshare_run_power_limit_watts{run="odd \\"name\\"\\\\"} 700.0' in text
-    assert re.search(r'heshare_run_price\{.*unit="price_per_kwh"\} 0.72', text)
-    cost = re.search(r'heshare_run_cost\{.*unit="price_per_kwh"\} (\S+)', text)
-    assert float(cost[1]) == pytest.approx(120.0 * 0.36 / 3.6e6)
     assert len(re.findall(r"(?m)^heshare_faults_total\{", text)) == len(FAULTS)
-
-
-def test_metrics_of_an_emulated_run_are_those_of_its_result(tmp_path):
-    run = hs.run(6, "1xT4,1xA100", "sjf")
-    write_metrics(run, tmp_path / "night.prom")
-    found = {}
-    for family in text_string_to_metric_families((tmp_path / "night.prom").read_text()):
-        for sample in family.samples:
-            assert sample.labels["run"] == "night"
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    assert found["heshare_run_info"][0][0]["provenance"] == "emulated"
-    gpus_j = [value for _, value in found["heshare_gpu_energy_joules_total"]]
-    idle_j = [value for _, value in found["heshare_gpu_idle_energy_joules_total"]]
-    assert gpus_j == pytest.approx(run.gpu_energy_cluster_j.tolist())
-    for way in ("equal", "model"):
-        jobs_j = sum(value for labels, value in found["heshare_job_energy_joules_total"] if labels["way"] == way)
-        assert jobs_j + sum(idle_j) == pytest.approx(sum(gpus_j))
-    assert {labels["state"]: value for labels, value in found["heshare_jobs"]}["completed"] == 6
-    assert "heshare_gpu_power_watts" not in found
 
 
 def queries(node):

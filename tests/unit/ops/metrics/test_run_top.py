@@ -1,4 +1,4 @@
-"""`heshare top`: the journal is read once as it grows; what is shown; a terminal is left as it was."""
+"""`heshare jobs top`: the journal is read once as it grows; what is shown; a terminal is left as it was."""
 
 from __future__ import annotations
 
@@ -14,34 +14,33 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from support.run_entries import run_of, sampled
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.metrics.journal_tail import JournalTail
-from heshare.ops.metrics.run_top import RunView
+from heshare.ops.executor.entries import Account, Decision, Session, SessionGpu, Started, encode
+from heshare.ops.metrics.run_top import JournalTail, RunView
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 
 CLI = CliRunner()
-ROWS = [{"uuid": "GPU-01234567-89ab", "name": "T4", "sharing": "mps"}]
 ENTRIES = [
-    {"run": {"policy": "random", "jobs": [{"count": 3}]}},
-    {"session": {"at": 1000.0, "gpus": ROWS}},
-    {"decision": {"t": 0.0, "decided_s": 0.0, "actions": [["start", "a", 0, 30, None], ["start", "b", 0, 70, None]]}},
+    run_of(3),
+    Session(1000.0, (SessionGpu("GPU-01234567-89ab", "T4"),)),
+    Decision(0.0, (Started("a", 0, 30), Started("b", 0, 70))),
 ]
-ACCOUNT = {"energy_j": 900.0, "idle_j": 100.0, "power_w": 60.0, "sm_mhz": 900.0, "requested_mhz": 1000}
-SAMPLE = {
-    "sample": {
-        "t": 5.0,
-        "gpus": [ACCOUNT | {"shares_j": {"a": 400.0, "b": 400.0}, "model_shares_j": {"a": 200.0, "b": 600.0}}],
-    }
-}
+SHARES = {"shares_j": {"a": 400.0, "b": 400.0}, "model_shares_j": {"a": 200.0, "b": 600.0}}
+SAMPLE = sampled(5.0, Account(900.0, 100.0, **SHARES, sm_mhz=900.0, power_w=60.0, requested_mhz=1000))
+
+
+def line_of(entry):
+    return journal_line(encode(entry))
 
 
 @pytest.fixture
 def journal(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(b"".join(map(journal_line, ENTRIES)))
+    path.write_bytes(b"".join(map(line_of, ENTRIES)))
     return path
 
 
@@ -49,7 +48,7 @@ def test_tail_reads_each_entry_once(journal):
     tail = JournalTail(journal.parent)
     assert tail.read() == (True, ENTRIES)
     assert tail.read() == (False, [])
-    line = journal_line(SAMPLE)
+    line = line_of(SAMPLE)
     with journal.open("ab") as stream:
         stream.write(line[:20])
         stream.flush()
@@ -62,7 +61,7 @@ def test_tail_begins_again_with_another_journal(journal):
     tail = JournalTail(journal.parent)
     tail.read()
     other = journal.with_name("other")
-    other.write_bytes(journal_line(ENTRIES[0]))
+    other.write_bytes(line_of(ENTRIES[0]))
     other.replace(journal)
     assert tail.read() == (True, ENTRIES[:1])
 
@@ -71,7 +70,7 @@ def test_tail_refuses_damage_and_folders_without_a_run(journal, tmp_path):
     with pytest.raises(InputError, match="no journal of a run"):
         JournalTail(tmp_path / "none").read()
     content = journal.read_bytes()
-    journal.write_bytes(content.replace(b"random", b"Random") + journal_line(SAMPLE))
+    journal.write_bytes(content.replace(b"random", b"Random") + line_of(SAMPLE))
     with pytest.raises(InputError, match="damaged first line"):
         JournalTail(journal.parent).read()
     journal.write_bytes(content.replace(b"GPU-0", b"GPU-1"))
@@ -84,7 +83,7 @@ def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
     view = RunView(journal.parent)
     view.update()
     with journal.open("ab") as stream:
-        stream.write(journal_line(SAMPLE))
+        stream.write(line_of(SAMPLE))
     view.update()
     text = view.text(1065.0)
     assert "jobs: 1 waiting, 2 running, 0 completed, 0 failed" in text
@@ -100,7 +99,7 @@ def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
 @pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
 def test_tables_fit_the_terminal(journal, width, wide):
     with journal.open("ab") as stream:
-        stream.write(journal_line(SAMPLE))
+        stream.write(line_of(SAMPLE))
     view = RunView(journal.parent)
     view.update()
     with (console := Console(width=width, file=StringIO())).capture() as shown:
@@ -110,16 +109,16 @@ def test_tables_fit_the_terminal(journal, width, wide):
 
 
 def test_top_prints_once_without_a_terminal(journal):
-    done = CLI.invoke(app, ["top", str(journal.parent)])
+    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
     assert done.exit_code == 0
     assert "has ended, or was killed; policy random" in done.stdout
-    assert CLI.invoke(app, ["top", str(journal.parent / "none")]).exit_code == 2
+    assert CLI.invoke(app, ["jobs", "top", str(journal.parent / "none")]).exit_code == 2
 
 
 def test_a_journal_that_no_run_writes_is_refused(journal):
     with journal.open("ab") as stream:
         stream.write(journal_line({"sample": {"t": "x", "gpus": 7}}))
-    done = CLI.invoke(app, ["top", str(journal.parent)])
+    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
     assert done.exit_code == 2
     assert "an entry that no run writes" in done.stderr
 
@@ -127,7 +126,7 @@ def test_a_journal_that_no_run_writes_is_refused(journal):
 @pytest.mark.parametrize(("ending", "code"), [("q", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "heshare", "top", str(journal.parent), "--interval", "0.5"]
+    words = [sys.executable, "-m", "heshare", "jobs", "top", str(journal.parent), "--interval", "0.5"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
     before = termios.tcgetattr(theirs)
     top = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from support import dask_cluster, kill_drill
 from support.fakenvml import compiler
+from support.run_entries import journal_lines
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.executor import execute, run_journal
+from heshare.ops.executor import execute
 from heshare.ops.executor.gpu_lock import GpuLock
 from heshare.ops.remote import host_offers
 from heshare.shared.errors import DeviceError, InputError
@@ -125,7 +126,7 @@ def test_host_pool_loses_a_host_whose_worker_is_killed_or_hangs(cluster, how):
         ),
     )
     assert result.complete
-    ends = [row["end"] for row in run_journal.read(cluster.folder / f"third-{how.name}") if "end" in row]
+    ends = [row["end"] for row in journal_lines(cluster.folder / f"third-{how.name}") if "end" in row]
     lost = [end for end in ends if end["outcome"] == "failed: lost"]
     assert lost
     assert all(end["gpu"] == 3 and not end["charged"] and "host gamma was lost" in end["reason"] for end in lost)
@@ -149,7 +150,7 @@ def test_resume_continues_a_killed_executor_on_the_remaining_hosts(cluster):
     cluster.joined(3)
     (cluster.folder / "fourth.yaml").write_text("jobs:\n" + entry("a", "sleep 0.7", count=5) + entry("b", "sleep 0.1"))
     words = ["--devices", f"nvml:{GAMMA},nvml:{ALPHA[1]}", "--hosts", cluster.address, "--policy", "random"]
-    first = start_command(cluster, "run", "fourth.yaml", *words, "--out", "fourth")
+    first = start_command(cluster, "jobs", "run", "fourth.yaml", *words, "--out", "fourth")
     journal = cluster.folder / "fourth" / "journal.jsonl"
     call_when(lambda: [1] if journal.exists() and b'"completed"' in journal.read_bytes() else [], first.kill)
     first.communicate()

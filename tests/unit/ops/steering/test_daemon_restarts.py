@@ -7,7 +7,8 @@ import os
 import signal
 import threading
 
-from heshare.ops.executor import run_journal
+from support.run_entries import journal_lines
+
 from heshare.ops.steering import daemon_restarts
 from heshare.ops.steering.daemon_restarts import DaemonRestarts
 
@@ -49,7 +50,7 @@ def test_jobs_complete_by_time_slicing_where_the_daemon_is_killed_again_and_agai
         over.set()
         killer.join()
     assert result.complete
-    ends = [entry["end"] for entry in run_journal.read(doubles.folder / "run") if "end" in entry]
+    ends = [entry["end"] for entry in journal_lines(doubles.folder / "run") if "end" in entry]
     assert {end["outcome"] for end in ends} <= {"completed", "failed: mps"}
     assert sum(result.history.free.values()) == 0
     assert any("time-slicing" in note for note in result.notes)

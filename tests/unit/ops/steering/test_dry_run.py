@@ -80,16 +80,16 @@ def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch
         assert text in notes
 
 
-@pytest.mark.parametrize("words", [["--resume", "x"], ["jobs.yaml", "--devices", "emulated"]])
+@pytest.mark.parametrize("words", [["--resume", "x"], ["jobs.yaml", "--hosts", "tls://host:1"]])
 def test_dry_run_is_refused_where_it_means_nothing(words):
-    done = CliRunner().invoke(app, ["run", *words, "--dry-run"])
+    done = CliRunner().invoke(app, ["jobs", "run", *words, "--dry-run"])
     assert done.exit_code == 2
     assert "--dry-run" in done.stderr
 
 
 def test_dry_run_on_the_command_line(doubles):
     path = doubles.write(JOBS)
-    words = ["run", str(path), "--devices", "nvml:1", "--policy", "random", "--dry-run", "--json"]
+    words = ["jobs", "run", str(path), "--devices", "nvml:1", "--policy", "random", "--dry-run", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)

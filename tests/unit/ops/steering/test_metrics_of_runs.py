@@ -1,24 +1,21 @@
-"""Metrics of runs on stand-ins: scraped while the run goes on, equal to its report at the end, and no danger to it."""
+"""Metrics of runs on stand-ins: read while the run goes on, equal to its report at the end; they never end a run."""
 
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import threading
 import time
-import urllib.request
 from collections import defaultdict
 
 import pytest
+from prometheus_client.openmetrics import exposition
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from heshare.ops.metrics.metrics_target import HttpAddress
+from heshare.ops.executor.entries import End
 from heshare.ops.metrics.run_meter import RunMeter
 from heshare.ops.steering.run_control import STOP, ask
-from heshare.shared.errors import InputError
 from heshare.shared.signals import Interrupted
 
 JOBS = """\
@@ -26,7 +23,6 @@ jobs:
   - {name: pair, command: [sleep, "1.6"], like: medium, expected_time_s: 5, count: 2}
   - {name: bad, command: [sh, -c, "sleep 0.5; exit 3"], like: medium, expected_time_s: 5}
 """
-OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
 def samples(families):
@@ -40,10 +36,21 @@ def samples(families):
     return found
 
 
-def scrape(port):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=OPENMETRICS)
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return samples(openmetrics.text_string_to_metric_families(answer.read().decode()))
+def scrape(meter):
+    text = exposition.generate_latest(meter).decode()
+    return samples(openmetrics.text_string_to_metric_families(text))
+
+
+class ScrapedMeter(RunMeter):
+    """A meter whose metrics are looked at after each entry."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.scraped = []
+
+    def __call__(self, entry):
+        super().__call__(entry)
+        self.scraped.append(scrape(self))
 
 
 class StoppingMeter(RunMeter):
@@ -53,30 +60,16 @@ class StoppingMeter(RunMeter):
 
     def __call__(self, entry):
         super().__call__(entry)
-        if "end" in entry and self.folder is not None:
+        if isinstance(entry, End) and self.folder is not None:
             ask(self.folder, STOP)
             self.folder = None
 
 
-def test_scrapes_of_a_run_never_fall_and_end_at_its_report(doubles):
-    meter = RunMeter("run", HttpAddress("127.0.0.1", 0))
-    scraped, over = [], threading.Event()
-
-    def watch():
-        while not over.wait(0.2):
-            scraped.append(scrape(meter.port))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        outcome = doubles.run(JOBS, devices="nvml", clocks=True, policy="drill", meter=meter)
-    finally:
-        over.set()
-        watcher.join()
-    port, last = meter.port, scrape(meter.port)
+def test_metrics_of_a_run_never_fall_and_end_at_its_report(doubles):
+    meter = ScrapedMeter("run", doubles.folder / "run.prom")
+    outcome = doubles.run(JOBS, devices="nvml", clocks=True, policy="drill", meter=meter)
+    scraped, last = meter.scraped, scrape(meter)
     meter.close()
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1)
     assert len(scraped) > 5
     for before, after in zip(scraped, [*scraped[1:], last], strict=True):
         for key, value in before.items():
@@ -138,7 +131,7 @@ def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doub
 def test_a_defect_of_the_metrics_ends_no_run(doubles, monkeypatch):
     told = []
     meter = RunMeter("run", doubles.folder / "run.prom", tell=lambda event, text: told.append(event))
-    monkeypatch.setattr(meter.tally, "add", lambda entry: {}["no such entry"])
+    monkeypatch.setattr(meter.state, "add", lambda entry: {}["no such entry"])
     assert doubles.run("jobs: [{name: j, command: ['true'], like: low, expected_time_s: 5}]", meter=meter).complete
     assert told == ["metrics", "metrics-failed"]
     meter.close()
@@ -163,18 +156,22 @@ def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
     assert told == ["metrics-failed", "metrics", "metrics-failed"]
 
 
-def test_an_address_that_is_taken_is_refused_before_the_run():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(InputError, match=r"--metrics: found 127.0.0.1:\d+, which cannot be listened at"):
-            RunMeter("run", HttpAddress("127.0.0.1", taken.getsockname()[1]))
-
-
 def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
     doubles.write("jobs: [{name: j, command: [sleep, '60'], like: low, expected_time_s: 5}]")
     file = doubles.folder / "night.prom"
-    words = ["run", "jobs.yaml", "--devices", "nvml:0", "--policy", "random", "--log", "json", "--metrics", str(file)]
+    words = [
+        "jobs",
+        "run",
+        "jobs.yaml",
+        "--devices",
+        "nvml:0",
+        "--policy",
+        "random",
+        "--log",
+        "json",
+        "--metrics",
+        str(file),
+    ]
     command = [sys.executable, "-m", "heshare", *words]
     with subprocess.Popen(command, cwd=doubles.folder, stderr=subprocess.PIPE, text=True) as run:
         until_s = time.monotonic() + 60.0

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.executor import run_journal
+from heshare.ops.executor.entries import Note, Run
 from heshare.ops.steering.run_status import run_status
 
 CLI = CliRunner()
@@ -42,7 +43,7 @@ def jobs_file(machine, *commands):
 
 def start(machine, *options, **streams):
     folder, environment = machine
-    words = ["run", "jobs.yaml", "--devices", "nvml", "--policy", "random", *options]
+    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", *options]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.Popen([sys.executable, "-m", "heshare", *words], cwd=folder, env=environment, **streams)
 
@@ -107,22 +108,22 @@ def test_status_and_stop_of_a_run_that_goes_on(machine):
     run = start(machine)
     wait_for(lambda: (folder / "jobs-run" / run_journal.NAME).exists())
     wait_for(lambda: run_status(folder / "jobs-run").counts["completed"] == 1)
-    found = json.loads(CLI.invoke(app, ["status", str(folder / "jobs-run"), "--json"]).stdout)
+    found = json.loads(CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run"), "--json"]).stdout)
     assert (found["alive"], found["pid"], found["request"]) == (True, run.pid, "")
     assert found["counts"] == {"waiting": 0, "running": 1, "completed": 1, "failed": 0}
     assert [(row["job"], row["gpu"]) for row in found["running"]] == [("j1", kill_drill.UUID)]
-    text = CLI.invoke(app, ["status", str(folder / "jobs-run")]).stdout
+    text = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
     assert f"executor: process {run.pid}" in text
-    assert CLI.invoke(app, ["stop", str(folder / "jobs-run")]).exit_code == 0
+    assert CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
     assert b"SIGTERM: jobs are ended" in errors
-    again = CLI.invoke(app, ["stop", str(folder / "jobs-run")])
+    again = CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")])
     assert again.exit_code == 2
     assert "a run without an executor" in again.stderr
     after = run_status(folder / "jobs-run")
     assert (after.alive, after.counts["waiting"], after.running) == (False, 1, [])
-    assert "continue with: heshare run --resume" in after.text()
+    assert "continue with: heshare jobs run --resume" in after.text()
     assert not (folder / "jobs-run" / "control").exists()
 
 
@@ -131,13 +132,13 @@ def test_drain_starts_nothing_more_and_resume_continues(machine):
     jobs_file(machine, "sleep 1.5", "true # arrival_s: 5")
     run = start(machine)
     wait_for(started(machine, 1))
-    assert CLI.invoke(app, ["drain", str(folder / "jobs-run")]).exit_code == 0
+    assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 1
     assert b"nothing more is started" in errors
     counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
     assert run_status(folder / "jobs-run").counts == counts
-    words = [sys.executable, "-m", "heshare", "run", "--resume", "jobs-run", "--json"]
+    words = [sys.executable, "-m", "heshare", "jobs", "run", "--resume", "jobs-run", "--json"]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
     result = json.loads(done.stdout)
     assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
@@ -158,9 +159,9 @@ def test_control_file_of_another_user_or_through_a_link_is_ignored(machine):
     assert run.wait(60) == 0
 
 
-@pytest.mark.parametrize("command", ["status", "drain", "stop"])
+@pytest.mark.parametrize("command", ["top", "status", "drain", "stop"])
 def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
-    done = CLI.invoke(app, [command, str(tmp_path)])
+    done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
     assert done.exit_code == 2
     assert "no journal of a run" in done.stderr
 
@@ -184,7 +185,7 @@ def test_run_reports_to_systemd(machine):
 
 def test_full_disk_is_told_at_once_and_waited_for_once(monkeypatch, tmp_path):
     told = []
-    journal = run_journal.RunJournal(tmp_path, {"jobs": []}, full_disk_s=0.4)
+    journal = run_journal.RunJournal(tmp_path, Run("random"), full_disk_s=0.4)
     journal.on_full_disk = told.append
     real = os.write
 
@@ -195,7 +196,7 @@ def test_full_disk_is_told_at_once_and_waited_for_once(monkeypatch, tmp_path):
     began_s = time.monotonic()
     for _ in range(3):  # the last accounts of a run follow the entry that was given up
         with pytest.raises(Exception, match="No space left"):
-            journal.append({"x": 1})
+            journal.append(Note("x"))
     assert time.monotonic() - began_s < 1.5 * 0.4 + 0.2
     assert told
     assert told[0] == pytest.approx(0.4, abs=0.1)

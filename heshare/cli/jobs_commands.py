@@ -1,0 +1,243 @@
+"""`heshare jobs`: run jobs on real GPUs, and see and end such a run from another terminal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.cli.completion import policy_names
+from heshare.cli.options import (
+    Json,
+    Out,
+    PowerLimit,
+    Profiles,
+    Seed,
+    json_text,
+    one_policy,
+    parse_limit,
+    predictor_factory,
+    print_json,
+    to_records,
+)
+from heshare.shared.errors import HeShareError, InputError, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heshare.ops.executor.execute import ExecutorOptions
+    from heshare.ops.executor.outcome import RunOutcome
+
+app = typer.Typer(help="Run jobs on real GPUs; see and end such a run.", no_args_is_help=True, rich_markup_mode=None)
+
+LOGS = ("text", "json")
+RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metavar="RUN", show_default=False)]
+
+
+def _checked_metrics(context: typer.Context, text: str | None) -> str | None:
+    """Refuse a file that metrics cannot go to, and a missing library, before the work."""
+    if text is not None and not context.resilient_parsing:
+        from heshare.shared.extras import require_extra
+
+        require_extra("metrics", "--metrics")
+        from heshare.ops.metrics.run_meter import parse_target
+
+        parse_target(text)
+    return text
+
+
+@app.command()
+def run(
+    jobs: Annotated[
+        Path | None,
+        typer.Argument(help="A file of jobs (YAML): commands, or workloads of Table IV.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names),
+    ] = None,
+    devices: Annotated[str, typer.Option(help="The GPUs: nvml for all of this machine, or nvml:0,nvml:1.")] = "nvml",
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="GPUs of several hosts, each with a worker of the Dask scheduler tls://HOST:PORT."),
+    ] = None,
+    allow_clocks: Annotated[bool, typer.Option("--allow-clocks", help="Let the policy lock the GPUs' clocks.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.", show_default=False)] = None,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="With --resume: leave damaged lines of the journal out, and count them.")
+    ] = False,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    power_limit: PowerLimit = None,
+    out: Out = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what a run would do; start and change nothing.")
+    ] = False,
+    log: Annotated[str, typer.Option(help="Events on stderr: text, or json (one object a line).")] = "text",
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="Metrics for Prometheus: FILE.prom for node_exporter.", callback=_checked_metrics),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run jobs on real GPUs under a policy; the exit code is 0 only if every job has completed.
+
+    The journal, the jobs' outputs and the report are written to --out (by default a folder beside the file). However
+    the run ends, clocks, MPS and processes are restored, and --resume continues it.
+    """
+    require("--log", repr(log), log in LOGS, " or ".join(LOGS), "Choose one of them.")
+    _check_together(jobs, resume, salvage, power_limit)
+    if not devices.startswith("nvml"):
+        action = "Choose nvml or nvml:0,nvml:1; emulated GPUs: heshare run --tasks JOBS.yaml."
+        raise _conflict(f"--devices {devices!r}", action)
+    from heshare.prediction.predictor import LazyPredictor
+
+    predictor = LazyPredictor(predictor_factory(profiles))
+    chosen: dict[str, Any] = {
+        "policy": one_policy(policy),
+        "devices": devices,
+        "seed": seed,
+        "allow_clocks": allow_clocks,
+    }
+    if dry_run:
+        require("--metrics", "--metrics with --dry-run", metrics is None, "one of the two", "Leave --metrics out.")
+        if jobs is None or hosts is not None:
+            raise _conflict("--dry-run with --resume or --hosts", "Name a file of jobs, and GPUs of this machine.")
+        from heshare.ops.steering.dry_run import dry_run as run_dry
+
+        folder, limit = out or Path(f"{jobs.stem}-run"), parse_limit(power_limit)
+        shown = run_dry(jobs, folder, predictor=predictor, power_limit=limit, **chosen)
+        if json:
+            print_json({**shown.totals, "jobs_list": to_records(shown.jobs), "notes": shown.notes})
+        else:
+            typer.echo(shown.text(), nl=False)
+        return
+    from heshare.ops.executor import execute
+
+    folder = resume or out or Path(f"{jobs.stem if jobs else ''}-run")
+
+    def start(options: ExecutorOptions) -> RunOutcome:
+        if resume is not None:
+            return execute.resume(resume, predictor=predictor, options=options, salvage=salvage, hosts=hosts)
+        assert jobs is not None
+        limit = parse_limit(power_limit)
+        return execute.execute(
+            jobs, folder, predictor=predictor, options=options, hosts=hosts, power_limit=limit, **chosen
+        )
+
+    _run_jobs(start, folder, profiles, metrics, json=json, log_json=log == "json")
+
+
+def _check_together(jobs: Path | None, resume: Path | None, salvage: bool, power_limit: str | None) -> None:
+    """Raise `InputError` for options that exclude each other."""
+    if salvage and resume is None:
+        raise _conflict("--salvage without --resume", "Name the run whose journal is damaged: --resume FOLDER.")
+    if resume is not None and jobs is not None:
+        raise _conflict("both a file of jobs and --resume", "Leave the file out: the run's folder has its jobs.")
+    if resume is not None and power_limit is not None:
+        raise _conflict("--power-limit with --resume", "Leave it out: the run keeps the limit that it began with.")
+    if resume is None and jobs is None:
+        raise _conflict("neither a file of jobs nor --resume", "Name one: heshare jobs run JOBS.yaml.")
+
+
+def _conflict(found: str, action: str) -> InputError:
+    return InputError(found, "a file of jobs, or --resume FOLDER", action, column="options")
+
+
+def _run_jobs(
+    start: Callable[[ExecutorOptions], RunOutcome],
+    folder: Path,
+    profiles: Path | None,
+    metrics: str | None,
+    *,
+    json: bool,
+    log_json: bool,
+) -> None:
+    """Start or continue a run, and print its outcome."""
+    from heshare.lab.tenants.tenant_power import TenantPower
+    from heshare.ops.executor.execute import ExecutorOptions
+    from heshare.ops.steering.operator_log import OperatorLog
+    from heshare.profiles import store
+    from heshare.shared.signals import Interrupted
+    from heshare.shared.standard_streams import print_or_drop
+
+    log, meter = OperatorLog(sys.stderr, as_json=log_json), None
+    if metrics is not None:
+        from heshare.ops.metrics.run_meter import RunMeter, parse_target
+
+        meter = RunMeter(folder.absolute().name, parse_target(metrics), tell=log.tell)
+    tenant_power = TenantPower() if profiles is None else TenantPower.of_profile(store.read(profiles))
+    try:
+        result = start(ExecutorOptions(log=log, tenant_power=tenant_power, meter=meter))
+    except Interrupted as interrupt:
+        name = signal.Signals(interrupt.number).name
+        text = f"ended by {name}; continue with: heshare jobs run --resume {folder}"
+        if log_json:
+            log.tell("end", text)
+        else:
+            typer.echo(f"heshare: {text}", err=True)
+        raise typer.Exit(128 + interrupt.number) from None
+    except HeShareError as error:
+        if log_json:
+            log.tell("error", str(error))
+        if json or not log_json:
+            raise
+        raise typer.Exit(error.exit_code) from None
+    finally:
+        if meter is not None:
+            meter.close()
+    if json:
+        rows, gpus = to_records(result.jobs), to_records(result.gpus)
+        text = json_text({**result.totals, "gpus": gpus, "jobs_list": rows, "notes": result.notes})
+    else:
+        text = result.report()
+    if unwritten := print_or_drop(text):
+        log.tell("output", f"standard output takes no report ({unwritten}); it is in {folder}/report.txt")
+    if result.unwritten:
+        log.tell("output", result.unwritten)
+    if not result.complete:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(run: RunFolder, json: Json = False) -> None:
+    """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
+    from heshare.ops.steering.run_status import run_status
+
+    found = run_status(run)
+    if json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(found.text())
+
+
+@app.command()
+def top(
+    run: RunFolder,
+    interval: Annotated[float, typer.Option(min=0.5, max=3600.0, help="Time between two looks, s.")] = 2.0,
+) -> None:
+    """Watch a run on real GPUs in the terminal, from its journal; q or Ctrl-C ends it. Elsewhere, print it once."""
+    from heshare.ops.metrics.run_top import show
+
+    show(run, interval_s=interval)
+
+
+@app.command()
+def drain(run: RunFolder) -> None:
+    """Have a run start nothing more, and end when what runs has ended; `heshare jobs run --resume` continues it."""
+    from heshare.ops.steering.run_control import DRAIN, ask
+
+    ask(run, DRAIN)
+    typer.echo(f"Requested: {run} starts nothing more, and ends when what runs has ended.")
+
+
+@app.command()
+def stop(run: RunFolder) -> None:
+    """Have a run end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
+    from heshare.ops.steering.run_control import STOP, ask
+
+    ask(run, STOP)
+    typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")

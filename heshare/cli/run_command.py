@@ -1,0 +1,269 @@
+"""`heshare run`: task sets, files of jobs and plans on emulated GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heshare.cli.completion import policy_names
+from heshare.cli.options import (
+    PAPER_CLUSTER,
+    Arrivals,
+    ClusterText,
+    Hold,
+    Json,
+    Load,
+    Out,
+    PowerLimit,
+    Price,
+    PriceStart,
+    Profiles,
+    Quiet,
+    RepetitionNumber,
+    Saving,
+    Seed,
+    TasksText,
+    Trace,
+    one_policy,
+    parse_limit,
+    predictor_factory,
+    price_terms,
+    print_frame,
+    print_values,
+    shows_bar,
+    task_set,
+    told,
+    writable_file,
+)
+from heshare.shared.errors import InputError, require
+from heshare.shared.inputs.bounds import MOST_TASKS, parse_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import pandas as pd
+
+    from heshare.lab.limits.power_budget import PowerBudget
+    from heshare.lab.limits.prices.price_terms import PriceTerms
+    from heshare.lab.sweeps.random_streams import Repetition
+    from heshare.policies.policy import Policy
+    from heshare.running.result import Run
+    from heshare.world.cluster import Cluster
+    from heshare.world.task import Task
+
+VENUS = "venus:"
+_NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles", "checkpoint"}
+"""Options that `--plan` excludes; `--tasks` and `--cluster` must name what the plan was made for."""
+
+
+def _moved(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """Refuse an option of runs on real GPUs, which have a command of their own."""
+    if value and not context.resilient_parsing:
+        name = "a file of jobs" if parameter.param_type_name == "argument" else parameter.opts[0]
+        action = "On real GPUs: heshare jobs run JOBS.yaml, or --resume FOLDER. On emulated ones: --tasks JOBS.yaml."
+        raise InputError(f"{name} for a run on emulated GPUs", "heshare jobs run", action, column="options")
+    return value
+
+
+MovedFile = Annotated[list[str] | None, typer.Argument(hidden=True, callback=_moved)]
+MovedText = Annotated[str | None, typer.Option(hidden=True, callback=_moved)]
+MovedFlag = Annotated[bool, typer.Option(hidden=True, callback=_moved)]
+
+
+def run(
+    context: typer.Context,
+    jobs: MovedFile = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="The policy, such as random; heshare:trade-off unless given.", autocompletion=policy_names),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Run a plan, a plan-*.json of plan --out, with its tasks.", show_default=False),
+    ] = None,
+    cluster: ClusterText = PAPER_CLUSTER,
+    tasks: TasksText = "60",
+    load: Load = "mixed",
+    arrivals: Arrivals = "at_once",
+    trace: Trace = None,
+    profiles: Profiles = None,
+    seed: Seed = 0,
+    repetition: RepetitionNumber = 0,
+    power_limit: PowerLimit = None,
+    price: Price = None,
+    price_start: PriceStart = None,
+    hold: Hold = None,
+    saving: Saving = None,
+    out: Out = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the run as Chrome trace events (JSON); ui.perfetto.dev opens it.", callback=writable_file
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="File from which an interrupted run continues, same result. It is code: use your own only.",
+            callback=writable_file,
+        ),
+    ] = None,
+    progress: Annotated[
+        bool, typer.Option("--progress", help="Show the bar where stderr is no terminal, too.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows of a trace that cannot be run, and count them.")
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+    devices: MovedText = None,
+    resume: MovedText = None,
+    hosts: MovedText = None,
+    log: MovedText = None,
+    metrics: MovedText = None,
+    allow_clocks: MovedFlag = False,
+    dry_run: MovedFlag = False,
+    salvage: MovedFlag = False,
+) -> None:
+    """Run a task set, a file of jobs or a plan on emulated GPUs, under a policy."""
+    source = context.get_parameter_source
+    given = {name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"}
+    if plan is not None:
+        refused = sorted(given & _NOT_WITH_A_PLAN)
+        action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
+        require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
+    budget = parse_limit(power_limit)
+    terms = price_terms(price, price_start, hold, saving)
+    from heshare.lab.limits.budget_policy import within_budget
+    from heshare.lab.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
+    from heshare.policies.registry import make
+    from heshare.prediction.predictor import LazyPredictor
+    from heshare.world.cluster import Cluster
+
+    streams, job_names, from_venus = Repetition(repetition, seed), None, tasks.startswith(VENUS)
+    to_run: Sequence[Task]
+    if plan is not None:
+        own = tasks * ("tasks" in given), cluster * ("cluster" in given)
+        made, to_run, gpus, budget = _read_plan(plan, *own, streams, budget)
+    else:
+        made, gpus = make(one_policy(policy)), Cluster.parse(cluster)
+        if Path(tasks).suffix in (".yaml", ".yml"):
+            to_run, job_names = _read_job_tasks(Path(tasks))
+        elif from_venus:
+            to_run = _venus_tasks(tasks, streams.rng(TASKS), gpus, trace, skip_bad)
+        else:
+            to_run = task_set(tasks, streams, load, arrivals, trace)
+    with told("run", quiet or progress):
+        result = run_long(
+            to_run,
+            gpus,
+            within_budget(made if terms is None else terms.wrap(made), budget),
+            predictor=LazyPredictor(predictor_factory(profiles)),
+            rng=streams.rng(POLICY),
+            # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
+            record=FULL if not from_venus or timeline or terms else out or SUMMARY,
+            checkpoint=checkpoint,
+            progress=progress or shows_bar(quiet),
+        )
+    _write(result, job_names, out, timeline, terms, json=json)
+
+
+def _read_plan(
+    file: Path, tasks: str, cluster: str, streams: Repetition, budget: PowerBudget | None
+) -> tuple[Policy, tuple[Task, ...], Cluster, PowerBudget | None]:
+    """Return the policy that releases the plan of a file, its tasks, its cluster and the power limit of the run.
+
+    Raises:
+        InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
+    """
+    from heshare import arguments
+    from heshare.lab.sweeps.plan_file import read_plan
+    from heshare.world.cluster import Cluster
+
+    plan = read_plan(file)
+    given = task_set(tasks, streams, "mixed", "at_once", None) if tasks else plan.tasks
+    to_run = arguments.as_tasks(given, streams)
+    gpus = Cluster.parse(cluster) if cluster else plan.cluster
+    return arguments.as_policy(plan, to_run, gpus), to_run, gpus, arguments.limit_of(plan, budget)
+
+
+def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
+    """Return the tasks of a file of jobs, and the name of each task's job; a file is refused as for real GPUs."""
+    from heshare.ops.executor.job_file import read_jobs
+    from heshare.ops.executor.job_tasks import assigned_jobs, check_names, check_programs, remaining_tasks
+    from heshare.ops.executor.run_state import JobHistory
+
+    specs = read_jobs(path)
+    check_names(specs, path)
+    check_programs(specs, path)
+    tasks, assigned = remaining_tasks(assigned_jobs(specs), JobHistory())
+    return tasks, [assigned[task.id].key for task in tasks]
+
+
+def _venus_tasks(
+    text: str, rng: np.random.Generator, cluster: Cluster, trace: Path | None, skip_bad: bool
+) -> Sequence[Task]:
+    """Return the tasks of `venus:N`, `venus:all` or `venus:N@LOAD`; print their source to stderr.
+
+    Raises:
+        InputError: another form, or a bad trace.
+    """
+    from heshare.lab.systems.shared.trace_jobs import venus_tasks
+
+    count, _, load_text = text.removeprefix(VENUS).partition("@")
+    try:
+        n = None if count == "all" else parse_whole(count, "--tasks", least=1, most=MOST_TASKS)
+        load = float(load_text) if load_text else None
+    except ValueError as error:
+        expected = "venus:N, venus:all, or with a load such as venus:1000@0.8"
+        raise InputError(repr(text), expected, "Write it in that form.", column="--tasks") from error
+    on_bad = "skip" if skip_bad else "raise"
+    tasks, source = venus_tasks(n, rng=rng, gpus=len(cluster), load=load, file=trace, on_bad=on_bad)
+    typer.echo(f"{source.report()}; {source.origin}", err=True)
+    return tasks
+
+
+def _write(
+    result: Run,
+    job_names: list[str] | None,
+    out: Path | None,
+    timeline: Path | None,
+    price: PriceTerms | None,
+    *,
+    json: bool,
+) -> None:
+    """Write the files of a run, and print its result."""
+    frame = _with_names(result.to_frame(), job_names)
+    if out is not None:
+        from heshare.lab.tenants.tenant_energy import tenant_energy
+        from heshare.paper.tables import to_csv
+        from heshare.shared import files
+
+        files.write_text(out / "tasks.csv", to_csv(frame))
+        if result.totals is None:
+            files.write_text(out / "timeline.csv", to_csv(result.timeline))
+            files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
+    if timeline is not None:
+        from heshare.paper.figures.trace_events import write_trace
+
+        write_trace(result, timeline)
+    summary = result.summary()
+    if price is not None:
+        from heshare.lab.limits.prices.signal_cost import run_cost
+
+        summary |= run_cost(result, price.signal).columns()
+    if json:
+        print_frame(frame, True, **summary)
+    else:
+        print_values(summary)
+
+
+def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:
+    """Return rows of tasks with the names of their jobs, if they have any."""
+    if job_names is not None:
+        frame.insert(1, "job", job_names)
+    return frame

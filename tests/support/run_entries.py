@@ -1,0 +1,56 @@
+"""Entries of made-up journals, with what a test does not care about filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heshare.ops.executor.entries import Account, Decision, End, Entry, Run, Sample, Session, SessionGpu, Started
+from heshare.ops.executor.job_file import JobSpec
+from heshare.ops.executor.run_journal import NAME
+from heshare.ops.executor.run_state import RunState
+from heshare.shared.journal import read_journal
+from heshare.world.workload import Workload
+
+GPU = SessionGpu("GPU-0", "T4", "210-1410")
+
+
+def run_of(count: int = 3, **more: Any) -> Run:
+    """Return the description of a run of copies of a job called `a`."""
+    spec = JobSpec("a", ("true",), Workload("resnet50", 8), 10.0, None, count, None, 0, 500.0, Path("/"), (), 0.0, 2)
+    return Run("random", (spec,), version="1", **more)
+
+
+def session(at: float = 1000.0, gpus: int = 1, **more: Any) -> Session:
+    """Return the begin of a session on so many GPUs."""
+    cards = tuple(SessionGpu(f"GPU-{index}", "T4", "210-1410") for index in range(gpus))
+    return Session(at, cards, pid=1, counters_j=(0.0,) * gpus, token="t", **more)
+
+
+def started(*jobs: str, gpu: int = 0, mps_pct: int = 50, t: float = 0.0, lasted_s: float = 0.0) -> Decision:
+    """Return a decision that starts jobs."""
+    return Decision(t, tuple(Started(job, gpu, mps_pct) for job in jobs), t + lasted_s, "arrival")
+
+
+def ended(job: str, outcome: str = "completed", *, end_s: float = 1.0, energy_j: float = 1.0, **more: Any) -> End:
+    """Return the end of an attempt."""
+    settings: dict[str, Any] = {"gpu": 0, "iterations": 5.0 if outcome == "completed" else 0.0, **more}
+    return End(job=job, outcome=outcome, end_s=end_s, energy_j=energy_j, **settings)
+
+
+def sampled(t: float, *accounts: Account) -> Sample:
+    """Return the accounts of a moment."""
+    return Sample(t, accounts)
+
+
+def state_of(*entries: Entry) -> RunState:
+    """Return the state after entries."""
+    state = RunState()
+    for entry in entries:
+        state.add(entry)
+    return state
+
+
+def journal_lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's journal as they are on disk."""
+    return read_journal(folder / NAME, "run")
