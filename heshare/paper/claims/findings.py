@@ -12,11 +12,11 @@ import pandas as pd
 
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct
 from heshare.lab.sweeps.study_runs import median_intervals, paired_change
-from heshare.paper.claims import plain_words
 from heshare.paper.claims.sources import source
 from heshare.paper.claims.verdicts import Claim, paper_claims, verdict
 from heshare.paper.figures.series_styles import LITERALLY
 from heshare.paper.tables import literal_text
+from heshare.paper.texts import change as change_words
 from heshare.prediction.table5 import LITERAL_FOREST
 
 METRICS = {
@@ -152,7 +152,7 @@ def comparison_seen(changes: pd.DataFrame) -> str:
     sizes: Any = changes.set_index(["ours", "theirs", "metric"])["change_pct"].sort_index()
 
     def both(ours: str, theirs: str) -> str:
-        energy, jct = (plain_words.change(sizes[ours, theirs, name]) for name in ("energy_active_j", "avg_jct_s"))
+        energy, jct = (change_words(sizes[ours, theirs, name]) for name in ("energy_active_j", "avg_jct_s"))
         return f"{energy} energy and {jct} average JCT than {theirs}"
 
     slower = sizes["Morak", "Random", "avg_jct_s"]
@@ -199,7 +199,7 @@ def change(
         else ""
     )
     by_text, text = by_words(runs, claim, ours, theirs, metric, rng)
-    sizes = [plain_words.change(each.value) for each in (found, by_text)]
+    sizes = [change_words(each.value) for each in (found, by_text)]
     name = _METRIC_WORDS[metric]
     return found.claim_arguments(
         f"{name[0].upper()}{name[1:]}. Beside it: {values_text}.{random_words} {text}",

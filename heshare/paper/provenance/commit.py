@@ -8,6 +8,9 @@ from pathlib import Path
 
 from heshare.shared import files
 
+_SOURCES = (".py", ".j2")
+"""Files of the package that decide its outputs: code, and texts."""
+
 
 @cache
 def git_commit() -> str | None:
@@ -21,16 +24,16 @@ def git_commit() -> str | None:
 
 @cache
 def package_sha256() -> str | None:
-    """Return a SHA-256 of this package's Python sources; None if they are those of the checkout's commit.
+    """Return a SHA-256 of this package's sources (Python and templates); None if they are those of the commit.
 
     It is over the lines "<SHA-256 of the file> <path below the package>", sorted by path.
     """
     package = files.PACKAGE
     if _commit() is not None and package.parent == files.checkout():
         changed = _git("status", "--porcelain", "--untracked-files=all", "--", package.name)
-        if changed is not None and not any(line.strip('"').endswith(".py") for line in changed.splitlines()):
+        if changed is not None and not any(line.strip('"').endswith(_SOURCES) for line in changed.splitlines()):
             return None
-    sources = sorted(package.rglob("*.py"))
+    sources = sorted(path for path in package.rglob("*") if path.suffix in _SOURCES)
     lines = [f"{files.sha256(path)} {path.relative_to(package).as_posix()}\n" for path in sources]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

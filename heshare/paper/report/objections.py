@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from heshare.paper.claims.plain_words import change
 from heshare.paper.claims.sources import look_up, source
 from heshare.paper.report.published_outputs import PublishedOutput
+from heshare.paper.texts import change
 from heshare.scheduling.settings import LITERAL
 from heshare.shared.errors import InputError
 
