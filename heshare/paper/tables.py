@@ -9,6 +9,7 @@ import pandas as pd
 
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.studies.motivation import PAPER_GPUS
+from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.prediction.features import Feature
 from heshare.shared.display import head
@@ -230,22 +231,14 @@ def _errors_of(errors: pd.DataFrame, data: str, split: str) -> dict[str, list[fl
     return {str(name): part["mean_pct"].tolist() for name, part in rows.groupby("technique", sort=False)}
 
 
-def _both(sizes: Sequence[float]) -> str:
-    return " / ".join(f"{size:.3g}" for size in sizes) + " %"
-
-
 def accuracy_text(errors: pd.DataFrame) -> str:
     """Return a caption's first sentences: the best of the paper's techniques, and the errors on an unseen GPU."""
     from heshare.prediction.table5 import ERRORS  # imports scikit-learn
 
     here, unseen = (_errors_of(errors, "emulated", split) for split in ("row", "gpu"))
     best, farther = (min(_CLAIM_OF, key=lambda name: sum(sizes[name])) for sizes in (here, unseen))
-    paper = _both([paper_error_pct("RF", error) for error in ERRORS])
-    return (
-        f"Of the paper's five techniques {best} errs least with rows held out, {_both(here[best])} (absolute / "
-        f"relative), RF by {_both(here['RF'])}; in the paper RF is first with {paper}. On a GPU that was not in the "
-        f"training rows the best of the five errs by {_both(unseen[farther])}."
-    )
+    paper = [paper_error_pct("RF", error) for error in ERRORS]
+    return render("04_prediction", "accuracy", best=best, here=here, paper=paper, unseen=unseen[farther])
 
 
 def literal_text(errors: pd.DataFrame) -> str:
@@ -253,10 +246,7 @@ def literal_text(errors: pd.DataFrame) -> str:
     from heshare.prediction.table5 import LITERAL_FOREST  # imports scikit-learn
 
     here, (name,) = _errors_of(errors, "emulated", "row"), LITERAL_FOREST
-    return (
-        f"With the paper's outputs as they are, time and power, the forest errs by {_both(here[name])}; that of this "
-        f"package learns both over a first guess from the load and errs by {_both(here['RF'])}."
-    )
+    return render("04_prediction", "literal", theirs=here[name], ours=here["RF"])
 
 
 def physics_text(errors: pd.DataFrame) -> str:
@@ -264,9 +254,4 @@ def physics_text(errors: pd.DataFrame) -> str:
     here = _errors_of(errors, "emulated", "row")["Physics"]
     there = {split: _errors_of(errors, "published", split) for split in ("row", "workload")}
     lead = all(one < other for one, other in zip(there["row"]["Physics"], there["row"]["RF"], strict=True))
-    rows, unseen = (f"{_both(sizes['Physics'])} against RF's {_both(sizes['RF'])}" for sizes in there.values())
-    return (
-        "Physics, a roofline with learned residuals, has the functional form of the emulated device, which flatters "
-        f"its error on emulated data ({_both(here)}); on published times it has {'a' if lead else 'no'} lead with rows "
-        f"held out, {rows} (new workloads: {unseen})."
-    )
+    return render("04_prediction", "physics", here=here, lead=lead, there=there)

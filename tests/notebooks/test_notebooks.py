@@ -16,7 +16,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from heshare.paper.claims import claim_table, plain_words, sources
+from heshare.paper.claims import claim_table, sources
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
 from heshare.paper.figures.series_styles import registered
 from heshare.paper.figures.style import SMALLEST_PT
@@ -683,7 +683,7 @@ def test_claims_are_evaluated_from_the_notebooks(smoke_results: Path) -> None:
     assert list(unmeasured["id"]) == ["R4", "U5"]
     assert (unmeasured["verdict"] == "not testable").all()
     assert (priced.drop(index=unmeasured.index)["provenance"] == "emulated").all()
-    assert priced["why"].str.len().between(10, plain_words.LONGEST).all()
+    assert priced["why"].str.len().between(10, claim_table.LONGEST).all()
     rivals = priced[priced["id"].isin(["H1", "H2", "G1", "G2", "O1", "O2", "O3", "O4"])]
     assert rivals[["placed", "placed_verdict", "best", "best_verdict"]].notna().all(axis=None)
     numbers = priced.dropna(subset="low")

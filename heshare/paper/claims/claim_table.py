@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
 from heshare.paper import tables
-from heshare.paper.claims import claims_page, plain_words
+from heshare.paper.claims import claims_page
 from heshare.paper.claims.verdicts import (
     EXCEEDS,
     FEWEST,
@@ -23,19 +22,23 @@ from heshare.paper.claims.verdicts import (
 )
 from heshare.paper.provenance import sidecar as provenance
 from heshare.paper.provenance.run_record import CUSTOM
+from heshare.paper.texts import render
 from heshare.shared import files
-from heshare.shared.errors import InputError
+from heshare.shared.errors import InputError, require
 
 COLUMNS = (
     "id", "part", "where", "statement", "unit", "paper", "measured", "low", "high", "interval", "n", "of", "verdict",
     "placed", "placed_verdict", "best", "best_verdict", "why", "source", "notebook", "provenance", "details",
 )  # fmt: skip
-BOOTSTRAP, OVER_SIZES, OF_MODEL, NO_INTERVAL = "95 % bootstrap", "range", claims_page.OF_MODEL, "none"
-"""Kinds of interval."""
+_OF_PAPER = ("id", "part", "where", "statement", "paper")
 NONE_RUN = "none run"
 _PROFILES = ("paper", "smoke", CUSTOM)
-UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
-"""Unit of the measured value by the kind of claim; that of an ordering is given with it."""
+_BOOTSTRAP = "95 % bootstrap"
+"""The kind of an interval unless the claim has another one."""
+_UNITS = {"reduction": "%", "error": "%", "limit": "%", "ratio": "x", "floor": "x", "value": "x", "ordering": ""}
+"""Unit of the measured value by the kind of claim, unless the claim has another one."""
+LONGEST = 120
+"""Most characters of the sentence on a claim's result."""
 
 
 def evaluate_claim(
@@ -45,14 +48,11 @@ def evaluate_claim(
     low: float = math.nan,
     high: float = math.nan,
     n: int,
-    of: str = "seeds",
-    interval: str = BOOTSTRAP,
-    unit: str = "",
     provenance: str,
     profile: str,
     note: str = "",
     why: str = "",
-    source: str = "",
+    at: Mapping[str, object] | None = None,
     holds: Mapping[str, bool] | None = None,
     forms: Mapping[str, tuple[float, float, float]] | None = None,
     testable: bool = True,
@@ -65,14 +65,11 @@ def evaluate_claim(
         low: lower end of its interval.
         high: upper end of its interval.
         n: number of values behind the interval.
-        of: what these values are.
-        interval: the kind of interval, one of `BOOTSTRAP`, `OVER_SIZES`, `OF_MODEL` and `NO_INTERVAL`.
-        unit: what the measured value of an ordering is.
         provenance: emulated, measured or published.
         profile: the notebook profile that made it.
         note: details, from the data.
-        why: the result as one plain sentence of at most `plain_words.LONGEST` characters; by default a general one.
-        source: where the value is published, as from `sources.source`.
+        why: the result as one plain sentence of at most `LONGEST` characters; by default a general one.
+        at: what the claim's source leaves open.
         holds: the parts of an ordering and whether each holds.
         forms: value, low and high against a rival that is `placed` like HeShare, or at its `best` settings.
         testable: False where an assumption alone decides the value, so that it does not test the claim, or where the
@@ -82,46 +79,56 @@ def evaluate_claim(
         InputError: a number that is needed is missing, the measured value lies outside its own interval, or the
             sentence is too long.
     """
-    parts = dict(holds or {})
+    parts, changes, place = dict(holds or {}), dict(forms or {}), f"claim {claim.id}"
     if testable or not math.isnan(measured):
-        _check(claim, measured, low, high, parts)
-    why = why or plain_words.sentence(claim, measured, parts, {form: size[0] for form, size in (forms or {}).items()})
-    if len(why) > plain_words.LONGEST:
-        raise InputError(why, f"at most {plain_words.LONGEST} characters", "Shorten it.", column=f"claim {claim.id}")
-    independent = n if interval == BOOTSTRAP else FEWEST
-    found: dict[str, object] = {}
-    for form, (value, least, most) in (forms or {}).items():
-        found |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=independent)}
-    parts_text = "; ".join(f"{'holds' if good else 'FAILS'}: {text}" for text, good in parts.items())
+        good = bool(parts) if claim.kind == "ordering" else low <= measured <= high
+        found = f"measured {measured}, interval {low} to {high}, parts {parts}"
+        expected = "the parts of an ordering, or a value inside its interval"
+        require(place, found, good, expected, "Correct what the notebook passes.")
+    why = why or _result(claim, measured, parts, {form: size[0] for form, size in changes.items()})
+    require(place, why, len(why) <= LONGEST, f"at most {LONGEST} characters", "Shorten it.")
+    interval = claim.interval or _BOOTSTRAP
+    independent = n if interval == _BOOTSTRAP else FEWEST
+    word = verdict(claim, measured, low, high, n=independent, holds=parts) if testable else UNTESTABLE
+    try:
+        source = claim.source.format(**(at or {}))
+    except KeyError as error:
+        raise InputError(f"no {error}", f"what is open in {claim.source}", "Pass it in `at`.", column=place) from None
+    against: dict[str, object] = {}
+    for form, (value, least, most) in changes.items():
+        against |= {form: value, f"{form}_verdict": verdict(claim, value, least, most, n=independent)}
     return {
         "id": claim.id,
         "part": claim.part,
-        "unit": unit or UNITS[claim.kind],
+        "unit": claim.unit or _UNITS[claim.kind],
         "measured": measured,
         "low": low,
         "high": high,
         "interval": interval,
         "n": n,
-        "of": of,
-        "verdict": verdict(claim, measured, low, high, n=independent, holds=parts) if testable else UNTESTABLE,
-        **found,
+        "of": claim.of or "seeds",
+        "verdict": word,
+        **against,
         "why": why,
         "source": source,
         "provenance": provenance,
         "profile": profile,
-        "details": " ".join(filter(None, [f"{parts_text}." if parts_text else "", note])),
+        "details": render("claims", "details", parts=parts, note=note),
     }
 
 
-def _check(claim: Claim, measured: float, low: float, high: float, parts: Mapping[str, bool]) -> None:
-    ordering = claim.kind == "ordering"
-    if (ordering and not parts) or (not ordering and not low <= measured <= high):
-        raise InputError(
-            f"measured {measured}, interval {low} to {high}, parts {dict(parts)}",
-            "the parts of an ordering, or a value inside its interval",
-            "Correct what the notebook passes.",
-            column=f"claim {claim.id}",
-        )
+def _result(claim: Claim, measured: float, holds: Mapping[str, bool], forms: Mapping[str, float]) -> str:
+    """Return a general sentence on the result of a claim; `forms` has the changes against a rival's other forms."""
+    if claim.kind == "ordering":
+        wrong = [part for part, good in holds.items() if not good]
+        text = render("claims", "ordering", count=len(holds), wrong=wrong)
+        if len(text) <= LONGEST:
+            return text
+        return text[:LONGEST] if len(holds) == 1 else render("claims", "many_parts", count=len(holds), wrong=wrong)
+    if forms:
+        return render("claims", "against_rival", measured=measured, paper=claim.paper, **forms)
+    kinds = {"reduction": "reduction", "error": "percentage", "limit": "percentage"}
+    return render("claims", kinds.get(claim.kind, "ratio"), measured=measured, paper=claim.paper)
 
 
 def explain_failure(claim: Claim, why: str, *, profile: str) -> dict[str, object]:
@@ -144,26 +151,23 @@ def merge(folder: Path) -> pd.DataFrame:
     for path, row in _found(folder):
         key = (str(row["id"]), str(row["part"]))
         if key not in paper_claims():
-            raise InputError(
-                f"claim {key}",
-                "a claim of data/paper_claims.csv",
-                "Remove this stale file and run the notebooks again.",
-                file=path,
-            )
+            action = "Remove this stale file and run the notebooks again."
+            raise InputError(f"claim {key}", "a claim of data/paper_claims.csv", action, file=path)
         counted = row["profile"] == profile
         if "reason" in row:
             reasons |= {key: str(row["reason"])} if counted else {}
         elif not counted:
-            other = f"The result of {path.stem} is of the profile {row['profile']}, not {profile}: not counted."
-            found.setdefault(key, {"verdict": NOT_YET, "why": other})
+            why = render("claims", "not_counted", notebook=path.stem, its=row["profile"], profile=profile)
+            found.setdefault(key, {"verdict": NOT_YET, "why": why})
         else:
             found[key] = {**row, "notebook": path.stem}
+    nothing = {"verdict": NOT_YET, "why": render("claims", "nothing_yet")}
     rows = []
     for key, claim in paper_claims().items():
-        result = found.get(key, {"verdict": NOT_YET, "why": "Nothing here measures this so far."})
+        result = found.get(key, nothing)
         if key in reasons and result["verdict"] not in (NOT_YET, REPRODUCED, EXCEEDS):
             result = {**result, "details": f"{result['details']} Why: {reasons[key]}"}
-        rows.append({**asdict(claim), **result})
+        rows.append({name: getattr(claim, name) for name in _OF_PAPER} | result)
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     numbers = dict.fromkeys(("measured", "low", "high", "placed", "best"), float)
     return table.astype({**numbers, "n": "Int64"})
@@ -193,11 +197,7 @@ def left_out(folder: Path) -> str:
 
 def profile_text(folder: Path) -> str:
     """Return the sentences of a caption on the profile that is reported, and on what is not counted."""
-    profile, others = reported_profile(folder), left_out(folder)
-    about = f"Notebook profile: {profile}."
-    if profile == CUSTOM:
-        about += " Custom: run by hand, with other parameters or with other code; these are not the paper's results."
-    return about + (f" Not counted, because of another profile: {others}." if others else "")
+    return render("claims", "profile", profile=reported_profile(folder), others=left_out(folder))
 
 
 def count_text(table: pd.DataFrame) -> str:
@@ -212,14 +212,7 @@ def write(folder: Path) -> pd.DataFrame:
     origins = table["provenance"].dropna()
     counts = {str(kind): int(count) for kind, count in origins.value_counts().sort_index().items()}
     profile = reported_profile(folder)
-    caption = (
-        "The statements of data/paper_claims.csv, of the paper and of the other systems, with verdicts. "
-        f"{profile_text(folder)} Reductions and errors are in percent; a reduction is written with a minus."
-    )
-    if profile == "smoke":
-        caption += (
-            " The profile smoke is a test of the machinery: its sizes are far too small for its verdicts to count."
-        )
+    caption = render("claims", "table", about_profile=profile_text(folder), profile=profile)
     files.write_text(folder / "claims.csv", tables.to_csv(table))
     files.write_text(folder / "claims.md", claims_page.page(table, caption, count_text(table)))
     text = provenance.sidecar_json(

@@ -1,7 +1,5 @@
 """Figure of all claims: the published value beside the measured one, one row a claim, coloured by verdict."""
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,12 @@ from matplotlib.lines import Line2D
 
 from heshare.paper import tables
 from heshare.paper.claims import claim_table, verdicts
+from heshare.paper.claims.claims_page import FORMS as WORDS
+from heshare.paper.claims.claims_page import held
 from heshare.paper.figures import plots, series_styles, style
 from heshare.paper.figures.style import with_origin, write_figure
 from heshare.paper.provenance import sidecar as provenance
+from heshare.paper.texts import render
 from heshare.shared import files
 
 NAME = "claims_figure"
@@ -36,55 +37,11 @@ PANELS: Mapping[tuple[str, str], str] = {
 }
 """Title of each panel by section and kind; those of the kind `change` are in the left column."""
 _KINDS = {"floor": "ratio", "value": "ratio", "reduction": "change", "limit": "change"}
-_SHORTER = (
-    (" over GPU mixes and loads", ""),
-    (" (the paper says energy)", ""),
-    ("Outside the list: ", ""),
-    ("High-priority JCT, default sharing over FIKIT: more than half of the cases", "urgent JCT, median case"),
-    ("High-priority JCT, default sharing over FIKIT: the", "urgent JCT,"),
-    (" of the cases", " case"),
-    (", comparators at the top clock over PowerFlow (the least of their ratios)", ""),
-    ("estimated power of PWR with FGD against FGD alone, before GPUs run out", "power / FGD alone"),
-    ("Absolute error: the MLP's over the random forest's", "MLP / forest: absolute error"),
-    ("Relative error: the MLP's over the random forest's", "MLP / forest: relative error"),
-    ("Throughput under a power cap and latency limits, at the most: over", "throughput /"),
-    ("one instance under the card's own power limit", "card's power limit"),
-    ("Power without frequency scaling over power with it: the", "power saved,"),
-    (" of the workloads", " load"),
-    ("Speculative shortest job first against first come, first served: average JCT", "JCT, shortest first"),
-    ("average ", ""),
-    (" against ", " / "),
-    ("mu-Serve", "μ-Serve"),
-    ("time on T4 over time on A100", "T4 / A100"),
-)
-_ORDERINGS = {
-    "M1": "energy spread of light and heavy models",
-    "M4": "MobileNet's time differs little",
-    "M5": "the clock's effect differs between GPUs",
-    "M6": "pairs are slower, T4 most, A100 least",
-    "H5": "Random poorest, Sched-only never best",
-    "M7": "on the A100 pairs are close to alone",
-    "P4": "the forest is best",
-    "H6": "JCT-opt pays with energy",
-    "O5": "En-opt lowest on all platforms",
-    "O6": "Trade-off below both rivals",
-    "S1": "front covers more than rivals'",
-    "R2": "limits and cap are kept",
-    "R3": "sharing and search add throughput",
-    "R4": "partition among models",
-    "U2": "no limits are violated",
-    "U3": "groups by sensitivity save more",
-    "U5": "parts of models are placed",
-}
-_LONGEST = 48
 _ROW_IN = 0.145
 
 
 def plotted(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of all claims as they are plotted.
-
-    Args:
-        table: as from `claim_table.write`.
+    """Return the rows of all claims as they are plotted; `table` is as from `claim_table.write`.
 
     Returns:
         Columns id, section, kind, label, paper, paper_far (the other end of a range, else NaN), value, low, high,
@@ -94,51 +51,26 @@ def plotted(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for claim, row in zip(verdicts.paper_claims().values(), table.to_dict("records"), strict=True):
-        value, low, high = (float(row[name]) for name in ("measured", "low", "high"))
+        numbers = {name: float(row[name]) for name in ("measured", "low", "high")}
         ordering = claim.kind == "ordering"
         if ordering:
-            value, low, high = _share_that_holds(str(row["details"])), np.nan, np.nan
+            good, bad = held(str(row["details"]))
+            share = 100.0 * good / (good + bad) if good + bad else np.nan
+            numbers = {"measured": share, "low": np.nan, "high": np.nan}
         rows.append(
             {
                 "id": claim.id,
-                "section": OWN if claim.where.startswith(("Fig.", "Table")) else OTHERS,
+                "section": OWN if claim.is_own else OTHERS,
                 "kind": _KINDS.get(claim.kind, claim.kind),
-                "label": _label(claim),
-                "paper": 100.0 if ordering else _printed_value(claim),
-                "paper_far": np.nan if ordering else claim.far,
-                "value": value,
-                "low": low,
-                "high": high,
-                "placed": float(row["placed"]),
-                "best": float(row["best"]),
-                "n": row["n"],
-                "verdict": row["verdict"],
-                "provenance": row["provenance"],
+                "label": f"{claim.id} {claim.label}",
+                "paper": 100.0 if ordering else claim.printed,
+                "paper_far": claim.far,
+                "value": numbers.pop("measured"),
+                **numbers,
+                **{name: row[name] for name in ("placed", "best", "n", "verdict", "provenance")},
             }
         )
     return pd.DataFrame(rows)
-
-
-def _printed_value(claim: verdicts.Claim) -> float:
-    """Return the number printed in the paper; for the poor predictors the verdict's threshold is another number."""
-    found = re.search(r"-?\d+(\.\d+)?", claim.paper)
-    return float(found.group()) if found else claim.value
-
-
-def _share_that_holds(note: str) -> float:
-    """Return the share of an ordering's parts that hold, %, read from its note; NaN where it was not measured."""
-    good, bad = len(re.findall(r"\bholds: ", note)), note.count("FAILS: ")
-    return 100.0 * good / (good + bad) if good + bad else np.nan
-
-
-def _label(claim: verdicts.Claim) -> str:
-    text = _ORDERINGS.get(claim.id, claim.statement)
-    of = "" if claim.where.startswith(("Fig.", "Table")) else f"{claim.where}: "
-    for long, short in _SHORTER:
-        text, of = text.replace(long, short), of.replace(long, short)
-    if of:
-        text = f"{of}{text if text[1:2].isupper() else text[:1].lower() + text[1:]}"
-    return textwrap.shorten(f"{claim.id} {text}", _LONGEST, placeholder=" ...")
 
 
 def panel(ax: Axes, frame: pd.DataFrame) -> None:
@@ -191,20 +123,20 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _handles(verdicts: Sequence[str]) -> list[Line2D]:
-    ours = [
-        Line2D([], [], color=colour, marker=marker, markersize=4.2, linestyle="", label=f"here: {verdict}")
+    """Return the entries of the legend: the paper's bar, a mark for each verdict, and one for each form of a rival."""
+    entries: list[dict[str, Any]] = [
+        {"color": "black", "marker": "|", "markersize": 7, "markeredgewidth": 1.4, "label": "the paper"}
+    ]
+    entries += [
+        {"color": colour, "marker": marker, "markersize": 4.2, "label": f"here: {verdict}"}
         for verdict, (colour, marker) in series_styles.VERDICTS.items()
         if verdict in verdicts
     ]
-    bar = Line2D([], [], color="black", marker="|", markersize=7, markeredgewidth=1.4, linestyle="", label="the paper")
-    names = {"placed": "rival placed like HeShare", "best": "rival at its own best"}
-    others = [
-        Line2D(
-            [], [], color=series_styles.TEXT, marker=shape, markersize=size, mfc="none", linestyle="", label=names[form]
-        )
-        for form, (shape, size) in FORMS.items()
+    hollow = {"color": series_styles.TEXT, "mfc": "none"}
+    entries += [
+        {**hollow, "marker": shape, "markersize": size, "label": WORDS[form]} for form, (shape, size) in FORMS.items()
     ]
-    return [bar, *ours, *others]
+    return [Line2D([], [], linestyle="", **entry) for entry in entries]
 
 
 def write(folder: Path, table: pd.DataFrame) -> Path:
@@ -215,28 +147,21 @@ def write(folder: Path, table: pd.DataFrame) -> Path:
     frame = plotted(table)
     kinds = frame["provenance"].dropna()
     counts = {kind: int((kinds == kind).sum()) for kind in provenance.check_provenances([*kinds] or ["published"])}
-    caption = (
-        f"Of {len(frame)} claims: {claim_table.count_text(table)}. Each row is one claim. Black bar: the value in its "
-        "paper (two bars: a range). Coloured mark: the value found here, with the interval that claims.md states. "
-        "Claims on Morak and μ-Serve have two further marks: the rival with HeShare's placement, and at the best "
-        "settings that were tried. An ordering says that one thing is better than others: shown is how many of its "
-        "parts hold. Other papers: claims of other systems, in the setting of those papers. "
-        f"{claim_table.profile_text(folder)}"
-    )
+    about = {"count": len(frame), "counts": claim_table.count_text(table)}
+    caption = render("claims", "figure", **about, about_profile=claim_table.profile_text(folder))
     caption = with_origin(caption, counts)
     with style.using():
         figure = draw(frame)
         drawn = {"smallest_text_pt": style.smallest_text_pt(figure)}
         preview = write_figure(figure, folder, NAME, caption)
     files.write_text(folder / f"{NAME}.csv", tables.to_csv(frame))
-    about = {"profile": claim_table.reported_profile(folder)}
     text = provenance.sidecar_json(
         name=NAME,
         caption=caption,
         rows=counts,
         suffixes=provenance.FIGURE_SUFFIXES,
         notebook=None,
-        parameters=about,
+        parameters={"profile": claim_table.reported_profile(folder)},
         drawn=drawn,
     )
     files.write_text(folder / f"{NAME}.json", text)

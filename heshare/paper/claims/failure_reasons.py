@@ -6,6 +6,7 @@ claims that fall short.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.studies import motivation, variants
 from heshare.paper.studies import sensitivity_worlds as worlds
 from heshare.paper.studies.variants import ENERGY, JCT
+from heshare.paper.texts import render
 from heshare.policies import registry
 from heshare.prediction.forest import Forest
 from heshare.prediction.oracle import DevicePredictor
@@ -41,6 +43,7 @@ from heshare.world import catalogue
 from heshare.world.cluster import Cluster
 from heshare.world.gpu import Gpu
 
+_words = partial(render, "12_sensitivity")
 Reasons = dict[tuple[str, str], str]
 BOUND, ON_DEVICE = "proven bound", "En-opt, knowing the device"
 _ENERGY, _SWEPT = "energy against Morak, %", "En-opt's energy against it, %"
@@ -52,21 +55,13 @@ that is the best one for some lengths of its tasks and some goal (`heshare.lab.p
 More clocks and larger batches than these lower the least energy by nothing that the tests find; MPS percentages of
 three tasks at once by up to a few percent, which would take a minute to include.
 """
-BOUND_WORDS = (
-    f"plans in batches of at most {BOUND_CHOICES.width} tasks at {BOUND_CHOICES.clocks} clocks a GPU, with MPS "
-    "percentages for pairs"
-)
+BOUND_WORDS = _words("bound_words", width=BOUND_CHOICES.width, clocks=BOUND_CHOICES.clocks)
 """What the bound is about, for captions and notes."""
 
 
 def row(study: str, variant: str, measure: str, found: ConfidenceInterval) -> dict[str, object]:
     """Return one number of a study as a row."""
     return {"study": study, "variant": variant, "measure": measure, **found.columns("value"), "provenance": "emulated"}
-
-
-def _pct(found: ConfidenceInterval) -> str:
-    """Return a change and its interval as text, such as `-12 % [-15, -9]`."""
-    return f"{found.value:+.0f} % [{found.low:+.0f}, {found.high:+.0f}]"
 
 
 def least_energy_j(
@@ -106,15 +101,7 @@ def energy_on_one_kind(
 ) -> tuple[pd.DataFrame, Reasons]:
     """Study claims O3 and O4: the least possible energy on two GPUs of one kind, against every setting of Morak.
 
-    Args:
-        kinds: types of GPU.
-        n: number of tasks.
-        shares: concurrent tasks of Morak.
-        caps: power caps of Morak, shares of the TDP.
-        seed: of all repetitions.
-        seeds: number of repetitions.
-        rng: random numbers of the bootstrap.
-        folder: for finished runs.
+    `shares` are Morak's concurrent tasks, `caps` its power caps as shares of the TDP; `folder` is for finished runs.
     """
     ours = {"En-opt": "heshare:en-opt", "Trade-off": "heshare:trade-off", ON_DEVICE: "heshare:en-opt(belief=device)"}
     settings = _of_morak(shares, caps)
@@ -184,34 +171,17 @@ def _sizes(table: pd.DataFrame, measure: str) -> dict[str, ConfidenceInterval]:
 
 def _why_o3(table: pd.DataFrame, paper: float, size: str) -> str:
     sizes, swept = _sizes(table, _ENERGY), _sizes(table, _SWEPT)
-    bound, own = sizes[BOUND], sizes["En-opt"]
-    first = "a plan might, but En-opt does not" if own.value > paper else "here En-opt does"
-    if bound.low > paper:
-        first = "no plan that the bound is about can"
-    reached = [title for title, size in swept.items() if size.value <= paper]
-    where = f"only at {'; '.join(map(_setting, reached))}" if reached else "at none"
-    return (
-        f"{first} ({size}). The least energy on the device itself (a proven bound on {BOUND_WORDS}) is {_pct(bound)} "
-        f"against Morak at its defaults; En-opt takes {_pct(own)}, and {_pct(sizes[ON_DEVICE])} if it knows the "
-        f"device. Of {len(swept)} settings of Morak's, En-opt reaches the paper's value {where}."
-    )
-
-
-def _setting(title: str) -> str:
-    """Return the text in a title's parentheses."""
-    return title.partition("(")[2].rstrip(")") or "its defaults"
+    reached = [
+        title.partition("(")[2].rstrip(")") or "its defaults" for title, own in swept.items() if own.value <= paper
+    ]
+    found = {"own": sizes["En-opt"], "bound": sizes[BOUND], "knowing": sizes[ON_DEVICE], "settings": len(swept)}
+    return _words("o3", paper=paper, size=size, bound_words=BOUND_WORDS, reached=reached, **found)
 
 
 def _why_o4(table: pd.DataFrame, paper: float, size: str) -> str:
     sizes = _sizes(table, _ENERGY)
-    bound, least, own = sizes[BOUND], sizes["En-opt"], sizes["Trade-off"]
-    given = own.value - least.value
-    for_jct = f", which gives {given:.0f} points of that for a shorter JCT" if given >= 0.5 else ""
-    return (
-        f"over the three kinds together ({size}) the least energy (a proven bound, see O3) is {_pct(bound)} against "
-        f"Morak, where the paper has {paper:+.1f} % for a plan between energy and JCT. En-opt takes {_pct(least)}, "
-        f"Trade-off {_pct(own)}{for_jct}."
-    )
+    found = {"bound": sizes[BOUND], "least": sizes["En-opt"], "own": sizes["Trade-off"]}
+    return _words("o4", paper=paper, size=size, **found)
 
 
 def random_and_rivals(
@@ -247,13 +217,9 @@ def random_and_rivals(
     best = min(jct, key=lambda title: jct[title].value)
     better = sum(size.value < 0 for size in jct.values())
     own = registry.title(alone)
-    why = (
-        f"Random shares its GPUs as far as memory goes. The same placement with one task at a time, first come, first "
-        f"served, at the top clock has {_pct(found[own, JCT])} average JCT and {_pct(found[own, ENERGY])} energy "
-        f"against it. Of {len(jct)} settings of Morak's, placed at random, {better or 'none'} "
-        f"{'has' if better == 1 else 'have'} a shorter average JCT than Random; the best, {best}, is at "
-        f"{_pct(jct[best])} ({n} tasks on {cluster}, {seeds} seeds)."
-    )
+    about = {"jct": found[own, JCT], "energy": found[own, ENERGY], "settings": len(jct), "best_jct": jct[best]}
+    size_of_study = f"{n} tasks on {cluster}, {seeds} seeds"
+    why = _words("h5", better=better, best=best, size=size_of_study, **about)
     return pd.DataFrame(rows), {("H5", ""): why}
 
 
@@ -277,14 +243,11 @@ def light_models(batch_size: int) -> tuple[pd.DataFrame, Reasons]:
             for model, size in ((LIGHT, light), (HEAVY, heavy)):
                 rows.append(row("light models", f"{model}, {variant}", f"{word}, largest over smallest", _exact(size)))
 
-    def why(word: str) -> str:
-        return (
-            f"MobileNet was measured on none of the GPUs. With its times closer together by each one's own standard "
-            f"uncertainty, its spread of {word} against DenseNet-201's is {spreads['closer', word]}, further apart "
-            f"{spreads['further apart', word]}; as calibrated {spreads['as calibrated', word]}."
-        )
-
-    return pd.DataFrame(rows), {("M1", ""): why("energy"), ("M4", ""): why("time")}
+    why = {
+        word: _words("light", word=word, spreads={variant: spreads[variant, word] for variant in variants})
+        for word in ("energy", "time")
+    }
+    return pd.DataFrame(rows), {("M1", ""): why["energy"], ("M4", ""): why["time"]}
 
 
 def _exact(value: float) -> ConfidenceInterval:
@@ -311,12 +274,9 @@ def forest(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
     most = 1 + int(shipped["co_runners"].str.count(r"\+").max())
 
     def why(error: str) -> str:
-        return (
-            f"what is asked is wider than pairs: up to {most} co-runners, every clock. With as many samples, recorded "
-            f"and split alike, of at most one co-runner the error is {sizes[pairs, 'both', error]:.1f} %, and "
-            f"{sizes[top, 'both', error]:.1f} % at the top clock alone ({sizes[first, 'both', error]:.1f} % as "
-            f"profiled: time {sizes[first, 'time', error]:.1f}, power {sizes[first, 'power', error]:.1f})."
-        )
+        whole = {quantity: sizes[first, quantity, error] for quantity in ("both", "time", "power")}
+        narrow = {"pairs": sizes[pairs, "both", error], "top": sizes[top, "both", error]}
+        return _words("forest", most=most, shipped=whole, **narrow)
 
     return pd.DataFrame(rows), {("P1", error): why(error) for error in ("absolute", "relative")}
 
@@ -384,9 +344,6 @@ def learners(seed: int = 0) -> tuple[pd.DataFrame, Reasons]:
     named = [("P2", "MLP", ""), *(("P3", technique, f"{technique} ") for technique in ("LR", "DT", "SVR"))]
     for id, technique, prefix in named:
         for error in ("absolute", "relative"):
-            reasons[id, f"{prefix}{error}"] = (
-                "every technique learns logarithms of time and power over first guesses from the load, which helps all "
-                f"of them. With time and power learned as they are, untuned and on one split, its error is "
-                f"{sizes['literal', technique, error]:.0f} % instead of {sizes['load', technique, error]:.0f} %."
-            )
+            its = {target: sizes[target, technique, error] for target in ("literal", "load")}
+            reasons[id, f"{prefix}{error}"] = _words("learner", **its)
     return pd.DataFrame(rows), reasons

@@ -4,7 +4,8 @@
 table and returns the arguments of one `Context.claim`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy as np
 import pandas as pd
 
 from heshare.lab.sweeps.statistics import ConfidenceInterval
-from heshare.lab.sweeps.study_runs import MEDIAN, with_median
-from heshare.paper.claims.sources import claim_of_row, source
+from heshare.lab.sweeps.study_runs import with_median
+from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.studies import motivation
 from heshare.paper.studies.motivation import PAPER_GPUS, ratio, spread
+from heshare.paper.texts import render
 
 LIGHT, HEAVY = ("mobilenet", "mobilenetv2"), ("densenet201", "bert_large")
 NAME = "x01a_ratios"
@@ -25,8 +27,7 @@ T4_OVER_A100 = "time, T4 over A100"
 ELASTICITY, ELASTICITY_RANGE = "elasticity of time over the clock", "elasticity of time, range over GPUs"
 T4_LESS_A100, ON_A100 = "slowdown of a pair, T4 less A100, points", "slowdown of a pair on the A100, %"
 MEAN = "mean of the sizes"
-_SIZES: Mapping[str, str] = {"interval": "range", "of": "inference batch sizes"}
-"""Arguments of a claim whose interval is the range over inference batch sizes."""
+_words = partial(render, "01_motivation")
 _Row = dict[str, object]
 
 
@@ -97,61 +98,47 @@ def _values(table: pd.DataFrame, measure: str, batch_size: object) -> dict[str, 
 
 
 def _over_sizes(table: pd.DataFrame, measure: str, item: str, at: object) -> dict[str, Any]:
-    """Return a value at a batch size, with its range over sizes and its source, as arguments of a claim."""
+    """Return a value at a batch size, with its range over sizes, as arguments of a claim."""
     rows = table[(table["measure"] == measure) & (table["item"] == item)]
     sizes = rows[rows["batch_size"] != MEAN]["value"]
-    value = _values(table, measure, at)[item]
-    where = source(NAME, "value", measure=measure, item=item, batch_size=at)
-    size = ConfidenceInterval(value, float(sizes.min()), float(sizes.max()), len(sizes))
-    return size.claim_arguments(source=where, **_SIZES)
+    size = ConfidenceInterval(_values(table, measure, at)[item], float(sizes.min()), float(sizes.max()), len(sizes))
+    return size.claim_arguments(at={"batch_size": at})
+
+
+def _unmeasured(table: pd.DataFrame, names: tuple[str, ...], batch_size: int) -> list[str]:
+    """Return the workloads and GPUs whose times come from the feature model, not from a measurement."""
+    here = table[(table["measure"] == TIME) & (table["batch_size"] == str(batch_size))]
+    rows = here[here["item"].isin(names) & here["unmeasured"].ne("")]
+    return [f"{row.item} on {row.unmeasured}" for row in rows.itertuples()]
 
 
 def energy_spread(table: pd.DataFrame, batch_size: int) -> dict[str, Any]:
     """Return claim M1: the energy of light models differs less between GPUs than that of heavy ones."""
-    here = _values(table, ENERGY, batch_size)
-    values_text = ", ".join(f"{name} {here[name]:.1f}x" for name in (*LIGHT, *HEAVY))
+    names, here = LIGHT + HEAVY, _values(table, ENERGY, batch_size)
+    about = {"batch_size": batch_size, "cells": _unmeasured(table, names, batch_size)}
     return _over_sizes(table, HEAVY_OVER_LIGHT, ", ".join(HEAVY), batch_size) | {
-        "note": f"Largest over smallest energy between the GPUs at inference batch size {batch_size}: {values_text}. "
-        f"Measured: mean spread of the heavy over that of the light. {_unmeasured(table, LIGHT + HEAVY, batch_size)}",
+        "note": _words("energy_spread", spreads={name: here[name] for name in names}, **about),
         "holds": {f"{heavy} above {light}": here[heavy] > here[light] for heavy in HEAVY for light in LIGHT},
-        "unit": "x, mean spread of the heavy models over that of the light",
     }
-
-
-def _unmeasured(table: pd.DataFrame, names: tuple[str, ...], batch_size: int) -> str:
-    """Return a sentence with the workloads and GPUs whose times come from the feature model, not from a measurement."""
-    here = table[(table["measure"] == TIME) & (table["batch_size"] == str(batch_size))]
-    rows = here[here["item"].isin(names) & here["unmeasured"].ne("")]
-    cells = [f"{row.item} on {row.unmeasured}" for row in rows.itertuples()]
-    return f"Not anchored by a measurement: {'; '.join(cells)}." if cells else ""
 
 
 def time_ratio(table: pd.DataFrame, workload: str, batch_size: int, t4_mhz: float) -> dict[str, Any]:
     """Return claim M2 or M3: a workload's time on a T4, which runs at `t4_mhz`, over that on an A100."""
     rows: Any = table[(table["measure"] == T4_OVER_A100) & (table["item"] == workload)].set_index("batch_size")
     value, low, high = (float(rows.loc[str(batch_size), name]) for name in ("value", "low", "high"))
-    values_text = ", ".join(f"{size}: {each:.1f}x" for size, each in rows["value"].items())
-    return ConfidenceInterval(value, low, high, 1).claim_arguments(
-        f"At inference batch size {batch_size}; by size: {values_text}. The A100 uses TF32, as PyTorch does by "
-        f"default; the limit holds the T4 at {t4_mhz:.0f} MHz. Interval: the device model's own uncertainty inside one "
-        f"framework. {_unmeasured(table, (workload,), batch_size)}",
-        interval="two standard deviations",
-        of="device model",
-        source=source(NAME, "value", measure=T4_OVER_A100, item=workload, batch_size=batch_size),
-    )
+    about = {"batch_size": batch_size, "t4_mhz": t4_mhz, "cells": _unmeasured(table, (workload,), batch_size)}
+    note = _words("time_ratio", by_size=rows["value"].to_dict(), **about)
+    return ConfidenceInterval(value, low, high, 1).claim_arguments(note, at={"batch_size": batch_size})
 
 
 def time_spread(table: pd.DataFrame, batch_size: int) -> dict[str, Any]:
     """Return claim M4: the time of MobileNet differs less between GPUs than that of heavier models."""
     here = _values(table, TIME, batch_size)
-    values_text = ", ".join(
-        f"{name} {here[name]:.1f}x" for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large")
-    )
+    spreads = {name: here[name] for name in ("mobilenet", "mobilenetv2", "resnet50", "bert_large")}
+    about = {"batch_size": batch_size, "cells": _unmeasured(table, ("mobilenet",), batch_size)}
     return _over_sizes(table, TIME, "mobilenet", batch_size) | {
-        "note": f"Slowest over fastest GPU at inference batch size {batch_size}: {values_text}. The paper does not say "
-        f"what is little. {_unmeasured(table, ('mobilenet',), batch_size)}",
+        "note": _words("time_spread", spreads=spreads, **about),
         "holds": {f"below {name}": here["mobilenet"] < here[name] for name in ("resnet50", *HEAVY)},
-        "unit": "x, slowest over fastest GPU",
     }
 
 
@@ -162,16 +149,13 @@ def clock_effect(table: pd.DataFrame, apart: float = 0.05) -> dict[str, Any]:
     """
     sizes = dict.fromkeys(table.loc[table["measure"] == ELASTICITY, "batch_size"])
     effect = {size: _values(table, ELASTICITY, size) for size in sizes}
-    values_text = "; ".join(f"{s}: " + ", ".join(f"{gpu} {e:.2f}" for gpu, e in effect[s].items()) for s in sizes)
     return _over_sizes(table, ELASTICITY_RANGE, "resnet152", MEAN) | {
-        "note": f"Elasticity of time over the upper half of the clocks that can be asked for, by inference batch size: "
-        f"{values_text}. Measured: its range over GPUs, mean over sizes. The T4's power limit holds its clock.",
+        "note": _words("clock_effect", effect=effect),
         "holds": {
             f"{one} and {other} differ at {size}": abs(effect[size][one] - effect[size][other]) > apart
             for size in sizes
             for one, other in combinations(effect[size], 2)
         },
-        "unit": "range of the elasticity over GPUs",
     }
 
 
@@ -181,15 +165,11 @@ def pair_degradation(table: pd.DataFrame, pairs: pd.DataFrame) -> dict[str, Any]
     `pairs` is as from `motivation.pairs`.
     """
     wide = pairs.pivot_table(index="pair", columns="gpu", values="degradation_pct").dropna()
-    means = wide.mean()
-    values_text = ", ".join(f"{gpu} +{means[gpu]:.0f} %" for gpu in PAPER_GPUS)
-    return claim_of_row(table, NAME, measure=T4_LESS_A100, item=MEDIAN) | {
-        "note": f"Mean slowdown of the pairs: {values_text}. {motivation.SHARING_RECORD} Measured: T4 less A100, "
-        "median over pairs.",
+    means = {gpu: float(wide[gpu].mean()) for gpu in PAPER_GPUS}
+    return claim_of_row(table, "M6") | {
+        "note": _words("pair_degradation", means=means, record=motivation.SHARING_RECORD),
         "holds": {f"every pair is slower on {gpu}": bool((wide[gpu] > 0).all()) for gpu in PAPER_GPUS}
-        | {f"{a} worse than {b}": bool(means[a] > means[b]) for a, b in (("T4", "V100"), ("V100", "A100"))},
-        "of": "pairs",
-        "unit": "percentage points, slowdown on T4 less that on A100",
+        | {f"{a} worse than {b}": means[a] > means[b] for a, b in (("T4", "V100"), ("V100", "A100"))},
     }
 
 
@@ -199,10 +179,7 @@ def close_to_alone(table: pd.DataFrame, pairs: pd.DataFrame, most_pct: float = 2
     `pairs` is as from `motivation.pairs`.
     """
     slower = pairs[pairs["gpu"] == "A100"]["degradation_pct"].dropna()
-    return claim_of_row(table, NAME, measure=ON_A100, item=MEDIAN) | {
-        "note": f"Mean slowdown of the pairs on the A100: {slower.mean():.0f} %, the worst {slower.max():.0f} %. The "
-        f"paper does not define 'close'; here at most {most_pct:g} % in the mean. Measured: the median over pairs.",
+    return claim_of_row(table, "M7") | {
+        "note": _words("close_to_alone", mean=slower.mean(), worst=slower.max(), most=most_pct),
         "holds": {f"at most {most_pct:g} % longer in the mean": bool(slower.mean() <= most_pct)},
-        "of": "pairs",
-        "unit": "%, slowdown of a pair on the A100",
     }

@@ -3,47 +3,31 @@
 Such as `x05c_forms.csv: change_pct where ours=Trade-off; rival=Morak`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from heshare.paper.claims.verdicts import paper_claims
 from heshare.shared.errors import InputError
-
-_AT, _WHERE, _AND = ".csv: ", " where ", "; "
-
-
-def source(name: str, column: str, **row: object) -> str:
-    """Return the text of a source: an output by its name, a column, and the cells that single out the row."""
-    cells = _AND.join(f"{key}={value}" for key, value in row.items())
-    return f"{name}{_AT}{column}{_WHERE}{cells}"
 
 
 def claim_of_row(
-    table: pd.DataFrame, name: str, value: str = "value", low: str = "low", high: str = "high", **where: object
+    table: pd.DataFrame, id: str, part: str = "", *, low: str = "low", high: str = "high", **at: object
 ) -> dict[str, Any]:
-    """Return one row of a table that is published as `name` as arguments of a claim, with its source.
+    """Return the row of a table that the source of a claim names, as arguments of `claim_table.evaluate_claim`.
 
-    Args:
-        table: has the columns `value`, `low`, `high` and n.
-        name: the output.
-        value: the column of the measured value.
-        low: that of the lower end of its interval.
-        high: that of the upper end.
-        **where: the cells that single out the row.
+    `table` is, or will be, published under the source's name, and has the column `n`; `low` and `high` are its columns
+    with the ends of the interval. `at` fills in what the source leaves open.
 
     Raises:
-        InputError: not exactly one row has these cells.
+        InputError: not exactly one row has the source's cells.
     """
-    rows = table
-    for key, cell in where.items():
-        rows = rows[rows[key].astype(str) == str(cell)]
-    text = source(name, value, **where)
-    if len(rows) != 1:
-        raise InputError(f"{len(rows)} rows of {text!r}", "one row", "Correct the cells that single it out.")
-    row: Any = rows.iloc[0]
-    numbers = {"measured": float(row[value]), "low": float(row[low]), "high": float(row[high]), "n": int(row["n"])}
-    return {**numbers, "provenance": "emulated", "source": text}
+    name, column, cells = _parts(paper_claims()[id, part].source.format(**at))
+    row = _row(table, cells, name)
+    numbers = {"measured": float(row[column]), "low": float(row[low]), "high": float(row[high]), "n": int(row["n"])}
+    return {**numbers, "provenance": "emulated", "at": at}
 
 
 def look_up(folder: Path, text: str) -> float:
@@ -52,15 +36,24 @@ def look_up(folder: Path, text: str) -> float:
     Raises:
         InputError: the file, the column or exactly one such row is not there.
     """
-    name, _, rest = text.partition(_AT)
-    column, _, cells = rest.partition(_WHERE)
-    path = folder / f"{name}.csv"
+    name, column, cells = _parts(text)
+    path = folder / name
     found = pd.read_csv(path, keep_default_na=False) if path.exists() else pd.DataFrame()
-    for cell in cells.split(_AND):
-        key, _, value = cell.partition("=")
-        found = found[found[key].astype(str) == value] if key in found else found.iloc[:0]
-    if len(found) != 1 or column not in found:
-        raise InputError(
-            f"{len(found)} rows of {text!r}", "one row", "Correct the claim's source in its notebook.", file=path
-        )
-    return float(found[column].item())
+    return float(_row(found, cells, name, column)[column])
+
+
+def _parts(text: str) -> tuple[str, str, dict[str, str]]:
+    """Return the file, the column and the cells of the row that a source names."""
+    name, _, rest = text.partition(": ")
+    column, _, cells = rest.partition(" where ")
+    return name, column, {key: value for key, _, value in (cell.partition("=") for cell in cells.split("; "))}
+
+
+def _row(table: pd.DataFrame, cells: Mapping[str, str], name: str, *columns: str) -> Any:
+    rows = table
+    for key, cell in cells.items():
+        rows = rows[rows[key].astype(str) == cell] if key in rows else rows.iloc[:0]
+    if len(rows) != 1 or not {*columns} <= {*rows}:
+        words = "; ".join(f"{key}={cell}" for key, cell in cells.items())
+        raise InputError(f"{len(rows)} rows where {words}", "one row", "Correct the claim's source.", file=name)
+    return rows.iloc[0]

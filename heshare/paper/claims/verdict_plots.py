@@ -11,6 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.textpath import TextPath
 
 from heshare.paper.figures.series_styles import SIZES
+from heshare.paper.texts import render
 
 AS_LARGE, LESS, BELOW, NOT_BELOW = "as large", "smaller", "below zero", "not below zero"
 """The size of a reduction under one condition; `BELOW` where the paper has no value."""
@@ -156,10 +157,7 @@ def condition_ranges(frame: pd.DataFrame, sizes: Mapping[tuple[str, str], str]) 
     for (id, part), rows in frame[frame["form"] == frame["form"].iloc[0]].groupby(["id", "part"], sort=False):
         ordered = rows.sort_values("change_pct", kind="stable")
         named = (ordered["axis"] + " " + ordered["level"]).str.strip().tolist()
-        changes = ordered["change_pct"].tolist()
-        ends = [f"{changes[at]:+.0f} % ({named[at]})" for at in (0, -1)]
-        key = str(id), str(part)
-        sentences[key] = (
-            f"Over the {len(rows)} conditions of Fig. x12a ({sizes[key]}) it goes from {ends[0]} to {ends[1]}."
-        )
+        key, changes = (str(id), str(part)), ordered["change_pct"].tolist()
+        ends = [(named[at], changes[at]) for at in (0, -1)]
+        sentences[key] = render("12_sensitivity", "range", conditions=len(rows), sizes=sizes[key], ends=ends)
     return sentences

@@ -15,6 +15,7 @@ none.
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,9 @@ FEWEST = 6
 """The fewest values for which an interval of a median can have 95 %: the range of 6 misses it with 2 / 2**6 = 3 %."""
 
 
+KINDS = ("reduction", "ratio", "floor", "value", "error", "limit", "ordering")
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One checkable statement, a row of `data/paper_claims.csv`.
@@ -54,6 +58,12 @@ class Claim:
             that is a property, not a gain), `error` (percent), `limit` (percent, below the value) or `ordering`.
         value: the paper's number; NaN for an ordering.
         far: the other end where the paper has a range, else NaN.
+        label: the statement in a few words, for the figure of all claims.
+        unit: of the value that is measured, where it is not that of the kind.
+        interval: the kind of its interval; a bootstrap unless given.
+        of: what the values behind the interval are; seeds unless given.
+        source: the published table, column and row of the value, as `sources` writes and reads it; what a run decides
+            stands in braces.
     """
 
     id: str
@@ -64,6 +74,11 @@ class Claim:
     kind: str
     value: float
     far: float = math.nan
+    label: str = ""
+    unit: str = ""
+    interval: str = ""
+    of: str = ""
+    source: str = ""
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -71,8 +86,21 @@ class Claim:
         ends = sorted([self.value, self.value if math.isnan(self.far) else self.far])
         return ends[0], ends[1]
 
+    @property
+    def printed(self) -> float:
+        """The number printed in the paper; for the poor predictors the verdict's threshold is another one."""
+        found = None if self.kind == "ordering" else re.search(r"-?\d+(\.\d+)?", self.paper)
+        return float(found.group()) if found else self.value
 
-KINDS = ("reduction", "ratio", "floor", "value", "error", "limit", "ordering")
+    @property
+    def name(self) -> str:
+        """Id and part, such as `H1 energy`."""
+        return f"{self.id} {self.part}".strip()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the HeShare paper makes it, in one of its figures or tables, and not the paper of another system."""
+        return self.where.startswith(("Fig.", "Table"))
 
 
 @cache
@@ -80,8 +108,7 @@ def paper_claims() -> dict[tuple[str, str], Claim]:
     """Return every claim by (id, part), in the order of `data/paper_claims.csv`."""
     with files.data("paper_claims.csv").open(encoding="utf-8", newline="") as stream:
         rows: list[dict[str, Any]] = list(csv.DictReader(stream))
-    numbers = ("value", "far")
-    claims = [Claim(**{**row, **{name: float(row[name] or "nan") for name in numbers}}) for row in rows]
+    claims = [Claim(**{**row, **{name: float(row[name] or "nan") for name in ("value", "far")}}) for row in rows]
     return {(claim.id, claim.part): claim for claim in claims}
 
 
@@ -90,28 +117,18 @@ def verdict(
 ) -> str:
     """Return the verdict on one claim from a measured value and the ends of its interval, in the claim's unit.
 
-    Args:
-        claim: the claim.
-        measured: the value.
-        low: lower end of its interval.
-        high: upper end of its interval.
-        n: number of independent values behind the interval.
-        holds: for an ordering, its parts and whether each holds.
+    `n` counts the independent values behind the interval. An ordering has its parts in `holds`, and no number.
     """
     if claim.kind == "ordering":
         kept = list((holds or {}).values())
         return REPRODUCED if kept and all(kept) else DIRECTION if any(kept) else FAILED
     if claim.kind == "error":
-        return _error_verdict(claim, measured, low, high)
+        if low <= claim.value <= high and high - low <= claim.value:
+            return REPRODUCED
+        return LARGER if measured > claim.value else SMALLER
     if claim.kind == "limit":
         return REPRODUCED if high <= claim.value else DIRECTION if measured <= claim.value else FAILED
     return _effect_verdict(claim, low, high, n)
-
-
-def _error_verdict(claim: Claim, measured: float, low: float, high: float) -> str:
-    if low <= claim.value <= high and high - low <= claim.value:
-        return REPRODUCED
-    return LARGER if measured > claim.value else SMALLER
 
 
 def _effect_verdict(claim: Claim, low: float, high: float, n: int) -> str:

@@ -1,94 +1,141 @@
-"""The claims as the page shows them: a row each with texts, a drawing and links, and the counts by verdict."""
+"""The claims as the page shows them: a row each with what its drawing needs, and the counts by verdict."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from heshare.paper.claims import claims_page
 from heshare.paper.claims.verdicts import EXCEEDS, REPRODUCED, VERDICTS, Claim, paper_claims
 from heshare.paper.figures import series_styles
-from heshare.paper.report import interval_drawing
-from heshare.paper.report.interval_drawing import DrawnClaim
 from heshare.paper.report.published_outputs import ROMAN
 
-_FIRST_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+WIDTH, MARGIN = 180, 8
+"""Width of a drawing and its margin on either side, px."""
+_SCALES: Sequence[tuple[Sequence[str], float]] = (
+    (("reduction", "limit"), 0.0),
+    (("error",), 0.0),
+    (("ratio", "floor", "value"), 1.0),
+)
+"""The kinds of claims that share a scale, so that they can be compared by eye; the value of no change, or no error."""
+_RATIOS = _SCALES[-1][0]
+"""Ratios are drawn on a logarithmic scale."""
+Place = Callable[[float], float]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimForm:
-    """The value and the verdict of a claim against another form of the rival, as text."""
-
-    label: str
-    value: str
-    verdict: str
-    css: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClaimRow:
     """One claim as it is shown.
 
     Attributes:
-        id: such as `H1`.
-        name: id and part.
-        anchor: the row's anchor, such as `H1-energy`.
-        opens: the claim's anchor if this is its first row, such as `H1`; else empty.
-        where: the figure or table of the paper, or the other system.
-        output: the key of that figure or table, such as `fig06`; empty for other systems.
-        statement: the claim in words.
-        paper: the paper's value.
-        here: the value found here; empty if there is none.
-        interval: its interval; empty if there is none.
-        basis: what the interval is and how many values are behind it.
-        verdict: one of `VERDICTS`.
-        css: its class.
-        drawing: the SVG.
-        forms: values against other forms of the rival.
-        why: one sentence.
-        details: the rest.
-        provenance: emulated, measured or published; empty if not evaluated.
-        source: the text of the source.
-        source_file: its CSV; empty if there is none.
-        notebook: the notebook that evaluated it; empty if none did.
+        claim: the claim.
+        found: its row of `claims.csv`; None for an empty cell.
+        place: from a value to its place in the drawing, px; of no use for an ordering.
+        neutral: the value of no change.
+        opens: whether it is the first of several parts.
+        source_file: the CSV of its source; empty if that is not there.
     """
 
-    id: str
-    name: str
-    anchor: str
-    opens: str
-    where: str
-    output: str
-    statement: str
-    paper: str
-    here: str
-    interval: str
-    basis: str
-    verdict: str
-    css: str
-    drawing: str
-    forms: tuple[ClaimForm, ...]
-    why: str
-    details: str
-    provenance: str
-    source: str
+    claim: Claim
+    found: Mapping[str, Any]
+    place: Place
+    neutral: float
+    opens: bool
     source_file: str
-    notebook: str
+
+    @property
+    def anchor(self) -> str:
+        """Its anchor on the page, such as `H1-energy`."""
+        return re.sub(r"[^A-Za-z0-9]+", "-", self.claim.name)
+
+    @property
+    def output(self) -> str:
+        """The key of the paper's figure or table, such as `fig06`; empty for another system."""
+        return output_of(self.claim.where)
+
+    @cached_property
+    def held(self) -> tuple[int, int]:
+        """How many parts of an ordering hold and fail."""
+        return claims_page.held(self.found["details"] or "")
+
+    @property
+    def paper_ends(self) -> list[float]:
+        """The places of the paper's values, px: two where it has a range."""
+        return sorted({self.place(end) for end in (self.claim.printed, self.claim.far) if math.isfinite(end)})
+
+    def number(self, value: float | None) -> str:
+        """Return a value with its unit as text; empty if there is none."""
+        unit = "x" if self.claim.kind in _RATIOS else " %"
+        return "" if value is None else f"{claims_page.number(value)}{unit}"
+
+    @property
+    def interval(self) -> str:
+        """The interval of its value as text; empty if there is none."""
+        low, high = self.found["low"], self.found["high"]
+        return "" if low is None else claims_page.interval(low, high)
+
+    @property
+    def forms(self) -> list[tuple[str, str, str]]:
+        """Words, value and verdict against each other form of the rival."""
+        known = [(words, self.found[form], self.found[f"{form}_verdict"]) for form, words in claims_page.FORMS.items()]
+        return [(words, f"{claims_page.number(value)} %", verdict) for words, value, verdict in known if verdict]
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """A verdict with its meaning, colours, and how many claims have it."""
+    """A verdict with its meaning, how many claims have it, and its colour and that of text on it."""
 
     verdict: str
     meaning: str
-    css: str
     count: int
     colour: str
     ink: str
+
+
+def rows(table: pd.DataFrame, folder: Path) -> list[ClaimRow]:
+    """Return the rows of the claims, in the paper's order.
+
+    `table` is as from `claim_table.merge`; sources that are not in `folder` get no link.
+    """
+    found: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    claims = [paper_claims()[row["id"], row["part"] or ""] for row in found]
+    places = _places(claims, found)
+    seen: set[str] = set()
+    result = []
+    for claim, row in zip(claims, found, strict=True):
+        file = (row["source"] or "").partition(": ")[0]
+        opens, file = bool(claim.id not in seen and claim.part), file if (folder / file).is_file() else ""
+        result.append(ClaimRow(claim, row, *places.get(claim.kind, (float, math.nan)), opens, file))
+        seen.add(claim.id)
+    return result
+
+
+def _places(claims: Sequence[Claim], found: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Place, float]]:
+    """Return, by kind of claim, the function from a value to its place, and the neutral value; an ordering has none."""
+    places: dict[str, tuple[Place, float]] = {}
+    for kinds, neutral in _SCALES:
+        values = [neutral]
+        for claim, row in zip(claims, found, strict=True):
+            if claim.kind in kinds:
+                values += [end for end in (claim.printed, claim.far) if math.isfinite(end)]
+                here = (row[name] for name in ("measured", "low", "high", "placed", "best"))
+                values += [value for value in here if value is not None]
+        places |= dict.fromkeys(kinds, (_place(values, logarithmic=kinds == _RATIOS), neutral))
+    return places
+
+
+def _place(values: Sequence[float], *, logarithmic: bool) -> Place:
+    def position(value: float) -> float:
+        return math.log(max(value, 1e-6)) if logarithmic else value
+
+    least, most = position(min(values)), position(max(values))
+    width = (WIDTH - 2 * MARGIN) / ((most - least) or 1.0)
+    return lambda value: MARGIN + (position(value) - least) * width
 
 
 def css_class(verdict: str) -> str:
@@ -96,30 +143,11 @@ def css_class(verdict: str) -> str:
     return f"v-{verdict.replace(' ', '-')}"
 
 
-def rows(table: pd.DataFrame, folder: Path) -> list[ClaimRow]:
-    """Return the rows of the claims, in the paper's order.
-
-    Args:
-        table: as from `claim_table.merge`.
-        folder: the outputs; sources that are not there get no link.
-    """
-    known = paper_claims()
-    found: list[Any] = table.to_dict("records")
-    drawn = [_drawn(known[row["id"], _text(row["part"])], row) for row in found]
-    places = interval_drawing.places(drawn)
-    seen: set[str] = set()
-    result = []
-    for row, one in zip(found, drawn, strict=True):
-        result.append(_row(row, one, places, folder, first=row["id"] not in seen))
-        seen.add(row["id"])
-    return result
-
-
 def counts(table: pd.DataFrame) -> list[VerdictCount]:
     """Return how many claims have each verdict, those that occur, in the order of `VERDICTS`."""
     found = table["verdict"].value_counts()
     return [
-        VerdictCount(verdict, meaning, css_class(verdict), int(found[verdict]), *colours(verdict))
+        VerdictCount(verdict, meaning, int(found[verdict]), *colours(verdict))
         for verdict, meaning in VERDICTS.items()
         if verdict in found
     ]
@@ -130,87 +158,21 @@ def forms_summary(rows: Sequence[ClaimRow]) -> dict[str, int]:
 
     Keys: `all`; `set_up`, `placed` and `best`, the claims that are reproduced or exceeded against each form.
     """
-    several = [row for row in rows if len(row.forms) == 2]
+    several = [row.found for row in rows if len(row.forms) == 2]
+    columns = {"set_up": "verdict", "placed": "placed_verdict", "best": "best_verdict"}
     large = {REPRODUCED, EXCEEDS}
-    return {
-        "all": len(several),
-        "set_up": sum(row.verdict in large for row in several),
-        "placed": sum(row.forms[0].verdict in large for row in several),
-        "best": sum(row.forms[1].verdict in large for row in several),
+    return {"all": len(several)} | {
+        key: sum(row[column] in large for row in several) for key, column in columns.items()
     }
 
 
 def colours(verdict: str) -> tuple[str, str]:
     """Return the colour of a verdict in the figures, and black or white, whichever is easier to read on it."""
     colour = series_styles.VERDICTS[verdict][0]
-    return colour, "#000000" if _luminance(colour) > 0.18 else "#ffffff"
-
-
-def _luminance(colour: str) -> float:
-    """Return the relative luminance of a colour `#rrggbb`, 0 to 1 (WCAG 2.1)."""
+    # Relative luminance of a colour `#rrggbb`, 0 to 1 (WCAG 2.1).
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _text(value: object) -> str:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
-
-
-def _drawn(claim: Claim, row: Mapping[str, Any]) -> DrawnClaim:
-    printed = _FIRST_NUMBER.search(claim.paper)
-    paper = float(printed.group()) if printed and claim.kind != "ordering" else math.nan
-    numbers = (float(row[name]) for name in ("measured", "low", "high", "placed", "best"))
-    return DrawnClaim(claim, (paper, claim.far), *numbers)
-
-
-def _row(
-    row: Mapping[str, Any],
-    drawn: DrawnClaim,
-    places: Mapping[str, interval_drawing.Place],
-    folder: Path,
-    *,
-    first: bool,
-) -> ClaimRow:
-    claim, details = drawn.claim, _text(row["details"])
-    name = f"{claim.id} {claim.part}".strip()
-    here, interval = _here(drawn, details), _interval(drawn)
-    words = f"{name}: paper {claim.paper}; here {here or 'no value'} {interval}".strip()
-    if claim.kind == "ordering":
-        drawing = interval_drawing.parts_svg(*_held(details), words)
-    else:
-        drawing = interval_drawing.interval_svg(drawn, places[claim.kind], words)
-    source = _text(row["source"])
-    file = source.partition(": ")[0] if source else ""
-    verdict = str(row["verdict"])
-    return ClaimRow(
-        id=claim.id,
-        name=name,
-        anchor=anchor(claim),
-        opens=claim.id if first and claim.part else "",
-        where=claim.where,
-        output=output_of(claim.where),
-        statement=claim.statement,
-        paper="" if claim.kind == "ordering" else claim.paper,
-        here=here,
-        interval=interval,
-        basis=_basis(row, drawn),
-        verdict=verdict,
-        css=css_class(verdict),
-        drawing=drawing,
-        forms=_forms(row),
-        why=_text(row["why"]),
-        details=details,
-        provenance=_text(row["provenance"]),
-        source=source,
-        source_file=file if file and (folder / file).is_file() else "",
-        notebook=_text(row["notebook"]),
-    )
-
-
-def anchor(claim: Claim) -> str:
-    """Return the anchor of a claim's row, such as `H1-energy`."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", f"{claim.id} {claim.part}".strip())
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return colour, "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 else "#ffffff"
 
 
 def output_of(where: str) -> str:
@@ -219,53 +181,3 @@ def output_of(where: str) -> str:
     if kind == "Fig.":
         return f"fig{int(number.rstrip('.')):02d}"
     return f"table{ROMAN.index(number) + 1}" if kind == "Table" and number in ROMAN else ""
-
-
-def _held(details: str) -> tuple[int, int]:
-    """Return how many parts of an ordering hold and fail, read from its details."""
-    return len(re.findall(r"\bholds: ", details)), details.count("FAILS: ")
-
-
-def _here(drawn: DrawnClaim, details: str) -> str:
-    if drawn.claim.kind == "ordering":
-        holds, fails = _held(details)
-        if holds + fails == 1:
-            return "holds" if holds else "does not hold"
-        return f"{holds} of {holds + fails} parts hold" if holds + fails else ""
-    return _number(drawn.value, drawn.claim.kind)
-
-
-def _interval(drawn: DrawnClaim) -> str:
-    if drawn.claim.kind == "ordering" or not math.isfinite(drawn.low) or drawn.low == drawn.high:
-        return ""
-    return f"[{_number(drawn.low, '')}, {_number(drawn.high, '')}]"
-
-
-def _number(value: float, kind: str) -> str:
-    if not math.isfinite(value):
-        return ""
-    unit = {"": "", "ratio": "x", "floor": "x", "value": "x"}.get(kind, " %")
-    digits = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-    return f"{digits}{unit}"
-
-
-def _basis(row: Mapping[str, Any], drawn: DrawnClaim) -> str:
-    """Return what an interval is and how many values are behind it; of an ordering also what was measured."""
-    kind = _text(row["interval"])
-    if not kind or pd.isna(row["n"]) or int(row["n"]) == 0:
-        return ""
-    count = f"{int(row['n'])} {row['of']}"
-    text = f"no interval; {count}" if kind == "none" else f"{kind}, {count}"
-    if drawn.claim.kind != "ordering" or not math.isfinite(drawn.value) or not _text(row["unit"]):
-        return text
-    interval = f" [{_number(drawn.low, '')}, {_number(drawn.high, '')}]" if math.isfinite(drawn.low) else ""
-    return f"{_number(drawn.value, '')}{interval} {row['unit']}; {text}"
-
-
-def _forms(row: Mapping[str, Any]) -> tuple[ClaimForm, ...]:
-    labels: Sequence[tuple[str, str]] = (("placed", "rival placed like HeShare"), ("best", "rival at its own best"))
-    return tuple(
-        ClaimForm(label, _number(float(row[form]), "reduction"), verdict, css_class(verdict))
-        for form, label in labels
-        if (verdict := _text(row[f"{form}_verdict"]))
-    )

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +83,13 @@ class PublishedOutput:
 
 def paper_number(key: str) -> str:
     """Return what the paper calls a figure or table: `Fig. 6` of `fig06`, `Table V` of `table5`."""
-    if key.startswith("fig"):
-        return f"Fig. {int(key[3:])}"
-    return f"Table {ROMAN[int(key[5:]) - 1]}"
+    return f"Fig. {int(key[3:])}" if key.startswith("fig") else f"Table {ROMAN[int(key[5:]) - 1]}"
 
 
 def read(folder: Path) -> list[PublishedOutput]:
     """Return the outputs in `folder`: figures, then tables, by number, then those that the paper does not have."""
-    found = [_read(folder, path) for path in sorted(folder.glob("*.json")) if _NAME.fullmatch(path.stem)]
-    return sorted(found, key=lambda output: (("fig", "table", "x").index(_kind(output)), output.name))
-
-
-def _kind(output: PublishedOutput) -> str:
-    found = _NAME.fullmatch(output.name)
-    assert found is not None
-    return found[1]
+    found = [(name, path) for path in sorted(folder.glob("*.json")) if (name := _NAME.fullmatch(path.stem))]
+    return [_read(folder, path) for _, path in sorted(found, key=lambda each: ("fig", "table", "x").index(each[0][1]))]
 
 
 def _read(folder: Path, path: Path) -> PublishedOutput:
@@ -112,16 +105,36 @@ def picture(folder: Path, name: str) -> Picture | None:
 
     Its height without the caption is that of the PDF of the same figure, which has none and the same width.
     """
-    preview = folder / f"{name}.png"
+    preview, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     if not preview.is_file():
         return None
     width, height = png_size(preview.read_bytes())
-    pdf = folder / f"{name}.pdf"
     boxes = _MEDIA_BOX.findall(pdf.read_bytes()) if pdf.is_file() else []
     if boxes:
         left, bottom, right, top = map(float, boxes[-1])
         height = min(height, round(width * (top - bottom) / (right - left)))
     return Picture(f"{name}.png", width, height)
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """A table as text: heads, rows, and which columns are numbers."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+
+def read_table(path: Path) -> PageTable:
+    """Return the first table of a Markdown file that `heshare.paper.tables` wrote, with aligned columns."""
+    heads, rule, *rows = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
+    # Cells are found by their places, because a head may have a bar in its words.
+    spans = list(pairwise(place for place, letter in enumerate(rule) if letter == "|"))
+
+    def cells(line: str) -> tuple[str, ...]:
+        return tuple(line[start + 1 : end].strip().replace("\\|", "|") for start, end in spans)
+
+    return PageTable(cells(heads), tuple(map(cells, rows)), tuple(rule[end - 1] == ":" for _, end in spans))
 
 
 @dataclass(frozen=True, slots=True)

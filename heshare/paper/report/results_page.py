@@ -1,19 +1,19 @@
 """The page of results, `index.html`: claims, figures, tables, robustness and provenance, for a browser, offline."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from heshare.paper.claims import claim_table, claims_figure
-from heshare.paper.claims.claims_page import COMMON
-from heshare.paper.report import claim_rows, html_tables, notebook_pages, objections, published_outputs
+from heshare.paper.claims import claim_table, claims_figure, claims_page
+from heshare.paper.report import claim_rows, notebook_pages, objections, published_outputs
 from heshare.paper.report.claim_rows import ClaimRow
-from heshare.paper.report.html_tables import PageTable
 from heshare.paper.report.published_outputs import NotebookFamily, PublishedOutput
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -30,21 +30,22 @@ _MOST_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PaperSentence:
-    """A sentence of the paper and the claims that test it."""
-
-    text: str
-    claims: tuple[ClaimRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class PaperOutput:
-    """A figure or table of the paper on the page: its title, the paper's sentences, what differs, ours."""
+    """A figure or table of the paper on the page.
+
+    Attributes:
+        key: such as `fig06`.
+        number: what the paper calls it.
+        title: its title.
+        sentences: the paper's sentences, each with the claims that test it.
+        differs: what differs from the paper.
+        output: ours, if it was made.
+    """
 
     key: str
     number: str
     title: str
-    sentences: tuple[PaperSentence, ...]
+    sentences: tuple[tuple[str, tuple[ClaimRow, ...]], ...]
     differs: str
     output: PublishedOutput | None
 
@@ -52,51 +53,48 @@ class PaperOutput:
 def write(folder: Path, copies: Path | None = None) -> Path:
     """Write the page of the outputs in `folder` and the pages of the notebooks behind it; return the page's path.
 
-    Args:
-        folder: the outputs and `claims.csv`.
-        copies: the executed notebooks; by default those of the outputs' profile.
+    `folder` has the outputs and `claims.csv`, `copies` the executed notebooks (by default of the outputs' profile).
 
     Raises:
-        InputError: there is no `claims.csv`, or Jinja or nbconvert is not installed.
+        InputError: there is no `claims.csv`, or nbconvert is not installed.
     """
     folder = folder.resolve()
+    require_extra("notebooks", "the page of results")
     environment = _environment()
     table = _claims(folder)
     outputs = published_outputs.read(folder)
     profile = _profile(folder, outputs)
     copies = copies or files.root() / "build" / "notebooks" / profile
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
     notebook = environment.get_template("notebook.html.j2")
-    pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(style=style, **values) + "\n")
+    pages = notebook_pages.write(folder, copies, lambda **values: notebook.render(**values) + "\n")
     content = _content(folder, table, outputs, profile)
-    script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
     environment.filters["linked"] = _linked(content["numbers"])
-    page = environment.get_template("index.html.j2").render(style=style, script=script, pages=pages, **content)
+    page = environment.get_template("index.html.j2").render(pages=pages, **content)
     return files.write_text(folder / NAME, page + "\n")
 
 
-def _environment() -> Any:
-    require_extra("notebooks", "the page of results")
-    jinja2: Any = import_module("jinja2")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=StrictUndefined,
     )
-    environment.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
-    environment.filters["verdict_class"] = claim_rows.css_class
-    environment.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
-    return environment
+    found.filters["slug"] = lambda group: f"group-{group.replace(' ', '-')}"
+    found.filters["verdict_class"] = claim_rows.css_class
+    found.filters["claim_number"] = claims_page.number
+    found.filters["heading"] = lambda group: _HEADINGS.get(group, f"{group[:1].upper()}{group[1:]}")
+    for name in ("style.css", "script.js"):
+        found.globals[name.partition(".")[0]] = (_TEMPLATES / name).read_text(encoding="utf-8")
+    return found
 
 
-def _linked(numbers: Mapping[str, str]) -> Callable[[str], Any]:
+def _linked(numbers: Mapping[str, str]) -> Callable[[str], Markup]:
     """Return a filter that escapes a text, links the outputs that it names, and sets what stands in backquotes as code.
 
     `numbers` has what each output is called, by its key.
     """
-    markup: Any = import_module("markupsafe")
     called = {number: key for key, number in numbers.items()}
     names = "|".join(re.escape(number) for number in sorted(called, key=len, reverse=True))
     pattern = re.compile(rf"`([^`]+)`|({names or '(?!)'})(?![\w.])|\b(x\d\d[a-z])(?:_\w+)?\b")
@@ -108,7 +106,7 @@ def _linked(numbers: Mapping[str, str]) -> Callable[[str], Any]:
         target = called[number] if number else key
         return f'<a href="#{target}">{found[0]}</a>' if target in numbers else found[0]
 
-    return lambda text: markup.Markup(pattern.sub(link, str(markup.escape(text))))
+    return lambda text: Markup(pattern.sub(link, str(escape(text))))
 
 
 def _claims(folder: Path) -> pd.DataFrame:
@@ -128,19 +126,21 @@ def _profile(folder: Path, outputs: Sequence[PublishedOutput]) -> str:
 
 
 def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], profile: str) -> dict[str, Any]:
-    measured = objections.measured_rows(outputs)
+    measured = sum(int(output.about["provenance"].get("measured", 0)) for output in outputs)
     rows = claim_rows.rows(table, folder)
-    families = published_outputs.families(outputs)
-    kept = {family.notebook: family for family in families}
-    beyond = [family for family in families if family.notebook not in (*_ROBUSTNESS, *_SURENESS)]
+    families = {family.notebook: family for family in published_outputs.families(outputs)}
+    beyond: dict[str, list[NotebookFamily]] = {}
+    for name, family in families.items():
+        if name not in (*_ROBUSTNESS, *_SURENESS):
+            beyond.setdefault(family.group or "other notebooks", []).append(family)
     paper = _paper_outputs(outputs, rows)
     return {
         "claims": rows,
         "counts": claim_rows.counts(table),
         "forms": claim_rows.forms_summary(rows),
         "own": sum(1 for row in rows if row.output),
-        "wheres": list(dict.fromkeys(row.where for row in rows)),
-        "common": COMMON,
+        "wheres": list(dict.fromkeys(row.claim.where for row in rows)),
+        "common": claims_page.common(),
         "overview": claims_figure.NAME if (folder / f"{claims_figure.NAME}.png").is_file() else "",
         "objections": objections.objections(folder, table, measured),
         "measured": measured,
@@ -148,9 +148,9 @@ def _content(folder: Path, table: pd.DataFrame, outputs: list[PublishedOutput], 
         "left_out": claim_table.left_out(folder),
         "figures": [each for each in paper if each.key.startswith("fig")],
         "tables": [each for each in paper if each.key.startswith("table")],
-        "robustness": [kept[name] for name in _ROBUSTNESS if name in kept],
-        "sureness": [kept[name] for name in _SURENESS if name in kept],
-        "beyond": _groups(beyond),
+        "robustness": [families[name] for name in _ROBUSTNESS if name in families],
+        "sureness": [families[name] for name in _SURENESS if name in families],
+        "beyond": beyond,
         "shown": _shown_tables(folder, outputs),
         "numbers": {output.key: output.number for output in outputs},
         "provenance": _provenance(outputs),
@@ -162,27 +162,17 @@ def _paper_outputs(outputs: Sequence[PublishedOutput], rows: Sequence[ClaimRow])
     made = {output.key: output for output in outputs}
     found = []
     for key, about in words.items():
-        sentences = tuple(
-            PaperSentence(each["text"], tuple(row for row in rows if row.id in each["claims"]))
-            for each in about["sentences"]
-        )
-        number = (
-            f"Fig. {int(key[3:])}" if key.startswith("fig") else f"Table {published_outputs.ROMAN[int(key[5:]) - 1]}"
-        )
+        tested = [tuple(row for row in rows if row.claim.id in each["claims"]) for each in about["sentences"]]
+        sentences = tuple(zip((each["text"] for each in about["sentences"]), tested, strict=True))
+        number = published_outputs.paper_number(key)
         found.append(PaperOutput(key, number, about["title"], sentences, about["differs"], made.get(key)))
     return found
 
 
-def _groups(families: Sequence[NotebookFamily]) -> dict[str, list[NotebookFamily]]:
-    groups: dict[str, list[NotebookFamily]] = {}
-    for family in families:
-        groups.setdefault(family.group or "other notebooks", []).append(family)
-    return groups
-
-
-def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str, PageTable]:
+def _shown_tables(folder: Path, outputs: Sequence[PublishedOutput]) -> dict[str, published_outputs.PageTable]:
     """Return the tables that the page shows, by output."""
-    found = {output.name: html_tables.read(folder / f"{output.name}.md") for output in outputs if output.has("md")}
+    read = published_outputs.read_table
+    found = {output.name: read(folder / f"{output.name}.md") for output in outputs if output.has("md")}
     return {name: table for name, table in found.items() if len(table.rows) <= _MOST_ROWS or name.startswith("table")}
 
 
@@ -195,21 +185,18 @@ def _provenance(outputs: Sequence[PublishedOutput]) -> dict[str, Any]:
             inputs.setdefault(path, set()).add(sha)
         if output.notebook:
             notebooks.setdefault(output.notebook, output.about)
+    every = [output.about for output in outputs]
     return {
-        "commits": _count(str(output.about["git_commit"] or "not in git") for output in outputs),
+        "commits": _count(str(about["git_commit"] or "not in git") for about in every),
         "profiles": _count(output.profile or "none" for output in outputs),
-        "packages": _count(_package(output.about) for output in outputs),
-        "platforms": _count(str(output.about["platform"]) for output in outputs),
-        "versions": _count(
-            ", ".join(f"{name} {version}" for name, version in output.about["versions"].items()) for output in outputs
-        ),
+        "packages": _count(map(_package, every)),
+        "platforms": _count(str(about["platform"]) for about in every),
+        "versions": _count(", ".join(f"{name} {its}" for name, its in about["versions"].items()) for about in every),
         "inputs": {path: sorted(shas) for path, shas in sorted(inputs.items())},
         "notebooks": {
             name: {
                 "sha256": about["notebook_sha256"] or "",
-                "parameters": ", ".join(
-                    f"{key}={_short(value)}" for key, value in about["parameters"].items() if key != "profile"
-                ),
+                "parameters": {key: value for key, value in about["parameters"].items() if key != "profile"},
             }
             for name, about in sorted(notebooks.items())
         },
@@ -224,13 +211,5 @@ def _package(about: Mapping[str, Any]) -> str:
     return f"changed, SHA-256 {changed}" if changed else "as in the commit"
 
 
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _count(values: Any) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+def _count(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items(), key=lambda pair: (-pair[1], pair[0])))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import median_intervals
-from heshare.paper.claims.sources import source
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import EDGE, GUIDE, PLACED, series_style
 from heshare.paper.studies import variants
@@ -140,13 +139,10 @@ def own_plan_changes(runs: pd.DataFrame, by: str, rng: np.random.Generator) -> p
     return pd.DataFrame(rows).assign(provenance="emulated")
 
 
-def own_plan_claim(
-    table: pd.DataFrame, group: str, ours: str, theirs: str, metric: str, *, name: str
-) -> dict[str, Any]:
+def own_plan_claim(table: pd.DataFrame, group: str, ours: str, theirs: str, metric: str) -> dict[str, Any]:
     """Return the arguments of a claim that compares two of HeShare's own plans.
 
-    `table` is as from `own_plan_changes`, published as `name`; `group` is one of its first column, `ours` and `theirs`
-    are titles.
+    `table` is as from `own_plan_changes`; `group` is one of its first column, `ours` and `theirs` are titles.
     """
     by = str(table.columns[0])
     rows: Any = table[table[by] == group].set_index(["ours", "theirs", "metric"])
@@ -163,17 +159,15 @@ def own_plan_claim(
     return ConfidenceInterval(value, low, high, int(n)).claim_arguments(
         f"Beside it {word} {beside:+.0f} % [{least:+.0f}, {most:+.0f}]. The whole front, end to end, is "
         f"{width[0]:+.0f} % in energy and {width[1]:+.0f} % in average JCT when run.",
-        source=source(name, "change_pct", **{by: group}, ours=ours, theirs=theirs, metric=metric),
     )
 
 
-def least_energy(table: pd.DataFrame, plans: pd.DataFrame, *, name: str) -> dict[str, Any]:
+def least_energy(table: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     """Return claim O5: En-opt has the least energy on every GPU and number of tasks.
 
     Args:
         table: medians of every policy as from `medians`, by GPU and tasks.
-        plans: as from `own_plan_changes` by GPU, with the group `all`; published as `name`.
-        name: see `plans`.
+        plans: as from `own_plan_changes` by GPU, with the group `all`.
     """
     energy = table[table["metric"] == variants.ENERGY]
     shown = energy[energy["title"].isin(SEVEN)]
@@ -182,41 +176,39 @@ def least_energy(table: pd.DataFrame, plans: pd.DataFrame, *, name: str) -> dict
     others = ", ".join(
         f"{row.title} on {row.GPU} with {row.tasks}" for row in best.itertuples() if row.title != "En-opt"
     )
-    found = own_plan_claim(plans, "all", "En-opt", "Trade-off", variants.ENERGY, name=name)
+    found = own_plan_claim(plans, "all", "En-opt", "Trade-off", variants.ENERGY)
     note = f"Medians over seeds. Least energy elsewhere: {others or 'none'}. Measured: En-opt against Trade-off."
-    unit = "%, En-opt's energy against Trade-off's"
-    return {**found, "note": note, "holds": holds, "unit": unit}
+    return {**found, "note": note, "holds": holds}
 
 
-def below_both(table: pd.DataFrame, ours: str, *, name: str) -> dict[str, Any]:
+def below_both(table: pd.DataFrame, ours: str) -> dict[str, Any]:
     """Return claim O6: a plan takes less energy than either rival on every GPU.
 
-    `table` is as from `variants.changes` with a column `gpu`, published as `name`.
+    `table` is as from `variants.changes` with a column `gpu`.
     """
     chosen = (table["ours"] == ours) & (table["metric"] == variants.ENERGY) & (table["form"] == variants.PAPER)
     rows = table[chosen & (table["gpu"] != "all")]
     holds = {f"below {row['rival']} on {row['gpu']}": row["high_pct"] < 0 for row in rows.to_dict("records")}
     worst: Any = rows.sort_values("change_pct").iloc[-1]
-    where = {"ours": ours, "rival": worst["rival"], "form": variants.PAPER, "metric": variants.ENERGY}
     value, low, high = (float(worst[column]) for column in ("change_pct", "low_pct", "high_pct"))
     return ConfidenceInterval(value, low, high, int(worst["n"])).claim_arguments(
         f"Measured: the largest of the changes, against {worst['rival']} on {worst['gpu']}.",
         holds=holds,
-        unit=f"%, {ours}'s energy against the rival's, at the worst",
-        source=source(name, "change_pct", **where, gpu=worst["gpu"]),
+        at={"rival": worst["rival"], "gpu": worst["gpu"]},
     )
 
 
-def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "", **where: Any) -> dict[str, Any]:
+def both_rivals(table: pd.DataFrame, ours: str, metric: str, end: str = "") -> dict[str, Any]:
     """Return the arguments of a claim on Morak and mu-Serve at once: in each form the smaller gain counts.
 
-    `end` ends the details; `where` has the last arguments of `variants.rival_claim`.
+    `end` ends the details.
     """
     rows = table[(table["ours"] == ours) & (table["metric"] == metric) & (table["form"] == variants.PAPER)]
     sizes = dict(zip(rows["rival"], rows["change_pct"], strict=True))
     worst, other = sorted(sizes, key=lambda rival: -sizes[rival])
     size = float(sizes[other])
     more = f"Against {other} in the paper's set-up: {size:+.0f} %. {end}"
-    found = variants.rival_claim(table, ours, worst, metric, more, **where)
-    each = [variants.rival_claim(table, ours, rival, metric, **where)["forms"] for rival in sizes]
-    return {**found, "forms": {form: max(forms[form] for forms in each) for form in found["forms"]}}
+    found = variants.rival_claim(table, ours, worst, metric, more)
+    each = [variants.rival_claim(table, ours, rival, metric)["forms"] for rival in sizes]
+    forms = {form: max(forms[form] for forms in each) for form in found["forms"]}
+    return {**found, "forms": forms, "at": {"rival": worst}}

@@ -14,7 +14,6 @@ from matplotlib.ticker import NullLocator
 from heshare.lab.plus.heshare_plus import optimise
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
-from heshare.paper.claims.sources import source
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
 from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
@@ -409,8 +408,7 @@ def covers_more(table: pd.DataFrame) -> dict[str, Any]:
         note,
         holds={str(title): bool(good) for title, good in ahead["change"].items()},
         why=why,
-        unit="%, hypervolume over the nearest rival's",
-        source=source("x06a_search", "change_pct", system=found["system"]),
+        at={"system": found["system"]},
     )
 
 

@@ -21,7 +21,6 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, group_means, median_interval
 from heshare.lab.sweeps.study_runs import repeat
 from heshare.lab.sweeps.sweep import repetition
-from heshare.paper.claims.sources import source
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, category_style
 from heshare.policies import registry
@@ -148,9 +147,7 @@ def _numbered(keys: pd.Series) -> tuple[IntArray, int]:
     return numbers, len(different)
 
 
-def rival_claim(
-    table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "", *, name: str, **row: object
-) -> dict[str, Any]:
+def rival_claim(table: pd.DataFrame, ours: str, rival: str, metric: str, more: str = "") -> dict[str, Any]:
     """Return the arguments of a claim on a rival: the value in the paper's set-up, and those with the other forms.
 
     Args:
@@ -159,8 +156,6 @@ def rival_claim(
         rival: a name of `RIVALS`.
         metric: `energy_active_j` or `avg_jct_s`.
         more: a sentence for the end of the details.
-        name: the output in which `table` is published.
-        row: cells that `table` has there besides its own.
     """
     rows = table[(table["ours"] == ours) & (table["rival"] == rival)].set_index(["form", "metric"])
     here: Any = rows.loc[(PAPER, metric)]
@@ -177,7 +172,6 @@ def rival_claim(
     return ConfidenceInterval(value, low, high, int(here["n"])).claim_arguments(
         " ".join(details.split()),
         forms={"placed": sizes[PLACED], "best": sizes[BEST]},
-        source=source(name, _CHANGE[0], ours=ours, rival=rival, form=PAPER, metric=metric, **row),
     )
 
 

@@ -64,7 +64,7 @@ def _environment() -> "Environment":
     return found
 
 
-def render(file: str, name: str, **values: object) -> str:
+def render(file: str, name: str, /, **values: object) -> str:
     """Return the text of a macro of a file (without `.j2`), on one line; `values` are exactly those that it names.
 
     Raises:

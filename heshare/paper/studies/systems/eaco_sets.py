@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from heshare.lab.sweeps.random_streams import Repetition
-from heshare.lab.sweeps.study_runs import MEDIAN, median_intervals, with_median
+from heshare.lab.sweeps.study_runs import median_intervals, with_median
 from heshare.lab.systems.shared.training import MeasuredSet, measured_alone, measured_sets, measured_slowdown, step
-from heshare.paper.claims.sources import claim_of_row, source
+from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures.series_styles import category_style
 from heshare.paper.studies.systems.eaco_study import (
     EACO,
@@ -110,7 +110,7 @@ def evaluate_energy_per_job(frame: pd.DataFrame, best_of_each: pd.DataFrame) -> 
     equal = frame[frame["repetition"] < 0]
     best: Any = equal.sort_values("saving_pct").iloc[0]
     gap = float((equal["saving_pct"] - equal["measured_pct"]).abs().max())
-    return claim_of_row(best_of_each, "x14e_best", item=MEDIAN) | {
+    return claim_of_row(best_of_each, "E1", "energy") | {
         "note": f"The best set of a repetition whose jobs differ in length; with equal ones "
         f"{best['saving_pct']:+.1f} % ({best['set']}; measured {best['measured_pct']:+.1f} %), and every set within "
         f"{gap:.1f} points of what EaCO measured. Whole node: GPUs and {host_w():.0f} W of host; of the "
@@ -129,11 +129,8 @@ def evaluate_utilisation(frame: pd.DataFrame) -> dict[str, Any]:
             "a set reaches 97 %": bool(most["utilisation_pct"] >= 97),
         },
         "measured": float(most["utilisation_pct"]),
-        "unit": "%, GPU utilisation of the best set",
-        "source": source("x14a_sets", "utilisation_pct", set=most["set"]),
-        "interval": "none",
+        "at": {"set": most["set"]},
         "n": len(equal),
-        "of": "sets",
         "provenance": "emulated",
         "note": f"At most {most['utilisation_pct']:.0f} % ({most['set']}), the best job alone {100 * alone:.0f} %. By "
         "EaCO's own table, four jobs that alone keep GPUs busy for 36 h in all have 44 h together: 82 %; 97 % by "

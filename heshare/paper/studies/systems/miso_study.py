@@ -183,7 +183,8 @@ def _change(runs: pd.DataFrame, ours: str, theirs: str, name: str, rng: np.rando
 
 def evaluate_jct(table: pd.DataFrame, name: str) -> dict[str, Any]:
     """Return the arguments of a claim on MISO's average JCT: `name` is `against_whole` or `against_static`."""
-    return claim_of_row(table, "x19a_miso", f"{name}_pct", f"{name}_low", f"{name}_high", policy=MISO)
+    part = {"against_whole": "unpartitioned", "against_static": "static"}[name]
+    return claim_of_row(table, "X2", part, low=f"{name}_low", high=f"{name}_high")
 
 
 def by_interval(

@@ -23,8 +23,6 @@ from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import repeat
 from heshare.lab.systems.morak.policy import SIZES
-from heshare.paper.claims.claim_table import NO_INTERVAL
-from heshare.paper.claims.sources import source
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import EDGE, GUIDE
 from heshare.policies.registry import make
@@ -285,13 +283,10 @@ def sensitivity(rng: np.random.Generator, *, seed: int, seeds: int) -> pd.DataFr
     return pd.concat(parts, ignore_index=True)
 
 
-def throughput_claim(found: pd.DataFrame, title: str, name: str) -> dict[str, Any]:
+def throughput_claim(found: pd.DataFrame, title: str) -> dict[str, Any]:
     """Return the arguments of the claim on throughput against one baseline: the largest ratio of a repetition.
 
-    Args:
-        found: as from `gains`.
-        title: the baseline.
-        name: the published table of `found`.
+    `found` is as from `gains`, `title` that of the baseline.
     """
     rows = found.set_index("title")
     own: Any = rows.loc[title]
@@ -302,18 +297,14 @@ def throughput_claim(found: pd.DataFrame, title: str, name: str) -> dict[str, An
         f"The baseline is above the cap in {own['above_pct']:.0f} % of the time and beyond a limit in "
         f"{own['late_pct']:.0f} %. Over the best fixed clock and batch size of one instance, found by trying all, it "
         f"is {best['ratio']:.2f}x on average and {best['most']:.2f}x at most.",
-        source=source(name, "most", title=title),
         why=f"At most {value.value:.2f}x, {own['ratio']:.2f}x on average; the paper's baselines are not in the record.",
     )
 
 
-def limits_claim(runs: pd.DataFrame, found: pd.DataFrame, name: str) -> dict[str, Any]:
+def limits_claim(runs: pd.DataFrame, found: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim that Morak keeps limits and cap.
 
-    Args:
-        runs: as from `run_systems`.
-        found: as from `gains`.
-        name: the published table of `found`.
+    `runs` is as from `run_systems`, `found` as from `gains`.
     """
     own = runs[runs["title"] == MORAK]
     holds = {
@@ -325,18 +316,14 @@ def limits_claim(runs: pd.DataFrame, found: pd.DataFrame, name: str) -> dict[str
     return {
         "measured": above,
         "n": len(own),
-        "of": "runs",
-        "interval": NO_INTERVAL,
         "provenance": "emulated",
         "note": "Second half of each run, after the search. Measured: share of the time above the cap itself.",
         "holds": holds,
-        "unit": "%, time above the cap",
-        "source": source(name, "above_pct", title=MORAK),
     }
 
 
-def parts_claim(found: pd.DataFrame, name: str) -> dict[str, Any]:
-    """Return the arguments of the claim on Morak's parts; `found` as from `gains`, published as the table `name`."""
+def parts_claim(found: pd.DataFrame) -> dict[str, Any]:
+    """Return the arguments of the claim on Morak's parts; `found` as from `gains`."""
     rows = found.set_index("title")
     own: Any = rows.loc[MORAK]
     alone: Any = rows.loc[ALONE]
@@ -349,8 +336,6 @@ def parts_claim(found: pd.DataFrame, name: str) -> dict[str, Any]:
             "two instances serve more than one": bool(alone["low"] > 1),
             "without the search for the batch size limits are missed": bool(fixed["late_pct"] > own["late_pct"]),
         },
-        unit="x, two instances over one",
-        source=source(name, "ratio", title=ALONE),
     )
 
 

@@ -23,7 +23,7 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.lab.sweeps.statistics import ConfidenceInterval, median_interval
 from heshare.lab.sweeps.study_runs import paired_change, repeat
-from heshare.paper.claims.sources import source
+from heshare.paper.claims.sources import claim_of_row
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import BAND, GUIDE, series_style
 from heshare.policies.predictions import TaskPredictions
@@ -330,41 +330,29 @@ def claim_numbers(
     return pd.DataFrame(found).assign(provenance="emulated")
 
 
-def _claimed(numbers: pd.DataFrame, name: str, measure: str, title: str, note: str, **more: Any) -> dict[str, Any]:
-    """Return the arguments of a claim on one row of `claim_numbers`, published as the table `name`."""
-    row: Any = numbers[(numbers["measure"] == measure) & (numbers["title"] == title)].iloc[0]
-    value = ConfidenceInterval(float(row["value"]), float(row["low"]), float(row["high"]), int(row["n"]))
-    return value.claim_arguments(note, source=source(name, "value", measure=measure, title=title), **more)
-
-
-def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str, name: str) -> dict[str, Any]:
+def power_claim(numbers: pd.DataFrame, energies: pd.DataFrame, measure: str) -> dict[str, Any]:
     """Return the arguments of the claim on power.
 
     Args:
-        numbers: as from `claim_numbers`, published as the table `name`.
+        numbers: as from `claim_numbers`.
         energies: as from `energy_and_time`, with the card of the runs.
         measure: `LEAST` or `MOST`.
-        name: the published table.
     """
     ratio = numbers[numbers["measure"] == measure].set_index("title")["value"]
     reach = 1 / (1 + energies.loc[energies["gpu"] == StudySetting().gpu, "over_time_pct"].min() / 100)
     at = f"{100 * StudySetting().load:g}"
-    return _claimed(
-        numbers,
-        name,
-        measure,
-        MU_SERVE,
-        f"Aiming at 0.6 of the limit {ratio[AIMED]:.2f}x; a fixed clock of 0.8 {ratio[SLOWER]:.2f}x. At load {at} % no "
-        f"clock tried takes less than 1/{reach:.2f} of the power at the top clock (Table x09e): at half the clock a "
-        "request takes twice as long, and idle power is always paid.",
-        why=f"{ratio[MU_SERVE]:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
-    )
+    return claim_of_row(numbers, "U1", "least" if measure == LEAST else "most") | {
+        "note": f"Aiming at 0.6 of the limit {ratio[AIMED]:.2f}x; a fixed clock of 0.8 {ratio[SLOWER]:.2f}x. At load "
+        f"{at} % no clock tried takes less than 1/{reach:.2f} of the power at the top clock (Table x09e): at half the "
+        "clock a request takes twice as long, and idle power is always paid.",
+        "why": f"{ratio[MU_SERVE]:.2f}x; at load {at} % no clock of the emulated card saves more than {reach:.2f}x.",
+    }
 
 
-def limits_claim(found: pd.DataFrame, name: str) -> dict[str, Any]:
+def limits_claim(found: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim that limits are attained as without control, to one percentage point.
 
-    `found` is as from `savings`, published as the table `name`.
+    `found` is as from `savings`.
     """
     own, aimed, slower = (found[found["title"] == title] for title in (MU_SERVE, AIMED, SLOWER))
     worst: Any = own.sort_values("lost_pct").iloc[-1]
@@ -373,8 +361,7 @@ def limits_claim(found: pd.DataFrame, name: str) -> dict[str, Any]:
         f"Measured: the load at which most are missed. Aiming at 0.6 of the limit {_range(aimed)} points, with a fixed "
         f"clock of 0.8 {_range(slower)}. The law is recalled, not in the record.",
         holds={f"load {100 * row['load']:g} %": row["lost_pct"] <= 1.0 for _, row in own.iterrows()},
-        unit="percentage points fewer requests within their limits",
-        source=source(name, "lost_pct", load=worst["load"], title=MU_SERVE),
+        at={"load": worst["load"]},
         why=f"The clock falls until a limit is missed: {_range(own)} points are lost, {_range(aimed)} aiming at 0.6.",
     )
 
@@ -383,33 +370,28 @@ def _range(rows: pd.DataFrame) -> str:
     return f"{rows['lost_pct'].min():.1f} to {rows['lost_pct'].max():.1f}"
 
 
-def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int], name: str) -> dict[str, Any]:
-    """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`, the table `name`."""
+def groups_claim(numbers: pd.DataFrame, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the arguments of the claim on placement; `numbers` as from `claim_numbers`."""
     rows = numbers.set_index("measure").loc[[GROUPED.format(size) for size in sizes]]
     spans = [f"{row['value']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}] %" for _, row in rows.iterrows()]
     first = float(rows["value"].iloc[0])
-    return _claimed(
-        numbers,
-        name,
-        GROUPED.format(sizes[0]),
-        MU_SERVE,
-        "Power with groups of similar sensitivity against drawn groups: "
+    return claim_of_row(numbers, "U3", size=sizes[0]) | {
+        "note": "Power with groups of similar sensitivity against drawn groups: "
         + "; ".join(f"inference batch size {size} {text}" for size, text in zip(sizes, spans, strict=True))
         + ". Whole models are grouped; the paper places parts of models.",
-        holds={f"less power at inference batch size {s}": rows["high"][GROUPED.format(s)] < 0 for s in sizes},
-        unit="%, power with groups by sensitivity against drawn groups",
-        why=f"Grouping whole models changes power by {first:+.1f} %; the paper groups parts of models.",
-    )
+        "holds": {f"less power at inference batch size {s}": rows["high"][GROUPED.format(s)] < 0 for s in sizes},
+        "why": f"Grouping whole models changes power by {first:+.1f} %; the paper groups parts of models.",
+    }
 
 
-def order_claim(numbers: pd.DataFrame, setting: StudySetting, name: str) -> dict[str, Any]:
+def order_claim(numbers: pd.DataFrame, setting: StudySetting) -> dict[str, Any]:
     """Return the arguments of the claim on the order of requests in the setting of `queueing`."""
     note = (
         f"One GPU at the top clock, load {100 * setting.load:g} %, lengths log-normal with a standard deviation of the "
         f"logarithm of {setting.spread:g}."
     )
     why = "Load and spread of lengths are assumed, and lengths are known: it is not the paper's prediction."
-    return _claimed(numbers, name, SHORTEST, TOP, note, testable=False, why=why)
+    return claim_of_row(numbers, "U4") | {"note": note, "testable": False, "why": why}
 
 
 def savings_text(found: pd.DataFrame) -> str:

@@ -26,7 +26,6 @@ from heshare.lab.systems.shared import training
 from heshare.lab.systems.shared.cluster_nodes import average_active, node_energy_j
 from heshare.lab.systems.shared.exclusive import Exclusive
 from heshare.lab.systems.shared.trace_jobs import venus_trainings
-from heshare.paper.claims.sources import source
 from heshare.paper.figures import plots
 from heshare.paper.figures.direct_labels import PointLabel, label_points
 from heshare.paper.figures.series_styles import GUIDE, series_style
@@ -243,7 +242,7 @@ def evaluate_jct(equal: pd.DataFrame, variants: pd.DataFrame) -> dict[str, Any]:
         f"at {slower['setting']:g} of the top clock, which its abstract does not name, it is {slower['times']:.2f}x. "
         f"Without lower clocks {parts['without lower clocks']:.2f}x, without other numbers of GPUs "
         f"{parts['without other numbers of GPUs']:.2f}x.",
-        source=source("x15b_equal", "times", account="energy_j", title=least["title"]),
+        at={"title": least["title"]},
         why=f"{value.value:.2f}x against {least['title']} at the top clock; at {slower['setting']:g} of it SRTF "
         f"{'beats PowerFlow' if slower['times'] < 1 else 'does not beat PowerFlow'} ({slower['times']:.2f}x).",
     )

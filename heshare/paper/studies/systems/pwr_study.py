@@ -247,7 +247,7 @@ def evaluate_power(change: pd.DataFrame, saved: pd.DataFrame) -> dict[str, Any]:
     """Return the arguments of the claim on PWR; the frames are those of `mean_change` and `saved`."""
     ours, up_to = change["ours"].iloc[0], change["up_to"].iloc[0]
     end = saved[saved["title"] == ours].sort_values("demand").iloc[-1]
-    return claim_of_row(change, "x18b_mean", item=MEDIAN) | {
+    return claim_of_row(change, "X1") | {
         "note": f"{ours}; the mean over demand up to {up_to:g} of all GPUs. At {end['demand']:g}, where GPUs have run "
         f"out, {end['change_pct']:+.1f} % [{end['low']:+.1f}, {end['high']:+.1f}]."
     }

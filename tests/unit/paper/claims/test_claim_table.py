@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from heshare.paper.claims import claim_table, plain_words, sources
+from heshare.paper.claims import claim_table, claims_page, sources
 from heshare.paper.claims.claim_table import evaluate_claim
 from heshare.paper.claims.verdicts import Claim, paper_claims
 from heshare.shared.errors import InputError
@@ -56,7 +57,7 @@ def test_evaluate_claim_of_what_the_platform_lacks_needs_no_value() -> None:
 def test_few_values_count_for_an_interval_over_seeds_only() -> None:
     found = {"measured": 2.5, "low": 2.4, "high": 2.6, **COMMON, "n": 1}
     assert evaluate_claim(claim("value", 2.5), **found)["verdict"] == "direction"  # type: ignore[arg-type]
-    row = evaluate_claim(claim("value", 2.5), interval=claim_table.OF_MODEL, **found)  # type: ignore[arg-type]
+    row = evaluate_claim(replace(claim("value", 2.5), interval=claims_page.OF_MODEL), **found)  # type: ignore[arg-type]
     assert row["verdict"] == "reproduced"
 
 
@@ -66,27 +67,38 @@ def test_evaluate_claim_refuses_a_long_sentence() -> None:
 
 
 def test_sentences_are_short_whatever_the_numbers() -> None:
-    worst = {"placed": -100.4, "best": 1234.5}
-    for one in paper_claims().values():
+    worst = {"placed": (-100.4, -101.0, -99.0), "best": (1234.5, 1234.0, 1235.0)}
+    numbers = {"measured": -100.4, "low": -101.0, "high": -99.0}
+    for one in (replace(one, source="") for one in paper_claims().values()):
         if one.kind == "ordering":
             holds = {f"a long name of a part {index}": False for index in range(9)}
-            assert plain_words.sentence(one, math.nan, holds, {}) == "0 of 9 parts hold; the others are in the details."
+            row = evaluate_claim(one, holds=holds, **COMMON)  # type: ignore[arg-type]
+            assert row["why"] == "0 of 9 parts hold; the others are in the details."
         else:
-            assert len(plain_words.sentence(one, -100.4, {}, worst)) <= plain_words.LONGEST
-            assert len(plain_words.sentence(one, -100.4, {}, {})) <= plain_words.LONGEST
+            for forms in (worst, {}):
+                row = evaluate_claim(one, **numbers, forms=forms, **COMMON)  # type: ignore[arg-type]
+                assert len(str(row["why"])) <= claim_table.LONGEST
 
 
 def test_a_source_is_looked_up_in_its_published_csv(tmp_path: Path) -> None:
     table = pd.DataFrame({"ours": ["a", "a"], "tasks": [4, 8], "part": ["", "x"], "change_pct": [-1.25, -0.1]})
     table.to_csv(tmp_path / "x01a_x.csv", index=False)
-    text = sources.source("x01a_x", "change_pct", ours="a", tasks=4, part="")
-    assert text == "x01a_x.csv: change_pct where ours=a; tasks=4; part="
-    assert sources.look_up(tmp_path, text) == -1.25
-    for wrong in ({"ours": "a"}, {"ours": "b"}, {"mine": "a"}):
-        with pytest.raises(InputError, match="rows of"):
-            sources.look_up(tmp_path, sources.source("x01a_x", "change_pct", **wrong))
-    with pytest.raises(InputError, match="rows of"):
-        sources.look_up(tmp_path, sources.source("x02a_x", "change_pct", ours="a"))
+    assert sources.look_up(tmp_path, "x01a_x.csv: change_pct where ours=a; tasks=4; part=") == -1.25
+    for wrong in ("ours=a", "ours=b", "mine=a"):
+        with pytest.raises(InputError, match="rows where"):
+            sources.look_up(tmp_path, f"x01a_x.csv: change_pct where {wrong}")
+    with pytest.raises(InputError, match="rows where"):
+        sources.look_up(tmp_path, "x02a_x.csv: change_pct where ours=a")
+    with pytest.raises(InputError, match="rows where"):
+        sources.look_up(tmp_path, "x01a_x.csv: wrong_pct where ours=a; tasks=4; part=")
+
+
+def test_what_a_source_leaves_open_must_be_given() -> None:
+    found = {"measured": 2.5, "low": 2.4, "high": 2.6, **COMMON}
+    with pytest.raises(InputError, match="claim M2: found no 'batch_size'"):
+        evaluate_claim(paper_claims()["M2", ""], **found)  # type: ignore[arg-type]
+    row = evaluate_claim(paper_claims()["M2", ""], at={"batch_size": 8}, **found)  # type: ignore[arg-type]
+    assert str(row["source"]).endswith("; item=resnet50; batch_size=8")
 
 
 def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path) -> None:
@@ -110,8 +122,9 @@ def test_merge_keeps_the_papers_order_and_leaves_the_rest_not_yet(tmp_path: Path
 def test_the_page_has_every_claim_and_no_long_line(tmp_path: Path) -> None:
     forms = {"placed": (-20.0, -25.0, -15.0), "best": (2.0, 1.0, 3.0)}
     found = {"measured": -31.0, "low": -33.0, "high": -29.0, "note": "word " * 300, "forms": forms, **COMMON}
-    rows = [evaluate_claim(one, **found) for one in paper_claims().values() if one.kind == "reduction"]  # type: ignore[arg-type]
-    ratio = {"measured": 4.2, "low": 3.0, "high": 6.0, "of": "device model", "interval": claim_table.OF_MODEL}
+    known = [replace(one, source="") for one in paper_claims().values() if one.kind == "reduction"]
+    rows = [evaluate_claim(one, **found) for one in known]  # type: ignore[arg-type]
+    ratio = {"measured": 4.2, "low": 3.0, "high": 6.0, "at": {"batch_size": 8}}
     rows.append(evaluate_claim(paper_claims()["M2", ""], **{**COMMON, **ratio}))  # type: ignore[arg-type]
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/05.json").write_text(json.dumps(rows))

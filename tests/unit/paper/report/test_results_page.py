@@ -20,7 +20,7 @@ from heshare.paper import tables
 from heshare.paper.claims import claim_table
 from heshare.paper.claims.verdicts import VERDICTS, paper_claims
 from heshare.paper.notebooks import notebook_parameters
-from heshare.paper.report import claim_rows, html_tables, objections, published_outputs, results_page
+from heshare.paper.report import claim_rows, objections, published_outputs, results_page
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.yaml_nodes import read_values
@@ -65,7 +65,8 @@ def test_the_same_outputs_give_the_same_bytes(folder: Path, page: str) -> None:
 def test_every_claim_is_there_once_and_every_link_leads_somewhere(folder: Path, page: str) -> None:
     parsed = Parsed(page)
     assert [id for id, count in Counter(parsed.ids).items() if count > 1] == []
-    assert {claim_rows.anchor(claim) for claim in paper_claims().values()} <= set(parsed.ids)
+    rows = claim_rows.rows(pd.read_csv(folder / "claims.csv"), folder)
+    assert {row.anchor for row in rows} <= set(parsed.ids)
     assert {claim.id for claim in paper_claims().values()} <= set(parsed.ids)
     missing = [link for link in parsed.links if link.startswith("#") and link[1:] not in parsed.ids]
     relative = {link for link in parsed.links if not link.startswith(("#", "data:"))}
@@ -141,7 +142,7 @@ def test_a_notebooks_page_has_its_pictures_by_reference_and_no_progress(folder: 
 def test_a_head_with_a_bar_in_its_words_is_one_head(tmp_path: Path) -> None:
     frame = pd.DataFrame({"group": ["a | b", "c"], "mape_pct": [1.25, float("nan")]})
     (tmp_path / "x.md").write_text(f"# Table\n\n{tables.to_markdown(frame)}\nA caption.\n", encoding="utf-8")
-    found = html_tables.read(tmp_path / "x.md")
+    found = published_outputs.read_table(tmp_path / "x.md")
     assert found.heads == ("Group", "Mean |error| (%)")
     assert found.rows == (("a | b", "1.25"), ("c", ""))
     assert found.numeric == (False, True)

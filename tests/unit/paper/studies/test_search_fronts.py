@@ -11,7 +11,7 @@ import pytest
 from support.toy_predictor import DEMANDS, Toy, mixed_tasks
 
 from heshare.paper.claims import claim_table
-from heshare.paper.claims.plain_words import LONGEST
+from heshare.paper.claims.claim_table import LONGEST
 from heshare.paper.claims.verdicts import paper_claims
 from heshare.paper.studies import search_fronts
 from heshare.scheduling.configuration import configure
@@ -103,7 +103,7 @@ def test_covers_more_names_the_leads_with_either_start_and_by_the_papers_words()
         "Over the nearest rival +11.1 % if it starts at random, +1.0 % from HeShare's start; literally -11.1 %."
     )
     assert "certainly ahead of 1 of 2" in claim["note"], "0.8 by the paper's words is above MOEAD's 0.5 only"
-    assert claim["source"] == "x06a_search.csv: change_pct where system=SPEA2 at 0.1"
+    assert claim["at"] == {"system": "SPEA2 at 0.1"}
     assert len(claim_table.evaluate_claim(paper_claims()["S1", ""], profile="paper", **claim)["why"]) <= LONGEST
     text = search_fronts.seen(found)
     assert text.startswith("HeShare's front covers 11.1 % more [+11.1, +11.1] than the nearest rival's (SPEA2)")

@@ -64,7 +64,7 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         BEST: [(60.0, 15.0), (60.0, 15.0)],
     }
     table = variants.changes(runs(values), {"mu-Serve": variants.rival_forms("mu-Serve", BEST)}, ["Trade-off"], rng())
-    claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY, name="x05c_forms", gpu="T4")
+    claim = variants.rival_claim(table, "Trade-off", "mu-Serve", variants.ENERGY)
     assert (claim["measured"], claim["low"], claim["high"]) == pytest.approx((-45, -50, -40))
     assert claim["n"] == 2
     assert "with HeShare's placement -37 % [-40, -33]" in claim["note"]
@@ -82,10 +82,6 @@ def test_rival_claim_has_the_value_in_the_papers_set_up_and_names_the_other_form
         verdicts.EXCEEDS,
         verdicts.FAILED,
     ]
-    assert row["source"] == (
-        "x05c_forms.csv: change_pct where ours=Trade-off; rival=mu-Serve; form=paper's set-up; "
-        "metric=energy_active_j; gpu=T4"
-    )
     assert row["why"] == (
         "45 % less here (paper: -28 %); 37 % less if the rival places like HeShare, 8 % less at the rival's best."
     )
@@ -97,7 +93,7 @@ def test_rival_claim_says_what_a_baseline_without_planning_needs() -> None:
     each = {"Morak": variants.rival_forms("Morak", "morak"), **variants.baseline_forms()}
     each = {name: forms for name, forms in each.items() if name in ("Morak", variants.SIMPLE)}
     table = variants.changes(runs(values), each, ["Trade-off"], rng())
-    claim = variants.rival_claim(table, "Trade-off", "Morak", variants.JCT, name="t")
+    claim = variants.rival_claim(table, "Trade-off", "Morak", variants.JCT)
     assert claim["note"].endswith(
         "Trade-off against SRTF at 0.8 clock, which plans nothing and is not in the paper: average JCT -10 % "
         "[-10, -10], energy +3 % [+3, +3]."
@@ -108,7 +104,7 @@ def test_rival_claim_notes_what_placement_does_not_explain() -> None:
     values = {"heshare:trade-off": [(5.0, 1.0)], "morak": [(10.0, 1.0)], "morak:heshare-placement": [(11.0, 1.0)]}
     each = {"Morak": variants.rival_forms("Morak", "morak")}
     claim = variants.rival_claim(
-        variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", "Morak", variants.ENERGY, name="t"
+        variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", "Morak", variants.ENERGY
     )
     assert "placement does not explain it" in claim["note"]
 
@@ -125,9 +121,7 @@ def test_both_rivals_compares_with_the_better_rival() -> None:
     values = {"heshare:trade-off": [(1.0, 3.0)], "morak": [(1.0, 4.0)], "mu-serve": [(1.0, 6.0)]}
     values |= {"morak:heshare-placement": [(1.0, 10.0)], "mu-serve:heshare-placement": [(1.0, 5.0)]}
     each = {rival: variants.rival_forms(rival, name) for rival, name in variants.RIVALS.items()}
-    claim = scaling.both_rivals(
-        variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", variants.JCT, name="t"
-    )
+    claim = scaling.both_rivals(variants.changes(runs(values), each, ["Trade-off"], rng()), "Trade-off", variants.JCT)
     assert claim["measured"] == pytest.approx(-25)
     assert "Against mu-Serve in the paper's set-up: -50 %" in claim["note"]
     assert claim["forms"]["placed"][0] == pytest.approx(-40), "mu-Serve is nearer than Morak in this form"

@@ -67,26 +67,44 @@ def test_what_is_wrong_with_a_text_is_named(
         texts.render(file, name, **values)
 
 
-def calls() -> Iterator[tuple[str, str, set[str] | None]]:
-    """File, macro and names of values of each call of `render` with literal names, in the package and the notebooks."""
+def calls_in(tree: ast.Module) -> Iterator[tuple[list[ast.expr], list[ast.keyword]]]:
+    """The arguments of the calls of `render`, and of names such as `words = partial(render, "file")`."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    files = {
+        ast.unparse(node.targets[0]): node.value.args[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if ast.unparse(node.value).startswith(("partial(render,", "partial(texts.render,"))
+    }
+    for call in found:
+        name = ast.unparse(call.func)
+        if name in files:
+            yield [files[name], *call.args], call.keywords
+        elif name in ("render", "texts.render") and len(call.args) == 2:
+            yield call.args, call.keywords
+
+
+def calls() -> Iterator[tuple[str, str | None, set[str] | None]]:
+    """File, macro and names of values of each text of the package and the notebooks; None what is not literal."""
     sources = [path.read_text("utf-8") for path in (CHECKOUT / "heshare").rglob("*.py")]
     for path in (CHECKOUT / "notebooks").rglob("*.ipynb"):
         cells = json.loads(path.read_text("utf-8"))["cells"]
-        sources += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "render" and len(node.args) == 2:
-            file, name = node.args
-            if isinstance(file, ast.Constant) and isinstance(name, ast.Constant):
-                keywords = [keyword.arg for keyword in node.keywords]
-                yield file.value, name.value, None if None in keywords else {str(each) for each in keywords}
+        sources.append("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
+    for source in sources:
+        for (file, name), keywords in calls_in(ast.parse(source)):
+            assert isinstance(file, ast.Constant)
+            given = [keyword.arg for keyword in keywords]
+            values = None if None in given else {str(each) for each in given}
+            yield str(file.value), str(name.value) if isinstance(name, ast.Constant) else None, values
 
 
 def test_every_call_names_a_macro_and_its_values() -> None:
     found = list(calls())
     assert found
     for file, name, values in found:
-        macro = vars(texts._environment().get_template(f"{file}.j2").module)[name]
-        assert values is None or values == set(macro.arguments), f"{file}: {name}"
+        macros = vars(texts._environment().get_template(f"{file}.j2").module)
+        if name is not None:
+            assert values is None or values == set(macros[name].arguments), f"{file}: {name}"
 
 
 def test_every_template_is_read_by_somebody() -> None:

@@ -67,15 +67,14 @@ def test_gains_are_geometric_means_over_networks_and_medians_over_repetitions() 
 def test_claims_on_morak_follow_from_the_runs() -> None:
     runs = served()
     found = study.gains(runs, np.random.default_rng(0))
-    throughput = study.throughput_claim(found, study.BATCH_DVFS, "x09a_morak")
+    throughput = study.throughput_claim(found, study.BATCH_DVFS)
     assert throughput["measured"] == pytest.approx(5)
-    assert throughput["source"] == "x09a_morak.csv: most where title=BatchDVFS"
-    kept = study.limits_claim(runs, found, "x09a_morak")
+    kept = study.limits_claim(runs, found)
     assert kept["measured"] == 10
     assert list(kept["holds"].values()) == [True, True, False], "above the cap for 10 % of the time"
-    late = study.limits_claim(served(late=1.0), found, "x09a_morak")
+    late = study.limits_claim(served(late=1.0), found)
     assert list(late["holds"].values()) == [False, True, False]
-    parts = study.parts_claim(found, "x09a_morak")
+    parts = study.parts_claim(found)
     assert list(parts["holds"].values()) == [False, True]
     for key, arguments in {("R1", "BatchDVFS"): throughput, ("R2", ""): kept, ("R3", ""): parts}.items():
         assert evaluate_claim(paper_claims()[key], profile="paper", **arguments)["verdict"] == "direction"

@@ -72,9 +72,9 @@ def test_savings_and_claims_are_paired_with_the_top_clock() -> None:
     own = found[found["title"] == study.MU_SERVE].set_index("load")
     assert own["ratio"].tolist() == pytest.approx([1.5, 1.25])
     assert own["lost_pct"].tolist() == [4, 0]
-    limits = study.limits_claim(found, "x09d_mu_serve")
+    limits = study.limits_claim(found)
     assert limits["holds"] == {"load 20 %": False, "load 40 %": True}
-    assert limits["source"] == "x09d_mu_serve.csv: lost_pct where load=0.2; title=μ-Serve"
+    assert limits["at"] == {"load": 0.2}
 
 
 def pairs(column: str, ours: tuple[str, float], theirs: tuple[str, float]) -> pd.DataFrame:
@@ -91,13 +91,13 @@ def test_claims_on_power_groups_and_order_stand_on_their_numbers() -> None:
     numbers = study.claim_numbers(made_up(), {1: less, 8: same}, orders, np.random.default_rng(0))
     assert "-10.0 % and +0.0 %, shortest first the average JCT by -40 %" in study.numbers_text(numbers)
     energies = pd.DataFrame({"gpu": ["V100", "V100"], "over_time_pct": [-20.0, -50.0]})
-    least, most = (study.power_claim(numbers, energies, which, "x09h_claims") for which in (study.LEAST, study.MOST))
+    least, most = (study.power_claim(numbers, energies, which) for which in (study.LEAST, study.MOST))
     assert (least["measured"], most["measured"]) == (pytest.approx(1.25), pytest.approx(1.5))
     assert "2.00x" in least["why"]
-    groups = study.groups_claim(numbers, [1, 8], "x09h_claims")
+    groups = study.groups_claim(numbers, [1, 8])
     assert list(groups["holds"].values()) == [True, False]
     assert groups["measured"] == pytest.approx(-10)
-    order = study.order_claim(numbers, SETTING, "x09h_claims")
+    order = study.order_claim(numbers, SETTING)
     assert (order["measured"], order["testable"]) == (pytest.approx(-40), False)
 
 
