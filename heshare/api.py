@@ -14,11 +14,9 @@ import pandas as pd
 
 from heshare import arguments
 from heshare.arguments import TaskSource
-from heshare.lab.limits.budget_policy import within_budget
-from heshare.lab.limits.limited_planning import plan_within
-from heshare.lab.limits.power_budget import PowerBudget
 from heshare.lab.limits.prices.price_aware import HOLD_S
 from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+from heshare.lab.limits.run_terms import PowerLimit, RunTerms
 from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
@@ -38,9 +36,6 @@ from heshare.scheduling.settings import DEFAULTS, Settings
 from heshare.shared.progress import bar, rounds_of
 from heshare.world.cluster import Cluster
 from heshare.world.task import TaskSet
-
-PowerLimit = PowerBudget | float | str | Path | None
-"""Limit on the sum of the GPUs' power: watts, the path of a CSV file with time_s and limit_w, a `PowerBudget`, none."""
 
 
 def task_set(
@@ -88,7 +83,6 @@ def plan(
     predictor: Predictor | None = None,
     settings: Settings | None = None,
     progress: bool = False,
-    power_limit: PowerLimit = None,
 ) -> ExplorableFront:
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
@@ -100,8 +94,6 @@ def plan(
         predictor: of the scheduler; by default the trained forest.
         settings: the choices that the paper leaves open.
         progress: show a progress bar over the generations.
-        power_limit: on the sum of all GPUs' predicted power at every moment; batches get lower clocks, or begin later,
-            and the plans are `heshare.lab.limits.limited_plan.LimitedPlan`.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -113,16 +105,12 @@ def plan(
         Front(22 plans, 478 to 674 kJ, average JCT 1,457 to 4,061 s)
         >>> front.trade_off
         Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
-        >>> hs.plan(4, "1xT4,1xA100", power_limit=200).trade_off
-        Plan(4 tasks in 2 batches on 1xT4,1xA100, 537 kJ, average JCT 2,290 s, within 200 W)
     """
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
     with bar("plan", "generation", progress) as update:
         front = plan_tasks(to_plan, gpus, predictor, rng=streams.rng(POLICY), settings=settings, progress=update)
-    if power_limit is not None:
-        front = plan_within(front, PowerBudget.parse(power_limit), predictor)
     return ExplorableFront.of(front, predictor, piecewise=settings.piecewise)
 
 
@@ -137,7 +125,6 @@ def optimise(
     effort: SearchSettings | None = None,
     progress: bool | Progress = False,
     cancel: Cancel | None = None,
-    power_limit: PowerLimit = None,
 ) -> ExplorableFront:
     """Return a better Pareto front than `plan`, by HeShare+; see `heshare.lab.plus.heshare_plus.optimise`.
 
@@ -157,7 +144,6 @@ def optimise(
         progress: show a progress bar over the rounds, or call this after each round with their number so far and the
             objectives, shape (m, 2); what returns False stops the search.
         cancel: such as a `threading.Event` that another thread sets: the search then ends with the front so far.
-        power_limit: as in `plan`; the search itself does not know it.
 
     Raises:
         InputError: no task, a task that fits no GPU, a workload or GPU that was not profiled.
@@ -181,8 +167,6 @@ def optimise(
         front = optimise_tasks(
             to_plan, gpus, predictor, rng=rng, effort=effort, budget_s=left_s, progress=shown, cancel=stop
         )
-    if power_limit is not None:
-        front = plan_within(front, PowerBudget.parse(power_limit), predictor)
     if stop.interrupted:
         warnings.warn("interrupted: the front is that of the search so far", InterruptedSearchWarning, stacklevel=2)
     return ExplorableFront.of(front, predictor, series="HeShare+")
@@ -209,8 +193,7 @@ def run(
         seed: of the policy, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
         predictor: of the policy; by default the trained forest.
-        power_limit: on the sum of all GPUs' power at every moment, see `heshare.lab.limits`; None for that of the plan
-            if it was made with one, else for none.
+        power_limit: on the sum of all GPUs' power at every moment, see `heshare.lab.limits`; None for none.
         price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
         hold_s: with a price, the longest time for which a GPU waits between a task's arrival and its start, s.
 
@@ -236,8 +219,7 @@ def run(
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
-    chosen = chosen if price is None else PriceTerms.parse(price, hold_s).wrap(chosen)
-    chosen = within_budget(chosen, arguments.limit_of(policy, power_limit))
+    chosen = RunTerms.parse(power_limit, price, hold_s).wrap(chosen)
     return DrawableRun.of(run_policy(to_run, gpus, chosen, predictor=predictor, rng=streams.rng(POLICY)))
 
 
@@ -307,8 +289,7 @@ def compare(
             traces=(SHIPPED if trace is None else str(trace),),
             seeds=arguments.as_whole("seeds", seeds, least=1),
             seed=arguments.as_whole("seed", seed, least=0),
-            power_limit=None if power_limit is None else PowerBudget.parse(power_limit),
-            price=None if price is None else PriceTerms.parse(price, hold_s),
+            terms=RunTerms.parse(power_limit, price, hold_s),
         ),
         folder=cells,
         engine=engine,

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from heshare.lab.limits.limited_plan import LimitedPlan
-from heshare.lab.limits.power_budget import PowerBudget
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.lab.sweeps.random_streams import Repetition
 from heshare.policies import registry
@@ -101,17 +99,6 @@ def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
         raise InputError(_short(policy), _POLICY, action, column="policy")
     made: Policy = policy
     return made
-
-
-def limit_of(policy: Any, power_limit: Any) -> PowerBudget | None:
-    """Return a power limit, or if there is none the one that a plan was made with.
-
-    Raises:
-        InputError: no limit that `PowerBudget.parse` reads.
-    """
-    if power_limit is None:
-        return policy.budget if isinstance(policy, LimitedPlan) else None
-    return PowerBudget.parse(power_limit)
 
 
 def check_plan(plan: Plan, tasks: Iterable[Task], cluster: Cluster) -> None:

@@ -98,11 +98,8 @@ def compare(
         lists["traces"] = [str(trace)]
     if profiles is not None:
         lists["predictors"] = [f"profile:{profiles}"]
-    if power_limit is not None:
-        lists["power_limit"] = power_limit
-    terms = price_terms(price, price_start, hold, saving)
-    if terms is not None:
-        lists["price"] = terms
+    lists["power_limit"] = power_limit
+    lists["price"] = price_terms(price, price_start, hold, saving)
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with told("compare", quiet):

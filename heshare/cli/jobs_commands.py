@@ -18,9 +18,9 @@ from heshare.cli.options import (
     Seed,
     json_text,
     one_policy,
-    parse_limit,
     predictor_factory,
     print_json,
+    run_terms,
     to_records,
 )
 from heshare.shared.errors import HeShareError, InputError, require
@@ -108,8 +108,8 @@ def run(
             raise _conflict("--dry-run with --resume or --hosts", "Name a file of jobs, and GPUs of this machine.")
         from heshare.ops.steering.dry_run import dry_run as run_dry
 
-        folder, limit = out or Path(f"{jobs.stem}-run"), parse_limit(power_limit)
-        shown = run_dry(jobs, folder, predictor=predictor, power_limit=limit, **chosen)
+        folder = out or Path(f"{jobs.stem}-run")
+        shown = run_dry(jobs, folder, predictor=predictor, terms=run_terms(power_limit), **chosen)
         if json:
             print_json({**shown.totals, "jobs_list": to_records(shown.jobs), "notes": shown.notes})
         else:
@@ -123,10 +123,8 @@ def run(
         if resume is not None:
             return execute.resume(resume, predictor=predictor, options=options, salvage=salvage, hosts=hosts)
         assert jobs is not None
-        limit = parse_limit(power_limit)
-        return execute.execute(
-            jobs, folder, predictor=predictor, options=options, hosts=hosts, power_limit=limit, **chosen
-        )
+        terms = run_terms(power_limit)
+        return execute.execute(jobs, folder, predictor=predictor, options=options, hosts=hosts, terms=terms, **chosen)
 
     _run_jobs(start, folder, profiles, metrics, json=json, log_json=log == "json")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from heshare.lab.limits.power_budget import PowerBudget
     from heshare.lab.limits.prices.price_terms import PriceTerms
+    from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.prediction.predictor import Predictor
     from heshare.world.task import Task
@@ -214,11 +214,11 @@ def parse_duration_s(text: str) -> float:
     return duration_s
 
 
-def parse_limit(text: str | None) -> PowerBudget | None:
-    """Return the power limit of `--power-limit`, None where it is not given."""
-    from heshare.lab.limits.power_budget import PowerBudget
+def run_terms(power_limit: str | None, price: PriceTerms | None = None) -> RunTerms:
+    """Return the terms of a run: the limit of `--power-limit`, and those of `price_terms`."""
+    from heshare.lab.limits.run_terms import RunTerms
 
-    return None if text is None else PowerBudget.parse(text)
+    return RunTerms.parse(power_limit, price)
 
 
 def to_plain(value: Any) -> Any:

@@ -16,7 +16,6 @@ from heshare.cli.options import (
     Json,
     Load,
     Out,
-    PowerLimit,
     Price,
     PriceStart,
     Profiles,
@@ -27,7 +26,6 @@ from heshare.cli.options import (
     TasksText,
     Trace,
     parse_duration_s,
-    parse_limit,
     predictor_factory,
     price_terms,
     print_frame,
@@ -132,7 +130,6 @@ def plan(
             "and without a budget, since it takes 3 to 10 s.",
         ),
     ] = None,
-    power_limit: PowerLimit = None,
     price: Price = None,
     price_start: PriceStart = None,
     hold: Hold = None,
@@ -148,17 +145,14 @@ def plan(
     search: the front so far is printed and written, a line on stderr says so, and the exit code is 130. Before there is
     a front, and pressed twice, it ends the command.
 
-    With --power-limit, batches of the front's plans get lower clocks or begin later, so that no plan breaks the limit.
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
-    from heshare.lab.limits.limited_planning import plan_within
     from heshare.lab.plus.timed.deadline import InterruptRequest
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 
     _check_improved_options(improved, budget, bound)
-    limit = parse_limit(power_limit)
     terms = price_terms(price, price_start, hold, saving)
     gpus, streams = Cluster.parse(cluster), Repetition(repetition, seed)
     tasks_to_plan = task_set(tasks, streams, load, arrivals, trace, at_once=True)
@@ -171,8 +165,6 @@ def plan(
             front = _improved_front(tasks_to_plan, gpus, predictor, rng, until_s, shows, stop)
         else:
             front = _front(tasks_to_plan, gpus, predictor, rng, shows)
-        if limit is not None:
-            front = plan_within(front, limit, predictor)
         frame = front.to_frame()
         no_gap = _gap_note(improved, bound, len(tasks_to_plan), stop.interrupted or budget is not None)
         if improved and not no_gap:

@@ -27,11 +27,11 @@ from heshare.cli.options import (
     TasksText,
     Trace,
     one_policy,
-    parse_limit,
     predictor_factory,
     price_terms,
     print_frame,
     print_values,
+    run_terms,
     shows_bar,
     task_set,
     told,
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from heshare.lab.limits.power_budget import PowerBudget
-    from heshare.lab.limits.prices.price_terms import PriceTerms
+    from heshare.lab.limits.run_terms import RunTerms
     from heshare.lab.sweeps.random_streams import Repetition
     from heshare.policies.policy import Policy
     from heshare.running.result import Run
@@ -135,9 +134,7 @@ def run(
         refused = sorted(given & _NOT_WITH_A_PLAN)
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
-    budget = parse_limit(power_limit)
-    terms = price_terms(price, price_start, hold, saving)
-    from heshare.lab.limits.budget_policy import within_budget
+    terms = run_terms(power_limit, price_terms(price, price_start, hold, saving))
     from heshare.lab.long_runs.run_long import FULL, SUMMARY, run_long
     from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.policies.registry import make
@@ -148,7 +145,7 @@ def run(
     to_run: Sequence[Task]
     if plan is not None:
         own = tasks * ("tasks" in given), cluster * ("cluster" in given)
-        made, to_run, gpus, budget = _read_plan(plan, *own, streams, budget)
+        made, to_run, gpus = _read_plan(plan, *own, streams)
     else:
         made, gpus = make(one_policy(policy)), Cluster.parse(cluster)
         if Path(tasks).suffix in (".yaml", ".yml"):
@@ -161,21 +158,19 @@ def run(
         result = run_long(
             to_run,
             gpus,
-            within_budget(made if terms is None else terms.wrap(made), budget),
+            terms.wrap(made),
             predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
             # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
-            record=FULL if not from_venus or timeline or terms else out or SUMMARY,
+            record=FULL if not from_venus or timeline or terms.price else out or SUMMARY,
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
     _write(result, job_names, out, timeline, terms, json=json)
 
 
-def _read_plan(
-    file: Path, tasks: str, cluster: str, streams: Repetition, budget: PowerBudget | None
-) -> tuple[Policy, tuple[Task, ...], Cluster, PowerBudget | None]:
-    """Return the policy that releases the plan of a file, its tasks, its cluster and the power limit of the run.
+def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tuple[Policy, tuple[Task, ...], Cluster]:
+    """Return the policy that releases the plan of a file, its tasks and its cluster.
 
     Raises:
         InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
@@ -188,7 +183,7 @@ def _read_plan(
     given = task_set(tasks, streams, "mixed", "at_once", None) if tasks else plan.tasks
     to_run = arguments.as_tasks(given, streams)
     gpus = Cluster.parse(cluster) if cluster else plan.cluster
-    return arguments.as_policy(plan, to_run, gpus), to_run, gpus, arguments.limit_of(plan, budget)
+    return arguments.as_policy(plan, to_run, gpus), to_run, gpus
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
@@ -232,7 +227,7 @@ def _write(
     job_names: list[str] | None,
     out: Path | None,
     timeline: Path | None,
-    price: PriceTerms | None,
+    terms: RunTerms,
     *,
     json: bool,
 ) -> None:
@@ -251,11 +246,7 @@ def _write(
         from heshare.paper.figures.trace_events import write_trace
 
         write_trace(result, timeline)
-    summary = result.summary()
-    if price is not None:
-        from heshare.lab.limits.prices.signal_cost import run_cost
-
-        summary |= run_cost(result, price.signal).columns()
+    summary = {**result.summary(), **terms.columns(result)}
     if json:
         print_frame(frame, True, **summary)
     else:

@@ -103,10 +103,6 @@ class PowerBudget:
         times_s = (0.0, *[time_s - elapsed_s for time_s, _ in later])
         return PowerBudget(times_s, (self.at(elapsed_s), *[limit_w for _, limit_w in later]))
 
-    def scaled(self, factor: float) -> PowerBudget:
-        """Return the same steps with every limit times a factor."""
-        return PowerBudget(self.times_s, tuple([factor * limit_w for limit_w in self.limits_w]))
-
     def to_json(self) -> list[list[float]]:
         """Return it as JSON values, from which `of_json` makes it again."""
         return [[time_s, limit_w] for time_s, limit_w in zip(self.times_s, self.limits_w, strict=True)]

@@ -7,9 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from heshare.lab.limits.budget_policy import check_cluster
-from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.sweeps import resolve
 from heshare.policies import registry
 from heshare.shared.errors import InputError, require, unknown
@@ -49,10 +47,9 @@ class Grid:
         start_costs_s: time that a task loads whenever it starts, s.
         seeds: number of repetitions.
         seed: the seed of all repetitions.
-        power_limit: on the sum of the GPUs' power in every run: watts, a CSV file with the columns time_s and limit_w,
-            or a `PowerBudget`; None for none.
-        price: price or carbon of energy over time in every run: a CSV file as `read_signal` reads it, a signal, or
-            `PriceTerms`; None for none. Rows then have columns of the cost.
+        terms: the power limit and the price of energy in every run. With a price, rows have columns of the cost. A
+            YAML file writes `power_limit`, watts or a CSV file with the columns time_s and limit_w, and `price`, a CSV
+            file as `read_signal` reads it.
 
     Raises:
         InputError: an empty list, a value of a wrong type, or an unknown name.
@@ -72,8 +69,7 @@ class Grid:
     start_costs_s: tuple[float, ...] = (0.0,)
     seeds: int = 10
     seed: int = 0
-    power_limit: PowerBudget | float | str | None = None
-    price: PriceTerms | PriceSource | None = None
+    terms: RunTerms = NO_TERMS
 
     def __post_init__(self) -> None:
         for name in LISTS:
@@ -87,12 +83,8 @@ class Grid:
         cells = f"{len(self)} cells"
         require("seeds", cells, len(self) <= MOST_CELLS, f"at most {MOST_CELLS} cells", "Split the grid.")
         # An unknown name is an error now, not when its cell is computed.
-        self.price_terms()
-        budget = self.budget()
         for cluster in self.clusters:
-            gpus = Cluster.parse(cluster)
-            if budget is not None:
-                check_cluster(gpus, budget)
+            self.terms.check(Cluster.parse(cluster))
         for make, names in (
             (registry.make, self.policies),
             (resolve.predictor_maker, self.predictors),
@@ -106,22 +98,10 @@ class Grid:
         """Return the number of cells."""
         return self.seeds * prod(len(getattr(self, name)) for name in LISTS if name != "batch_sizes")
 
-    def budget(self) -> PowerBudget | None:
-        """Return the power limit of all runs."""
-        return None if self.power_limit is None else PowerBudget.parse(self.power_limit)
-
-    def price_terms(self) -> PriceTerms | None:
-        """Return the price of all runs, and how they wait for cheap energy."""
-        return None if self.price is None else PriceTerms.parse(self.price)
-
     def scenarios(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Yield, for each scenario, its labels (columns of a result) and its description (part of a cell's)."""
         task_sets = [_task_set(source) for source in self.tasks]
         axes = [getattr(self, name) for name in _LABELS]
-        budget = self.budget()
-        limit: dict[str, Any] = {} if budget is None else {"power_limit": budget.to_json()}
-        terms = self.price_terms()
-        limit |= {} if terms is None else {"price": terms.to_json()}
         for cluster, (label, tasks), *rest in product(self.clusters, task_sets, *axes):
             labels = {"task_set": label, **dict(zip(_LABELS.values(), rest, strict=True))}
             labels |= {name: float(labels[name]) for name in ("interval_s", "start_cost_s")}
@@ -134,7 +114,7 @@ class Grid:
                 **{name: labels[name] for name in ("predictor", "devices", "start_cost_s")},
                 "sources": resolve.source_hashes(labels[name] for name in ("predictor", "devices", "draw", "trace")),
                 "modules": resolve.modules_of(labels[name] for name in ("predictor", "devices", "draw")),
-                **limit,
+                **self.terms.to_json(),
             }
             yield labels, description
 
@@ -152,6 +132,8 @@ _LABELS = {
 """Columns of a result by attribute."""
 LISTS = ("policies", "clusters", "tasks", *_LABELS, "batch_sizes")
 """The attributes of a grid that are lists."""
+_TERMS = ("power_limit", "price")
+"""Names of the terms in plain values."""
 
 
 def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> Grid:
@@ -164,12 +146,14 @@ def parse_grid(values: Mapping[str, Any], *, file: str | Path | None = None) -> 
     Raises:
         InputError: an unknown or missing name, or a bad value.
     """
-    known = [field.name for field in fields(Grid)]
+    known = [*[field.name for field in fields(Grid) if field.name != "terms"], *_TERMS]
     for name in values:
         if name not in known:
             raise unknown(name, known, "Remove it.", file=file, column="grid")
     try:
-        return Grid(**{"policies": (), **{name: _listed(name, value) for name, value in values.items()}})
+        given = {name: _listed(name, value) for name, value in values.items() if name not in _TERMS}
+        terms = RunTerms.parse(**{name: values[name] for name in _TERMS if name in values})
+        return Grid(**{"policies": (), **given, "terms": terms})
     except InputError as error:
         if file is None or error.file is not None:
             raise

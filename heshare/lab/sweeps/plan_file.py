@@ -3,9 +3,7 @@
 The file is one object: `format` (`heshare plan 1`); `cluster`, a list of GPU names (a GPU that is not the catalogue's
 has all its attributes); `energy_j` and `jct_s`, as predicted; `tasks`, each with the fields of `Task` that are not the
 defaults; `queues`, for each GPU the list of its batches in order, each with `tasks` (ids), `mps_pct` and `sm_mhz`
-(null: the GPU's default clock). A plan within a power limit also has `power_limit`, a list of [time in s, limit in W];
-`begin_s`, the begin of each batch in the form of `queues`; and `power`, the predicted timeline that is checked against
-the limit: rows of gpu, start_s, end_s, requested and reached clock (MHz), power (W) and residents.
+(null: the GPU's default clock).
 """
 
 import json
@@ -14,10 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from heshare.lab.limits.limited_plan import LimitedPlan
-from heshare.lab.limits.power_budget import PowerBudget
 from heshare.lab.sweeps import resolve
-from heshare.running.timeline import Segment
 from heshare.scheduling.plan import Batch, Plan
 from heshare.shared import files
 from heshare.shared.errors import InputError
@@ -44,8 +39,6 @@ def write_plan(path: str | Path, plan: Plan) -> Path:
         "tasks": [resolve.task_to_json(task) for task in plan.tasks],
         "queues": [[asdict(batch) for batch in queue] for queue in plan.queues],
     }
-    if isinstance(plan, LimitedPlan):
-        values |= {"power_limit": plan.budget.to_json(), "begin_s": plan.begin_s, "power": plan.segments}
     return files.write_text(path, json.dumps(values, indent=1, default=_number) + "\n")
 
 
@@ -71,8 +64,7 @@ def read_plan(path: str | Path) -> Plan:
         queues = tuple([tuple([_batch(batch) for batch in queue]) for queue in values["queues"]])
         tasks = tuple([resolve.task_from_json(task) for task in values["tasks"]])
         cluster = resolve.cluster_from_json(values["cluster"])
-        plan = Plan(cluster, tasks, queues, _finite(values["energy_j"]), _finite(values["jct_s"]))
-        return _limited(plan, values) if "power_limit" in values else plan
+        return Plan(cluster, tasks, queues, _finite(values["energy_j"]), _finite(values["jct_s"]))
     except InputError as error:
         raise InputError(error.found, error.expected, error.action, file=path, column=error.column) from None
     except OSError as error:
@@ -84,14 +76,6 @@ def read_plan(path: str | Path) -> Plan:
 
 def _batch(values: dict[str, Any]) -> Batch:
     return Batch(tuple(values["tasks"]), tuple(values["mps_pct"]), values["sm_mhz"])
-
-
-def _limited(plan: Plan, values: dict[str, Any]) -> LimitedPlan:
-    """Return the plan with its limit, begins and predicted power, which are checked again."""
-    begin_s = tuple([tuple([_finite(time_s) for time_s in times]) for times in values["begin_s"]])
-    rows = [(*row[:6], tuple([tuple(resident) for resident in row[6]])) for row in values["power"]]
-    budget, own = PowerBudget.of_json(values["power_limit"]), (plan.cluster, plan.tasks, plan.queues)
-    return LimitedPlan(*own, plan.energy_j, plan.jct_s, budget, begin_s, tuple([Segment(*row) for row in rows]))
 
 
 def _finite(value: Any) -> float:

@@ -17,10 +17,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from heshare.lab.limits.budget_policy import within_budget
-from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.limits.prices.price_terms import PriceTerms
-from heshare.lab.limits.prices.signal_cost import run_cost
+from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
 from heshare.lab.sweeps.engine import LOCAL, check_engine, map_unordered
@@ -103,7 +100,7 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         for module in cell["modules"]:
             import_module(module)
     names = [cell["policy"] for cell in cells]
-    terms = PriceTerms.of_json(scenario["price"]) if "price" in scenario else None
+    terms = RunTerms.of_json(scenario)
     runs = repetition(
         Repetition(scenario["repetition"], scenario["seed"]),
         _tasks(scenario["tasks"], scenario["drawn"]),
@@ -112,14 +109,12 @@ def compute(cells: Sequence[Description]) -> Iterator[Row]:
         resolve.predictor_maker(scenario["predictor"]),
         resolve.device_maker(scenario["devices"]),
         scenario["start_cost_s"],
-        PowerBudget.of_json(scenario["power_limit"]) if "power_limit" in scenario else None,
         terms,
     )
     for name, result in zip(names, runs, strict=True):
         row = {**result.summary(), "policy": name}
-        if terms is not None:
-            planning_s = row.pop("planning_s")
-            row = {**row, **run_cost(result, terms.signal).columns(), "planning_s": planning_s}
+        planning_s = row.pop("planning_s")
+        row = {**row, **terms.columns(result), "planning_s": planning_s}
         yield {"repetition": scenario["repetition"], "policy": name, "title": registry.title(name), **row}
 
 
@@ -131,8 +126,7 @@ def repetition(
     make_predictor: MakePredictor,
     make_devices: MakeDevices | None = None,
     start_cost_s: float = 0.0,
-    power_limit: PowerBudget | None = None,
-    price: PriceTerms | None = None,
+    terms: RunTerms = NO_TERMS,
 ) -> Iterator[Run]:
     """Yield the runs of policies, one after the other, on the same tasks.
 
@@ -146,8 +140,7 @@ def repetition(
         make_predictor: returns a predictor; called for each run that predicts, so that none uses those of another.
         make_devices: returns the devices of a run; by default emulated ones.
         start_cost_s: see `run`.
-        power_limit: on the sum of the GPUs' power in each run.
-        price: of energy, and how each run waits for cheap energy.
+        terms: power limit and price of energy in each run.
 
     Yields:
         The run of each policy, as soon as it is over. A run does not depend on the policies that run before it.
@@ -161,7 +154,7 @@ def repetition(
         yield run(
             drawn,
             cluster,
-            within_budget(policy if price is None else price.wrap(policy), power_limit),
+            terms.wrap(policy),
             predictor=LazyPredictor(make_predictor),
             rng=streams.rng(POLICY),
             devices=None if make_devices is None else make_devices(cluster),

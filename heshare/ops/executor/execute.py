@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
-from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.budget_policy import BudgetSettings
+from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor import job_tasks, run_journal
 from heshare.ops.executor.entries import Entry, Hosts, Note, Run, Session, SessionGpu
@@ -36,7 +36,7 @@ from heshare.prediction.predictor import Predictor
 from heshare.running.clock import WallClock
 from heshare.running.run import run
 from heshare.scheduling.objectives import fit_mask
-from heshare.shared.errors import InputError, PolicyError
+from heshare.shared.errors import InputError, PolicyError, require
 from heshare.shared.signals import Interrupted
 from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
@@ -75,7 +75,7 @@ def execute(
     hosts: str | None = None,
     seed: int = 0,
     allow_clocks: bool = False,
-    power_limit: PowerBudget | None = None,
+    terms: RunTerms = NO_TERMS,
     options: ExecutorOptions | None = None,
 ) -> RunOutcome:
     """Run the jobs of a file on real GPUs; everything about the run goes into its folder.
@@ -89,7 +89,8 @@ def execute(
         hosts: a Dask scheduler, `tls://host:port`, whose workers' GPUs are used; None is this machine.
         seed: of the policy's randomness.
         allow_clocks: let the policy lock clocks.
-        power_limit: on the sum of the GPUs' power, from the start of the run on; without clocks, by starts alone.
+        terms: a power limit from the start of the run on, kept by starts alone where no clock may be set. Jobs on real
+            GPUs do not wait for cheap energy: `InputError` for a price.
         options: of the executor.
 
     Raises:
@@ -97,6 +98,8 @@ def execute(
         DeviceError: another run has a GPU, or it cannot be used; a disk stays full.
         Interrupted: a signal ended the run; the GPUs are released, and `resume` continues it.
     """
+    action = "Leave it out; on emulated GPUs: heshare run --tasks JOBS.yaml --price FILE."
+    require("price", "a price of energy for jobs on real GPUs", terms.price is None, "a power limit alone", action)
     specs = read_jobs(file)
     make(policy)
     options = options or ExecutorOptions()
@@ -106,8 +109,8 @@ def execute(
         job_tasks.check_programs(specs, file)
         chosen = select_gpus(devices)
         uuids = list(chosen.uuids)
-        if power_limit is not None:
-            check_cluster(planned_cluster(uuids, clocks=allow_clocks), power_limit)
+        if terms.power_limit is not None:
+            terms.check(planned_cluster(uuids, clocks=allow_clocks))
     else:
         uuids = select_checked_gpus(hosts, devices, specs, file)
     described = Run(
@@ -119,7 +122,7 @@ def execute(
         allow_clocks=allow_clocks,
         file=str(file.absolute()),
         jobs=specs,
-        power_limit=None if power_limit is None else power_limit.to_json(),
+        power_limit=terms.to_json().get("power_limit"),
     )
     with closing(RunJournal(folder, described, full_disk_s=options.full_disk_s)) as journal:
         return _continue(folder, journal, predictor, options, chosen=chosen)
@@ -216,8 +219,8 @@ def _policy(
     options: ExecutorOptions,
 ) -> Policy:
     """Return the policy of a session, which hears the operator and keeps the run's power limit, if any."""
-    steered, limit = SteeredPolicy(make(described.policy), steering.control), described.power_limit
-    if limit is None:
+    steered = SteeredPolicy(make(described.policy), steering.control)
+    if described.power_limit is None:
         return steered
 
     def tell(text: str) -> None:
@@ -232,7 +235,7 @@ def _policy(
         may_start=lambda: not steering.control.draining,
         tell=tell,
     )
-    return within_budget(steered, PowerBudget.of_json(limit).shifted(elapsed_s), settings)
+    return RunTerms.of_json({"power_limit": described.power_limit}).later(elapsed_s).wrap(steered, settings)
 
 
 @contextmanager

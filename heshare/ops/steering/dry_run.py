@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from heshare.lab.limits.budget_policy import within_budget
-from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.ops import mps
 from heshare.ops.clocks.clock_route import clock_control
 from heshare.ops.executor import job_tasks, run_journal
@@ -78,7 +77,7 @@ def dry_run(
     predictor: Predictor,
     seed: int,
     allow_clocks: bool,
-    power_limit: PowerBudget | None = None,
+    terms: RunTerms = NO_TERMS,
 ) -> DryRun:
     """Return what `execute` would do with the same arguments; nothing is started, locked, set or written.
 
@@ -97,7 +96,7 @@ def dry_run(
     tasks, assigned = job_tasks.remaining_tasks(job_tasks.assigned_jobs(specs), JobHistory())
     # The random numbers of the first session of a run.
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[-1])
-    starts, made = _StartObserver(), within_budget(FaultTolerantPolicy(make(policy)), power_limit)
+    starts, made = _StartObserver(), terms.wrap(FaultTolerantPolicy(make(policy)))
     result = run(tasks, cluster, made, predictor=predictor, rng=rng, observer=starts)
     rows = []
     for task, row in zip(tasks, result.to_frame().to_dict("records"), strict=True):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from heshare.lab.limits.limited_plan import LimitedPlan
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
 from heshare.scheduling.objectives import make_instance
@@ -21,8 +20,7 @@ PLACED_BY = ["gpu", "batch", "mps_pct", "sm_mhz"]
 def predicted_timelines(plans: Sequence[Plan], predictor: Predictor, *, piecewise: bool = True) -> list[pd.DataFrame]:
     """Return the timeline of each plan, all of one task set on one cluster, as the scheduler predicts it.
 
-    A GPU's batches follow each other without gaps, unless a power limit delays them, and a batch ends with its last
-    task (Eqs. 13 and 15).
+    A GPU's batches follow each other without gaps, and a batch ends with its last task (Eqs. 13 and 15).
 
     Args:
         plans: at least one.
@@ -54,8 +52,6 @@ def _timeline(plan: Plan, model: BatchModel, kind_of: IntArray, piecewise: bool)
     for (gpu, _), length_s in zip(found, done.end_s.tolist(), strict=True):
         begin_s.append(now_s[gpu])
         now_s[gpu] += length_s
-    if isinstance(plan, LimitedPlan):
-        begin_s = [time_s for times in plan.begin_s for time_s in times]
     sizes = [len(batch.tasks) for _, batch in found]
     frame = plan.to_frame()
     frame["sm_mhz"] = np.repeat([batch.sm_mhz or plan.cluster.gpus[gpu].max_mhz for gpu, batch in found], sizes)

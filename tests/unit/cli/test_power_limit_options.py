@@ -1,4 +1,4 @@
-"""`--power-limit` of plan, run and compare: results within the limit, and one message for each wrong use."""
+"""`--power-limit` of run and compare: results within the limit, and one message for each wrong use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.sweeps.plan_file import read_plan
 
 RUN = CliRunner()
 SMALL = ("--cluster", "1xT4,1xA100", "--tasks", "4")
@@ -23,11 +21,9 @@ def json_of(*words: str) -> dict[str, object]:
     return document
 
 
-def test_plan_writes_plans_within_the_limit_that_run_keeps(tmp_path: Path) -> None:
-    json_of("plan", *SMALL, "--power-limit", "200", "--out", str(tmp_path / "out"))
+def test_a_run_of_a_plan_keeps_a_limit(tmp_path: Path) -> None:
+    json_of("plan", *SMALL, "--out", str(tmp_path / "out"))
     file = tmp_path / "out" / "plan-trade-off.json"
-    assert read_plan(file).budget == PowerBudget.constant(200.0)  # type: ignore[attr-defined]
-    assert json_of("run", "--plan", str(file))["policy"] == "plan within 200 W"
     assert json_of("run", "--plan", str(file), "--power-limit", "180")["policy"] == "plan within 180 W"
 
 
@@ -51,7 +47,7 @@ def test_run_and_compare_take_watts_and_files(tmp_path: Path) -> None:
             ("run", *SMALL, "--policy", "fifo", "--power-limit", "95"),
             "may draw 145.0 W when one A100 is busy at 210 MHz",
         ),
-        (("plan", *SMALL, "--power-limit", "50"), "draw 90.0 W when all of them idle"),
+        (("run", *SMALL, "--power-limit", "50"), "draw 90.0 W when all of them idle"),
         (("compare", *SMALL, "--policy", "fifo", "--power-limit", "50"), "draw 90.0 W when all of them idle"),
         (("jobs", "run", "--resume", "nowhere", "--power-limit", "500"), "--power-limit with --resume"),
     ],

@@ -16,10 +16,11 @@ from heshare.shared.errors import InputError
 
 SWEEP = "heshare.lab.sweeps.sweep"
 GRID = """
+from heshare.lab.limits.run_terms import RunTerms
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.sweep import sweep
 POLICIES = ("heshare:trade-off", "heshare+:trade-off", "marginal", "miso", "fikit", "mu-serve", "fifo-packed", "srtf")
-sweep(Grid(POLICIES, ("1xT4,1xA100",), (3,), seeds=1, power_limit=400.0))
+sweep(Grid(POLICIES, ("1xT4,1xA100",), (3,), seeds=1, terms=RunTerms.parse(400.0)))
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,9 +68,3 @@ class PriceTerms:
     def of_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms of `to_json`."""
         return cls(EnergySignal.from_json(values["signal"]), float(values["hold_s"]), float(values["saving_per_hour"]))
-
-
-def time_of_day_s() -> float:
-    """Return the present local time of day, s since midnight."""
-    now = time.localtime()
-    return now.tm_hour * 3_600.0 + now.tm_min * 60.0 + now.tm_sec

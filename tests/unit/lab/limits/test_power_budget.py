@@ -27,7 +27,6 @@ def test_at_and_next_step_follow_the_steps():
     assert [budget.next_step_s(time_s) for time_s in (0, 60, 120)] == [60, 120, math.inf]
     assert budget.shifted(70.0) == PowerBudget((0.0, 50.0), (1200.0, 600.0))
     assert budget.shifted(0.0) is budget
-    assert budget.scaled(0.5).limits_w == (450.0, 600.0, 300.0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import heshare as hs
 from heshare.cli import app
 from heshare.lab.limits.prices.energy_signal import EnergySignal
 from heshare.lab.limits.prices.plan_cost import plan_costs
-from heshare.lab.limits.prices.price_terms import PriceTerms, time_of_day_s
+from heshare.lab.limits.prices.price_terms import PriceTerms
 from heshare.lab.limits.prices.signal_cost import run_cost
 from heshare.policies.plan_release import FixedPlanPolicy
 from heshare.policies.registry import make
@@ -45,7 +45,6 @@ def test_terms_survive_a_journal_and_a_later_session() -> None:
     assert terms.later(1_800.0).signal.at(1_800.0) == 0.1
     assert PriceTerms.parse(terms) is terms
     assert PriceTerms.parse(str(DAY), 60.0).hold_s == 60.0
-    assert 0 <= time_of_day_s() < 86_400
 
 
 def test_bad_terms_are_refused() -> None:
@@ -117,7 +116,6 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     assert "--price-start without --price" in _message("plan", "--price-start", "3:00")
     assert "a time of day such as 18:00" in _message("run", "--price", str(DAY), "--price-start", "noon")
     assert "a time such as 90s, 15m or 2h" in _message("run", "--price", str(DAY), "--hold", "long")
-    assert "--price with --resume" in _message("run", "--resume", str(tmp_path), "--price", str(DAY))
     assert "no such file" in _message("run", "--price", str(tmp_path / "none.csv")).lower()
 
 

@@ -12,6 +12,7 @@ import pytest
 from support.run_entries import journal_lines
 
 from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.run_terms import RunTerms
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.prediction.predictor import CoRuns
@@ -37,7 +38,8 @@ class GloomyPredictor(ToyPredictor):
 def run(doubles, text, limit, *, clocks=False, predictor=None):
     return execute.execute(
         doubles.write(text), doubles.folder / "run", policy="fifo", devices="nvml", allow_clocks=clocks,
-        predictor=predictor or ToyPredictor(), power_limit=limit, options=execute.ExecutorOptions(timeouts=TIMES),
+        predictor=predictor or ToyPredictor(), terms=RunTerms.parse(limit),
+        options=execute.ExecutorOptions(timeouts=TIMES),
     )  # fmt: skip
 
 

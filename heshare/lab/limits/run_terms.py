@@ -1,0 +1,88 @@
+"""Terms of a run beside its tasks, cluster and policy: a limit on the sum of power, and a price of energy.
+
+Runs, sweeps, plans and the executor take them as one argument, which wraps their policy and can be kept as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
+from heshare.lab.limits.power_budget import PowerBudget
+from heshare.lab.limits.prices.price_aware import HOLD_S
+from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+from heshare.lab.limits.prices.signal_cost import run_cost
+from heshare.policies.policy import Policy
+from heshare.running.result import Run
+from heshare.world.cluster import Cluster
+
+PowerLimit = PowerBudget | float | str | Path | None
+"""Limit on the sum of the GPUs' power: watts, the path of a CSV file with time_s and limit_w, a `PowerBudget`, none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """Terms of a run; without any, `wrap` returns the policy itself.
+
+    Attributes:
+        power_limit: limit on the sum of the GPUs' power at every moment.
+        price: price or carbon of energy over time, and how starts wait for cheap energy.
+    """
+
+    power_limit: PowerBudget | None = None
+    price: PriceTerms | None = None
+
+    @classmethod
+    def parse(
+        cls, power_limit: PowerLimit = None, price: PriceSource | PriceTerms | None = None, hold_s: float = HOLD_S
+    ) -> Self:
+        """Return the terms of values as users write them; `hold_s` is the longest wait for cheap energy.
+
+        Raises:
+            InputError: no limit that `PowerBudget.parse` reads, or no price that `PriceTerms.parse` reads.
+        """
+        return cls(
+            None if power_limit is None else PowerBudget.parse(power_limit),
+            None if price is None else PriceTerms.parse(price, hold_s),
+        )
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise `InputError` if a cluster can never keep the limit."""
+        if self.power_limit is not None:
+            check_cluster(cluster, self.power_limit)
+
+    def wrap(self, policy: Policy, settings: BudgetSettings | None = None) -> Policy:
+        """Return the policy under these terms; `settings` are those of the power limit."""
+        priced = policy if self.price is None else self.price.wrap(policy)
+        return within_budget(priced, self.power_limit, settings)
+
+    def later(self, elapsed_s: float) -> Self:
+        """Return the terms of a session that begins so long after the start of the run, s."""
+        return replace(
+            self,
+            power_limit=None if self.power_limit is None else self.power_limit.shifted(elapsed_s),
+            price=None if self.price is None else self.price.later(elapsed_s),
+        )
+
+    def columns(self, done: Run) -> dict[str, float]:
+        """Return what a run costs, or emits, by the names of a result's columns; nothing without a price."""
+        return {} if self.price is None else run_cost(done, self.price.signal).columns()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the terms as JSON values, those alone that there are."""
+        terms = {"power_limit": self.power_limit, "price": self.price}
+        return {name: term.to_json() for name, term in terms.items() if term is not None}
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the terms of `to_json`; other keys do not count."""
+        limit, price = values.get("power_limit"), values.get("price")
+        return cls(
+            None if limit is None else PowerBudget.of_json(limit), None if price is None else PriceTerms.of_json(price)
+        )
+
+
+NO_TERMS = RunTerms()
