@@ -12,6 +12,7 @@ A distribution names its plug-ins as entry points, and so does this package, in 
 
 import tomllib
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 
@@ -55,8 +56,12 @@ class PluginWarning(UserWarning):
 
 def load_all(group: str) -> list[str]:
     """Import all plug-ins of a group, and return the names of those that could be; for another, a `PluginWarning`."""
+    return _load_each(names(group), group)
+
+
+def _load_each(wanted: Iterable[str], group: str) -> list[str]:
     loaded = []
-    for name in names(group):
+    for name in wanted:
         try:
             load(group, name)
         except InputError as error:
@@ -64,6 +69,11 @@ def load_all(group: str) -> list[str]:
         else:
             loaded.append(name)
     return loaded
+
+
+def load_others(group: str) -> None:
+    """Import the plug-ins of other distributions; for one that cannot be imported, a `PluginWarning`."""
+    _load_each([name for name, point in _points(group).items() if not point.module.startswith(f"{_OWN}.")], group)
 
 
 def modules(group: str) -> tuple[str, ...]:

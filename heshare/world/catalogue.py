@@ -117,21 +117,82 @@ def _clocks(row: Row) -> tuple[int, ...]:
 
 @cache
 def gpus() -> dict[str, Gpu]:
-    """Return every GPU of `data/gpus.csv` by name, in the file's order."""
-    facts = read_facts(files.data("gpus.csv"), "gpu", _GPU_FIELDS, optional=_OPTIONAL)
+    """Return every GPU of `data/gpus.csv` by name, in the file's order, and those of plug-ins behind them."""
+    plugins.load_others(plugins.DEVICE_MODELS)
+    paths = [files.data("gpus.csv"), *_MORE["gpu"]]
+    facts = _joined(paths, "gpu", lambda path: read_facts(path, "gpu", _GPU_FIELDS, optional=_OPTIONAL))
     return {name: Gpu(name=name, **fact) for name, fact in facts.items()}
 
 
 @cache
 def models() -> dict[str, Model]:
-    """Return every model of `data/workloads.csv` (Table IV) by name, in the file's order."""
-    facts = read_facts(files.data("workloads.csv"), "workload", _MODEL_FIELDS)
+    """Return every model of `data/workloads.csv` (Table IV) by name, in the file's order, then those of plug-ins."""
+    plugins.load_others(plugins.WORKLOADS)
+    shipped, more = files.data("workloads.csv"), _MORE["workload"]
+    facts = _joined([shipped, *more], "workload", lambda path: read_facts(path, "workload", _MODEL_FIELDS))
     return {name: Model(name=name, **fact) for name, fact in facts.items()}
 
 
 def paper_models() -> dict[str, Model]:
     """Return the models of Table IV by name: those of a load class. Others have the load `none`."""
     return {name: model for name, model in models().items() if model.load != "none"}
+
+
+_MORE: dict[str, list[Path]] = {"gpu": [], "workload": []}
+
+
+def register_gpus(path: str | Path) -> None:
+    """Add the GPUs of a file in the form of `data/gpus.csv`, before anything reads the catalogue.
+
+    A plug-in of `heshare.device_models` calls it when it is imported. The device model derives what was not measured.
+
+    Raises:
+        InputError: a bad file, or something has read the catalogue already.
+    """
+    _register("gpu", path, read_facts(path, "gpu", _GPU_FIELDS, optional=_OPTIONAL), late=gpus.cache_info().currsize)
+
+
+def register_models(path: str | Path) -> None:
+    """Add the networks of a file in the form of `data/workloads.csv`, before anything reads the catalogue.
+
+    A plug-in of `heshare.workloads` calls it when it is imported. Their load is `none`: task sets by MISO's recipe are
+    drawn from the networks of Table IV alone.
+
+    Raises:
+        InputError: a bad file, a network with a load class, or something has read the catalogue already.
+    """
+    facts = read_facts(path, "workload", _MODEL_FIELDS)
+    for name, fact in facts.items():
+        if fact["load"] != "none":
+            found, action = f"{name} with the load {fact['load']}", "Write none; give its tasks as a file or a list."
+            raise InputError(found, "the load none", action, file=path, column="load")
+    _register("workload", path, facts, late=models.cache_info().currsize)
+
+
+def registered_files() -> list[Path]:
+    """Return the files of plug-ins, by which results of their GPUs and networks can be told from older ones."""
+    gpus(), models()  # loads the plug-ins
+    return [*_MORE["gpu"], *_MORE["workload"]]
+
+
+def _register(key: str, path: str | Path, facts: dict[str, dict[str, Any]], *, late: int) -> None:
+    if late:
+        found, action = f"{', '.join(facts)} after the catalogue was read", "Name the module as an entry point."
+        raise InputError(found, "entries from the start", action, file=path, column=key)
+    _MORE[key].append(Path(path))
+
+
+def _joined(
+    paths: Sequence[Path], key: str, read: Callable[[Path], dict[str, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    joined: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        facts = read(path)
+        for name in facts:
+            if name in joined:
+                raise InputError(f"{name} again", "one description a name", "Rename it.", file=path, column=key)
+        joined |= facts
+    return joined
 
 
 def gpu(name: str) -> Gpu:

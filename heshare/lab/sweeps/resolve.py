@@ -77,12 +77,12 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def source_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return the hashes, by name, of profiles and traces that names refer to.
+    """Return the hashes, by name, of profiles and traces that names refer to, and of files of plug-ins.
 
     Raises:
         InputError: a file that does not exist.
     """
-    by_name = {}
+    by_name = {path.name: files_hash([path]) for path in catalogue.registered_files()}
     for name in names:
         if name.startswith(PROFILE):
             by_name[name] = files_hash(_tables(name.removeprefix(PROFILE)))

@@ -1,0 +1,133 @@
+"""A package of twenty lines outside the checkout adds a policy, a GPU, a network and a command by entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.made_up_card import NETWORK, ROWS
+
+MODULE = """
+from heshare.policies.function_policy import policy
+from heshare.policies.policy import Start
+from heshare.world.catalogue import memory_mib
+
+
+@policy("duo", title="Duo", multi_task=True, heterogeneous=True)
+def duo(event, view, predictions):
+    held = {gpu.index: len(gpu.running) for gpu in view.gpus}
+    free_mib = {gpu.index: gpu.free_mib for gpu in view.gpus}
+    for task in view.waiting:
+        able = [gpu for gpu in view.gpus if held[gpu.index] < 2 and memory_mib(task.workload) <= free_mib[gpu.index]]
+        if able:
+            best = min(able, key=lambda gpu: (held[gpu.index], predictions.whole_s(task, gpu.gpu), gpu.index))
+            held[best.index] += 1
+            free_mib[best.index] -= memory_mib(task.workload)
+            yield Start(task.id, best.index, 50)
+"""
+CARD = """
+from pathlib import Path
+from heshare.world import catalogue
+
+catalogue.register_gpus(Path(__file__).with_name("duo_gpus.csv"))
+"""
+NETWORKS = """
+from pathlib import Path
+from heshare.world import catalogue
+
+catalogue.register_models(Path(__file__).with_name("duo_models.csv"))
+"""
+COMMAND = """
+def greet():
+    \"\"\"Print a line.\"\"\"
+    print("from outside")
+"""
+ENTRY_POINTS = """
+[heshare.policies]
+duo = duo
+gone = duo_that_is_not_there
+
+[heshare.device_models]
+duo-cards = duo_cards
+
+[heshare.workloads]
+duo-networks = duo_networks
+
+[heshare.commands]
+greet = duo_command:greet
+"""
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, as an installer leaves it."""
+    folder = tmp_path_factory.mktemp("site")
+    modules = {"duo": MODULE, "duo_cards": CARD, "duo_networks": NETWORKS, "duo_command": COMMAND}
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    for name, key, rows in (("X1", "gpu", ROWS), ("vit", "workload", NETWORK)):
+        lines = [f"{name},{field},{value},{unit},assumed,made up\n" for field, (value, unit) in rows.items()]
+        file = folder / ("duo_gpus.csv" if key == "gpu" else "duo_models.csv")
+        file.write_text(f"{key},field,value,unit,confidence,source\n{''.join(lines)}")
+    metadata = folder / "duo-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: duo\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+def printed(outside: Path, *words: str, errors: bool = False) -> str:
+    """Return what `python WORDS` prints with the package installed, to stderr too if `errors`."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(outside), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr * errors
+
+
+def test_lists_show_a_policy_a_gpu_and_a_network_from_outside(outside: Path) -> None:
+    found = printed(outside, "-m", "heshare", "list", "policies", errors=True)
+    assert "duo " in found
+    assert "Duo" in found
+    # A warning; the others are there.
+    assert "the plug-in gone (duo_that_is_not_there), which cannot be imported" in found
+    assert "X1" in printed(outside, "-m", "heshare", "list", "gpus")
+    assert "vit" in printed(outside, "-m", "heshare", "list", "workloads")
+
+
+def test_a_policy_from_outside_is_compared_and_its_results_are_kept(outside: Path, tmp_path: Path) -> None:
+    program = f"""
+import heshare as hs
+
+for again in range(2):
+    table = hs.compare(4, "1xT4,1xA100", ["duo", "random"], seeds=2, cells={str(tmp_path)!r})
+print(table["title"].tolist(), hs.run(4, "1xT4,1xX1", "duo").cluster)
+"""
+    assert printed(outside, "-c", program).strip() == "['Duo', 'Random', 'Duo', 'Random'] 1xT4,1xX1"
+    assert len(list(tmp_path.rglob("*.json"))) == 4
+
+
+def test_a_gpu_and_a_network_from_outside_are_estimated(outside: Path) -> None:
+    assert "power_w" in printed(outside, "-m", "heshare", "estimate", "X1", "vit:8@50", "resnet50:8@50")
+
+
+def test_a_command_from_outside_is_called_and_listed(outside: Path) -> None:
+    assert printed(outside, "-m", "heshare", "greet") == "from outside\n"
+    assert "greet" in printed(outside, "-m", "heshare", "--help")
+
+
+def test_a_network_with_a_load_class_is_refused(outside: Path, tmp_path: Path) -> None:
+    text = (outside / "duo_models.csv").read_text().replace("vit,load,none", "vit,load,low")
+    (tmp_path / "models.csv").write_text(text)
+    program = f"""
+from heshare.shared.errors import InputError
+from heshare.world import catalogue
+
+try:
+    catalogue.register_models({str(tmp_path / "models.csv")!r})
+except InputError as error:
+    print(error)
+"""
+    assert "vit with the load low" in printed(outside, "-c", program)
