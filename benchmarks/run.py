@@ -35,7 +35,6 @@ STAGES = (
     "growth",
     "venus",
     "million",
-    "marginal",
     "online",
 )
 """Modules of this folder, each with a function `results()` that returns rows."""

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from heshare.lab.plus.marginal.drain_costs import drain
-from heshare.lab.plus.marginal.set_predictions import SetPredictions, clock_grid
-from heshare.lab.plus.marginal.set_tables import SetTables
+from heshare.lab.plus.marginal import SetPredictions, clock_grid
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
 from heshare.prediction.predictor import CoRuns
@@ -48,10 +46,10 @@ def test_mhz_rises_with_the_price_and_the_queued_tasks(price_w, queued, mhz):
 def test_drain_of_two_tasks_that_run_in_turn():
     # Two tasks take turns: the one with 2 iterations ends after 4 s, the other, with 5, after 7 s. Power above idle
     # is 100 W throughout: 7 x 100 J, and a price of 10 W for 4 + 7 s.
-    tables = SetTables(SetPredictions(ToyPredictor(), 2, 10.0), (GPU,), 2)
-    both = tables.number(0, (SMALL, OTHER))
-    assert drain(tables.arrays, both, np.array([2.0, 5.0])) == pytest.approx((810.0, 7.0))
-    assert drain(tables.arrays, 0, np.zeros(2)) == (0.0, 0.0)
+    sets = SetPredictions(ToyPredictor(), 2, 10.0)
+    sets.predict(GPU, [(SMALL, OTHER)])
+    assert sets.drain(GPU, [(OTHER, 5.0), (SMALL, 2.0)]) == pytest.approx((810.0, 7.0))
+    assert sets.drain(GPU, []) == (0.0, 0.0)
 
 
 def test_predict_calls_the_predictor_once_for_each_set():
