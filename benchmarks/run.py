@@ -24,7 +24,6 @@ from heshare.shared.files import write_text
 
 STAGES = (
     "cold",
-    "budgets",
     "stages",
     "executor",
     "metrics",

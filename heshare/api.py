@@ -17,9 +17,9 @@ from heshare.arguments import TaskSource
 from heshare.lab.limits.prices.price_aware import HOLD_S
 from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
 from heshare.lab.limits.run_terms import PowerLimit, RunTerms
+from heshare.lab.plus.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
 from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.lab.plus.timed.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
 from heshare.lab.plus.weighted_search import Progress
 from heshare.lab.sweeps.grid import Grid
 from heshare.lab.sweeps.random_streams import POLICY
@@ -136,9 +136,8 @@ def optimise(
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
-        budget_s: wall time until the front is there, s; without one the search takes `effort.rounds` rounds, and the
-            same seed gives the same front. With one the plans are built when they are looked at, and without a
-            predictor all such calls of a process share one, which keeps its tables.
+        budget_s: wall time of the search, s, whose first round is always finished; without one the search takes
+            `effort.rounds` rounds, and the same seed gives the same front.
         predictor: of the scheduler; by default the trained forest.
         effort: extent of the search, and the choices of a batch.
         progress: show a progress bar over the rounds, or call this after each round with their number so far and the
@@ -158,8 +157,7 @@ def optimise(
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     arguments.check_budget(budget_s)
     effort = arguments.as_kind("effort", effort, SearchSettings, DEFAULT_SETTINGS)
-    shares = predictor is None and budget_s is not None
-    predictor = arguments.budget_predictor() if shares else arguments.as_predictor(predictor)
+    predictor = arguments.as_predictor(predictor)
     rng, rounds, stop = streams.rng(POLICY), effort.rounds if budget_s is None else None, InterruptRequest(cancel)
     with bar("optimise", "round", progress is True) as update, stop.handled():
         shown = progress if callable(progress) else rounds_of(update, rounds) if progress else None

@@ -6,7 +6,6 @@ A task set may be tasks, how many to draw, a `pandas.DataFrame` or CSV file with
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,12 +139,6 @@ def as_predictor(predictor: Any) -> Predictor:
     require("predictor", _short(predictor), good, "a Predictor", action)
     made: Predictor = predictor
     return made
-
-
-@cache
-def budget_predictor() -> Predictor:
-    """Return the trained forest that all searches with a budget of this process share, unless they are given one."""
-    return load_predictor()
 
 
 def check_budget(budget_s: Any) -> None:

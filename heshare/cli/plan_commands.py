@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from heshare.devices.uncertainty import Uncertainty
-    from heshare.lab.plus.timed.deadline import InterruptRequest
+    from heshare.lab.plus.deadline import InterruptRequest
     from heshare.prediction.predictor import Predictor
     from heshare.scheduling.pareto import Front
     from heshare.shared.arrays import FloatArray
@@ -148,7 +148,7 @@ def plan(
     With --price, each plan has its predicted cost if it begins at once, and after the wait that saves most.
     """
     start_s = perf_counter()
-    from heshare.lab.plus.timed.deadline import InterruptRequest
+    from heshare.lab.plus.deadline import InterruptRequest
     from heshare.lab.sweeps.random_streams import POLICY, Repetition
     from heshare.world.cluster import Cluster
 

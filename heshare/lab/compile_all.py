@@ -29,8 +29,7 @@ from heshare.world.task import Task
 
 _CLUSTER = "2xT4,1xV100,1xA100"
 _TASKS = 12
-_TIMED_S, _MOST_TIMED = 0.2, 5
-_POLICIES = ("fikit", "marginal", "heshare+-online:trade-off")
+_POLICIES = ("fikit", "heshare+-online:trade-off")
 
 
 def compile_all(tell: Callable[[str], None] = lambda text: None) -> int:
@@ -56,13 +55,6 @@ def _search() -> None:
     tasks, gpus, predictor = _tasks(), Cluster.parse(_CLUSTER), load_predictor()
     for effort in (SearchSettings(rounds=3), SearchSettings(rounds=3, undivided_tasks=2, block_gpus=1)):
         optimise(tasks, gpus, predictor, rng=np.random.default_rng(0), effort=effort).to_frame()
-        for _ in range(_MOST_TIMED):
-            # The time ends while something is compiled; what comes after it needs another search.
-            before = compilations.count
-            rng = np.random.default_rng(0)
-            optimise(tasks, gpus, predictor, rng=rng, effort=effort, budget_s=_TIMED_S).to_frame()
-            if compilations.count == before:
-                break
 
 
 def _bound() -> None:

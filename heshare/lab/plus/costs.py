@@ -33,7 +33,6 @@ doi:10.1016/S0377-2217(99)00153-8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -42,7 +41,6 @@ import numpy as np
 from heshare.lab.plus.batch_execution import RateTables, Scratch, batch_options, scratch_for
 from heshare.lab.plus.rates import Rates
 from heshare.lab.plus.search_settings import DEFAULT_CHOICES, BatchChoices
-from heshare.lab.plus.timed.deadline import NEVER
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.configuration import clock_candidates
@@ -52,9 +50,6 @@ from heshare.shared.arrays import BoolArray, FloatArray, IntArray
 from heshare.shared.compiling import compiled, lengthened
 from heshare.shared.errors import InputError
 from heshare.world.workload import Workload
-
-FILL_SHARE = 0.15
-"""Share of the time left that predicting the sets of one step may take, so that time for the search remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +82,10 @@ class BatchCosts:
         world: the task set on its cluster.
         predictor: predicts times and powers, each set of workloads once and many at a time.
         choices: the clocks and MPS percentages that a batch may have.
-        rates: tables of each type of GPU to use and to fill further, of the same choices; new ones unless given.
 
     Attributes:
         world: the task set on its cluster.
         choices: the clocks and MPS percentages that a batch may have.
-        deadline: when predictions for the tables have to end; a set that is not predicted by then has no options.
-        filled: whether `fill` had time for all sets since this was set to True.
         time_s: time alone of each task on each type of GPU at the default clock, s, shape (n, kinds).
         energy_j: energy likewise, J, shape (n, kinds).
         order: tasks in SPT order on each type of GPU, those that do not fit last, shape (kinds, n).
@@ -111,14 +103,13 @@ class BatchCosts:
         world: Instance,
         predictor: Predictor,
         choices: BatchChoices = DEFAULT_CHOICES,
-        rates: Sequence[Rates] = (),
     ) -> None:
-        self.choices, self.deadline, self.filled = choices, NEVER, True
+        self.choices = choices
         self._set_world(world)
-        workloads = rates[0].workloads if rates else tuple(sorted({task.workload for task in world.tasks}))
+        workloads = tuple(sorted({task.workload for task in world.tasks}))
         index = {workload: number for number, workload in enumerate(workloads)}
         self.workload = np.array([index[task.workload] for task in world.tasks], dtype=np.int64)
-        self.rates = tuple(rates) or rate_tables(world, workloads, predictor, choices)
+        self.rates = rate_tables(world, workloads, predictor, choices)
 
     def _set_world(self, world: Instance) -> None:
         """Set what follows from the task set and the cluster alone."""
@@ -157,10 +148,9 @@ class BatchCosts:
     def fill(self, kind: int, tasks: IntArray) -> None:
         """Fill the tables for sets of tasks on a type of GPU, shape (m, w), `EMPTY` beyond a set's size."""
         sizes = (tasks != EMPTY).sum(axis=1)
-        deadline = self.deadline.part(FILL_SHARE / len(self.rates)) if self.deadline.timed else NEVER
         for size in range(1, tasks.shape[1] + 1):
             multisets = np.sort(self.workload[tasks[sizes == size, :size]], axis=1)
-            self.filled &= self.rates[kind].fill(multisets, deadline)
+            self.rates[kind].fill(multisets)
 
     def fit_together(self, kind: int, tasks: IntArray) -> BoolArray:
         """Return which sets fit a type of GPU together (memory and MPS clients), shape (m, w) -> (m,)."""
@@ -187,9 +177,7 @@ class BatchCosts:
                 column="tasks",
             )
         fits = self.fit_together(kind, tasks)
-        # Within a time, sets that the search has not asked for are no batches.
-        if not self.deadline.timed:
-            self.fill(kind, tasks[fits])
+        self.fill(kind, tasks[fits])
         sizes = np.where(fits, (tasks != EMPTY).sum(axis=1), 0)
         rates = self.rates[kind]
         begin, values, clock, mps_pct = list_options(

@@ -32,13 +32,11 @@ Minkowski sums of fronts: Karathanasis, Kontogiannis and Zaroliagis 2025, doi:10
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts, BatchOptions
 from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.plus.timed.deadline import Deadline
 from heshare.scheduling.batch_model import EMPTY
 from heshare.scheduling.objectives import Instance
 from heshare.scheduling.pareto import Front, non_dominated, non_dominated_indices, thin
@@ -52,8 +50,6 @@ Queue = tuple[int, tuple[int, ...]]
 _SAME = 1e-12
 """Points nearer than this share of their coordinates are one, so that rounding makes no points."""
 _NO_POINT = -1
-_TASK_S = 3e-5
-"""Time that a scheme is expected to take for each of its tasks, s, before one was added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +266,9 @@ class FrontArchive:
 
     Attributes:
         points: [energy in J, sum of JCTs in s] of the front so far, by energy, shape (m, 2).
-        scheme_s: time that the last scheme took, s; before the first, a guess from the number of tasks.
     """
 
     def __init__(self, costs: BatchCosts, settings: SearchSettings) -> None:
-        self.scheme_s = _TASK_S * costs.world.n
         self._costs, self._front_plans = costs, settings.front_plans
         self._labels, self._sum_points = settings.front_limits(costs.world.k)
         self._stored: dict[Queue, tuple[QueueFronts, FeasibleBatches]] = {}
@@ -296,24 +290,6 @@ class FrontArchive:
         self._store_fronts(sorted({queue for queues in new for queue in queues if queue[1]} - self._stored.keys()))
         for queues in new:
             self._add_points(queues)
-
-    def add_until(self, schemes: Iterable[IntArray], deadline: Deadline) -> None:
-        """Add schemes one by one, as far as the time allows."""
-        for scheme in schemes:
-            if deadline.over(self.scheme_s):
-                break
-            start_s, seen = perf_counter(), len(self._seen)
-            self.add([scheme])
-            if len(self._seen) > seen:
-                self.scheme_s = perf_counter() - start_s
-
-    def release(self, points: Iterable[int]) -> None:
-        """Release the memory of everything but some points; nothing can be added then."""
-        sources = {point: self._sources[point] for point in points}
-        queues = {queue for of_gpus, _ in sources.values() for queue in of_gpus if queue[1]}
-        self._stored = {queue: self._stored[queue] for queue in queues}
-        self._sources = [sources.get(point, ((), self._sources[point][1][:0])) for point in range(len(self._sources))]
-        self._seen = set()
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""

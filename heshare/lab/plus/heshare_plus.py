@@ -36,12 +36,9 @@ from time import perf_counter
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.deadline import NEVER, Cancel, Deadline
 from heshare.lab.plus.fronts import front_of_queues, sum_fronts
 from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.lab.plus.timed.deadline import NEVER, Cancel, Deadline
-from heshare.lab.plus.timed.kept_tables import kept_tables
-from heshare.lab.plus.timed.kind_instance import make_kind_instance
-from heshare.lab.plus.timed.timed_search import TimedSearch
 from heshare.lab.plus.weighted_search import Progress, RoundSearch, WeightedSearch
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.objectives import Instance, make_instance
@@ -75,9 +72,8 @@ def optimise(
         predictor: predicts times and powers.
         rng: the only source of chance; the same state gives the same front, byte for byte, unless a budget is given.
         effort: the limits of the search, and the clocks and MPS percentages that a batch may have.
-        budget_s: return within so many seconds instead of after `effort.rounds` rounds (`heshare.lab.plus.timed`); the
-            front then depends on the speed of the machine, and its plans are built when they are looked at. A first
-            front is always finished, which takes about 10 us for each task and the predictions of tasks alone.
+        budget_s: search for so many seconds instead of `effort.rounds` rounds; the front then depends on the speed of
+            the machine. The first round is always finished.
         progress: called after every round with the front so far; False stops the search.
         cancel: asked again and again once there is a front; the search then ends with the front so far.
         ready_s: when each GPU begins with these tasks, s from now, shape (k,); at once unless given.
@@ -93,20 +89,10 @@ def optimise(
     good = budget_s is None or 0 <= budget_s < math.inf
     require("budget_s", budget_s, good, "finite seconds of at least zero, or None", "Correct the budget.")
     before = predictor.calls
-    if budget_s is None:
-        costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
-        search = search_for(costs, effort, rng, seeds)
-        search.run(None, progress, cancel)
-        front = search.front()
-    else:
-        world = make_kind_instance(tasks, cluster, predictor, ready_s)
-        with kept_tables(world, predictor, effort.choices) as rates:
-            costs, until_s = BatchCosts(world, predictor, effort.choices, rates), start_s + budget_s
-            blocks = _blocks(costs, effort)
-            timed = TimedSearch(costs, effort, rng, *blocks, until_s=until_s, cancel=cancel, seeds=seeds)
-            timed.run(progress)
-            front = timed.front()
-    return replace(front, predictor_rows=predictor.calls - before)
+    costs = BatchCosts(make_instance(tasks, cluster, predictor, ready_s), predictor, effort.choices)
+    search = search_for(costs, effort, rng, seeds)
+    search.run(None if budget_s is None else start_s + budget_s, progress, cancel)
+    return replace(search.front(), predictor_rows=predictor.calls - before)
 
 
 def _in_blocks(world: Instance, settings: SearchSettings) -> bool:

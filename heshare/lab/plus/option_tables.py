@@ -136,12 +136,12 @@ def _shifted(table: IntArray, by: int) -> IntArray:
 def with_missing(costs: BatchCosts, table: OptionTable) -> OptionTable:
     """Predict the sets that a search found missing; return the table with them, `table` itself if none was missing.
 
-    The options of all other sets stay in it. `costs.filled` then tells whether there was time for all of them.
+    The options of all other sets stay in it.
     """
     count = int(table.counts[2])
     if not count:
         return table
-    missing, costs.filled = table.missing[:count].copy(), True
+    missing = table.missing[:count].copy()
     for kind in range(len(costs.rates)):
         costs.fill(kind, missing[missing[:, 0] == kind, 1:])
     rates = _joined([rates.tables for rates in costs.rates])

@@ -43,22 +43,17 @@ from __future__ import annotations
 
 from itertools import combinations_with_replacement, product
 from math import comb
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from heshare.lab.plus.batch_execution import UNKNOWN, RateTables, run_batches
 from heshare.lab.plus.search_settings import BatchChoices
-from heshare.lab.plus.timed.deadline import NEVER, Deadline
 from heshare.prediction.predictor import CODES, CodedSets, Predictor
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.caches.row_table import EMPTY, RowTable, distinct_rows
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Workload
-
-_CHUNK_S, _LONG_S = 0.02, 0.01
-"""Time of predictions between two looks at a deadline, and of one multiset before any was predicted, s."""
 
 
 def multiset_terms(workloads: int, width: int) -> IntArray:
@@ -96,7 +91,6 @@ class Rates:
     ) -> None:
         self.gpu, self.width, self.clocks_mhz = gpu, choices.width, clocks_mhz
         self.workloads, self._predictor, self._choices = workloads, predictor, choices
-        self._multiset_s = dict.fromkeys(range(1, choices.width + 1), _LONG_S)
         # The codes of each state; the last ones have no predictions yet where predicting them was interrupted.
         self._states_known = RowTable()
         # Kept with the predictor, because other task sets have the same workloads and need the same percentages.
@@ -113,22 +107,6 @@ class Rates:
         )
         self.mps_pct = np.zeros((0, width), dtype=np.int64)
 
-    def extended(self, workloads: tuple[Workload, ...]) -> Rates:
-        """Return tables for more workloads, ascending, with everything that is in these; the arrays are shared."""
-        result = Rates(self.gpu, workloads, self._predictor, self.clocks_mhz, self._choices)
-        place = np.array([workloads.index(workload) for workload in self.workloads])
-        begin, count = result.tables.variant_begin, result.tables.variant_count
-        for size in range(1, self.width + 1):
-            multisets = np.array(list(combinations_with_replacement(range(len(place)), size)))
-            numbers, own = result.number(place[multisets]), self.number(multisets)
-            begin[numbers], count[numbers] = self.tables.variant_begin[own], self.tables.variant_count[own]
-        result.tables = self.tables._replace(variant_begin=begin, variant_count=count, terms=result.tables.terms)
-        result.mps_pct = self.mps_pct
-        shift = (place - np.arange(len(place))) * CODES
-        codes = self._states_known.rows[: len(self.tables.time_s)].astype(np.int64)
-        result._states_known.numbers(np.where(codes >= 0, codes + shift[codes // CODES], EMPTY))
-        return result
-
     def number(self, multisets: IntArray) -> IntArray:
         """Return the number of each multiset of workload indices, each row ascending, shape (m, s) -> (m,)."""
         numbers: IntArray = self.tables.terms[np.arange(multisets.shape[1]), multisets].sum(axis=1)
@@ -140,29 +118,11 @@ class Rates:
             multisets = combinations_with_replacement(range(len(self.workloads)), size)
             self.fill(np.array(list(multisets), dtype=np.int64))
 
-    def fill(self, multisets: IntArray, deadline: Deadline = NEVER) -> bool:
-        """Fill the tables for multisets of one size, given as ascending workload indices, shape (m, s).
-
-        With a deadline the multisets that occur most often come first, a few at a time.
-
-        Returns:
-            Whether there was time for all.
-        """
+    def fill(self, multisets: IntArray) -> None:
+        """Fill the tables for multisets of one size, given as ascending workload indices, shape (m, s)."""
         unknown = self.tables.variant_begin[self.number(multisets)] == UNKNOWN
-        if not unknown.any():
-            return True
-        multisets, often = np.unique(multisets[unknown], axis=0, return_counts=True)
-        if not deadline.timed:
-            self._fill(multisets)
-            return True
-        multisets, size = multisets[np.argsort(-often, kind="stable")], multisets.shape[1]
-        first = 0
-        while first < len(multisets) and not deadline.over(self._multiset_s[size]):
-            chunk, start_s = multisets[first : first + max(1, int(_CHUNK_S / self._multiset_s[size]))], perf_counter()
-            self._fill(chunk)
-            self._multiset_s[size] = max(1e-6, (perf_counter() - start_s) / len(chunk))
-            first += len(chunk)
-        return first >= len(multisets)
+        if unknown.any():
+            self._fill(np.unique(multisets[unknown], axis=0))
 
     def _fill(self, multisets: IntArray) -> None:
         """Fill the tables for distinct multisets that are not in them."""

@@ -29,27 +29,20 @@ Iterated local search: Lourenco, Martin and Stuetzle 2003, doi:10.1007/0-306-480
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import inf
-from time import perf_counter
 
 import numpy as np
 
 from heshare.lab.plus.costs import BatchCosts
+from heshare.lab.plus.deadline import NEVER, Cancel, Deadline
 from heshare.lab.plus.fronts import FrontArchive
 from heshare.lab.plus.local_search import NO_GPU, Assignment, assign, construct, descend, empty_assignment, perturb
 from heshare.lab.plus.option_tables import OptionTable, option_table, with_missing
 from heshare.lab.plus.search_settings import SearchSettings
-from heshare.lab.plus.timed.deadline import NEVER, Cancel, Deadline
 from heshare.scheduling.pareto import Front
 from heshare.shared.arrays import FloatArray, IntArray
 
-_FIRST_SLOTS = 1 << 14
-"""Slots of the option table of constructions, which look at few sets: a larger table takes longer to make."""
-_CONSTRUCT_S = 1e-7
-"""Time that a construction of n tasks on k GPUs is expected to take for each n * n / k, s."""
-_STEP_S, _MOVE_S = 0.02, 1e-7
-"""Time of relocations between two looks at a deadline, and of one for each task of its queue, s."""
 FEW_SETS = 5000
-"""Sets of workloads on a type of GPU up to which all are predicted before a search without an end in time."""
+"""Sets of workloads on a type of GPU up to which all are predicted before the search."""
 Progress = Callable[[int, FloatArray], object]
 """Called with the rounds done and the objectives of the front so far, shape (m, 2); False stops the search."""
 
@@ -124,26 +117,14 @@ class WeightedSearch(RoundSearch):
         self._weights = np.zeros(0)
         self._best: list[IntArray] = []
         self._best_costs: list[float] = []
-        self._optimum_s = 0.0
-
-    def begin(self, deadline: Deadline) -> None:
-        """Add the constructions of a few weights, so that there is a front before round 0."""
-        n, k = self._costs.world.n, self._costs.world.k
-        if self._table is None:
-            self._table = option_table(self._costs, _FIRST_SLOTS)
-        for weight in self._coarse_weights()[1::2].tolist():
-            if deadline.over(_CONSTRUCT_S * n * n / k):
-                break
-            self.archive.add_until([self._constructed(weight)], deadline)
 
     def advance(self, number: int, deadline: Deadline = NEVER) -> None:
         """Do one round, the coarse one if its number is 0."""
         if number:
             self._refine(number, deadline)
             return
-        if not self._costs.deadline.timed:
-            self._costs.fill_tables(FEW_SETS)
-        self._find_weights(deadline)
+        self._costs.fill_tables(FEW_SETS)
+        self._find_weights()
 
     def objectives(self) -> FloatArray:
         """Return [energy in J, average JCT in s] of the front so far, by energy, shape (m, 2)."""
@@ -167,29 +148,14 @@ class WeightedSearch(RoundSearch):
         """Return the weights of the first round, over six decades."""
         return np.asarray(self._costs.balanced_weight() * 10.0 ** np.linspace(-3, 3, self._settings.coarse_weights))
 
-    def _add(self, schemes: Sequence[IntArray]) -> None:
-        """Add schemes to the archive; where there is a deadline for all, as far as the time allows."""
-        if self._costs.deadline.timed:
-            self.archive.add_until(schemes, self._costs.deadline)
-        else:
-            self.archive.add(schemes)
-
-    def _late(self, deadline: Deadline, schemes: int) -> bool:
-        """Return whether there is no time for a local optimum and to add so many schemes to the archive."""
-        timed = self._costs.deadline.timed
-        return deadline.over(schemes * self.archive.scheme_s + self._optimum_s if timed else 0.0)
-
-    def _find_weights(self, deadline: Deadline) -> None:
+    def _find_weights(self) -> None:
         """Search at coarse weights over the whole range; set the weights of the next rounds from the front's slopes."""
         settings = self._settings
         coarse = self._coarse_weights()
         schemes: list[IntArray] = []
         for weight in coarse:
-            if schemes and self._late(deadline, len(schemes) + 1):
-                break
             schemes.append(self._local_optimum(self._constructed(weight), weight)[0])
-        coarse = coarse[: len(schemes)]
-        self._add(schemes)
+        self.archive.add(schemes)
         low, high = self.archive.weight_range()
         self._weights = np.geomspace(low / 2, high * 2, settings.weights)
         nearest = np.abs(np.log(coarse)[None] - np.log(self._weights)[:, None]).argmin(axis=1)
@@ -199,7 +165,7 @@ class WeightedSearch(RoundSearch):
     def _refine(self, number: int, deadline: Deadline) -> None:
         """Go once along the weights, each one from its own and its neighbour's best, then from perturbations."""
         count = len(self._weights)
-        neighbour, visited = None, 0
+        neighbour = None
         for index in range(count) if number % 2 else range(count - 1, -1, -1):
             weight = float(self._weights[index])
             starts = [self._constructed(weight), *self._seeds] if number == 1 else []
@@ -207,17 +173,17 @@ class WeightedSearch(RoundSearch):
             starts += [self._best[index]] if not np.isfinite(self._best_costs[index]) else []
             starts += [self._best[neighbour]] if neighbour is not None else []
             for start in starts:
-                if self._late(deadline, visited + 1):
+                if deadline.over():
                     break
                 self._accept(index, *self._local_optimum(start, weight))
             for _ in range(self._settings.perturbations if number > 1 else 0):
-                if self._late(deadline, visited + 1):
+                if deadline.over():
                     break
                 self._accept(index, *self._local_optimum(self._best[index], weight, perturbed=True))
-            neighbour, visited = index, visited + 1
-            if self._late(deadline, visited + 1):
+            neighbour = index
+            if deadline.over():
                 break
-        self._add(self._best)
+        self.archive.add(self._best)
 
     def _accept(self, index: int, scheme: IntArray, cost: float) -> None:
         if cost < self._best_costs[index]:
@@ -235,13 +201,13 @@ class WeightedSearch(RoundSearch):
         """Predict what the last search found missing; return whether there was anything."""
         before = self._options
         self._table = with_missing(self._costs, before)
-        return self._table is not before and self._costs.filled
+        return self._table is not before
 
     def _local_optimum(self, scheme: IntArray, weight: float, *, perturbed: bool = False) -> tuple[IntArray, float]:
         """Return a scheme improved until no move improves it, and what it costs.
 
         A descent that misses predictions is made again from the same start: the result does not depend on what was
-        predicted before. With a deadline it is continued.
+        predicted before.
         """
         costs, settings, rng = self._costs, self._settings, self._rng
         n, k = costs.world.n, costs.world.k
@@ -252,15 +218,12 @@ class WeightedSearch(RoundSearch):
             order = rng.permutation(n)
             trials.append((order, np.tile(np.arange(k), (n, 1)) if self._exhaustive else self._sampled_gpus(n)))
         while True:
-            queues, start_s = empty_assignment(costs), perf_counter()
+            queues = empty_assignment(costs)
             assign(self._options, queues, scheme, weight)
             perturb(self._options, queues, moved, moved_to, costs.fits, weight)
             total = self._descend(queues, trials, weight)
-            self._optimum_s = perf_counter() - start_s
             if not self._fill_missing():
                 return queues.gpu_of, total
-            if costs.deadline.timed:
-                scheme, moved, moved_to = queues.gpu_of, moved[:0], moved_to[:0]
 
     def _descend(self, queues: Assignment, trials: list[tuple[IntArray, IntArray]], weight: float) -> float:
         """Improve queues by moves to the targets of each trial, tasks in its order; return the cost."""
@@ -269,26 +232,7 @@ class WeightedSearch(RoundSearch):
         # With all GPUs as targets, a descent ends by itself; n * n passes are no limit.
         passes = n * n if self._exhaustive else settings.passes
         for order, targets in trials:
-            if costs.deadline.timed and n > settings.undivided_tasks:
-                total = self._descend_in_steps(queues, order, targets, weight)
-            else:
-                total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
-        return total
-
-    def _descend_in_steps(self, queues: Assignment, order: IntArray, targets: IntArray, weight: float) -> float:
-        """Relocate tasks as `descend` does, some at a time, until the deadline or no move improves; return the cost.
-
-        For long queues, where one descent can take minutes.
-        """
-        costs, total, before = self._costs, np.inf, np.nan
-        step = max(1, int(_STEP_S / (_MOVE_S * targets.shape[1] * costs.world.n / costs.world.k)))
-        while total != before:
-            before = total
-            for first in range(0, len(order), step):
-                rows = slice(first, first + step)
-                total = descend(self._options, queues, order[rows], targets[rows], costs.fits, False, 1, weight)
-                if costs.deadline.over():
-                    return total
+            total = descend(self._options, queues, order, targets, costs.fits, self._swaps, passes, weight)
         return total
 
     def _sampled_gpus(self, n: int) -> IntArray:

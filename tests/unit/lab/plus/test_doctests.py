@@ -23,11 +23,7 @@ def test_worked_examples_print_their_results(name: str) -> None:
 
 def test_worked_examples_cover_every_algorithm() -> None:
     physics = {f"heshare.lab.plus.physics.{name}" for name in ("roofline", "conformal", "few_shot", "least_squares")}
-    other = {
-        f"heshare.lab.plus.timed{name}"
-        for name in ("", ".deadline", ".kept_tables", ".kind_instance", ".plans_on_demand")
-    }
-    search = {name for name in MODULES if "physics" not in name} - {"heshare.lab.plus.optimum"} - other
+    search = {name for name in MODULES if "physics" not in name} - {"heshare.lab.plus.optimum", "heshare.lab.plus.deadline"}
     assert physics | search <= set(EXAMPLES)
 
 

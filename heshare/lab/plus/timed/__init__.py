@@ -1,1 +1,0 @@
-"""The improved scheduler within a time: deadlines, first plans in milliseconds, and the search that keeps a budget."""
