@@ -2,11 +2,10 @@
 
 Times are wall times of the searches alone, one after the other on one core. The rivals' external archives are made
 afterwards, outside their time; HeShare's own is inside its time. HeShare+ gets the time that NSGA-II took. The rivals
-start at random; the ranked ones start with HeShare's initial population. Only times need pymoo itself: what is run for
-its hypervolume alone (rate 1/n, ranked, ten times the evaluations) is `array_searches`, which finds pymoo's schemes to
-the last bit in less time, on two cores after all that is timed. MOEA/D is unbatched at rate 0.1, and in batches of a
-generation in all that. What takes longest is run on the first `SLOW_SEEDS` seeds only, which is the n of its rows:
-MOEA/D at rate 0.1, and ten times the evaluations.
+start at random; the ranked ones start with HeShare's initial population. What is run for its hypervolume alone (rate
+1/n, ranked, ten times the evaluations) runs on two cores after all that is timed. MOEA/D is unbatched at rate 0.1,
+and in batches of a generation in all that. What takes longest is run on the first `SLOW_SEEDS` seeds only, which is
+the n of its rows: MOEA/D at rate 0.1, and ten times the evaluations.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import heshare
 from heshare.lab.plus.costs import BatchCosts
 from heshare.lab.plus.search_settings import SearchSettings
 from heshare.lab.plus.weighted_search import WeightedSearch
+from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, random_plan_mean
-from heshare.paper.studies.searches import array_searches, pymoo_searches
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.objectives import Instance, make_instance
 from heshare.scheduling.settings import Settings
@@ -37,7 +36,7 @@ TASKS = 60
 SLOW_SEEDS = 5
 NAMES = ("nsga2", "spea2", "moead")
 UNTIMED = {"nsga2": "nsga2", "spea2": "spea2", "moead": "moead-batched"}
-"""Search of `array_searches` for each rival."""
+"""Search of each rival whose time is not reported."""
 
 
 @cache
@@ -71,7 +70,7 @@ def fronts_of(seed: int, schemes: dict[str, IntArray]) -> dict[str, FloatArray]:
     """Return the fronts of final schemes, and of the rivals at rate 1/n, from random and from ranked schemes."""
     for name in NAMES:
         for title, start in (("at 1/n", pymoo_searches.RANDOM_START), ("ranked", Settings(initialisation="rank"))):
-            run = array_searches.search_checkpoints(
+            run = pymoo_searches.search_checkpoints(
                 UNTIMED[name], world(seed), start, rng(seed), (pymoo_searches.EVALUATIONS,), rate="1/n"
             )
             schemes = {**schemes, f"{name} {title}": run[-1].schemes}
@@ -141,7 +140,7 @@ def ten_times(title: str, seed: int) -> FloatArray:
     """Return the final front of a rival, `NAME at RATE`, with ten times the evaluations."""
     name, rate = title.split(" at ")
     mutation_rate: pymoo_searches.Rate = "1/n" if rate == "1/n" else float(rate)
-    run = array_searches.search_checkpoints(
+    run = pymoo_searches.search_checkpoints(
         UNTIMED[name],
         world(seed),
         pymoo_searches.RANDOM_START,

@@ -9,8 +9,7 @@ from typing import Self
 import numpy as np
 
 from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import NumpyOperators, initialise, tournament
-from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.operators import GeneticOperators, initialise, tournament
 from heshare.scheduling.pareto import round_significant, thin
 from heshare.scheduling.selection import Individuals, archive_order, environmental_selection, joined
 from heshare.scheduling.settings import Settings
@@ -41,7 +40,6 @@ def search(
     rng: np.random.Generator,
     progress: Progress | None = None,
     *,
-    use_numba: bool | None = None,
     seeds: IntArray | None = None,
 ) -> Schemes:
     """Search the schemes with the least energy and average JCT (Eq. 10) by the genetic algorithm.
@@ -53,10 +51,9 @@ def search(
         settings: population, generations and the variants of the operators.
         rng: the only source of randomness.
         progress: called after each generation.
-        use_numba: chooses the compiled or the numpy operators, see `make_operators`; the bytes are the same.
         seeds: schemes that replace as many initial ones, shape (m, n).
     """
-    for done, schemes in enumerate(evolve(instance, settings, rng, use_numba=use_numba, seeds=seeds), start=1):
+    for done, schemes in enumerate(evolve(instance, settings, rng, seeds=seeds), start=1):
         result = schemes
         if progress is not None and progress(done, settings.generations) is False:
             break
@@ -68,11 +65,10 @@ def evolve(
     settings: Settings,
     rng: np.random.Generator,
     *,
-    use_numba: bool | None = None,
     seeds: IntArray | None = None,
 ) -> Iterator[Schemes]:
     """Yield the Pareto set after each generation of `search`."""
-    operators = make_operators(instance, settings, use_numba)
+    operators = GeneticOperators(instance, settings)
     initial = initialise(instance, settings, rng)
     if seeds is not None:
         initial[: len(seeds)] = seeds[: len(initial)]
@@ -94,7 +90,7 @@ def evolve(
         yield Schemes(archive.gpus, archive.objectives, generation * settings.population)
 
 
-def _evaluated(gpus: IntArray, operators: NumpyOperators) -> Individuals:
+def _evaluated(gpus: IntArray, operators: GeneticOperators) -> Individuals:
     costs = operators.segments(gpus)
     objectives = sum_segments(costs, gpus.shape[1])
     return gpus, costs, objectives, round_significant(objectives)

@@ -1,6 +1,6 @@
-"""The genetic operators of stage 1 (Section III-B 2), compiled: the same results as `operators`, bit for bit.
+"""Elitism selection and priority mutation of stage 1 (Section III-B 2b and 2c), compiled; one scheme after the other.
 
-Every function does for one scheme after the other what its namesake in `operators` does for all at once. GPUs of a
+GPUs of a
 type have equal times and energies, so these are stored by type, shape (n, kinds). A pass over a type's SPT order
 visits the queues of all GPUs of that type in order; nothing is sorted. The tasks that a pass needs are first written to
 a list without branches, because a processor cannot predict on which GPU a task is.
@@ -8,66 +8,11 @@ a list without branches, because a processor cannot predict on which GPU a task 
 
 import numpy as np
 
-from heshare.scheduling.objectives import Instance
-from heshare.scheduling.operators import NumpyOperators
-from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-from heshare.shared.compiling import compiled, compiling
+from heshare.shared.compiling import compiled
 
 SoloCosts = tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]
 """Time (n, kinds) in s, energy (n, kinds) in J, SPT order (kinds, n), kind and begin in s of each GPU (k,)."""
-
-
-class NumbaOperators(NumpyOperators):
-    """The operators of one search, compiled.
-
-    The time of a generation grows with tasks times GPU types, and with moved tasks times GPUs: migration compares all
-    GPUs for each task (Section III-B 2c), so with tasks for each GPU fixed it is quadratic, as in the paper.
-    """
-
-    def __init__(self, instance: Instance, settings: Settings) -> None:
-        super().__init__(instance, settings)
-        first = instance.first_of_kind
-        time_s, energy_j = instance.time_s[:, first].copy(), instance.energy_j[:, first].copy()
-        self._solo: SoloCosts = (time_s, energy_j, instance.order_of_kind, instance.kind_of, instance.begin_s)
-        self._best = np.stack((instance.best_j, instance.best_s))
-        self._by_kind = np.argsort(instance.kind_of, kind="stable")
-        self._static_targets = np.stack((instance.energy_j.argmin(axis=1), instance.time_s.argmin(axis=1)))
-
-    def segments(self, schemes: IntArray) -> FloatArray:
-        """Return [energy in J, sum of JCTs in s] of each GPU's subset, shape (p, k, 2)."""
-        return segment_costs(schemes, self._solo)
-
-    def _elitism(self, schemes: IntArray, costs: FloatArray, pairs: IntArray, rng: np.random.Generator) -> IntArray:
-        energy_weights = rng.random((pairs.shape[1],))
-        scores = costs
-        if self.settings.segments == "normalised":
-            scores = segment_scores(schemes, costs, self._best, pairs)
-        return elitism_selection(schemes, pairs, scores, energy_weights, self._solo, self._best)
-
-    def _priority(self, children: IntArray, rng: np.random.Generator) -> IntArray:
-        moved = rng.random(children.shape) < self.settings.mutation_rate
-        if self.settings.targets == "static":
-            targets = np.repeat(self._static_targets[:, None], len(children), axis=1)
-        else:
-            targets = load_aware_targets(children, moved, self._solo, self._by_kind)
-        overload = float(self.settings.overload) if self.settings.recovery else np.inf
-        both = np.empty((2 * len(children), self.instance.n), dtype=np.int64)
-        for goal, target in enumerate(targets):
-            migrate(children, moved, target, self.usage, self._solo, overload, both[goal * len(children) :])
-        return both
-
-
-def make_operators(instance: Instance, settings: Settings, use_numba: bool | None = None) -> NumpyOperators:
-    """Return the compiled operators, or the numpy ones where numba does not compile (`NUMBA_DISABLE_JIT=1`).
-
-    Args:
-        instance: the task set on its cluster; GPUs of one type have equal columns.
-        settings: of the search.
-        use_numba: chooses one of the two; both give the same bytes.
-    """
-    numba = compiling() if use_numba is None else use_numba
-    return NumbaOperators(instance, settings) if numba else NumpyOperators(instance, settings)
 
 
 @compiled
@@ -89,7 +34,7 @@ def _of_kind(order: IntArray, kinds: IntArray, kind: int, result: IntArray) -> i
 
 @compiled
 def segment_costs(schemes: IntArray, solo: SoloCosts) -> FloatArray:
-    """Compiled `objectives.segment_costs`: energy in J and sum of JCTs in s of each GPU's subset, (p, k, 2)."""
+    """Return the energy in J and the sum of JCTs in s of each GPU's subset, shape (p, k, 2) (Eqs. 7 and 9)."""
     time_s, energy_j, order, kind_of, begin_s = solo
     p, n = schemes.shape
     costs = np.zeros((p, len(kind_of), 2))
@@ -111,7 +56,11 @@ def segment_costs(schemes: IntArray, solo: SoloCosts) -> FloatArray:
 
 @compiled
 def segment_scores(schemes: IntArray, costs: FloatArray, best: FloatArray, pairs: IntArray) -> FloatArray:
-    """Compiled `operators.segment_scores`, normalised, of the schemes that are in a pair; `best` is (2, n)."""
+    """Return the values by which elitism selection compares subsets: [energy, JCT], less is better, shape (p, k, 2).
+
+    The costs of each subset over the least energy and time that its tasks need on any GPU, `best` of shape (2, n); a
+    GPU without tasks gets the mean level of its scheme, so that it is neither good nor bad. Only for schemes in a pair.
+    """
     p, k, _ = costs.shape
     scores, wanted, least = np.empty((p, k, 2)), np.zeros(p, dtype=np.bool_), np.empty((2, k))
     for parent in pairs.ravel():
@@ -141,7 +90,11 @@ def segment_scores(schemes: IntArray, costs: FloatArray, best: FloatArray, pairs
 def elitism_selection(
     schemes: IntArray, pairs: IntArray, scores: FloatArray, weights: FloatArray, solo: SoloCosts, best: FloatArray
 ) -> IntArray:
-    """Compiled `operators.elitism_selection` (Section III-B 2b).
+    """Multi-objective elitism selection (Section III-B 2b), a crossover: a child inherits each GPU's better subset.
+
+    Each child has its own targeted objective, a random weight between energy and JCT. It decides when one parent's
+    subset is better in energy and the other's in JCT. A task that both inherited subsets contain (a conflict) goes
+    with the better subset. A task that neither contains (an omission) goes to the better of its two parents' GPUs.
 
     Args:
         schemes: the population, shape (p, n).
@@ -150,6 +103,9 @@ def elitism_selection(
         weights: the weight of energy in each child's targeted objective, shape (c,).
         solo: times and energies by type.
         best: [best_j, best_s], shape (2, n).
+
+    Returns:
+        One child of each pair, shape (c, n).
     """
     time_s, energy_j, _, kind_of, _ = solo
     n, k = schemes.shape[1], len(kind_of)
@@ -184,13 +140,19 @@ def _share(value: float, other: float) -> float:
 
 @compiled
 def load_aware_targets(schemes: IntArray, moved: BoolArray, solo: SoloCosts, by_kind: IntArray) -> IntArray:
-    """Compiled `operators.migration_targets`, load-aware: for energy and for JCT, -1 if not moved, (2, p, n).
+    """Return the target GPUs of task migration (Section III-B 2c): of least energy, and of least degradation.
+
+    Degradation is what the task adds to the sum of JCTs: its JCT there and the delay of the tasks behind it. It also
+    decides between GPUs of equal energy.
 
     Args:
         schemes: shape (p, n).
         moved: which tasks migrate, shape (p, n).
         solo: times and energies by type.
         by_kind: the GPUs sorted by type, ascending within a type, shape (k,).
+
+    Returns:
+        The targets for energy and for JCT, -1 where a task does not move, shape (2, p, n).
     """
     time_s, energy_j, order, kind_of, begin_s = solo
     p, n = schemes.shape
@@ -284,9 +246,13 @@ def migrate(
     overload: float,
     after: IntArray,
 ) -> None:
-    """Compiled `operators.migrate` (Section III-B 2c); `target` is set where a task moves, shape (p, n).
+    """Task migration with task recovery (Section III-B 2c): overloaded targets send similar tasks back.
 
-    Writes the schemes after migration to the first p rows of `after`. Without recovery `overload` is infinite.
+    A GPU is overloaded if its busy time exceeds `overload` times the mean over all GPUs; without recovery that is
+    infinite. For each task that arrives there, the tasks of the GPU with the most similar resource usage (the least
+    sum of absolute differences of `operators.resource_usage`) move to the GPU that the task came from, until they free
+    as much time as it takes. Writes the schemes after migration to the first p rows of `after`; `target` is set where
+    a task moves, shape (p, n).
     """
     time_s, _, _, kind_of, _ = solo
     p, n = schemes.shape

@@ -145,11 +145,6 @@ def compilation_told_by(tell: Tell) -> Iterator[None]:
         compilations.tell = before
 
 
-def compiling() -> bool:
-    """Return whether numba compiles at all; with `NUMBA_DISABLE_JIT=1` the numpy forms are used."""
-    return not bool(_settings.DISABLE_JIT)
-
-
 @compiled
 def lengthened(array: Any, least: int) -> Any:
     """Return a copy of an array, zeros behind, that is twice as long as `least`."""

@@ -7,8 +7,7 @@ from typing import Self, cast
 import numpy as np
 
 from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import random_schemes
-from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.operators import GeneticOperators, random_schemes
 from heshare.scheduling.pareto import hypervolume, ideal, non_dominated
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray
@@ -23,7 +22,7 @@ def random_plan_mean(instance: Instance, rng: np.random.Generator, count: int = 
     other in SPT order at its default clock.
     """
     schemes = random_schemes(instance.fits, count, rng)
-    mean: FloatArray = sum_segments(make_operators(instance, Settings()).segments(schemes), instance.n).mean(axis=0)
+    mean: FloatArray = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n).mean(axis=0)
     return mean
 
 

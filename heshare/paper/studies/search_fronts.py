@@ -16,9 +16,9 @@ from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
 from heshare.lab.sweeps.statistics import ConfidenceInterval, change_pct, median_interval
 from heshare.paper.figures import plots
 from heshare.paper.figures.series_styles import GUIDE, LITERALLY, category_style, series_style
+from heshare.paper.studies import pymoo_searches
 from heshare.paper.studies.front_indicators import FrontIndicators, attainment, random_plan_mean, wilcoxon
-from heshare.paper.studies.searches import array_searches, pymoo_searches
-from heshare.paper.studies.searches.pymoo_searches import SearchCheckpoint
+from heshare.paper.studies.pymoo_searches import SearchCheckpoint
 from heshare.prediction.predictor import Predictor
 from heshare.scheduling.batch_model import DEFAULT_CLOCK, EMPTY, Batches, BatchModel
 from heshare.scheduling.configuration import configure
@@ -142,9 +142,7 @@ def _pymoo(
     world: Instance,
     rng: np.random.Generator,
 ) -> list[SearchCheckpoint]:
-    own = name in array_searches.NAMES
-    run = array_searches.search_checkpoints if own else pymoo_searches.search_checkpoints
-    return run(name, world, settings, rng, checkpoints, rate=rate)
+    return pymoo_searches.search_checkpoints(name, world, settings, rng, checkpoints, rate=rate)
 
 
 def compare(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import rankdata
+from support import plain_operators as plain
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
 from heshare.scheduling import operators
@@ -71,7 +72,7 @@ def test_tournament_prefers_front_then_crowding(rng: np.random.Generator) -> Non
 def test_segment_scores_normalised_of_one_scheme() -> None:
     instance = instance_from_tables([[10, 5], [20, 40], [8, 4]], [[100, 200], [300, 150], [80, 100]], "1xT4,1xA100")
     schemes = np.array([[0, 0, 0]])
-    scores = operators.segment_scores(schemes, segment_costs(schemes, instance), instance, SETTINGS)
+    scores = plain.segment_scores(schemes, segment_costs(schemes, instance), instance, SETTINGS)
     # Energy 480 of at least 100 + 150 + 80; JCTs 8 + 18 + 38 of at least 5 + 20 + 4. The A100 is empty.
     level = [480 / 330, 64 / 29]
     np.testing.assert_allclose(scores, [[level, level]])
@@ -80,7 +81,7 @@ def test_segment_scores_normalised_of_one_scheme() -> None:
 def test_segment_scores_totals_favour_the_empty_gpu() -> None:
     instance = instance_from_tables([[10, 5], [20, 40]], [[100, 200], [300, 150]], "1xT4,1xA100")
     schemes = np.array([[0, 0]])
-    totals = operators.segment_scores(
+    totals = plain.segment_scores(
         schemes, segment_costs(schemes, instance), instance, replace(SETTINGS, segments="totals")
     )
     np.testing.assert_allclose(totals, [[[400, 10 + 30], [0, 0]]])
@@ -93,9 +94,9 @@ def test_elitism_selection_inherits_the_better_segment_of_each_gpu(rng: np.rando
     # inherited subsets, and the second parent's A100 is better by more.
     better_first = np.array([[[1.0, 1.0], [1.0, 1.0], [9.0, 9.0]]])
     better_second = np.array([[[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]])
-    child = operators.elitism_selection((first, second), (better_first, better_second), instance, rng)
+    child = plain.elitism_selection((first, second), (better_first, better_second), instance, rng)
     assert child.tolist() == [[0, 2]]
-    mirrored = operators.elitism_selection((second, first), (better_second, better_first), instance, rng)
+    mirrored = plain.elitism_selection((second, first), (better_second, better_first), instance, rng)
     assert mirrored.tolist() == [[0, 2]]
 
 
@@ -116,7 +117,7 @@ def test_elitism_selection_resolves_a_conflict_by_the_better_subset(rng: np.rand
     first, second = np.zeros((200, 1), dtype=int), np.ones((200, 1), dtype=int)
     scores_first = np.tile(np.array([[[1.0, 1.0], [3.0, 3.0]]]), (200, 1, 1))
     scores_second = np.tile(np.array([[[2.0, 2.0], [1.0, 1.0]]]), (200, 1, 1))
-    child = operators.elitism_selection((first, second), (scores_first, scores_second), instance, rng)
+    child = plain.elitism_selection((first, second), (scores_first, scores_second), instance, rng)
     assert (child == 1).all()  # 1 : 3 on the A100 is better than 1 : 2 on the T4
 
 
@@ -125,21 +126,21 @@ def test_elitism_selection_puts_an_omitted_task_on_the_better_gpu(rng: np.random
     first, second = np.zeros((200, 1), dtype=int), np.ones((200, 1), dtype=int)
     scores_first = np.tile(np.array([[[3.0, 3.0], [1.0, 1.0]]]), (200, 1, 1))
     scores_second = np.tile(np.array([[[1.0, 1.0], [3.0, 3.0]]]), (200, 1, 1))
-    child = operators.elitism_selection((first, second), (scores_first, scores_second), instance, rng)
+    child = plain.elitism_selection((first, second), (scores_first, scores_second), instance, rng)
     assert (child == 0).all()
 
 
 def test_elitism_selection_of_equal_parents_returns_them(instance: Instance, rng: np.random.Generator) -> None:
     parents = rng.integers(4, size=(9, 20))
-    scores = operators.segment_scores(parents, segment_costs(parents, instance), instance, SETTINGS)
-    children = operators.elitism_selection((parents, parents), (scores, scores), instance, rng)
+    scores = plain.segment_scores(parents, segment_costs(parents, instance), instance, SETTINGS)
+    children = plain.elitism_selection((parents, parents), (scores, scores), instance, rng)
     np.testing.assert_array_equal(children, parents)
 
 
 def test_added_jct_is_the_difference_in_the_sum_of_jcts(instance: Instance, rng: np.random.Generator) -> None:
     schemes = rng.integers(4, size=(6, 20))
     scheme, task = np.repeat(np.arange(6), 20), np.tile(np.arange(20), 6)
-    added_s = operators.added_jct(scheme_queues(schemes, instance), scheme, task, schemes[scheme, task], instance)
+    added_s = plain.added_jct(scheme_queues(schemes, instance), scheme, task, schemes[scheme, task], instance)
     for row in range(0, 120, 7):
         moved = np.tile(schemes[scheme[row]], (4, 1))
         moved[:, task[row]] = np.arange(4)
@@ -152,7 +153,7 @@ def test_migration_targets_static_are_the_best_gpus_for_the_task_alone(
 ) -> None:
     schemes = rng.integers(4, size=(5, 20))
     moved = np.ones(schemes.shape, dtype=bool)
-    for_energy, for_jct = operators.migration_targets(
+    for_energy, for_jct = plain.migration_targets(
         schemes, moved, scheme_queues(schemes, instance), instance, replace(SETTINGS, targets="static")
     )
     assert (for_energy.reshape(5, 20) == instance.energy_j.argmin(axis=1)).all()
@@ -164,8 +165,8 @@ def test_migration_targets_load_aware_avoid_a_long_queue() -> None:
     schemes = np.array([[1, 1, 1, 1, 1, 1]])
     moved = np.array([[True] + [False] * 5])
     queues = scheme_queues(schemes, instance)
-    _, static = operators.migration_targets(schemes, moved, queues, instance, replace(SETTINGS, targets="static"))
-    _, load_aware = operators.migration_targets(schemes, moved, queues, instance, SETTINGS)
+    _, static = plain.migration_targets(schemes, moved, queues, instance, replace(SETTINGS, targets="static"))
+    _, load_aware = plain.migration_targets(schemes, moved, queues, instance, SETTINGS)
     assert (static.tolist(), load_aware.tolist()) == ([1], [0])
 
 
@@ -173,14 +174,14 @@ def test_migration_targets_of_equal_energy_are_chosen_by_load() -> None:
     instance = instance_from_tables([[8.0, 8.0]] * 4, [[1.0, 1.0]] * 4, "2xT4")
     schemes = np.array([[0, 0, 0, 1]])
     moved = np.array([[True, False, False, False]])
-    for_energy, _ = operators.migration_targets(schemes, moved, scheme_queues(schemes, instance), instance, SETTINGS)
+    for_energy, _ = plain.migration_targets(schemes, moved, scheme_queues(schemes, instance), instance, SETTINGS)
     assert for_energy.tolist() == [1]
 
 
 def test_migration_targets_for_energy_have_the_least_energy(instance: Instance, rng: np.random.Generator) -> None:
     schemes = rng.integers(4, size=(5, 20))
     moved = np.ones(schemes.shape, dtype=bool)
-    targets, _ = operators.migration_targets(schemes, moved, scheme_queues(schemes, instance), instance, SETTINGS)
+    targets, _ = plain.migration_targets(schemes, moved, scheme_queues(schemes, instance), instance, SETTINGS)
     np.testing.assert_allclose(
         instance.energy_j[np.arange(20), targets.reshape(5, 20)], np.tile(instance.best_j, (5, 1))
     )
@@ -191,9 +192,9 @@ def test_migrate_sends_the_most_similar_task_back_from_an_overloaded_gpu() -> No
     instance = instance_from_tables(time_s, np.full((4, 2), 100.0), "2xT4")
     usage = operators.resource_usage(instance)
     schemes, moved = np.array([[0, 1, 1, 0]]), np.array([[True, False, False, False]])
-    without = operators.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=9.0))
+    without = plain.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=9.0))
     assert without.tolist() == [[1, 1, 1, 0]]
-    overloaded = operators.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=1.0))
+    overloaded = plain.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=1.0))
     assert overloaded.tolist() == [[1, 0, 1, 0]]  # task 1 frees the 10 s that task 0 brings
     assert schemes.tolist() == [[0, 1, 1, 0]]
 
@@ -203,7 +204,7 @@ def test_migrate_sends_several_small_tasks_back_for_a_long_one() -> None:
     instance = instance_from_tables(time_s, np.full((5, 2), 100.0), "2xT4")
     usage = np.stack((np.arange(5.0), np.zeros(5), np.zeros(5)), axis=1)[None]
     schemes, moved = np.array([[0, 1, 1, 1, 1]]), np.array([[True] + [False] * 4])
-    after = operators.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=1.0))
+    after = plain.migrate(schemes, moved, np.array([1]), usage, instance, replace(SETTINGS, overload=1.0))
     assert after.tolist() == [[1, 0, 0, 0, 1]]
 
 
@@ -213,7 +214,7 @@ def test_priority_mutation_makes_an_offspring_for_energy_and_one_for_jct(
     schemes = rng.integers(4, size=(10, 20))
     usage = operators.resource_usage(instance)
     settings = replace(SETTINGS, mutation_rate=1.0, targets="static", overload=1e9)
-    objectives = evaluate_schemes(operators.priority_mutation(schemes, usage, instance, settings, rng), instance)
+    objectives = evaluate_schemes(plain.priority_mutation(schemes, usage, instance, settings, rng), instance)
     assert objectives.shape == (20, 2)
     np.testing.assert_allclose(objectives[:10, 0], instance.best_j.sum())
     assert (objectives[:10, 0] < objectives[10:, 0]).all()
@@ -225,7 +226,7 @@ def test_operators_put_tasks_only_on_gpus_that_they_fit(rng: np.random.Generator
     schemes = operators.initialise(instance, SETTINGS, rng)
     for rate, kind in ((0.3, "load-aware"), (1.0, "static")):
         settings = replace(SETTINGS, mutation_rate=rate, targets=kind, overload=1.0)  # type: ignore[arg-type]
-        scores = operators.segment_scores(schemes, segment_costs(schemes, instance), instance, settings)
-        child = operators.elitism_selection((schemes[:25], schemes[25:]), (scores[:25], scores[25:]), instance, rng)
-        schemes = operators.priority_mutation(child, usage, instance, settings, rng)
+        scores = plain.segment_scores(schemes, segment_costs(schemes, instance), instance, settings)
+        child = plain.elitism_selection((schemes[:25], schemes[25:]), (scores[:25], scores[25:]), instance, rng)
+        schemes = plain.priority_mutation(child, usage, instance, settings, rng)
         assert instance.fits[np.arange(12), schemes].all()

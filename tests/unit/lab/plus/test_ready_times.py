@@ -44,15 +44,6 @@ def test_evaluate_schemes_delays_every_task_by_the_ready_time_of_its_gpu() -> No
     assert values[:, 1].tolist() == [14.0, 8.5, 5.5]
 
 
-@pytest.mark.parametrize("reading", [Settings(), Settings(overload=0.7, mutation_rate=0.4), Settings(targets="static")])
-def test_search_with_ready_times_has_the_same_front_with_and_without_numba(reading: Settings) -> None:
-    world = make_instance(mixed_tasks(20), CLUSTER, Toy(demand=DEMANDS), READY_S)
-    settings = replace(reading, generations=12, population=21)
-    one, other = (search(world, settings, np.random.default_rng(5), use_numba=form) for form in (True, False))
-    assert one.gpus.tobytes() == other.gpus.tobytes()
-    assert one.objectives.tobytes() == other.objectives.tobytes()
-
-
 def test_descend_with_ready_times_ends_where_no_relocation_improves(rng: np.random.Generator) -> None:
     toy = Toy(demand=DEMANDS)
     costs = BatchCosts(make_instance(mixed_tasks(8), CLUSTER, toy, READY_S), toy, SMALL.choices)

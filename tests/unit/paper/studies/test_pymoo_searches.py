@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import numpy as np
 import pytest
 from support.toy_predictor import DEMANDS, Toy, instance_from_tables, mixed_tasks
 
-from heshare.paper.studies.searches import array_searches, pymoo_searches
+from heshare.paper.studies import pymoo_searches
 from heshare.scheduling.configuration import configure
 from heshare.scheduling.genetic import search
 from heshare.scheduling.objectives import Instance, evaluate_schemes, make_instance
@@ -39,30 +37,6 @@ def test_search_checkpoints_have_the_evaluations_and_a_front(name: str, instance
         )
     reference = evaluate_schemes(np.zeros((1, 20), dtype=np.int64), instance)[0] * 2
     assert hypervolume(last.schemes.objectives, reference) > hypervolume(first.schemes.objectives, reference)
-
-
-@pytest.mark.parametrize("rate", [0.1, "1/n"])
-@pytest.mark.parametrize("name", array_searches.NAMES)
-def test_array_search_finds_what_pymoo_finds(name: str, rate: pymoo_searches.Rate, instance: Instance) -> None:
-    def found(searches: ModuleType) -> list[tuple[bytes, bytes, int]]:
-        settings, rng = Settings(initialisation="random", population=20), np.random.default_rng(6)
-        done = searches.search_checkpoints(name, instance, settings, rng, (100, 1000), rate=rate)
-        return [(at.schemes.gpus.tobytes(), at.schemes.objectives.tobytes(), at.schemes.evaluations) for at in done]
-
-    assert found(array_searches) == found(pymoo_searches)
-
-
-def test_array_search_ends_when_all_children_are_known() -> None:
-    # Four schemes in all: pymoo stops early, too.
-    costs = np.array([[[1.0, 2.0], [3.0, 1.0]], [[2.0, 1.0], [1.0, 4.0]]])
-    instance = instance_from_tables(costs[0], costs[1], "1xT4,1xA100", np.ones((2, 2), dtype=bool))
-    counts = [
-        searches.search_checkpoints("nsga2", instance, pymoo_searches.RANDOM_START, np.random.default_rng(1), (500,))[
-            -1
-        ].schemes.evaluations
-        for searches in (array_searches, pymoo_searches)
-    ]
-    assert counts[0] == counts[1] < 500
 
 
 @pytest.mark.parametrize("name", pymoo_searches.TITLES)

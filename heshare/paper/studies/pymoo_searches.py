@@ -15,8 +15,7 @@ import numpy as np
 
 from heshare.scheduling.genetic import Archive, Schemes, evolve
 from heshare.scheduling.objectives import Instance, sum_segments
-from heshare.scheduling.operators import initialise, random_reset
-from heshare.scheduling.operators_numba import make_operators
+from heshare.scheduling.operators import GeneticOperators, initialise, random_reset
 from heshare.scheduling.settings import Settings
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.shared.errors import require
@@ -115,7 +114,7 @@ def greedy_scale(instance: Instance) -> tuple[FloatArray, FloatArray]:
                 after_s = np.where(instance.energy_j[task] <= instance.best_j[task] * (1 + 1e-9), after_s, np.inf)
             gpu = int(after_s.argmin())
             schemes[row, task], end_s[gpu] = gpu, after_s[gpu]
-    ends = sum_segments(make_operators(instance, Settings()).segments(schemes), instance.n)
+    ends = sum_segments(GeneticOperators(instance, Settings()).segments(schemes), instance.n)
     best, worst = ends.min(axis=0), ends.max(axis=0)
     return best, np.where(worst > best, worst, best + np.abs(best))
 
@@ -133,7 +132,7 @@ class SearchRecord:
     """
 
     def __init__(self, instance: Instance) -> None:
-        self._operators, self.instance = make_operators(instance, Settings()), instance
+        self._operators, self.instance = GeneticOperators(instance, Settings()), instance
         self._operators.segments(np.zeros((1, instance.n), dtype=np.int64))  # compiles it before the time is taken
         self._best, worst = greedy_scale(instance)
         self._span = worst - self._best
