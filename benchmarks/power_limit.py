@@ -12,11 +12,11 @@ from bench_rows import Row, sample_row
 
 import heshare as hs
 from heshare.lab.limits.budget_policy import within_budget
-from heshare.lab.long_runs.run_long import run_long
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.registry import make
 from heshare.prediction.predictor import LazyPredictor
+from heshare.running.run import run
 from heshare.world.cluster import Cluster
 
 GPUS, JOBS, REPEATS = 64, 1_000, 3
@@ -36,7 +36,7 @@ def _event_ms(repetition: int, limit_w: float | None) -> float:
     tasks, _ = venus_tasks(JOBS, rng=streams.rng(TASKS), gpus=GPUS, load=0.9)
     policy = within_budget(make("fifo-packed"), limit_w)
     began_s = time.process_time()
-    done = run_long(tasks, cluster, policy, predictor=LazyPredictor(hs.load_predictor), rng=streams.rng(POLICY))
+    done = run(tasks, cluster, policy, predictor=LazyPredictor(hs.load_predictor), rng=streams.rng(POLICY))
     return 1e3 * (time.process_time() - began_s) / done.events
 
 

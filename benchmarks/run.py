@@ -33,11 +33,10 @@ STAGES = (
     "planner",
     "growth",
     "venus",
-    "million",
     "online",
 )
 """Modules of this folder, each with a function `results()` that returns rows."""
-UNTIMED = ("optimum", "million")
+UNTIMED = ("optimum",)
 """Stages without wall times: they run last and at once."""
 LAST = Path(__file__).parent / "last.json"
 

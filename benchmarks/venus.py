@@ -16,10 +16,10 @@ import simpy_fifo
 from bench_rows import Row, sample_row, single_row
 
 from heshare.devices.device_model import Estimate, co_run
-from heshare.lab.long_runs.run_long import run_long
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.registry import make
 from heshare.prediction.oracle import DevicePredictor
+from heshare.running.run import run
 from heshare.world.catalogue import gpu
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
@@ -42,7 +42,7 @@ def loop_s(tasks: tuple[Task, ...], *, progress: bool = False) -> float:
     gc.collect()
     gc.freeze()
     start_s = time.perf_counter()
-    run_long(tasks, cluster, policy, progress=progress, **options)
+    run(tasks, cluster, policy, progress=progress, **options)
     return time.perf_counter() - start_s
 
 

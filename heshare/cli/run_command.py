@@ -135,7 +135,7 @@ def run(
         action = "Leave the others out: a plan has its tasks, its cluster and its clocks."
         require("--plan", f"--plan and {', '.join(refused)}", not refused, "a plan without them", action)
     terms = run_terms(power_limit, price_terms(price, price_start, hold, saving))
-    from heshare.lab.long_runs.run_long import FULL, SUMMARY, run_long
+    from heshare.lab.checkpoint import run_with_checkpoint
     from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
     from heshare.policies.registry import make
     from heshare.prediction.predictor import LazyPredictor
@@ -155,14 +155,12 @@ def run(
         else:
             to_run = task_set(tasks, streams, load, arrivals, trace)
     with told("run", quiet or progress):
-        result = run_long(
+        result = run_with_checkpoint(
             to_run,
             gpus,
             terms.wrap(made),
             predictor=LazyPredictor(predictor_factory(profiles)),
             rng=streams.rng(POLICY),
-            # The timeline of a long run is streamed to files, unless all of it is needed for --timeline.
-            record=FULL if not from_venus or timeline or terms.price else out or SUMMARY,
             checkpoint=checkpoint,
             progress=progress or shows_bar(quiet),
         )
@@ -239,9 +237,8 @@ def _write(
         from heshare.shared import files
 
         files.write_text(out / "tasks.csv", to_csv(frame))
-        if result.totals is None:
-            files.write_text(out / "timeline.csv", to_csv(result.timeline))
-            files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
+        files.write_text(out / "timeline.csv", to_csv(result.timeline))
+        files.write_text(out / "tenants.csv", to_csv(_with_names(tenant_energy(result), job_names)))
     if timeline is not None:
         from heshare.paper.figures.trace_events import write_trace
 

@@ -10,9 +10,9 @@ The further protocols are what only some devices can do.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -202,22 +202,11 @@ class SharesGpu(Protocol):
 
 
 @runtime_checkable
-class MirrorsDevice(Protocol):
-    """A device in virtual time that can mirror another one: it runs nothing while the other does the same for both."""
+class ReadsBriefly(Protocol):
+    """A device in virtual time with a quick form of `read` for the timeline."""
 
     def read_brief(self) -> BriefReading | None:
         """Return the part of `read` that a timeline keeps, and `next_event_s`; None where readings have noise."""
-        ...
-
-    def can_mirror(self, others: Sequence[object], /) -> bool:
-        """Return whether it and all others are idle and would do the same with the same task."""
-        ...
-
-    def add_mirrored(self, others: Sequence[Any], from_s: float, to_s: float, power_w: float) -> None:
-        """Account for idle power of devices until `from_s`, then for `power_w` until `to_s`, s, when they idle again.
-
-        The devices, itself among them, have mirrored one device.
-        """
         ...
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -68,30 +67,3 @@ class EmulatedDevice(VirtualDevice):
                 estimate = replace(estimate, power_w=self._sleep_w)
             self._estimates[key] = estimate
         return estimate
-
-    def can_mirror(self, others: Sequence[object], /) -> bool:
-        """Return whether all are idle and would do the same with the same task: one kind of device at one clock."""
-        kind, estimates, clock = type(self), self._estimates, self._clock
-        if self._running or self._noise is not None:
-            return False
-        for other in others:
-            if (
-                type(other) is not kind
-                or other._estimates is not estimates
-                or other._running
-                or other._clock != clock
-                or other._noise is not None
-            ):
-                return False
-        return True
-
-    def add_mirrored(self, others: Sequence[EmulatedDevice], from_s: float, to_s: float, power_w: float) -> None:
-        """Account for idle power of devices until `from_s`, then for `power_w` until `to_s`, s, when they idle again.
-
-        The devices, itself among them, have mirrored one device.
-        """
-        # They are of one kind at one clock, so their idle power is the same.
-        idle_w, busy_j = (self._state or self._update()).power_w, power_w * (to_s - from_s)
-        for other in others:
-            other._energy_j += idle_w * (from_s - other._now_s) + busy_j
-            other._now_s = to_s

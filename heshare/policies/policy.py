@@ -194,14 +194,14 @@ class View:
         waiting: tasks that have arrived and do not run (not started, or paused), by (arrival, id).
         remaining: iterations still to do, by the id of a waiting task.
         gpus: all GPUs in the cluster's order.
-        pending: number of tasks that have not arrived yet; `inf` while an unknown number is still to come (a stream).
+        pending: number of tasks that have not arrived yet.
     """
 
     now_s: float
     waiting: Sequence[Task]
     remaining: Mapping[int, float]
     gpus: Sequence[GpuView]
-    pending: float
+    pending: int
 
 
 @dataclass(frozen=True, slots=True)

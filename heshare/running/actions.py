@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 from heshare.devices.device import Fallible, TaskFailure
 from heshare.policies.policy import Action, Event, EventKind, Migrate, Pause, SetClock, Start
 from heshare.running.clock import COMPLETION, Clock, EventQueue
-from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks, can_mirror, keep_lockstep, split_gangs
-from heshare.running.timeline import Interval, RunRecorder
+from heshare.running.gangs import keep_lockstep
+from heshare.running.state import GpuState, TaskRun, TaskState, WaitingTasks
+from heshare.running.timeline import Interval, TimelineRecorder
 from heshare.shared.errors import DeviceError, InputError, PolicyError
 from heshare.world.task import Task
 from heshare.world.workload import SHARINGS
@@ -47,7 +48,7 @@ class ActionExecutor:
 
     Attributes:
         policy: the policy's name, for messages.
-        tasks: the tasks of the run, by id; of a stream, those that are not over, and some that are.
+        tasks: the tasks of the run, by id.
         gpus: the GPUs of the run.
         clock: the time that the devices share.
         events: the queue of scheduled events.
@@ -66,7 +67,7 @@ class ActionExecutor:
     gpus: list[GpuState]
     clock: Clock
     events: EventQueue
-    recorder: RunRecorder
+    recorder: TimelineRecorder
     observer: Observer
     notify: Callable[[Event], object]
     start_cost_s: float
@@ -116,8 +117,6 @@ class ActionExecutor:
 
     def advance(self, gpu: GpuState, now_s: float) -> None:
         """Bring a GPU to the present since it is about to change; what completed or failed there is the next event."""
-        if gpu.gangs:
-            split_gangs(gpu, now_s)
         completed = self._advance_device(gpu, now_s)
         if completed:
             self._notify_next(Event(_COMPLETION, now_s, tuple(completed), gpu.index))
@@ -128,21 +127,14 @@ class ActionExecutor:
         """Read every GPU that changed, record it in the timeline and schedule its next check."""
         changed, recorder, infinity = self._changed, self.recorder, math.inf
         for gpu in changed:
-            if gpu.gangs and False in [gang.mirrored for gang in gpu.gangs.values()]:
+            if gpu.gangs:
                 keep_lockstep(changed, lambda gpu: self.advance(gpu, now_s))
                 break
         for gpu in changed:
             gpu.listed = False
             gpu.version += 1
-            if gpu.gangs and gpu.mirroring():
-                continue
             brief = gpu.read_brief()
             recorder.observe(gpu.index, now_s, brief)
-            if gpu.gangs:
-                for gang in gpu.gangs.values():
-                    if gang.mirrored and gang.ran_s == now_s:
-                        gang.power_w = brief.power_w
-                        recorder.observe_all(gang.indices[1:], now_s, brief)
             next_s = brief.next_s
             if next_s < infinity:
                 self.events.schedule(next_s if next_s > now_s else now_s, COMPLETION, self._check, gpu, gpu.version)
@@ -200,10 +192,7 @@ class ActionExecutor:
 
     def _complete(self, task: TaskRun, others: Sequence[GpuState], now_s: float) -> None:
         """Process the completion of a task that still runs on the devices of `others`."""
-        if task.mirrored:
-            task.end_mirroring(now_s)
-            self.recorder.observe_all(task.indices[1:], now_s, others[0].read_brief())
-        elif others:
+        if others:
             self._stop(task, others, now_s)
         self._vacate(task, now_s, task.remaining, "completed")
         task.remaining = 0.0
@@ -270,8 +259,7 @@ class ActionExecutor:
         if action.batch_size is not None and action.batch_size < 1:
             self.refuse(action, f"an inference batch size of {action.batch_size}", "Choose one of at least 1.")
         task.resize(action.batch_size, len(gpus))
-        mirrored = len(gpus) > 1 and can_mirror(gpus, 0)
-        for gpu in gpus[:1] if mirrored else gpus:
+        for gpu in gpus:
             self.advance(gpu, now_s)
             self._check_room(action, task, gpu)
         task.mps_pct, task.sharing, task.started_s = action.mps_pct, action.sharing, now_s
@@ -282,24 +270,20 @@ class ActionExecutor:
             ready_s = now_s + self.start_cost_s
             self.events.schedule(ready_s, COMPLETION, self._end_loading, task, task.starts)
         else:
-            self._run(task, mirrored, now_s)
+            self._run(task)
 
     def _end_loading(self, now_s: float, task: TaskRun, start: int) -> None:
         if task.starts == start and task.state is TaskState.LOADING:
-            mirrored = len(task.gpus) > 1 and can_mirror(task.gpus, 1)
-            for gpu in task.gpus[:1] if mirrored else task.gpus:
+            for gpu in task.gpus:
                 self.advance(gpu, now_s)
-            self._run(task, mirrored, now_s)
+            self._run(task)
             self.record_changes(now_s)
 
-    def _run(self, task: TaskRun, mirrored: bool, now_s: float) -> None:
+    def _run(self, task: TaskRun) -> None:
         """Have the first GPU run the iterations that remain, and the others of a gang run until they are stopped."""
-        task.state, task.mirrored, task.ran_s = _RUNNING, mirrored, now_s
+        task.state = _RUNNING
         task.start_on(task.gpus[0], task.remaining / task.scale)
-        if mirrored:
-            for gpu in task.gpus[1:]:
-                gpu.reading = None
-        elif len(task.gpus) > 1:
+        if len(task.gpus) > 1:
             for gpu in task.gpus:
                 gpu.require_sharing("a gang")
             for gpu in task.gpus[1:]:

@@ -15,14 +15,13 @@ from heshare.devices.device import Device
 from heshare.policies.policy import Event, EventKind, Policy, View, Wait
 from heshare.running.actions import ActionExecutor, Observer
 from heshare.running.clock import ARRIVAL, MOMENT_S, TICK, Clock, EventQueue, VirtualClock
-from heshare.running.state import GpuState, GpuViews, TaskRun, TaskSource, TaskState
-from heshare.running.timeline import RunRecorder, TimelineRecorder
+from heshare.running.state import GpuState, GpuViews, TaskRun, TaskState
+from heshare.running.timeline import TimelineRecorder
 from heshare.shared.errors import PolicyError
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
 _MAX_IDLE_TICKS = 1_000
-_FEW_TASKS = 100
 _USUAL = (GeneratorType, list, tuple)
 """Usual types of a policy's answer, which need no further look."""
 
@@ -31,7 +30,7 @@ class Loop:
     """The event loop of one run. It can be pickled between two events.
 
     Args:
-        tasks: the task set, task i with id i; or a stream, of which only tasks that are not over are kept.
+        tasks: the task set, task i with id i.
         cluster: the GPUs.
         policy: decides what starts where and when; already reset.
         devices: one for each GPU.
@@ -39,19 +38,18 @@ class Loop:
         max_time_s: give up when the run reaches this time, s.
         start_cost_s: time that a task holds its memory and does nothing whenever it starts on a GPU, s.
         observer: is called with decisions and results before they take effect.
-        recorder: records what happens; by default the whole timeline.
 
     Attributes:
-        tasks: the tasks of the run, by id; of a stream, those that are not over, and some that are.
-        stream: the stream that the tasks come from, or None.
+        tasks: the tasks of the run, by id.
         gpus: the GPUs of the run.
+        recorder: records the timeline.
         planning_s: wall time spent in the policy, s.
         events: how many events the policy has received.
     """
 
     def __init__(
         self,
-        tasks: Sequence[Task] | TaskSource,
+        tasks: Sequence[Task],
         cluster: Cluster,
         policy: Policy,
         devices: Sequence[Device],
@@ -60,14 +58,12 @@ class Loop:
         max_time_s: float = math.inf,
         start_cost_s: float = 0.0,
         observer: Observer | None = None,
-        recorder: RunRecorder | None = None,
     ) -> None:
         self.cluster = cluster
         self.policy = policy
-        self.stream = None if isinstance(tasks, Sequence) else tasks
-        self.tasks = {task.id: TaskRun(task) for task in tasks} if isinstance(tasks, Sequence) else tasks.live
+        self.tasks = {task.id: TaskRun(task) for task in tasks}
         self.gpus = [GpuState(index, device, clock) for index, device in enumerate(devices)]
-        self.recorder: RunRecorder = TimelineRecorder(cluster.labels) if recorder is None else recorder
+        self.recorder = TimelineRecorder(cluster.labels)
         self.planning_s = 0.0
         self.events = 0
         self._clock = clock
@@ -85,9 +81,8 @@ class Loop:
             self._notify,
             start_cost_s,
         )
-        self._arrivals: deque[list[TaskRun]] | TaskSource | None = None
-        self._known, self._most_kept = len(self.tasks), _FEW_TASKS
-        self._pending: float = self._known if self.stream is None else math.inf
+        self._arrivals: deque[list[TaskRun]] | None = None
+        self._pending = len(self.tasks)
         self._scheduled_ticks = 0
         self._idle_ticks = 0
         # In virtual time nothing changes between events, so such a policy returns the same for every tick there.
@@ -97,7 +92,7 @@ class Loop:
     @property
     def ended(self) -> int:
         """Number of tasks that have completed or finally failed."""
-        return self._known - self._executor.unfinished
+        return len(self.tasks) - self._executor.unfinished
 
     def run(
         self, *, on_end: Callable[[int], object] | None = None, after_event: Callable[[], None] | None = None
@@ -139,7 +134,7 @@ class Loop:
         for gpu in self.gpus:
             self._executor.advance(gpu, now_s)
         self._executor.record_changes(now_s)
-        self._arrivals = self._arrival_groups() if self.stream is None else self.stream
+        self._arrivals = self._arrival_groups()
         self._schedule_arrival()
         if self.policy.tick_s is not None:
             self._schedule_tick(self.policy.tick_s, 1)
@@ -181,22 +176,7 @@ class Loop:
         """Schedule the next tasks to arrive; those that arrive at one moment are one event."""
         if self._arrivals:
             tasks = self._arrivals.popleft()
-            if self.stream is not None:
-                self._add_read(tasks, self.stream)
             self._queue.schedule(tasks[-1].spec.arrival_s, ARRIVAL, self._arrive, tasks)
-
-    def _add_read(self, tasks: Sequence[TaskRun], stream: TaskSource) -> None:
-        """Add tasks of a stream to the run; forget those that are over once they may be half of those kept."""
-        if len(self.tasks) > self._most_kept:
-            over = [task.id for task in self.tasks.values() if task.state in (TaskState.DONE, TaskState.FAILED)]
-            for task_id in set(over) - self._executor.unreported:
-                del self.tasks[task_id]
-            self._most_kept = 2 * len(self.tasks) + _FEW_TASKS
-        self.tasks.update((task.id, task) for task in tasks)
-        self._known += len(tasks)
-        self._executor.unfinished += len(tasks)
-        if not stream:
-            self._pending = len(tasks)
 
     def _arrive(self, now_s: float, tasks: Sequence[TaskRun]) -> None:
         for task in tasks:

@@ -24,13 +24,12 @@ class Run:
         policy: the policy's name.
         cluster: the GPUs.
         tasks: the task set, task i at index i.
-        record: the timeline; empty where only totals were kept.
+        record: the timeline.
         device_energy_j: each device's own account from the start to the makespan, J, shape (k,).
         planning_s: wall time spent in the policy, s; never part of virtual time.
         predictor_calls: rows that the policy had predicted.
         events: events that the policy received.
         provenance: `emulated`, `measured`, or both.
-        totals: sums that were added up in place of a timeline, or None.
 
     Example:
         >>> import heshare as hs
@@ -48,13 +47,10 @@ class Run:
     predictor_calls: int
     events: int
     provenance: str
-    totals: Totals | None = None
 
     @cached_property
     def _compared(self) -> tuple[object, ...]:
-        sums = [] if self.totals is None else [values.tobytes() for values in vars(self.totals).values()]
-        device_j = self.device_energy_j.tobytes()
-        return self.policy, self.cluster, self.tasks, self.record, device_j, self.provenance, *sums
+        return self.policy, self.cluster, self.tasks, self.record, self.device_energy_j.tobytes(), self.provenance
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self._compared == other._compared
@@ -72,7 +68,7 @@ class Run:
 
     @cached_property
     def _sums(self) -> Totals:
-        return self.totals or timeline.sum_up(self.record, self.tasks)
+        return timeline.sum_up(self.record, self.tasks)
 
     @property
     def waiting_s(self) -> FloatArray:

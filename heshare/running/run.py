@@ -18,8 +18,6 @@ from heshare.running.actions import Observer
 from heshare.running.clock import Clock, VirtualClock
 from heshare.running.loop import Loop
 from heshare.running.result import Run
-from heshare.running.state import TaskSource
-from heshare.running.timeline import RunRecorder
 from heshare.shared.arrays import FloatArray
 from heshare.shared.errors import InputError, require
 from heshare.world.catalogue import memory_mib
@@ -60,11 +58,10 @@ def run(
     start_cost_s: float = 0.0,
     progress: bool = False,
     observer: Observer | None = None,
-    recorder: RunRecorder | None = None,
 ) -> Run:
     """Run a task set under a policy until every task has completed.
 
-    `heshare.lab.long_runs.run_long` does the same with checkpoints and without a timeline in memory.
+    `heshare.lab.checkpoint.run_with_checkpoint` does the same and continues a run that was interrupted.
 
     Args:
         tasks: the task set; task i has id i.
@@ -79,7 +76,6 @@ def run(
             (loading the model), s. A real device has its own.
         progress: show a progress bar over tasks.
         observer: is called with decisions and results before they take effect, to journal them for example.
-        recorder: records what happens; by default the whole timeline.
 
     Returns:
         The run: per-task times, energies, timeline.
@@ -102,13 +98,12 @@ def run(
         max_time_s=max_time_s,
         start_cost_s=start_cost_s,
         observer=observer,
-        recorder=recorder,
     )
     return complete(state, progress=progress)
 
 
 def begin(
-    tasks: Sequence[Task] | TaskSource,
+    tasks: Sequence[Task],
     cluster: Cluster,
     policy: Policy,
     *,
@@ -119,18 +114,13 @@ def begin(
     max_time_s: float = math.inf,
     start_cost_s: float = 0.0,
     observer: Observer | None = None,
-    recorder: RunRecorder | None = None,
 ) -> RunState:
-    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`.
-
-    A source that is no sequence has checked its tasks itself.
-    """
+    """Check a run's input, reset its policy and return its state before the first event; arguments as `run`."""
     check_arguments(policy.reset, "the cluster, the predictor and the random generator", 3, policy.name)
     check_arguments(policy.decide, "the event and the view", 2, policy.name)
-    if isinstance(tasks, Sequence):
-        tasks = _checked(tasks)
-        check_gangs(tasks, policy)
-        check_memory(tasks, cluster, {})
+    tasks = _checked(tasks)
+    _check_gangs(tasks, policy)
+    _check_memory(tasks, cluster)
     devices = _emulated(cluster) if devices is None else list(devices)
     _check_devices(cluster, devices)
     energy_j = np.array([device.read().energy_j for device in devices])
@@ -146,7 +136,6 @@ def begin(
         max_time_s=max_time_s,
         start_cost_s=start_cost_s,
         observer=observer,
-        recorder=recorder,
     )
     return RunState(loop, predictor, calls, energy_j, reset_s)
 
@@ -160,8 +149,9 @@ def complete(state: RunState, *, progress: bool = False, after_event: Callable[[
         after_event: is called between two events.
     """
     loop = state.loop
-    total = len(loop.tasks) if loop.stream is None else None
-    with tqdm(total=total, initial=loop.ended, desc=loop.policy.name, unit="task", disable=not progress) as bar:
+    with tqdm(
+        total=len(loop.tasks), initial=loop.ended, desc=loop.policy.name, unit="task", disable=not progress
+    ) as bar:
         try:
             end_s = loop.run(on_end=bar.update if progress else None, after_event=after_event)
         except BaseException:
@@ -175,14 +165,12 @@ def _result(state: RunState, end_s: float) -> Run:
     devices = [gpu.device for gpu in loop.gpus]
     for device in devices:
         device.advance(end_s)
-    timeline, totals = loop.recorder.finish(end_s)
     reused = policy.reused if isinstance(policy, ReusesPlanning) else None
     return Run(
         policy=policy.name,
         cluster=loop.cluster,
-        tasks=tuple([task.spec for task in loop.tasks.values()] if loop.stream is None else ()),
-        record=timeline,
-        totals=totals,
+        tasks=tuple([task.spec for task in loop.tasks.values()]),
+        record=loop.recorder.finish(end_s),
         device_energy_j=np.array([device.read().energy_j for device in devices]) - state.energy_j,
         planning_s=state.reset_s + loop.planning_s + (reused.planning_s if reused else 0.0),
         predictor_calls=predictor.calls - state.calls + (reused.predictor_calls if reused else 0),
@@ -191,11 +179,9 @@ def _result(state: RunState, end_s: float) -> Run:
     )
 
 
-def check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Workload, int]) -> None:
-    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it.
-
-    `fitting_gpus` keeps the number of GPUs that hold a workload.
-    """
+def _check_memory(tasks: Sequence[Task], cluster: Cluster) -> None:
+    """Raise `InputError` for a task that the cluster can never hold, before a long run reaches it."""
+    fitting_gpus: dict[Workload, int] = {}
     for task in tasks:
         workload = task.workload
         fitting = fitting_gpus.get(workload)
@@ -213,7 +199,7 @@ def check_memory(tasks: Sequence[Task], cluster: Cluster, fitting_gpus: dict[Wor
             )
 
 
-def check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
+def _check_gangs(tasks: Sequence[Task], policy: Policy) -> None:
     """Raise `InputError` for a task that needs several GPUs, under a policy that runs none of these."""
     if getattr(policy, "gangs", True):
         return
@@ -238,8 +224,7 @@ def _emulated(cluster: Cluster) -> list[Device]:
 
 
 def _abandon(loop: Loop) -> None:
-    """Stop everything on the devices of a run that failed, and close the recorder's files."""
-    getattr(loop.recorder, "release", lambda: None)()
+    """Stop everything on the devices of a run that failed."""
     for gpu in loop.gpus:
         # The first failure is reported, not that of a device which fails again while it is stopped.
         with suppress(Exception):

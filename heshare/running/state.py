@@ -1,20 +1,18 @@
 """State of tasks, gangs and GPUs during a run, and the views of GPUs and waiting tasks that a policy gets.
 
-A task on several GPUs is a gang. Its iterations run in lockstep, at the pace of the slowest GPU; its first GPU counts
-them. While all GPUs of a gang are equal and run nothing else, the gang is mirrored: only the device of the first GPU
-runs it, and the others are accounted for when the gang ends or is split.
+A task on several GPUs is a gang (`running/gangs.py`); its first GPU counts its iterations.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol, cast, overload
+from typing import Any, cast, overload
 
-from heshare.devices.device import BriefReading, Device, Fallible, MirrorsDevice, Reading, SharesGpu
+from heshare.devices.device import BriefReading, Device, Fallible, Reading, ReadsBriefly, SharesGpu
 from heshare.policies.policy import GpuView, Pace, Running
 from heshare.running.clock import Clock
 from heshare.shared.errors import DeviceError
@@ -52,10 +50,7 @@ class TaskRun:
         scale: iterations of the task for one iteration as it runs there.
         memory_mib: device memory that it needs on each GPU, MiB.
         slowed: whether devices hold it to the pace of the slowest GPU of its gang.
-        mirrored: whether only the device of its first GPU runs it, since the others of its gang do the same.
-        power_w: power of each GPU of a mirrored gang, W.
         started_s: when it was put on its GPUs, s.
-        ran_s: when it began to run there, after loading, s.
         starts: how often it was started; a scheduled end of loading is valid for one start.
     """
 
@@ -71,10 +66,7 @@ class TaskRun:
     scale: float = 1.0
     memory_mib: float = field(init=False)
     slowed: bool = False
-    mirrored: bool = False
-    power_w: float = 0.0
     started_s: float = 0.0
-    ran_s: float = 0.0
     starts: int = 0
 
     def __post_init__(self) -> None:
@@ -130,7 +122,7 @@ class TaskRun:
             gpu.free_mib = gpu.free_mib + needed_mib if gpu.tasks else gpu.total_mib
             gpu.reading = None
         self.gpus = self.indices = ()
-        self.slowed = self.mirrored = False
+        self.slowed = False
 
     def start_on(self, gpu: GpuState, iterations: float | None) -> None:
         """Start the task on a GPU's device, for so many iterations, or with None until it is stopped.
@@ -144,32 +136,6 @@ class TaskRun:
             resident = Resident(self.workload, self.mps_pct, self.sharing)
             gpu.require_sharing(f"sharing by {self.sharing}").start_as(self.id, resident, iterations)
         gpu.reading = None
-
-    def split(self, now_s: float) -> None:
-        """Make a mirrored gang run on the devices of all its GPUs, since they may differ from now on."""
-        self.mirrored = False
-        for gpu in self.gpus[1:]:
-            gpu.device.advance(self.ran_s)
-            self.start_on(gpu, None)
-            gpu.device.advance(now_s)
-
-    def end_mirroring(self, now_s: float) -> None:
-        """Account for the mirroring GPUs of a gang that has completed on its first GPU."""
-        self.gpus[1].reading = None
-        devices: list[Any] = [gpu.device for gpu in self.gpus[1:]]
-        devices[0].add_mirrored(devices, self.ran_s, now_s, self.power_w)
-        self.mirrored = False
-
-
-class TaskSource(Protocol):
-    """Queue of the tasks still to arrive, read as they arrive; `live` are those that were read and are not over."""
-
-    live: dict[int, TaskRun]
-
-    def __bool__(self) -> bool: ...
-    def popleft(self) -> list[TaskRun]:
-        """Return the tasks that arrive next, at one moment."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -191,7 +157,7 @@ class GpuState:
         loss_reported: whether the policy has been notified that the GPU is lost.
         drain_reported: whether the policy has been notified that nothing new may start on it.
         shares_gpu: the device, if it runs gangs and shares the GPU in other ways than MPS.
-        mirrors_device: the device, if it can mirror another one.
+        brief_device: the device, if it reads briefly.
         fallible: the device, if a task can fail on it while the run continues.
         built_view: the view of `reading`, or None when it has not been built.
     """
@@ -210,16 +176,16 @@ class GpuState:
     loss_reported: bool = False
     drain_reported: bool = False
     shares_gpu: SharesGpu | None = field(init=False)
-    mirrors_device: MirrorsDevice | None = field(init=False)
+    brief_device: ReadsBriefly | None = field(init=False)
     fallible: Fallible | None = field(init=False)
     built_view: GpuView | None = None
 
     def __post_init__(self) -> None:
         device = self.device
         self.free_mib = self.total_mib = device.gpu.memory_mib
-        shares, mirrors, fails = _abilities(device)
+        shares, briefly, fails = _abilities(device)
         self.shares_gpu = cast(SharesGpu, device) if shares else None
-        self.mirrors_device = cast(MirrorsDevice, device) if mirrors else None
+        self.brief_device = cast(ReadsBriefly, device) if briefly else None
         self.fallible = cast(Fallible, device) if fails else None
 
     def __str__(self) -> str:
@@ -228,26 +194,17 @@ class GpuState:
     def read(self) -> Reading:
         """Return the device's reading now; it is taken again only if something changed."""
         if self.reading is None:
-            if self.mirroring():
-                next(iter(self.gangs.values())).split(self.clock.now_s())
             self.reading, self.built_view = self.device.read(), None
             self.read_s = self.reading.time_s
         return self.reading
 
     def read_brief(self) -> BriefReading:
-        """Return the part of a reading that a timeline keeps, and the next event, of a GPU that mirrors no other."""
-        if self.mirrors_device is not None and self.reading is None:
-            brief = self.mirrors_device.read_brief()
+        """Return the part of a reading that a timeline keeps, and the next event."""
+        if self.brief_device is not None and self.reading is None:
+            brief = self.brief_device.read_brief()
             if brief is not None:
                 return brief
         return BriefReading.of(self.read(), self.device.next_event_s())
-
-    def mirroring(self) -> bool:
-        """Return whether it mirrors the first GPU of a gang, so that its own device runs nothing."""
-        # A GPU of a mirrored gang has no other task.
-        for task in self.gangs.values():
-            return task.mirrored and task.gpus[0] is not self
-        return False
 
     def require_sharing(self, purpose: str) -> SharesGpu:
         """Return the device, for what only some devices can do.
@@ -283,10 +240,10 @@ _ABILITIES: dict[type, tuple[bool, bool, bool]] = {}
 
 
 def _abilities(device: Device) -> tuple[bool, bool, bool]:
-    """Return whether a kind of device can share its GPU, mirror others, and fail; found out once for each kind."""
+    """Return whether a kind of device can share its GPU, read briefly, and fail; found out once for each kind."""
     found = _ABILITIES.get(type(device))
     if found is None:
-        found = isinstance(device, SharesGpu), isinstance(device, MirrorsDevice), isinstance(device, Fallible)
+        found = isinstance(device, SharesGpu), isinstance(device, ReadsBriefly), isinstance(device, Fallible)
         _ABILITIES[type(device)] = found
     return found
 
@@ -378,62 +335,3 @@ class WaitingTasks(Sequence[Task]):
         """Remove a task from the waiting ones."""
         place = bisect_left(self._keys, (task.arrival_s, task.id))
         del self._keys[place], self._tasks[place]
-
-
-def can_mirror(gpus: Sequence[GpuState], loading: int, /) -> bool:
-    """Return whether all GPUs of a gang are idle and equal, so that only the device of the first has to run it.
-
-    Args:
-        gpus: the GPUs.
-        loading: how many tasks are on each of them and do not run yet.
-    """
-    first = gpus[0].mirrors_device
-    devices = [gpu.mirrors_device for gpu in gpus if len(gpu.tasks) == loading]
-    return first is not None and len(devices) == len(gpus) and first.can_mirror(devices)
-
-
-def split_gangs(gpu: GpuState, now_s: float) -> None:
-    """Split the mirrored gangs of a GPU that is about to change."""
-    for gang in gpu.gangs.values():
-        if gang.mirrored:
-            gang.split(now_s)
-
-
-def keep_lockstep(changed: list[GpuState], advance: Callable[[GpuState], None]) -> None:
-    """Set the pace of every gang that a change may have slowed down or sped up to that of its slowest GPU.
-
-    Args:
-        changed: GPUs that changed and are at the present; the GPUs of their gangs are appended.
-        advance: brings a GPU to the present and appends it to `changed`.
-    """
-    gangs: dict[int, TaskRun] = {}
-    at = 0
-    while at < len(changed):
-        of_gpu = changed[at].gangs.values()
-        for gang in [gang for gang in of_gpu if not gang.mirrored and gang.running]:
-            gangs[gang.id] = gang
-            for gpu in gang.gpus:
-                if not gpu.listed:
-                    advance(gpu)
-        at += 1
-    if not gangs:
-        return
-    # A gang may have completed while its GPUs were advanced.
-    running = [gang for gang in gangs.values() if gang.gpus]
-    for gang in running:
-        if gang.slowed:
-            _hold(gang, gang.gpus, 0.0)
-            gang.slowed = False
-    paces_s = [[gpu.read().residents[gang.id].time_s for gpu in gang.gpus] for gang in running]
-    for gang, times_s in zip(running, paces_s, strict=True):
-        slowest_s = max(times_s)
-        faster = [gpu for gpu, time_s in zip(gang.gpus, times_s, strict=True) if time_s < slowest_s]
-        if faster:
-            _hold(gang, faster, slowest_s)
-            gang.slowed = True
-
-
-def _hold(gang: TaskRun, gpus: Sequence[GpuState], time_s: float) -> None:
-    for gpu in gpus:
-        gpu.require_sharing("a gang").hold(gang.id, time_s)
-        gpu.reading = None

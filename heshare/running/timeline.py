@@ -5,9 +5,9 @@ over windows (Section II-A); here power is constant within a segment, so that th
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,6 @@ import pandas as pd
 from heshare.devices.device import BriefReading
 from heshare.shared.arrays import FloatArray, IntArray
 from heshare.world.task import Task
-
-T = TypeVar("T")
 
 
 class Segment(NamedTuple):
@@ -100,7 +98,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over a run of n tasks on k GPUs, from its timeline or added up while it ran.
+    """Sums over a run of n tasks on k GPUs.
 
     Attributes:
         waiting_s: W_i of Eq. 8, s, shape (n,).
@@ -121,49 +119,13 @@ class Totals:
     busy_s: FloatArray
 
 
-class RowSink(Protocol[T]):
-    """Destination of a recorder's rows: a list, or a file."""
-
-    def append(self, row: T, /) -> object:
-        """Add one row of the timeline to the sink."""
-        ...
-
-    def extend(self, rows: Iterable[T], /) -> object:
-        """Add rows of the timeline to the sink."""
-        ...
-
-    def __iter__(self) -> Iterator[T]:
-        """Return an iterator over the rows in memory."""
-        ...
-
-
-class RunRecorder(Protocol):
-    """Recorder of a run, which the event loop calls."""
-
-    def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
-        """Record that the GPU is in this state from `now_s` on."""
-        ...
-
-    def observe_all(self, gpus: Sequence[int], now_s: float, state: BriefReading) -> None:
-        """Record that all these GPUs are in the same state from `now_s` on."""
-        ...
-
-    def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
-        """Record that a task has left its GPUs; `last` is its interval on one of them."""
-        ...
-
-    def finish(self, now_s: float) -> tuple[Timeline, Totals | None]:
-        """End the recording; return the timeline, and the totals if they were added up."""
-        ...
-
-
 @dataclass
 class TimelineRecorder:
     """Recorder of a whole timeline; an observation that shows no change begins no segment."""
 
     labels: tuple[str, ...]
-    segments: RowSink[Segment] = field(default_factory=list)
-    intervals: RowSink[Interval] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
     _open: dict[int, Segment] = field(default_factory=dict)
 
     def observe(self, gpu: int, now_s: float, state: BriefReading) -> None:
@@ -182,20 +144,15 @@ class TimelineRecorder:
             gpu, now_s, math.nan, state.requested_mhz, state.sm_mhz, state.power_w, state.residents
         )
 
-    def observe_all(self, gpus: Sequence[int], now_s: float, state: BriefReading) -> None:
-        """Record that all these GPUs are in the same state from `now_s` on."""
-        for gpu in gpus:
-            self.observe(gpu, now_s, state)
-
     def add_interval(self, last: Interval, gpus: Sequence[int]) -> None:
         """Record that a task has left its GPUs; `last` is its interval on one of them."""
         self.intervals.extend([last._replace(gpu=gpu) for gpu in gpus])
 
-    def finish(self, now_s: float) -> tuple[Timeline, None]:
+    def finish(self, now_s: float) -> Timeline:
         """End every open segment at `now_s` and return the timeline."""
         for gpu in sorted(self._open):
             self._end(self._open.pop(gpu), now_s)
-        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals)), None
+        return Timeline(self.labels, tuple(self.segments), tuple(self.intervals))
 
     def _end(self, segment: Segment, now_s: float) -> None:
         if now_s > segment.start_s:

@@ -30,7 +30,7 @@ from support.run_entries import ended, run_of, session, started
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab.long_runs import run_long as run_long_module
+from heshare.lab import checkpoint as checkpoint_module
 from heshare.ops.executor.entries import encode
 from heshare.ops.remote import host_offers
 from heshare.paper.notebooks import notebook_parameters
@@ -83,17 +83,17 @@ def prepare() -> Valid:
 
 
 def _checkpoint() -> bytes:
-    class Cut(run_long_module.Checkpoints):
+    class Cut(checkpoint_module.Checkpoints):
         def after_event(self, state: Any) -> None:
             self.save(state)
             raise KeyboardInterrupt
 
-    whole = run_long_module.Checkpoints
-    run_long_module.Checkpoints = Cut  # type: ignore[misc]
+    whole = checkpoint_module.Checkpoints
+    checkpoint_module.Checkpoints = Cut  # type: ignore[misc]
     try:
         _CLI.invoke(app, [*RUN, "--tasks", "6", "--cluster", "1xA100", "--checkpoint", "c"])
     finally:
-        run_long_module.Checkpoints = whole  # type: ignore[misc]
+        checkpoint_module.Checkpoints = whole  # type: ignore[misc]
     return Path("c").read_bytes()
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.lab.long_runs import run_long
+from heshare.lab import checkpoint
 from heshare.running.run import RunState
 
 VENUS = ("run", "--policy", "fifo", "--cluster", "16xV100")
@@ -23,12 +23,12 @@ def call(*words: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_run_venus_reports_its_source_and_streams_the_timeline(tmp_path: Path) -> None:
+def test_run_venus_reports_its_source_and_writes_the_timeline(tmp_path: Path) -> None:
     code, output, errors = call("--tasks", "venus:40@0.7", "--out", str(tmp_path), "--json")
     assert code == 0
     assert json.loads(output)["tasks"] == 40
     assert "generated to meet the published figures" in errors
-    assert len(pd.read_csv(tmp_path / "intervals.csv")) >= 40
+    assert len(pd.read_csv(tmp_path / "timeline.csv")) >= 40
     assert len(pd.read_csv(tmp_path / "tasks.csv")) == 40
 
 
@@ -57,7 +57,7 @@ def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, mo
     words = ("--tasks", "venus:40@0.7", "--json", "--checkpoint", str(tmp_path / "c"))
     _, whole, _ = call(*words[:-2])
     with monkeypatch.context() as patched:
-        patched.setattr(run_long.Checkpoints, "after_event", _end_at_twenty)
+        patched.setattr(checkpoint.Checkpoints, "after_event", _end_at_twenty)
         code, _, errors = call(*words)
     assert code == 128 + signal.SIGTERM
     assert errors.endswith(f"heshare: interrupted: SIGTERM; {tmp_path / 'c'} continues from here\n")
@@ -70,10 +70,10 @@ def test_run_continues_from_a_checkpoint_with_the_same_result(tmp_path: Path, mo
     assert not (tmp_path / "c").exists()
 
 
-_AFTER_EVENT = run_long.Checkpoints.after_event
+_AFTER_EVENT = checkpoint.Checkpoints.after_event
 
 
-def _end_at_twenty(self: run_long.Checkpoints, state: RunState) -> None:
+def _end_at_twenty(self: checkpoint.Checkpoints, state: RunState) -> None:
     if state.loop.events == 20:
         os.kill(os.getpid(), signal.SIGTERM)
     _AFTER_EVENT(self, state)

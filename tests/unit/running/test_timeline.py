@@ -84,7 +84,7 @@ def test_recorder_joins_equal_observations_and_drops_empty_segments():
     recorder.observe(0, 1.0, reading(1.0, 10.0))
     recorder.observe(0, 2.0, reading(2.0, 50.0, 3))
     recorder.observe(0, 2.0, reading(2.0, 60.0, 3, 4))
-    record, _ = recorder.finish(5.0)
+    record = recorder.finish(5.0)
     assert record.segments == (
         Segment(0, 0.0, 2.0, None, 1000.0, 10.0, ()),
         Segment(0, 2.0, 5.0, None, 1000.0, 60.0, ((3, 40, 2.0), (4, 40, 2.0))),

@@ -9,10 +9,10 @@ import pytest
 
 import heshare as hs
 from heshare.devices.device_model import co_run
+from heshare.lab.checkpoint import Checkpoints
 from heshare.lab.limits.budget_policy import BudgetSettings, within_budget
 from heshare.lab.limits.power_bounds import saturated_w
 from heshare.lab.limits.power_budget import PowerBudget, largest_excess
-from heshare.lab.long_runs.run_long import Checkpoints
 from heshare.lab.sweeps.grid import read_grid
 from heshare.lab.sweeps.sweep import sweep
 from heshare.policies.function_policy import policy

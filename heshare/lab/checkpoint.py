@@ -1,4 +1,4 @@
-"""Runs of any length in virtual time, with checkpoints, and with totals or a streamed timeline instead of a list.
+"""Checkpoints of runs in virtual time.
 
 A run that was interrupted continues from its last checkpoint and ends with the same bytes. A checkpoint is the pickled
 state between two events: event loop, devices, recorder, policy with its random generator, and predictor. Unpickling
@@ -6,7 +6,6 @@ executes code of the file: one that anyone but its user can have written is refu
 """
 
 import hashlib
-import math
 import os
 import pickle
 import signal
@@ -18,12 +17,10 @@ from time import monotonic
 import numpy as np
 
 from heshare.devices.device import Device
-from heshare.lab.long_runs.streaming import StreamingRecorder, TotalsRecorder
 from heshare.policies.policy import Policy
 from heshare.prediction.predictor import Predictor
 from heshare.running.result import Run
 from heshare.running.run import RunState, begin, complete
-from heshare.running.timeline import RunRecorder
 from heshare.shared import files
 from heshare.shared.errors import InputError
 from heshare.shared.signals import EndRequested, handling
@@ -31,7 +28,6 @@ from heshare.shared.version import __version__
 from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 
-FULL, SUMMARY = "full", "summary"
 _KIND, _HEADER_BYTES = b"heshare-checkpoint", 1000
 EVERY_S = 60.0
 """Wall time from one checkpoint to the next, s."""
@@ -156,73 +152,42 @@ def run_key(parts: Sequence[object], rng: np.random.Generator) -> str:
     return digest.hexdigest()
 
 
-def run_long(
+def run_with_checkpoint(
     tasks: Sequence[Task],
     cluster: Cluster,
     policy: Policy,
     *,
     predictor: Predictor,
     rng: np.random.Generator,
+    checkpoint: str | Path | None,
     devices: Sequence[Device] | None = None,
-    max_time_s: float = math.inf,
     start_cost_s: float = 0.0,
     progress: bool = False,
-    record: str | Path = SUMMARY,
-    checkpoint: str | Path | None = None,
     checkpoint_s: float = EVERY_S,
 ) -> Run:
-    """Run a task set under a policy until every task has completed, as `heshare.running.run.run` does in virtual time.
-
-    The arguments up to `progress` are those of `run`; the devices are emulated by default.
-
-    The `record` `full` keeps the timeline in memory; `summary` only adds up times and energies; a `Path` also writes
-    the timeline to `segments.csv` and `intervals.csv` in that folder.
+    """Run a task set in virtual time, as `heshare.running.run.run` does; the other arguments are those of it.
 
     An interrupted run continues from the file `checkpoint` when this function is called again with the same arguments;
     the result is the same to the last byte. The file is removed when the run has completed. `checkpoint_s` is the wall
-    time from one checkpoint to the next, s; SIGINT and SIGTERM write a checkpoint too.
+    time from one checkpoint to the next, s; SIGINT and SIGTERM write a checkpoint too. None writes no file.
 
     Raises:
-        InputError: as `run`, another `record`, or a checkpoint of another run.
+        InputError: as `run`, or a checkpoint of another run.
         PolicyError: as `run`.
         DeviceError: as `run`.
     """
     ordered = tuple(sorted(tasks, key=lambda task: task.id))
-    if isinstance(record, Path):
-        record = record.absolute()
-    elif record not in (FULL, SUMMARY):
-        expected = f"{FULL} or {SUMMARY}, or the Path of a folder"
-        raise InputError(repr(record), expected, "Choose one of them.", column="record")
     kinds = None if devices is None else [type(device) for device in devices]
-    parts = (policy.name, cluster.gpus, ordered, record, max_time_s, start_cost_s, kinds)
+    parts = (policy.name, cluster.gpus, ordered, start_cost_s, kinds)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, run_key(parts, rng), every_s=checkpoint_s)
     state = checkpoints.load() if checkpoints else None
     if state is None:
         state = begin(
-            ordered,
-            cluster,
-            policy,
-            predictor=predictor,
-            rng=rng,
-            devices=devices,
-            max_time_s=max_time_s,
-            start_cost_s=start_cost_s,
-            recorder=_recorder(record, cluster, ordered),
+            ordered, cluster, policy, predictor=predictor, rng=rng, devices=devices, start_cost_s=start_cost_s
         )
-    return complete_saving(state, checkpoints, progress=progress)
-
-
-def complete_saving(state: RunState, checkpoints: Checkpoints | None, *, progress: bool) -> Run:
-    """Run the event loop to its end with checkpoints, if any, and return the result."""
     if checkpoints is None:
         return complete(state, progress=progress)
     with handling(checkpoints.request_end):
         result = complete(state, progress=progress, after_event=lambda: checkpoints.after_event(state))
     checkpoints.remove()
     return result
-
-
-def _recorder(record: str | Path, cluster: Cluster, tasks: tuple[Task, ...]) -> RunRecorder | None:
-    if isinstance(record, Path):
-        return StreamingRecorder(cluster.labels, TotalsRecorder(cluster.labels, tasks), record)
-    return None if record == FULL else TotalsRecorder(cluster.labels, tasks)

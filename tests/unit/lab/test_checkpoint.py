@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from heshare.devices.task_sizes import draw
-from heshare.lab.long_runs import run_long as run_long_module
-from heshare.lab.long_runs.run_long import run_long
+from heshare.lab import checkpoint
+from heshare.lab.checkpoint import run_with_checkpoint
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
@@ -27,7 +27,7 @@ class Killed(BaseException):
     pass
 
 
-class KillingCheckpoints(run_long_module.Checkpoints):
+class KillingCheckpoints(checkpoint.Checkpoints):
     """Saves every few events, and kills the run at one of them."""
 
     killed_at = 0
@@ -67,11 +67,11 @@ SCENARIOS = {
 }
 
 
-def run_scenario(scenario, path, record="full"):
+def run_scenario(scenario, path):
     cluster, tasks, policy = SCENARIOS[scenario]
-    return run_long(
+    return run_with_checkpoint(
         tasks(), Cluster.parse(cluster), policy(), predictor=DevicePredictor(), rng=np.random.default_rng(5),
-        start_cost_s=2.0, record=record, checkpoint=path,
+        start_cost_s=2.0, checkpoint=path,
     )  # fmt: skip
 
 
@@ -84,39 +84,22 @@ def content(result):
     )
 
 
-@pytest.mark.parametrize("record", ["full", "summary"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_run_long_continues_after_a_kill_and_ends_with_the_same_bytes(scenario, record, tmp_path, monkeypatch):
-    whole = run_scenario(scenario, None, record)
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+def test_a_run_continues_after_a_kill_and_ends_with_the_same_bytes(scenario, tmp_path, monkeypatch):
+    whole = run_scenario(scenario, None)
+    monkeypatch.setattr(checkpoint, "Checkpoints", KillingCheckpoints)
     rng = np.random.default_rng(len(scenario))
     path = tmp_path / "run.checkpoint"
     for _ in range(3):
         KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, int(rng.integers(3, 12))
         with pytest.raises(Killed):
-            run_scenario(scenario, path, record)
+            run_scenario(scenario, path)
         assert path.exists()
     KillingCheckpoints.killed_at = 0
-    assert content(run_scenario(scenario, path, record)) == content(whole)
+    assert content(run_scenario(scenario, path)) == content(whole)
     # It continued from a checkpoint and did not begin again.
     assert KillingCheckpoints.loaded_events > 0
     assert not path.exists()
-
-
-def test_run_long_continues_a_streamed_timeline_without_repeated_rows(tmp_path, monkeypatch):
-    folders = [tmp_path / "whole", tmp_path / "resumed"]
-    run_scenario("gangs", None, folders[0])
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
-    for killed_at in (20, 9):
-        KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, killed_at
-        with pytest.raises(Killed):
-            run_scenario("gangs", tmp_path / "c", folders[1])
-    KillingCheckpoints.killed_at = 0
-    run_scenario("gangs", tmp_path / "c", folders[1])
-    for name in ("segments.csv", "intervals.csv"):
-        whole, resumed = ((folder / name).read_bytes() for folder in folders)
-        assert whole == resumed
-        assert whole.count(b"\n") > 40
 
 
 @pytest.mark.parametrize("name", policies(variants=True))
@@ -126,7 +109,7 @@ def test_every_policy_can_be_pickled(name):
     assert pickle.loads(pickle.dumps(policy)).name == policy.name
 
 
-class SignallingCheckpoints(run_long_module.Checkpoints):
+class SignallingCheckpoints(checkpoint.Checkpoints):
     """Sends a signal after the tenth event."""
 
     count = 0
@@ -138,9 +121,9 @@ class SignallingCheckpoints(run_long_module.Checkpoints):
         super().after_event(state)
 
 
-def test_run_long_writes_a_checkpoint_when_a_signal_ends_it(tmp_path, monkeypatch):
+def test_a_run_writes_a_checkpoint_when_a_signal_ends_it(tmp_path, monkeypatch):
     whole = run_scenario("gangs", None)
-    monkeypatch.setattr(run_long_module, "Checkpoints", SignallingCheckpoints)
+    monkeypatch.setattr(checkpoint, "Checkpoints", SignallingCheckpoints)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt, match=r"SIGTERM; .* continues from here"):
         run_scenario("gangs", tmp_path / "c")
@@ -148,30 +131,28 @@ def test_run_long_writes_a_checkpoint_when_a_signal_ends_it(tmp_path, monkeypatc
     assert content(run_scenario("gangs", tmp_path / "c")) == content(whole)
 
 
-def test_run_long_refuses_a_checkpoint_of_another_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+def test_a_run_refuses_a_checkpoint_of_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "Checkpoints", KillingCheckpoints)
     KillingCheckpoints.events, KillingCheckpoints.killed_at = 0, 5
     with pytest.raises(Killed):
         run_scenario("lots", tmp_path / "c")
     with pytest.raises(InputError, match="another run"):
         run_scenario("clocks", tmp_path / "c")
-    with pytest.raises(InputError, match="another run"):
-        run_scenario("lots", tmp_path / "c", record="summary")
 
 
 @pytest.mark.parametrize("damage", [b"", b"no pickle", pickle.dumps("other")])
-def test_run_long_refuses_a_damaged_checkpoint(damage, tmp_path):
+def test_a_run_refuses_a_damaged_checkpoint(damage, tmp_path):
     (tmp_path / "c").write_bytes(damage)
     with pytest.raises(InputError, match="checkpoint"):
         run_scenario("lots", tmp_path / "c")
 
 
-def test_run_long_refuses_a_policy_that_cannot_be_pickled(tmp_path):
+def test_a_run_refuses_a_policy_that_cannot_be_pickled(tmp_path):
     gpu = toy_gpu()
     policy = ScriptedPolicy(lambda event, view: [])
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0), "devices": [ToyDevice(gpu)]}
     with pytest.raises(InputError, match="can be pickled"):
-        run_long(
+        run_with_checkpoint(
             [Task(0, Workload("resnet18", 4), 1.0)], Cluster((gpu,)), policy,
             checkpoint=tmp_path / "c", checkpoint_s=0.0, **options,
         )  # fmt: skip
@@ -194,8 +175,8 @@ def interrupted(folder):
     ("what", "mode", "found"),
     [("file", 0o666, "the file"), ("file", 0o620, "the file"), ("folder", 0o777, "its folder")],
 )
-def test_run_long_refuses_a_checkpoint_that_others_can_have_written(what, mode, found, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+def test_a_run_refuses_a_checkpoint_that_others_can_have_written(what, mode, found, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "Checkpoints", KillingCheckpoints)
     path = interrupted(tmp_path)
     (path if what == "file" else tmp_path).chmod(mode)
     with pytest.raises(InputError, match=rf"others can have written \({found} of the user .*mode {mode:o}"):
@@ -204,16 +185,16 @@ def test_run_long_refuses_a_checkpoint_that_others_can_have_written(what, mode, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_run_long_refuses_a_checkpoint_of_another_user(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+def test_a_run_refuses_a_checkpoint_of_another_user(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "Checkpoints", KillingCheckpoints)
     path = interrupted(tmp_path)
     os.chown(path, 12345, 12345)
     with pytest.raises(InputError, match=r"others can have written .*the file of the user 12345"):
         run_scenario("lots", path)
 
 
-def test_run_long_unpickles_nothing_of_a_checkpoint_of_another_run_or_a_damaged_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_long_module, "Checkpoints", KillingCheckpoints)
+def test_a_run_unpickles_nothing_of_a_checkpoint_of_another_run_or_a_damaged_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "Checkpoints", KillingCheckpoints)
     monkeypatch.setenv("HESHARE_TEST_EVIL", str(tmp_path / "made"))
     path = interrupted(tmp_path)
     header, _, _ = path.read_bytes().partition(b"\n")
@@ -224,7 +205,7 @@ def test_run_long_unpickles_nothing_of_a_checkpoint_of_another_run_or_a_damaged_
     assert not (tmp_path / "made").exists()
 
 
-def test_run_long_refuses_a_pipe_as_checkpoint_at_once(tmp_path):
+def test_a_run_refuses_a_pipe_as_checkpoint_at_once(tmp_path):
     os.mkfifo(tmp_path / "c")
     with pytest.raises(OSError, match="not a file"):
         run_scenario("lots", tmp_path / "c")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from heshare.lab.long_runs.run_long import run_long
 from heshare.lab.systems.shared.trace_jobs import venus_tasks
 from heshare.policies.registry import make
+from heshare.running.run import run
 from heshare.shared.errors import InputError
 from heshare.testing.toy import ScriptedPolicy, ToyPredictor
 from heshare.world.cluster import Cluster
@@ -39,14 +39,14 @@ def test_venus_tasks_refuses_a_bad_row_with_row_and_column(column, tmp_path):
     assert (caught.value.row, caught.value.column) == (8, column if column in BAD else "gpu_num")
 
 
-def test_run_long_counts_skipped_rows_and_runs_the_others(tmp_path):
+def test_a_run_counts_skipped_rows_and_runs_the_others(tmp_path):
     cpu_alone, at_once = "20,u,0,COMPLETED,2020-09-01 00:11:00,,,60", "21,u,1,COMPLETED,2020-09-01 00:11:00,,,0"
     path = write_trace(tmp_path, *BAD.values(), TOO_LARGE, cpu_alone, at_once, "22,u")
     tasks, trace = venus_tasks(None, rng=np.random.default_rng(0), gpus=8, file=path, on_bad="skip")
     assert sum(trace.skipped.values()) == 8
     assert len(tasks) == 10
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
-    done = run_long(tasks, Cluster.parse("8xV100"), make("fifo"), record="summary", **options)
+    done = run(tasks, Cluster.parse("8xV100"), make("fifo"), **options)
     assert np.isfinite(done.completion_s).all()
 
 
@@ -58,11 +58,11 @@ def test_run_long_counts_skipped_rows_and_runs_the_others(tmp_path):
         Task(1, Workload("miso_bert", 8, phase="training"), 5.0, 9e6),
     ],
 )
-def test_run_long_refuses_a_task_that_no_gpu_can_hold_before_it_begins(too_large):
+def test_a_run_refuses_a_task_that_no_gpu_can_hold_before_it_begins(too_large):
     tasks = [Task(0, Workload("resnet50", 4), 5.0), too_large]
     events = []
     policy = ScriptedPolicy(lambda event, view: events.append(event))
     options = {"predictor": ToyPredictor(), "rng": np.random.default_rng(0)}
     with pytest.raises(InputError, match=r"task 1, .* can hold it; expected a task that 8xT4 can hold"):
-        run_long(tasks, Cluster.parse("8xT4"), policy, **options)
+        run(tasks, Cluster.parse("8xT4"), policy, **options)
     assert not events
