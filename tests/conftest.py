@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, settings
 from heshare.devices.constants import Constants, default
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import NoiseModel
-from heshare.ops.recording.profile_device import profile
 from heshare.world.catalogue import gpu
 
 # The same examples on every machine and in every run; a slow machine is no failure.
@@ -62,6 +61,8 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def made_up_h100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a made-up recording that says it was measured: an H100 whose truth is not the shipped model's."""
+    from heshare.ops.recording.profile_device import profile  # not at the top: tests of the stages run without ops
+
     folder = tmp_path_factory.mktemp("measured")
     noise = NoiseModel(np.random.default_rng(3), time_cv=0.02, power_cv=0.01)
     device = _MadeUp(gpu("H100"), noise=noise, constants=_other_truth())

@@ -7,7 +7,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 STATE=/run/heshare-slurm    # the same in all three scripts
 SITE_MHZ=                   # a clock that the site locks on its GPUs; empty: the GPU's own
 # shellcheck disable=SC1091
-[ ! -r /etc/heshare/ops/slurm.sh ] || . /etc/heshare/ops/slurm.sh
+[ ! -r /etc/heshare/slurm.sh ] || . /etc/heshare/slurm.sh
 
 say() {
     echo "heshare epilog, job $SLURM_JOB_ID: $*" >&2

@@ -3,7 +3,7 @@
 #
 # It acts on jobs with the comment that `heshare slurm` wrote, whose share and clock it sets, and on other jobs of gres
 # mps, whose share is Slurm's and whose clock stays. Exit code 1 drains the node.
-# Settings: /etc/heshare/ops/slurm.sh may set the variables of the next lines.
+# Settings: /etc/heshare/slurm.sh may set the variables of the next lines.
 set -u
 umask 022
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -11,7 +11,7 @@ STATE=/run/heshare-slurm    # of this boot; the same in all three scripts
 LEAST_MHZ=0                 # clocks outside are not set
 MOST_MHZ=10000
 # shellcheck disable=SC1091
-[ ! -r /etc/heshare/ops/slurm.sh ] || . /etc/heshare/ops/slurm.sh
+[ ! -r /etc/heshare/slurm.sh ] || . /etc/heshare/slurm.sh
 
 say() {
     echo "heshare prolog, job $SLURM_JOB_ID: $*" >&2

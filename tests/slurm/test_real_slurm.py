@@ -245,7 +245,7 @@ def script(slurm: SlurmCluster, name: str, job: int, **variables: object) -> tup
 
 def test_prolog_and_epilog_bound_clocks_and_tell_failures(slurm: SlurmCluster, types: Path) -> None:
     (slurm.root / "etc/heshare").mkdir()
-    settings = slurm.root / "etc/heshare/ops/slurm.sh"
+    settings = slurm.root / "etc/heshare/slurm.sh"
     settings.write_text("LEAST_MHZ=300\nMOST_MHZ=1500\nSITE_MHZ=900\n")
     comment = "heshare like=a:1 iterations=1 gpu=n/b mps_pct=40 sm_mhz="
     assert script(slurm, "prolog", 1, SLURM_JOB_COMMENT="of others *") == (0, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 from importlib import import_module
 
+import pandas as pd
 import pytest
 
 import heshare
@@ -16,7 +17,8 @@ MODULES = sorted({getattr(heshare, name).__module__ for name in NAMES} | {"hesha
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_of_docstrings_print_their_results(module: str) -> None:
-    results = doctest.testmod(import_module(module))
+    with pd.option_context("display.float_format", None):  # the notebooks' own format, if a test has set it
+        results = doctest.testmod(import_module(module))
     assert results.attempted > 0
     assert results.failed == 0
 

@@ -22,7 +22,7 @@ TESTS = {
     GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
     f"{STYLES} -k 'N4 or catalogue or store or has_a_style'",
     WORKLOAD: "tests/unit/world/test_catalogue.py tests/unit/profiles/test_design.py "
-    "tests/unit/ops/workers/test_networks.py tests/unit/gpu/recording/test_budget_plan.py",
+    "tests/unit/ops/workers/test_networks.py tests/unit/ops/recording/test_budget_plan.py",
     POLICY: "tests/unit/lab/systems/in_turn tests/unit/test_structure.py tests/unit/test_docs.py "
     f"tests/property/test_gangs.py tests/contract/test_policies.py {STYLES} "
     "-k 'in_turn or in-turn or structure or systems or has_a_style or gang'",

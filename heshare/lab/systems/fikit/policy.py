@@ -6,7 +6,6 @@ adds what FIKIT leaves open for a cluster: tasks are placed by lot and stay, and
 GPUs filling is assumed in FIKIT's favour (`priority_sharing.GAPS`): with single kernels almost nothing is filled.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -77,8 +76,6 @@ class Fikit:
         self._given = self._given or any(task.priority for task in view.waiting)
         new = [task for task in view.waiting if task.id not in self._class]
         urgent = self._high * (len(self._class) + len(new) + view.pending)
-        good = self._given or urgent < math.inf
-        require("tasks", "a stream of unknown length", good, "tasks with priorities, or a list", "Give one of the two.")
         for task in new:
             by_arrival = 0 if len(self._class) < urgent else 1
             self._class[task.id] = min(task.priority, QUEUES - 1) if self._given else by_arrival
