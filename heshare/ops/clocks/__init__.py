@@ -1,1 +1,1 @@
-"""SM clocks of GPUs set with as few rights as possible: the clock service, its clients, and zeusd's client."""
+"""SM clocks of GPUs set with as few rights as possible: the clock service and its client."""

@@ -1,27 +1,19 @@
-"""How SM clocks are set on this machine: by HeShare's clock service, by zeusd, or by NVML in this process."""
+"""How SM clocks are set on this machine: by HeShare's clock service, or by NVML in this process."""
 
 import os
 from pathlib import Path
 
 from heshare.ops.clocks.service_clock import SERVICE_SOCKET, ServiceClock, service_state
-from heshare.ops.clocks.zeusd_clock import ZEUSD_SOCKET, ZeusdClock
-from heshare.ops.nvml.binding import NvmlError, NvmlGpu
-
-SERVICE, ZEUSD, NVML = "clock service", "zeusd", "NVML"
+from heshare.ops.nvml.binding import NvmlError
 
 
-def clock_route() -> tuple[str, Path]:
-    """Return how clocks are set here, and by which socket.
+def service_socket() -> Path | None:
+    """Return the socket of the clock service: what `HESHARE_CLOCKS` names, or the usual one; None without a service.
 
-    The clock service is used where `HESHARE_CLOCKS` names its socket or the usual one is there; zeusd likewise, by its
-    own variable `ZEUSD_SOCK_PATH`; else NVML in this process, which takes root or CAP_SYS_ADMIN.
+    Without it clocks are set by NVML in this process, which takes root or CAP_SYS_ADMIN.
     """
-    ways = ((SERVICE, "HESHARE_CLOCKS", SERVICE_SOCKET), (ZEUSD, "ZEUSD_SOCK_PATH", ZEUSD_SOCKET))
-    for kind, variable, usual in ways:
-        named = os.environ.get(variable)
-        if named or Path(usual).is_socket():
-            return kind, Path(named or usual)
-    return NVML, Path()
+    named = os.environ.get("HESHARE_CLOCKS")
+    return Path(named or SERVICE_SOCKET) if named or Path(SERVICE_SOCKET).is_socket() else None
 
 
 def clock_control(*, admin: bool) -> tuple[bool, str]:
@@ -30,8 +22,8 @@ def clock_control(*, admin: bool) -> tuple[bool, str]:
     Args:
         admin: whether this process has root or CAP_SYS_ADMIN.
     """
-    kind, path = clock_route()
-    if kind == SERVICE:
+    path = service_socket()
+    if path is not None:
         try:
             limits = service_state(path)["limits"]
         except NvmlError as error:
@@ -40,8 +32,6 @@ def clock_control(*, admin: bool) -> tuple[bool, str]:
         if not ranges:
             return False, f"Clocks cannot be locked: the clock service at {path} allows this user no card."
         return True, f"Clocks can be locked by the clock service at {path}: {', '.join(ranges)}."
-    if kind == ZEUSD:
-        return True, f"Clocks can be locked by zeusd at {path}, if it agrees."
     if admin:
         return True, (
             "Clocks can be locked (CAP_SYS_ADMIN), if the driver agrees: `heshare profile --clocks` records them too. "
@@ -55,11 +45,5 @@ def clock_control(*, admin: bool) -> tuple[bool, str]:
 
 def service_clock(uuid: str) -> ServiceClock | None:
     """Return the clock of a card by the clock service; None where that is not the way."""
-    kind, path = clock_route()
-    return ServiceClock(uuid, path) if kind == SERVICE else None
-
-
-def noted_clock(card: NvmlGpu, uuid: str) -> ZeusdClock | NvmlGpu:
-    """Return what locks and unlocks the clock of a card with a note on disk: zeusd, or the card itself."""
-    kind, path = clock_route()
-    return ZeusdClock(uuid, path) if kind == ZEUSD else card
+    path = service_socket()
+    return None if path is None else ServiceClock(uuid, path)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from heshare.ops.clocks.clock_route import noted_clock, service_clock
+from heshare.ops.clocks.clock_route import service_clock
 from heshare.ops.clocks.service_clock import ServiceClock
 from heshare.ops.nvml.binding import NoReplyError, NvmlError, NvmlGpu
 from heshare.ops.nvml.guarded_gpu import GuardedGpu
@@ -23,16 +23,6 @@ from heshare.shared.signals import at_end
 
 _READ_BACK_S, _TAKE_OVER_S = 1.0, 2.0
 _RELEASE_PAUSES_S = (0.1, 0.3, 1.0)
-
-
-class ClockSetter(Protocol):
-    """What sets the clock of one GPU: the card itself, or a service that may."""
-
-    def lock_clock(self, sm_mhz: int) -> None:
-        """Lock the SM clock, MHz."""
-
-    def unlock_clock(self) -> None:
-        """Leave the clock to the card."""
 
 
 class ClockLeftLockedError(DeviceError):
@@ -57,11 +47,10 @@ class ClockLock:
     Args:
         card: the GPU.
         uuid: its UUID.
-        setter: sets its clock; by default the card itself.
     """
 
-    def __init__(self, card: NvmlGpu, uuid: str, setter: ClockSetter | None = None) -> None:
-        self._card, self._uuid, self._setter = card, uuid, setter or card
+    def __init__(self, card: NvmlGpu, uuid: str) -> None:
+        self._card, self._uuid = card, uuid
         self._note: HeldNote | None = None
         self._off: Callable[[], None] = lambda: None
 
@@ -77,7 +66,7 @@ class ClockLock:
             self._note = self._claim(sm_mhz)
             self._off = at_end(self.release)
         try:
-            self._setter.lock_clock(sm_mhz)
+            self._card.lock_clock(sm_mhz)
         except BaseException:
             if first:
                 self._forget()
@@ -90,7 +79,7 @@ class ClockLock:
             NvmlError: the card refuses; the note stays for `heshare restore`.
         """
         if self._note is not None:
-            self._setter.unlock_clock()
+            self._card.unlock_clock()
             self._forget()
 
     def close(self) -> None:
@@ -145,8 +134,8 @@ class ClockLock:
 
 
 def open_clock(card: NvmlGpu, uuid: str) -> ClockLock | ServiceClock:
-    """Return the clock of a card as it is set on this machine (`clock_route`); nothing is changed yet."""
-    return service_clock(uuid) or ClockLock(card, uuid, noted_clock(card, uuid))
+    """Return the clock of a card as it is set on this machine (`service_clock`); nothing is changed yet."""
+    return service_clock(uuid) or ClockLock(card, uuid)
 
 
 def _publish(note: HeldNote) -> None:
@@ -269,7 +258,7 @@ def restore_note(path: Path) -> None:
 def _unlock(note: FoundNote) -> str:
     uuid = str(note.facts.get("uuid"))
     with GuardedGpu(uuid) as card:
-        noted_clock(card, uuid).unlock_clock()
+        card.unlock_clock()
         # After a restart of the host the other settings may have changed with the driver.
         if note.life is not Life.REBOOTED:
             _read_back(card, uuid, note.facts)
