@@ -65,7 +65,7 @@ verify: $(ENV) ## compare figures/ with reference/; makes them first if there ar
 reference: $(ENV) ## make figures/ the reference, after a change that moves results: reference/ and ARTIFACT.md
 	$(PY) -m heshare verify --out figures --update
 
-site: $(ENV) ## guides, paper map, glossary, API and the results that are there, as pages that open offline: build/site
+site: $(ENV) ## guides, paper map, API and the results that are there, as pages that open offline: build/site
 	$(PY) docs/site/build.py build/site
 	@echo Open build/site/index.html
 

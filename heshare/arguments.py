@@ -90,7 +90,7 @@ def as_policy(policy: Any, tasks: tuple[Task, ...], cluster: Cluster) -> Policy:
         return FixedPlanPolicy(policy)
     missing = [name for name in ("name", "traits", "tick_s", "reset", "decide") if not hasattr(policy, name)]
     if missing or isinstance(policy, type):
-        action = "Choose a name of hs.policy_names(), or pass an object of a class such as docs/policies.md describes."
+        action = "Choose a name of hs.policy_names(), or pass an object of a class such as docs/guide.md describes."
         if isinstance(policy, Front):
             action = "Choose one of its plans, such as front.trade_off."
         elif isinstance(policy, type):
@@ -173,7 +173,7 @@ def as_policies(policies: Any) -> tuple[str, ...]:
         return tuple(registry.policies())
     names = (policies,) if isinstance(policies, str) else _listed(policies)
     good = len(names) > 0 and all(isinstance(name, str) for name in names)
-    action = "Choose from hs.policy_names(); register a policy of your own (docs/policies.md)."
+    action = "Choose from hs.policy_names(); register a policy of your own (docs/guide.md)."
     require("policies", _short(policies), good, "at least one name of a policy, or None for all", action)
     return tuple(names)
 

@@ -263,7 +263,7 @@ def check_arguments(function: Callable[..., Any], arguments: str, count: int, po
     except TypeError:
         found = f"{getattr(function, '__name__', 'a function')}{signature} of {policy}"
         expected = f"{count} arguments: {arguments}"
-        raise InputError(found, expected, "Correct its arguments; docs/policies.md has an example.") from None
+        raise InputError(found, expected, "Correct its arguments; docs/guide.md has an example.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ def _parse(text: str) -> tuple[RegisteredPolicy, dict[str, Value]]:
         plugins.load(plugins.POLICIES, re.split("[:/]", name)[0])
     if name not in _ENTRIES:
         entries = policies(variants=True)
-        action = "Choose one (`heshare list policies`), or register yours (docs/policies.md)."
+        action = "Choose one (`heshare list policies`), or register yours (docs/guide.md)."
         raise unknown(name, entries, action, column="policy")
     return _ENTRIES[name], parse_parameters(name, texts, _ENTRIES[name].parameters)
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 import heshare
 
 pytestmark = pytest.mark.slow
-PAGES = ("index", "README", "docs/paper_map", "docs/glossary", "api/heshare", "api/policies")
+PAGES = ("index", "README", "docs/paper_map", "docs/guide", "api/heshare", "api/policies")
 
 
 def build(checkout: Path, out: Path, **environment: str) -> None:

@@ -1,4 +1,4 @@
-"""Recipes of CONTRIBUTING and the pages of docs, run as they stand there in a copy of the repository."""
+"""Recipes of the pages of docs, run as they stand there in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^( *)```(\w+)(?: ([\w./]+))?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
-LAST_LINES = {
-    "pyproject.toml": 'srtf = "',
-    "heshare/paper/figures/series_styles.py": '    "another GPU": ',
-    "docs/systems.md": "| FIFO, shortest first, exclusive GPUs |",
-}
-"""Files in which a recipe's lines do not go to the end, and the beginning of the line that they go behind."""
 
 
 class Block(NamedTuple):
@@ -52,16 +46,11 @@ def copy_checkout(folder: Path) -> Path:
 
 
 def add(root: Path, block: Block) -> None:
-    """Add a block to its file, as the recipe says: at the end, behind a line of `LAST_LINES`, or as a new file."""
+    """Add a block to its file, as the recipe says: at its end, or as a new file."""
     path = root / block.file
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text("utf-8") if path.exists() else ""
-    if block.file in LAST_LINES:
-        (place,) = re.findall(rf"(?m)^{re.escape(LAST_LINES[block.file])}.*\n", before)
-        text = before.replace(place, place + block.text)
-    else:
-        text = before + block.text
-    path.write_text(text, "utf-8")
+    path.write_text(before + block.text, "utf-8")
 
 
 def run(root: Path, command: str, *, tests: str = "") -> subprocess.CompletedProcess[str]:

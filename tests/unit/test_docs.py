@@ -15,6 +15,7 @@ import typer
 from heshare.cli import app
 from heshare.policies import registry
 from heshare.policies.registry import policies
+from heshare.shared import plugins
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -25,7 +26,7 @@ PAGES = sorted(
     ]
 )
 _BLOCK = re.compile(r"```(\w*)( [\w./]+)?\n(.*?)```", re.DOTALL)
-"""Language, a file that the block is added to (the recipes of CONTRIBUTING), and the code."""
+"""Language, a file that the block is added to (the recipes of the guide), and the code."""
 _ENTRY = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`|\b([\w/]+\.py):(\w+(?:\.\w+)?)")
 
 
@@ -38,6 +39,7 @@ def _blocks(page: Path, language: str) -> list[str]:
     return [code for tag, file, code in found if tag == language and not file]
 
 
+GROUPS = (plugins.POLICIES, plugins.DEVICE_MODELS, plugins.WORKLOADS, plugins.COMMANDS)
 NOT_INSTALLED = ("dask_jobqueue", "dask_kubernetes")
 """Packages that examples name and that the environment does not have: those examples are compiled, not run."""
 EXAMPLES = [_name(page) for page in PAGES if _blocks(page, "python")]
@@ -72,7 +74,7 @@ def _calls(page: Path) -> Iterator[list[str]]:
 
 def test_documentation_has_examples_and_commands() -> None:
     """Without this, the tests below would pass on empty lists."""
-    assert {"README.md", "docs/policies.md"} <= set(EXAMPLES)
+    assert {"README.md", "docs/guide.md"} <= set(EXAMPLES)
     assert sum(len(list(_calls(page))) for page in PAGES) > 20
     assert {"run", "compare", "notebook run"} <= set(_commands())
 
@@ -117,7 +119,7 @@ def test_make_targets_links_and_modules_exist(page: Path) -> None:
     assert not {name for name in targets if not re.search(rf"(?m)^{name}:", makefile)}
     links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
     assert not [link for link in links if not (page.parent / link).exists()]
-    dotted = set(re.findall(r"\bheshare(?:\.[a-z_][a-z_0-9]*)+(?!\w)", text)) - {"heshare.py", "heshare.json"}
+    dotted = set(re.findall(r"\bheshare(?:\.[a-z_][a-z_0-9]*)+(?!\w)", text)) - {"heshare.py", "heshare.json", *GROUPS}
     assert not {name for name in dotted if not _importable(name)}
     paths = set(re.findall(r"`((?:heshare|tests|docs|benchmarks|notebooks|data)/[\w./-]*\w)`", text))
     assert not {path for path in paths if not (CHECKOUT / path).exists()}
@@ -132,13 +134,13 @@ def _importable(name: str) -> bool:
         return hasattr(import_module(parent), last) if find_spec(parent) else False
 
 
-@pytest.mark.parametrize("page", ["docs/paper_map.md", "docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/paper_map.md", "docs/architecture.md", "docs/guide.md"])
 def test_entries_of_the_maps_exist(page: str) -> None:
     found = [
         (quoted or plain, name or plain_name)
         for quoted, name, plain, plain_name in _ENTRY.findall((CHECKOUT / page).read_text("utf-8"))
     ]
-    assert found or page == "CONTRIBUTING.md"
+    assert found
     assert not [f"{path}:{name}" for path, name in found if not _defined(path, name)]
 
 

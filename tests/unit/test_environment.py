@@ -202,5 +202,7 @@ def test_citation_has_the_version_of_the_package(checkout: Path) -> None:
     assert cited["license"] == "Apache-2.0"
 
 
-def test_contributing_with_its_recipes_is_short(checkout: Path) -> None:
-    assert len((checkout / "CONTRIBUTING.md").read_text("utf-8").splitlines()) < 350
+def test_pages_are_a_dozen_and_short(checkout: Path) -> None:
+    pages = sorted((checkout / "docs").glob("*.md"))
+    assert len(pages) <= 12
+    assert sum(len(page.read_text("utf-8").splitlines()) for page in pages) <= 1_750

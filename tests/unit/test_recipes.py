@@ -1,4 +1,4 @@
-"""CONTRIBUTING's recipes and `docs/your_gpu.md`, run to their end in a copy of the repository, and what they move."""
+"""The recipes of the guide and `docs/your_gpu.md`, run to their end in a copy of the repository, and what they move."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from pathlib import Path
 import pytest
 from support import recipes
 
-PAGE = "CONTRIBUTING.md"
-GPU, WORKLOAD, POLICY, NOTEBOOK = (
-    "Add a GPU in five steps",
-    "Add a workload in five steps",
-    "Add a policy in five steps",
-    "Add a notebook",
-)
+PAGE = "docs/guide.md"
+GPU, WORKLOAD, NOTEBOOK = "Add a GPU", "Add a workload", "Add a notebook"
 STYLES = "tests/unit/paper/figures/test_series_styles.py::test_every_registered_policy_and_catalogued_gpu_has_a_style"
 TESTS = {
     GPU: "tests/contract/test_devices.py tests/unit/world/test_catalogue.py tests/unit/profiles/test_store.py "
     f"{STYLES} -k 'N4 or catalogue or store or has_a_style'",
     WORKLOAD: "tests/unit/world/test_catalogue.py tests/unit/profiles/test_design.py "
     "tests/unit/ops/workers/test_networks.py tests/unit/ops/recording/test_budget_plan.py",
-    POLICY: "tests/unit/lab/systems/in_turn tests/unit/test_structure.py tests/unit/test_docs.py "
-    f"tests/property/test_gangs.py tests/contract/test_policies.py {STYLES} "
-    "-k 'in_turn or in-turn or structure or systems or has_a_style or gang'",
     NOTEBOOK: "tests/notebooks/test_notebooks.py -k 'declares or there_are or source_has'",
 }
 """The tests that `make test` runs here: those that a recipe can break, since all of them take minutes."""
@@ -65,7 +57,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_pages_have_the_blocks_that_the_tests_run() -> None:
-    for heading in (GPU, WORKLOAD, POLICY, NOTEBOOK):
+    for heading in (GPU, WORKLOAD, NOTEBOOK):
         found = recipes.blocks(PAGE, heading)
         assert any(block.file for block in found), heading
         assert "make test" in "".join(block.text for block in found if block.language == "sh")
@@ -89,12 +81,6 @@ def test_recipe_of_a_workload_without_any_measurement(root: Path) -> None:
     plans = [ran for command, ran in done.items() if command.startswith("heshare plan")]
     assert ["no profile of vit_b16 on" in ran.stderr for ran in plans] == [True, False]
     assert all("JCT-opt" in ran.stdout for ran in plans)
-
-
-@pytest.mark.slow
-def test_recipe_of_a_policy(root: Path) -> None:
-    done = recipes.follow(root, PAGE, POLICY, tests=TESTS[POLICY])
-    assert "In turn" in next(ran.stdout for command, ran in done.items() if command.startswith("heshare compare"))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from heshare.shared.errors import InputError
 FORMS = "tls://HOST:PORT, or dask://HOST:PORT for a Dask scheduler of this machine"
 _ADDRESS = re.compile(r"(?P<kind>tls|dask|insecure)://(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):\d{1,5}")
 _KEYS = "distributed.comm.tls.ca-file, .client.cert and .client.key"
-_SETUP = "Name certificates in Dask's configuration, or as DASK_DISTRIBUTED__COMM__TLS__... (docs/hosts.md)."
+_SETUP = "Name certificates in Dask's configuration, or as DASK_DISTRIBUTED__COMM__TLS__... (docs/operations.md)."
 _OPENSSL = (
     *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "365", "-subj", "/CN=heshare"),
     *("-keyout", "key.pem", "-out", "certificate.pem"),
@@ -43,7 +43,7 @@ def check_address(text: str, column: str) -> None:
         raise InputError(
             f"{text}, a connection without TLS over a network: whoever can reach it can run anything as its users",
             FORMS,
-            f"Set up TLS (docs/hosts.md). Where you trust everyone on that network: insecure://{text[7:]}",
+            f"Set up TLS (docs/operations.md). Where you trust everyone on that network: insecure://{text[7:]}",
             column=column,
         )
 

@@ -60,7 +60,7 @@ def read_limits(path: Path) -> ClockLimits:
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(str(error), "TOML", "See docs/rights.md for an example.", file=str(path)) from error
+        raise InputError(str(error), "TOML", "See docs/operations.md for an example.", file=str(path)) from error
     if not tables:
         raise InputError("no card", 'a table such as [GPU-...] or ["*"]', "Add one.", file=str(path))
     return ClockLimits({uuid: _limit(uuid, table, path) for uuid, table in tables.items()})

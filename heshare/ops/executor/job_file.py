@@ -76,7 +76,7 @@ def read_jobs(path: str | Path) -> tuple[JobSpec, ...]:
     top = read_nodes(
         Path(path),
         "a file of jobs in YAML",
-        "Correct the file (the page docs/operator.md shows one); copies are `count`.",
+        "Correct the file (the page docs/operations.md shows one); copies are `count`.",
     )
     fields = top.mapping(("jobs",), "the one key `jobs`")
     if "jobs" not in fields:

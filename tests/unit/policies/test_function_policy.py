@@ -14,8 +14,9 @@ from heshare.shared.errors import InputError
 from heshare.shared.files import root
 from heshare.testing.policy_contract import PolicyContract, check_policy
 
-GUIDE = root() / "docs" / "policies.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
+GUIDE = root() / "docs" / "guide.md"
+SECTION = GUIDE.read_text("utf-8").split("\n## Write a policy\n")[1].split("\n## ")[0]
+EXAMPLES = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_every_query_of_the_dashboard_and_the_alerts_names_metrics_that_exist(ch
     dashboard = json.loads((checkout / "docs/grafana/heshare.json").read_text("utf-8"))
     texts = list(queries(dashboard))
     assert len(texts) >= 12
-    page = (checkout / "docs/metrics.md").read_text("utf-8")
+    page = (checkout / "docs/accounting.md").read_text("utf-8")
     texts += re.findall(r"(?m)^\s*(?:- )?expr: (.*)$", page) + re.findall(r"```promql\n(.*?)```", page, re.DOTALL)
     labels = {"run", *(label for spec in METRICS for label in spec.labels)}
     for text in texts:
@@ -116,7 +116,7 @@ def test_every_query_of_the_dashboard_and_the_alerts_names_metrics_that_exist(ch
 
 
 def test_page_lists_every_metric_with_its_labels(checkout):
-    page = (checkout / "docs/metrics.md").read_text("utf-8")
+    page = (checkout / "docs/accounting.md").read_text("utf-8")
     rows = re.findall(r"(?m)^\| `(heshare_\w+)` \| (\w+) \| ([^|]*) \|", page)
     assert [
         (name, kind, [label.strip("` ") for label in labels.split(",") if label.strip()]) for name, kind, labels in rows

@@ -1,4 +1,4 @@
-"""Jobs have no capability and can gain none, under every set-up of docs/rights.md: by their own /proc/self/status."""
+"""Jobs have no capability and can gain none, in every set-up of docs/operations.md: by their /proc/self/status."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from heshare.paper.reference import artefact_page, reference_results
 from heshare.paper.reference.reference_results import Difference
 from heshare.shared.errors import InputError
 
-VERSIONS = {"python": "3.11.7", "heshare": "0.1.0", "numpy": "2.4.6"}
+VERSIONS = {"python": "3.11.7", "heshare": "0.3.0", "numpy": "2.4.6"}
 TEXT = "name,value,note\na,1.5,1.50 here\nb,2.5,\n"
 MOST_BYTES = 2_000_000
 
