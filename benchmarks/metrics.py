@@ -39,7 +39,7 @@ def results() -> list[Row]:
 
 def added_core_pct(folder: Path) -> float:
     """Return how much more of a core a run of `JOBS` jobs takes when it writes its metrics, %."""
-    from heshare.ops.metrics.run_meter import RunMeter
+    from heshare.ops.views.run_meter import RunMeter
 
     for name in ("without", "with"):
         (folder / name).mkdir()
@@ -57,9 +57,9 @@ def scrapes_ms() -> list[float]:
     from prometheus_client.openmetrics.exposition import generate_latest
     from support.run_entries import ended, run_of, session, started, state_of
 
-    from heshare.ops.executor.entries import Account, Sample
-    from heshare.ops.executor.run_state import MOST_LEFT
-    from heshare.ops.metrics.run_meter import RunMeter
+    from heshare.ops.jobs.entries import Account, Sample
+    from heshare.ops.jobs.run_state import MOST_LEFT
+    from heshare.ops.views.run_meter import RunMeter
 
     jobs = [f"job-{number}" for number in range(96)]
     halves = [dict.fromkeys(jobs[index::2], 10.0) for index in range(2)]

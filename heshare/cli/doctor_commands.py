@@ -20,7 +20,7 @@ def doctor(
 
     Exit code 0 if nothing is left to do, 1 if a run that ended left something that `heshare restore` mends.
     """
-    from heshare.ops.nvml.probe import probe
+    from heshare.ops.probe import probe
 
     if hosts is not None:
         _print_hosts(hosts, json)
@@ -36,7 +36,7 @@ def doctor(
 
 def _print_hosts(address: str, json: bool) -> None:
     """Print the report of every host."""
-    from heshare.ops.remote.host_offers import connect, list_offers
+    from heshare.ops.executor.remote.host_offers import connect, list_offers
 
     with connect(address) as client:
         offers = list_offers(client)
@@ -91,8 +91,8 @@ def restore(json: Json = False) -> None:
 
     Exit code 0, or 2 if a clock could not be unlocked. Notes of other hosts and containers are listed and left alone.
     """
+    from heshare.ops.clocks import clock_lock
     from heshare.ops.executor.watchdog import clean_up_killed_runs
-    from heshare.ops.nvml import clock_lock
     from heshare.ops.state.run_note import noted_runs
 
     runs = clean_up_killed_runs()

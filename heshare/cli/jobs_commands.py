@@ -43,7 +43,7 @@ def _checked_metrics(context: typer.Context, text: str | None) -> str | None:
         from heshare.shared.extras import require_extra
 
         require_extra("metrics", "--metrics")
-        from heshare.ops.metrics.run_meter import parse_target
+        from heshare.ops.views.run_meter import parse_target
 
         parse_target(text)
     return text
@@ -106,7 +106,7 @@ def run(
         require("--metrics", "--metrics with --dry-run", metrics is None, "one of the two", "Leave --metrics out.")
         if jobs is None or hosts is not None:
             raise _conflict("--dry-run with --resume or --hosts", "Name a file of jobs, and GPUs of this machine.")
-        from heshare.ops.steering.dry_run import dry_run as run_dry
+        from heshare.ops.views.dry_run import dry_run as run_dry
 
         folder = out or Path(f"{jobs.stem}-run")
         shown = run_dry(jobs, folder, predictor=predictor, terms=run_terms(power_limit), **chosen)
@@ -157,14 +157,14 @@ def _run_jobs(
     """Start or continue a run, and print its outcome."""
     from heshare.lab.tenants.tenant_power import TenantPower
     from heshare.ops.executor.execute import ExecutorOptions
-    from heshare.ops.steering.operator_log import OperatorLog
+    from heshare.ops.executor.operator_log import OperatorLog
     from heshare.profiles import store
     from heshare.shared.signals import Interrupted
     from heshare.shared.standard_streams import print_or_drop
 
     log, meter = OperatorLog(sys.stderr, as_json=log_json), None
     if metrics is not None:
-        from heshare.ops.metrics.run_meter import RunMeter, parse_target
+        from heshare.ops.views.run_meter import RunMeter, parse_target
 
         meter = RunMeter(folder.absolute().name, parse_target(metrics), tell=log.tell)
     tenant_power = TenantPower() if profiles is None else TenantPower.of_profile(store.read(profiles))
@@ -203,7 +203,7 @@ def _run_jobs(
 @app.command()
 def status(run: RunFolder, json: Json = False) -> None:
     """Show the state of a run on real GPUs, from its journal, while it goes on or afterwards."""
-    from heshare.ops.steering.run_status import run_status
+    from heshare.ops.views.run_status import run_status
 
     found = run_status(run)
     if json:
@@ -218,7 +218,7 @@ def top(
     interval: Annotated[float, typer.Option(min=0.5, max=3600.0, help="Time between two looks, s.")] = 2.0,
 ) -> None:
     """Watch a run on real GPUs in the terminal, from its journal; q or Ctrl-C ends it. Elsewhere, print it once."""
-    from heshare.ops.metrics.run_top import show
+    from heshare.ops.views.run_top import show
 
     show(run, interval_s=interval)
 
@@ -226,7 +226,7 @@ def top(
 @app.command()
 def drain(run: RunFolder) -> None:
     """Have a run start nothing more, and end when what runs has ended; `heshare jobs run --resume` continues it."""
-    from heshare.ops.steering.run_control import DRAIN, ask
+    from heshare.ops.executor.run_control import DRAIN, ask
 
     ask(run, DRAIN)
     typer.echo(f"Requested: {run} starts nothing more, and ends when what runs has ended.")
@@ -235,7 +235,7 @@ def drain(run: RunFolder) -> None:
 @app.command()
 def stop(run: RunFolder) -> None:
     """Have a run end now, in order, as SIGTERM does; `heshare jobs run --resume` continues it."""
-    from heshare.ops.steering.run_control import STOP, ask
+    from heshare.ops.executor.run_control import STOP, ask
 
     ask(run, STOP)
     typer.echo(f"Requested: {run} ends its jobs and gives its GPUs back.")

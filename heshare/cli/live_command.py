@@ -44,8 +44,8 @@ def live(
     stops with an error.
     """
     from heshare.ops.executor import execute
+    from heshare.ops.executor.operator_log import OperatorLog
     from heshare.ops.live import live_comparison
-    from heshare.ops.steering.operator_log import OperatorLog
     from heshare.shared.signals import Interrupted
 
     config = live_comparison.LiveComparisonConfig(

@@ -186,9 +186,9 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
     """Return the tasks of a file of jobs, and the name of each task's job; a file is refused as for real GPUs."""
-    from heshare.ops.executor.job_file import read_jobs
     from heshare.ops.executor.job_tasks import assigned_jobs, check_names, check_programs, remaining_tasks
-    from heshare.ops.executor.run_state import JobHistory
+    from heshare.ops.jobs.job_file import read_jobs
+    from heshare.ops.jobs.run_state import JobHistory
 
     specs = read_jobs(path)
     check_names(specs, path)

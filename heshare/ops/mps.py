@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -10,10 +11,10 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from heshare.ops.workers.unprivileged_process import start_unprivileged
+from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.shared.errors import DeviceError
 from heshare.shared.file_lock import FileLock, hold
 from heshare.shared.processes import alive, exit_text, is_running, processes_with, signal_process, started_at
@@ -22,6 +23,10 @@ from heshare.shared.signals import at_end
 CONTROL = "nvidia-cuda-mps-control"
 MPS, TIME_SLICE = "mps", "time-slice"
 _POLL_S, _LOCK_S = 0.02, 0.5
+CALM_S = 600.0
+"""After so long without an end of its daemon, the next one is the first again, s."""
+MOST_RESTARTS = 10
+"""Ends of a daemon in one run after which it is not started again, however far apart they are."""
 _PREFIX, _OWNER, _DAEMON = "hs-mps-", "owner", "daemon"
 _COMM = "nvidia-cuda-mps"
 """The names of NVIDIA's daemon and server, as the kernel cuts them."""
@@ -254,3 +259,23 @@ def _base() -> Path:
     """Return the folder of the sessions: a short path, since a socket path has at most 107 characters."""
     usual = tempfile.gettempdir()
     return Path(usual if len(usual) < 60 else "/tmp")
+
+
+class DaemonRestarts:
+    """The restarts of one daemon.
+
+    Args:
+        pauses_s: before the first restart, the second, ... of ends that follow one another, s; then it is given up.
+    """
+
+    def __init__(self, pauses_s: Sequence[float]) -> None:
+        self._pauses_s = tuple(pauses_s)
+        self._count = self._row = 0
+        self._last_s = -math.inf
+
+    def pause_s(self, now_s: float) -> float:
+        """Return how long to wait, s, before a daemon that has ended now is started again; `inf` for never."""
+        self._row = 0 if now_s - self._last_s > CALM_S else self._row
+        self._row, self._count, self._last_s = self._row + 1, self._count + 1, now_s
+        given_up = self._row > len(self._pauses_s) or self._count > MOST_RESTARTS
+        return math.inf if given_up else self._pauses_s[self._row - 1]

@@ -10,7 +10,7 @@ from heshare.devices.emulated_device import EmulatedDevice
 from heshare.devices.noise import POWER_CV, TIME_CV, NoiseModel
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import Nvml
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles.replay_device import open_replay
 from heshare.shared.errors import InputError

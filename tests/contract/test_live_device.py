@@ -13,7 +13,7 @@ from support.fakenvml import FakeNvml, build, compiler
 from support.faulty_device import FaultyDevice
 
 from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.shared.errors import DeviceError
 from heshare.testing.device_contract import DeviceContract
 from heshare.testing.toy import ToyDevice, toy_gpu

@@ -14,7 +14,7 @@ from support import fake_mps
 from support.fakenvml import FakeNvml, build, compiler
 
 from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.recording import budget_plan
 from heshare.ops.recording.enforceable_shares import enforceable_points, enforceable_steps
 from heshare.ops.recording.profile_device import profile

@@ -26,7 +26,7 @@ RECORD = """
 import sys
 from pathlib import Path
 import pynvml
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.mps import MpsSession
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.recording import tracing_session

@@ -14,8 +14,8 @@ from support.counting_worker import ToyLauncher
 
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml.binding import Nvml, NvmlError
-from heshare.ops.nvml.nvml_device import NvmlDevice
-from heshare.ops.nvml.probe import has_sys_admin, probe
+from heshare.ops.nvml_device import NvmlDevice
+from heshare.ops.probe import has_sys_admin, probe
 from heshare.shared.errors import DeviceError
 from heshare.testing.device_contract import DeviceContract
 from heshare.world.workload import Workload

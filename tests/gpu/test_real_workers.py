@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heshare.ops.recording.kernel_recorder import Tracer
-from heshare.ops.workers.networks import RECIPES
+from heshare.ops.worker_program.networks import RECIPES
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.workers.worker_process import ProcessWorker
 from heshare.world.workload import Workload

@@ -20,7 +20,7 @@ from support.fakenvml import FakeNvml
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.outcome import RunOutcome
-from heshare.ops.remote.host_offers import connect
+from heshare.ops.executor.remote.host_offers import connect
 from heshare.testing.toy import ToyPredictor
 
 DASK = {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}

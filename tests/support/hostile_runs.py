@@ -31,8 +31,8 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.lab import checkpoint as checkpoint_module
-from heshare.ops.executor.entries import encode
-from heshare.ops.remote import host_offers
+from heshare.ops.executor.remote import host_offers
+from heshare.ops.jobs.entries import encode
 from heshare.paper.notebooks import notebook_parameters
 from heshare.shared import files
 from heshare.shared.errors import HeShareError

@@ -28,7 +28,7 @@ from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.live.live_comparison import POLICIES, LiveComparisonConfig, LiveOptions, run_live_comparison
 from heshare.ops.live.live_gpus import LiveGpu
 from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import SPARES
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles.visit import MeasurementProtocol

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heshare.ops.executor.entries import Account, Decision, End, Entry, Run, Sample, Session, SessionGpu, Started
-from heshare.ops.executor.job_file import JobSpec
-from heshare.ops.executor.run_journal import NAME
-from heshare.ops.executor.run_state import RunState
+from heshare.ops.jobs.entries import Account, Decision, End, Entry, Run, Sample, Session, SessionGpu, Started
+from heshare.ops.jobs.job_file import JobSpec
+from heshare.ops.jobs.run_journal import NAME
+from heshare.ops.jobs.run_state import RunState
 from heshare.shared.journal import read_journal
 from heshare.world.workload import Workload
 

@@ -13,23 +13,23 @@ import numpy as np
 from heshare.lab.limits.budget_policy import BudgetSettings
 from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.tenants.tenant_power import TenantPower
-from heshare.ops.executor import job_tasks, run_journal
-from heshare.ops.executor.entries import Entry, Hosts, Note, Run, Session, SessionGpu
+from heshare.ops.executor import job_tasks
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_set import GpuSet
-from heshare.ops.executor.job_file import read_jobs
+from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.local_gpus import LauncherFactory, LocalGpus, planned_cluster, select_gpus
+from heshare.ops.executor.operator_log import OperatorLog
 from heshare.ops.executor.outcome import RunOutcome, run_outcome
-from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.executor.remote.host_offers import select_checked_gpus
+from heshare.ops.executor.remote.host_pool import HostPool
+from heshare.ops.executor.run_control import RunControl, RunDrained, RunSteering, SteeredPolicy
 from heshare.ops.executor.run_observer import JournalingObserver
+from heshare.ops.executor.service_notifier import ServiceNotifier
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.entries import Entry, Hosts, Note, Run, Session, SessionGpu
+from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, hidden, survey
-from heshare.ops.remote.host_offers import select_checked_gpus
-from heshare.ops.remote.host_pool import HostPool
-from heshare.ops.steering.operator_log import OperatorLog
-from heshare.ops.steering.run_control import RunControl, RunDrained, SteeredPolicy
-from heshare.ops.steering.run_steering import RunSteering
-from heshare.ops.steering.service_notifier import ServiceNotifier
-from heshare.ops.workers.job_process import AssignedJob
 from heshare.policies.policy import Policy
 from heshare.policies.registry import make
 from heshare.prediction.predictor import Predictor

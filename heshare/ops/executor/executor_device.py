@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heshare.devices.device import Progress, Reading, TaskFailure
+from heshare.ops.executor.operator_log import Note
 from heshare.ops.nvml.guarded_gpu import DEADLINE_S
-from heshare.ops.steering.operator_log import Note
 from heshare.shared.errors import DeviceError
 from heshare.world.gpu import Gpu
 

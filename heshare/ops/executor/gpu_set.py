@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Timeouts
+from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.local_device import LocalExecutorDevice
-from heshare.ops.remote.remote_client import RemoteDevice, lost_device
-from heshare.ops.workers.job_process import AssignedJob
+from heshare.ops.executor.remote.remote_client import RemoteDevice, lost_device
 from heshare.shared.signals import InterruptHandler, handling
 
 RunDevice = LocalExecutorDevice | RemoteDevice

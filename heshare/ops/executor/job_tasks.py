@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from heshare.devices.task_sizes import time_alone_s
-from heshare.ops.executor.job_file import JobSpec
-from heshare.ops.executor.run_state import JobHistory
-from heshare.ops.workers.job_process import AssignedJob
+from heshare.ops.executor.job_process import AssignedJob
+from heshare.ops.jobs.job_file import JobSpec
+from heshare.ops.jobs.run_state import JobHistory
 from heshare.shared.errors import InputError
 from heshare.world.task import Task
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from heshare.devices.device import Progress, Reading, TaskFailure
 from heshare.lab.tenants.tenant_power import TenantPower
 from heshare.ops.executor.executor_device import Attempt, ExecutorDevice, Timeouts
-from heshare.ops.executor.run_state import MPS_ENDED
-from heshare.ops.mps import MPS, MpsSession
+from heshare.ops.executor.job_process import AssignedJob, JobLauncher
+from heshare.ops.jobs.run_state import MPS_ENDED
+from heshare.ops.mps import MPS, DaemonRestarts, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError
 from heshare.ops.nvml.card_sampler import CardSample, CardSampler
-from heshare.ops.nvml.nvml_device import NvmlDevice
-from heshare.ops.steering.daemon_restarts import DaemonRestarts
-from heshare.ops.workers.job_process import AssignedJob, JobLauncher
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.launcher import Worker
 from heshare.shared.errors import DeviceError
 from heshare.shared.processes import pidfd

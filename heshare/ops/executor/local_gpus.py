@@ -6,21 +6,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from heshare.ops.clocks.clock_lock import locked_clocks, notes, restore
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.gpu_set import GpuSet
+from heshare.ops.executor.job_process import JobLauncher
 from heshare.ops.executor.local_device import LocalExecutorDevice
 from heshare.ops.executor.watchdog import Watchdog, clean_up_killed_runs
 from heshare.ops.mps import MPS, MpsSession
 from heshare.ops.nvml.binding import GpuLostError, NoReplyError, NoSuchGpuError
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, ChosenGpus, choose, survey
-from heshare.ops.nvml.clock_lock import locked_clocks, notes, restore
 from heshare.ops.nvml.guarded_gpu import GuardedGpu
-from heshare.ops.nvml.nvml_device import NvmlDevice, catalogue_gpu
+from heshare.ops.nvml_device import NvmlDevice, catalogue_gpu
 from heshare.ops.private_files import make_private_folder
 from heshare.ops.state.held_note import Life
 from heshare.ops.state.run_note import note_of_this_process, noted_runs
-from heshare.ops.steering.job_cgroups import JobCgroups, end_job_cgroups
-from heshare.ops.workers.job_process import JobLauncher
+from heshare.ops.workers.job_cgroups import JobCgroups, end_job_cgroups
 from heshare.ops.workers.launcher import Launcher
 from heshare.ops.workers.output_limit import OutputLimiter
 from heshare.ops.workers.worker_pool import ProcessLauncher

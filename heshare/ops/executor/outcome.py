@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import pandas as pd
 
-from heshare.ops.executor.entries import Account, End
+from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import assigned_jobs
-from heshare.ops.executor.run_state import JobHistory, RunState, SessionState
-from heshare.ops.workers.job_process import AssignedJob
+from heshare.ops.jobs.entries import Account, End
+from heshare.ops.jobs.run_state import JobHistory, RunState, SessionState
 from heshare.shared import files
 
 _OWN_CLOCK = (

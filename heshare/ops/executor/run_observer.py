@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import connection
 
 from heshare.devices.device import TaskFailure
-from heshare.ops.executor import entries
-from heshare.ops.executor.entries import known
 from heshare.ops.executor.gpu_set import RunDevice
+from heshare.ops.executor.job_process import AssignedJob
 from heshare.ops.executor.job_tasks import FREE_ATTEMPTS
-from heshare.ops.executor.run_journal import RunJournal
-from heshare.ops.executor.run_state import MPS_ENDED, JobHistory
-from heshare.ops.steering.run_steering import RunSteering
-from heshare.ops.workers.job_process import AssignedJob
+from heshare.ops.executor.run_control import RunSteering
+from heshare.ops.jobs import entries
+from heshare.ops.jobs.entries import known
+from heshare.ops.jobs.run_journal import RunJournal
+from heshare.ops.jobs.run_state import MPS_ENDED, JobHistory
 from heshare.policies.policy import Action, Event, Migrate, Pause, SetClock, Start, Wait
 from heshare.running.actions import Observer
 from heshare.running.timeline import Interval

@@ -161,8 +161,8 @@ class CleanupReport:
 def clean_up(note: RunNote) -> CleanupReport:
     """End the processes that an ended run left, then its MPS daemons; unlock its clocks; delete its note."""
     from heshare.ops import mps
-    from heshare.ops.nvml import clock_lock
-    from heshare.ops.steering.job_cgroups import end_job_cgroups
+    from heshare.ops.clocks import clock_lock
+    from heshare.ops.workers.job_cgroups import end_job_cgroups
 
     ended = end_marked(note.token)
     end_job_cgroups(note.token)
@@ -219,7 +219,7 @@ def _clean_up_after(note: RunNote) -> bool:
 
 def _unlock_clocks(note: RunNote) -> None:
     """Try to unlock the clocks that a run left locked, until none of their notes is left."""
-    from heshare.ops.nvml import clock_lock
+    from heshare.ops.clocks import clock_lock
 
     for pause_s in pauses_s(_AGAIN_S):
         with contextlib.suppress(HeShareError, OSError):
@@ -233,7 +233,7 @@ def _unlock_clocks(note: RunNote) -> None:
 
 def _locked(note: RunNote) -> bool:
     """Return whether there are notes of clocks that a run left locked."""
-    from heshare.ops.nvml import clock_lock
+    from heshare.ops.clocks import clock_lock
 
     return bool(clock_lock.notes(of=note.token))
 

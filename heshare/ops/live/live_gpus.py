@@ -10,7 +10,7 @@ import pandas as pd
 from heshare.devices.device import Device
 from heshare.ops.executor.local_gpus import clock_refusal, select_gpus
 from heshare.ops.nvml.binding import Nvml
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.open_device import opened
 from heshare.ops.recording.profile_device import TABLE, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher

@@ -11,8 +11,8 @@ from itertools import groupby
 
 import pandas as pd
 
-from heshare.ops.executor.entries import End
-from heshare.ops.executor.run_state import RunState
+from heshare.ops.jobs.entries import End
+from heshare.ops.jobs.run_state import RunState
 from heshare.shared.errors import DeviceError
 
 

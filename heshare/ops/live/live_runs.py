@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from heshare.ops.executor import execute, run_journal
+from heshare.ops.executor import execute
 from heshare.ops.executor.outcome import run_outcome
-from heshare.ops.executor.run_state import RunState
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.run_state import RunState
 from heshare.ops.live.live_gpus import LiveGpu
 from heshare.ops.live.live_journal import LoadedJobs, MeasuredRun, loaded_jobs, measured_run
 from heshare.ops.live.live_task_set import JOB_PREFIX, job_file_text

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from heshare.devices.task_sizes import time_alone_s
-from heshare.ops.executor.job_file import LOADS, load_workload
+from heshare.ops.jobs.job_file import LOADS, load_workload
 from heshare.shared.errors import InputError, require, unknown
 from heshare.world.catalogue import resident
 from heshare.world.workload import PRECISIONS, Workload

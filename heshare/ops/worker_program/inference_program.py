@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
+from heshare.ops.worker_program.networks import Network, build, library
 from heshare.ops.worker_program.worker_messages import Message
-from heshare.ops.workers.networks import Network, build, library
 from heshare.shared.errors import DeviceError
 
 

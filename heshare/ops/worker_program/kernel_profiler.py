@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from heshare.ops.worker_program.inference_program import Inference, warm_up
-from heshare.ops.workers.networks import library, preload
+from heshare.ops.worker_program.networks import library, preload
 from heshare.shared.errors import HeShareError
 
 PAUSE_S = 0.05

@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from time import monotonic
 
 from heshare.ops.worker_program.inference_program import Inference, Make, StopFlag, run, warm_up
+from heshare.ops.worker_program.networks import preload
 from heshare.ops.worker_program.worker_messages import GO, STOP, Channel, Message, Order
-from heshare.ops.workers.networks import preload
 
 STANDBY = "--standby"
 """The option of a worker that imports everything before its first order, and makes no CUDA context."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic
 
 from heshare.ops.private_files import open_private
+from heshare.ops.unprivileged_process import start_unprivileged
 from heshare.ops.worker_program.worker_messages import GO, LONGEST, STOP, Message, parse
-from heshare.ops.workers.unprivileged_process import start_unprivileged
 from heshare.shared.processes import exit_text, signal_group
 
 

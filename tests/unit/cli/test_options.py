@@ -180,7 +180,7 @@ def test_an_interrupted_comparison_names_what_continues_it(monkeypatch: pytest.M
 
 
 def test_doctor_reports_no_clock_control_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heshare.ops.nvml import probe
+    from heshare.ops import probe
     from heshare.ops.nvml.binding import NvmlError
 
     def no_driver() -> None:

@@ -13,9 +13,9 @@ import pytest
 from support import fake_mps, kill_drill
 from support.fakenvml import FakeNvml, build, compiler
 
+from heshare.ops.clocks import clock_lock
 from heshare.ops.executor import execute
 from heshare.ops.executor.executor_device import Timeouts
-from heshare.ops.nvml import clock_lock
 from heshare.ops.state.run_note import run_notes
 from heshare.policies.registry import make
 from heshare.testing.toy import ToyPredictor

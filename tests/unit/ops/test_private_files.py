@@ -7,10 +7,10 @@ import stat
 
 import pytest
 
-from heshare.ops.executor.entries import Run
-from heshare.ops.executor.run_journal import NAME, RunJournal
+from heshare.ops.executor.job_process import CommandWorker
+from heshare.ops.jobs.entries import Run
+from heshare.ops.jobs.run_journal import NAME, RunJournal
 from heshare.ops.private_files import make_private_folder, open_private
-from heshare.ops.workers.job_process import CommandWorker
 from heshare.shared.errors import InputError
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

@@ -52,7 +52,7 @@ def test_user_cache_follows_xdg_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_doctor_promises_make_only_in_a_checkout(installed: Path) -> None:
-    from heshare.ops.nvml.probe import follows
+    from heshare.ops.probe import follows
 
     found = {"in_use": [], "to_restore": [], "elsewhere": [], "gpus": [], "nvml": "present"}
     assert "make" not in follows(found)[0]

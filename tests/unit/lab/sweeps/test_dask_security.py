@@ -13,7 +13,7 @@ from support import dask_cluster
 from support.fakenvml import compiler
 
 from heshare.lab.sweeps import dask_security, engine
-from heshare.ops.remote import host_offers
+from heshare.ops.executor.remote import host_offers
 from heshare.shared.errors import InputError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")

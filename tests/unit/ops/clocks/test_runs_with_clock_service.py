@@ -13,7 +13,7 @@ from support.kill_drill import POLICY, UUID
 from typer.testing import CliRunner
 
 from heshare.cli import app
-from heshare.ops.nvml import clock_lock
+from heshare.ops.clocks import clock_lock
 
 
 @pytest.fixture

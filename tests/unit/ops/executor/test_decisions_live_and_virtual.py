@@ -7,13 +7,14 @@ import pytest
 from support.counting_worker import ToyLauncher
 
 from heshare.devices.emulated_device import EmulatedDevice
-from heshare.ops.executor import execute, run_journal
-from heshare.ops.executor.entries import Decision
+from heshare.ops.executor import execute
 from heshare.ops.executor.fault_tolerant import FaultTolerantPolicy
-from heshare.ops.executor.job_file import read_jobs
 from heshare.ops.executor.job_tasks import JobHistory, assigned_jobs, remaining_tasks
 from heshare.ops.executor.run_observer import journalled
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.entries import Decision
+from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.policies.cached_planner import CachedPlanner
 from heshare.policies.heshare import HeShare
 from heshare.policies.registry import make

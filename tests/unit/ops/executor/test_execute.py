@@ -14,10 +14,10 @@ from support.kill_drill import UUID
 from support.run_entries import journal_lines
 
 from heshare.lab.tenants.tenant_power import TenantPower
-from heshare.ops.executor import run_journal
 from heshare.ops.executor.executor_device import Timeouts
 from heshare.ops.executor.gpu_lock import GpuInUseError, GpuLock
 from heshare.ops.executor.outcome import run_outcome
+from heshare.ops.jobs import run_journal
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.shared.errors import DeviceError, InputError
 

@@ -8,8 +8,8 @@ import zlib
 import pytest
 from support.fakenvml import functions
 
+from heshare.ops.clocks import clock_lock
 from heshare.ops.executor.watchdog import clean_up_killed_runs
-from heshare.ops.nvml import clock_lock
 from heshare.shared.errors import DeviceError
 
 TEXT = "jobs: [{name: a, command: [sleep, '0.1'], like: 'resnet50:8', iterations: 1, retries: 1, count: 2}]"

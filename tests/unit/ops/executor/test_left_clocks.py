@@ -16,16 +16,16 @@ from support.waiting import end, until
 from typer.testing import CliRunner
 
 from heshare.cli import app
+from heshare.ops.clocks import clock_lock
 from heshare.ops.executor.gpu_lock import GpuLock
-from heshare.ops.nvml import clock_lock
-from heshare.ops.steering.operator_log import OperatorLog
+from heshare.ops.executor.operator_log import OperatorLog
 
 JOBS = "jobs: [{name: a, command: [sleep, '0.4'], like: 'resnet50:8', iterations: 1, count: 4}]"
 RESET = "nvmlDeviceResetGpuLockedClocks"
 LOCK = """
 import sys, time
 from heshare.ops.nvml.binding import Nvml
-from heshare.ops.nvml.clock_lock import ClockLock
+from heshare.ops.clocks.clock_lock import ClockLock
 with Nvml() as nvml:
     card = nvml.card(0)
     ClockLock(card, card.uuid()).lock(1170)

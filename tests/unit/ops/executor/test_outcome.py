@@ -13,7 +13,7 @@ import pytest
 from support.run_entries import ended, run_of, session, started
 
 from heshare.ops.executor import execute
-from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.jobs.run_journal import RunJournal
 from heshare.testing.toy import ToyPredictor
 
 REPORT = ["gpus.csv", "jobs.csv", "report.txt"]

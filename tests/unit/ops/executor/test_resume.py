@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.ops.executor import execute
-from heshare.ops.executor.run_journal import NAME
-from heshare.ops.steering.run_status import run_status
+from heshare.ops.jobs.run_journal import NAME
+from heshare.ops.views.run_status import run_status
 from heshare.shared.errors import InputError
 from heshare.shared.journal import journal_line
 from heshare.testing.toy import ToyPredictor

@@ -11,10 +11,11 @@ import pytest
 from support.counting_worker import ToyLauncher
 from support.run_entries import journal_lines
 
+from heshare.ops.clocks import clock_lock
 from heshare.ops.executor import local_gpus
-from heshare.ops.nvml import card_survey, clock_lock, guarded_gpu
-from heshare.ops.nvml.nvml_device import NvmlDevice
-from heshare.ops.steering.run_status import run_status
+from heshare.ops.nvml import card_survey, guarded_gpu
+from heshare.ops.nvml_device import NvmlDevice
+from heshare.ops.views.run_status import run_status
 from heshare.shared.errors import DeviceError
 
 FIRST = "GPU-00000000-1111-2222-3333-444444444444"

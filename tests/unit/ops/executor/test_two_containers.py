@@ -14,7 +14,7 @@ import pytest
 from support.kill_drill import UUID
 from support.waiting import until
 
-from heshare.ops.nvml import clock_lock
+from heshare.ops.clocks import clock_lock
 from heshare.ops.state.run_note import run_notes
 
 JOBS = "jobs: [{name: a, command: [sleep, '%s'], like: 'resnet50:8', iterations: 1, count: 2}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.run_entries import ended, run_of, sampled, started, state_of
 
-from heshare.ops.executor.entries import Account, Session, SessionGpu
+from heshare.ops.jobs.entries import Account, Session, SessionGpu
 from heshare.ops.live.live_journal import loaded_jobs, measured_run
 from heshare.shared.errors import DeviceError
 

@@ -6,9 +6,9 @@ from contextlib import closing
 
 from support.run_entries import ended, session
 
-from heshare.ops.executor.entries import Run
-from heshare.ops.executor.job_file import read_jobs
-from heshare.ops.executor.run_journal import RunJournal
+from heshare.ops.jobs.entries import Run
+from heshare.ops.jobs.job_file import read_jobs
+from heshare.ops.jobs.run_journal import RunJournal
 from heshare.ops.live.live_runs import is_complete
 from heshare.ops.live.live_task_set import job_file_text
 from heshare.world.task import Task

@@ -12,11 +12,11 @@ import pytest
 from support.counting_worker import ToyLauncher
 from support.fakenvml import FakeNvml, functions
 
+from heshare.ops.clocks.clock_lock import ClockLeftLockedError, notes, restore
 from heshare.ops.nvml import binding
 from heshare.ops.nvml.binding import TABLE, NoReadingError, NotSupportedError, Nvml, NvmlError
 from heshare.ops.nvml.card_health import CardHealth
-from heshare.ops.nvml.clock_lock import ClockLeftLockedError, notes, restore
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.shared.errors import DeviceError
 from heshare.world.workload import Workload
 
@@ -63,7 +63,7 @@ def _numbers(reading: object) -> list[float]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heshare.ops.nvml.binding.WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(binding.Gpm, "LEAST_S", 0.0)
-    monkeypatch.setattr("heshare.ops.nvml.clock_lock._RELEASE_PAUSES_S", (0.0,))
+    monkeypatch.setattr("heshare.ops.clocks.clock_lock._RELEASE_PAUSES_S", (0.0,))
 
 
 def outcome(action: Callable[[], list[float]]) -> tuple[list[float], str | None]:

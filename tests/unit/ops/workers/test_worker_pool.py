@@ -15,7 +15,7 @@ from support.counting_worker import ToyLauncher
 from support.fakenvml import FakeNvml
 
 from heshare.ops.mps import MpsSession
-from heshare.ops.nvml.nvml_device import NvmlDevice
+from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.ops.workers.worker_process import ProcessWorker
 from heshare.shared.errors import DeviceError

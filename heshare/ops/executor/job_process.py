@@ -1,0 +1,206 @@
+"""The processes of an executor's jobs (a command, or a model of Table IV), and the launcher that starts them."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from heshare.ops.jobs.job_file import JobSpec
+from heshare.ops.mps import MPS, MpsSession
+from heshare.ops.private_files import open_private
+from heshare.ops.workers.launcher import Launcher, Worker
+from heshare.ops.workers.output_limit import OutputLimiter
+from heshare.ops.workers.reaped_process import ReapedProcess
+from heshare.shared.errors import DeviceError
+from heshare.shared.processes import MARK, exit_text
+from heshare.world.workload import Workload
+
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedJob:
+    """One copy of an entry of `jobs.yaml`, as a task of the run.
+
+    Attributes:
+        key: its name in results and outputs, such as `train-2`.
+        spec: the entry.
+        index: which copy, from 0.
+        attempts: how many attempts there were before this run.
+    """
+
+    key: str
+    spec: JobSpec
+    index: int = 0
+    attempts: int = 0
+
+
+class CommandWorker:
+    """A `Worker` that runs a command; exit code 0 is success.
+
+    It has no privileges (`start_unprivileged`) and leads a session of its own; whatever it started ends with it
+    (`ReapedProcess`).
+
+    Args:
+        name: of the job, for messages.
+        arguments: the command.
+        directory: where it runs.
+        environment: all of its environment.
+        log: the file of its output.
+        iterations: how many count as done once it has succeeded.
+        grace_s: how long it may take to end after SIGTERM, s.
+        limit_output: called with `log` once it has started; returns what is called when it has ended.
+        cgroup: a new cgroup for it, or None.
+
+    Attributes:
+        exit_code: None as long as it runs; negative is a signal.
+    """
+
+    ready = True
+    time_s = math.nan
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        directory: Path,
+        environment: Mapping[str, str],
+        log: Path,
+        iterations: float,
+        grace_s: float,
+        limit_output: Callable[[Path], Callable[[], None]] = lambda log: lambda: None,
+        cgroup: Path | None = None,
+    ) -> None:
+        self.log = log
+        self.exit_code: int | None = None
+        self.failure: str | None = None
+        self._name, self._iterations, self._grace_s = name, iterations, grace_s
+        try:
+            with os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
+                self._process = ReapedProcess(
+                    arguments, directory=directory, environment=environment, output=output.fileno(), cgroup=cgroup
+                )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise DeviceError(f"{name}: {arguments[0]} does not start: {why}. Check the command.") from error
+        self.pid = self._process.pid
+        self._end_limit = limit_output(log)
+
+    @property
+    def done(self) -> float:
+        """All iterations once it has succeeded, none before: a command does not report its progress."""
+        return self._iterations if self.finished else 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the command has ended with exit code 0."""
+        return self.exit_code == 0
+
+    def go(self) -> None:
+        """Do nothing: a command begins when it is started."""
+
+    def poll(self) -> None:
+        """Check whether it has ended; never blocks."""
+        if self.exit_code is None and self._process.poll() is not None:
+            self._close()
+
+    def stop(self) -> float:
+        """Send SIGTERM to its process group, then SIGKILL to all below it; return the iterations done. Repeatable."""
+        if self.exit_code is None:
+            self._process.stop(self._grace_s)
+            self._close()
+        return self.done
+
+    def tail(self) -> str:
+        """Return the end of its output; nothing where there is none."""
+        try:
+            with self.log.open("rb") as stream:
+                stream.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+                return stream.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _close(self) -> None:
+        self.exit_code = self._process.returncode
+        self._end_limit()
+        if self.exit_code != 0:
+            lines = self.tail().strip().splitlines()
+            last = f": {lines[-1].strip()[-160:]}" if lines else ""
+            self.failure = f"ended, {exit_text(self.exit_code)}{last} (see {self.log})"
+
+
+class JobLauncher(Launcher):
+    """Starts the jobs of a run: commands as processes, workloads of Table IV by another launcher.
+
+    Args:
+        jobs: the jobs by task id.
+        mps: the session whose clients the jobs are; without MPS a job has the whole GPU in its turn.
+        outputs: the folder of their outputs, a file an attempt.
+        models: starts workloads of Table IV.
+        attempts: how many there were at each task, counted on here. Launchers of one run share it, since a job may be
+            tried again on another GPU.
+        limiter: keeps the outputs of commands within their limits.
+        token: marks every process of this run in its environment.
+        cgroup: makes a cgroup for a job of some name; returns None where there is none.
+        grace_s: how long a command may take to end after SIGTERM, s.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[int, AssignedJob],
+        mps: MpsSession,
+        outputs: Path,
+        models: Launcher,
+        *,
+        attempts: dict[int, int],
+        limiter: OutputLimiter,
+        token: str,
+        grace_s: float,
+        cgroup: Callable[[str], Path | None] = lambda name: None,
+    ) -> None:
+        self._cgroup = cgroup
+        self._jobs, self._mps, self._outputs, self._models = jobs, mps, outputs, models
+        self._attempts, self._limiter, self._token, self._grace_s = attempts, limiter, token, grace_s
+
+    def attempt(self, task_id: int) -> int:
+        """Return the number of the latest attempt at a task, from 1."""
+        return self._attempts[task_id]
+
+    def start(
+        self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None, *, gpu_uuid: str
+    ) -> Worker:
+        """Start one attempt at a job, as `Launcher.start`.
+
+        Raises:
+            DeviceError: it does not start.
+        """
+        job = self._jobs[task_id]
+        self._attempts[task_id] += 1
+        mps_pct = mps_pct if self._mps.sharing == MPS else 100
+        if not job.spec.command:
+            return self._models.start(task_id, workload, mps_pct, iterations, gpu_uuid=gpu_uuid)
+        return self._command(task_id, job, mps_pct, math.inf if iterations is None else iterations)
+
+    def close(self) -> None:
+        """End the processes that the other launcher keeps."""
+        self._models.close()
+
+    def _command(self, task_id: int, job: AssignedJob, mps_pct: int, iterations: float) -> CommandWorker:
+        attempt = self._attempts[task_id]
+        own = {"HESHARE_JOB": job.key, "HESHARE_JOB_INDEX": str(job.index), "HESHARE_ATTEMPT": str(attempt)}
+        share = self._mps.environment(mps_pct)
+        environment = {**os.environ, **dict(job.spec.environment), **share, **own, MARK: self._token}
+        return CommandWorker(
+            job.key,
+            job.spec.command,
+            directory=job.spec.directory,
+            environment=environment,
+            log=self._outputs / f"{job.key}.{attempt}.log",
+            iterations=iterations,
+            grace_s=self._grace_s,
+            limit_output=partial(self._limiter.add, limit_mib=job.spec.output_mib),
+            cgroup=self._cgroup(f"{job.key}.{attempt}"),
+        )

@@ -1,0 +1,195 @@
+"""The executor's journal: every decision and result, appended and synced before it counts, and read to resume."""
+
+import errno
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heshare.ops.jobs.entries import Decision, Entry, Run, Session, decode, encode, entry_time_s
+from heshare.ops.jobs.run_state import RunState
+from heshare.ops.private_files import make_private_folder, open_private
+from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.journal import Journal, read_journal, salvage_journal
+
+NAME = "journal.jsonl"
+FULL_DISK_S = 60.0
+"""How long to wait for room on a full disk, s."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class RunJournal:
+    """The journal of a run, in the run's folder, which no other user may own, write or have prepared.
+
+    Args:
+        folder: the run's folder.
+        run: the description of a new run; None to continue the one that is there.
+        full_disk_s: how long to wait for room on a full disk, s.
+        salvage: leave damaged lines out, and continue (`salvage_journal`).
+
+    Attributes:
+        entries: the entries that it had when it was opened, the description of the run first.
+        on_full_disk: is called while it waits, with how long it will wait, s; with 0 once there is room again.
+
+    Raises:
+        InputError: a new run where there is one already, none to continue, or as `make_private_folder` and `Journal`.
+        DeviceError: as `append`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: Run | None,
+        *,
+        full_disk_s: float = FULL_DISK_S,
+        salvage: bool = False,
+    ) -> None:
+        path = folder / NAME
+        action = "Name the folder of a run, or start one with its jobs.yaml."
+        no_run = InputError("no journal of a run", "the folder of a run", action, file=path)
+        if run is None and not (path.exists() and path.stat().st_size > 0):
+            raise no_run
+        self._full_disk_s = full_disk_s
+        self.on_full_disk: Callable[[float], None] = lambda left_s: None
+        self._on_entry: Callable[[Entry], object] = lambda entry: None
+        make_private_folder(folder)
+        if salvage:
+            try:
+                salvage_journal(path, "run", opener=open_private)
+            except OSError as error:
+                raise DeviceError(f"{path}: cannot be salvaged ({error.strerror}). Make room beside it.") from error
+        self._lines = Journal(path, "run", opener=open_private, remedy=_remedy(folder))
+        try:
+            self.entries = decoded(self._lines.entries, folder)
+            if run is not None:
+                self._begin(run)
+            elif not self.entries:
+                raise no_run
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, entry: Entry, *, sync: bool = True) -> None:
+        """Write an entry, whole or not at all; with `sync` it is on disk when this returns, with all before it.
+
+        Wait while the disk is full: what cannot be noted must not be done.
+
+        Raises:
+            DeviceError: the disk stays full, or fails; the run can be resumed later.
+        """
+        line = encode(entry)
+        until, waited = time.monotonic() + self._full_disk_s, False
+        while True:
+            try:
+                self._lines.append(line, sync=sync)
+                if waited:
+                    self.on_full_disk(0.0)
+                break
+            except OSError as error:
+                left_s = until - time.monotonic()
+                if error.errno not in _FULL or left_s <= 0:
+                    self._full_disk_s = 0.0  # the run ends now: its last accounts do not wait as long again
+                    raise DeviceError(
+                        f"{self._lines.path}: cannot be written ({error.strerror}). Make room, then continue with "
+                        f"heshare jobs run --resume {self._lines.path.parent}."
+                    ) from error
+            waited = True
+            self.on_full_disk(left_s)
+            time.sleep(min(0.5, self._full_disk_s / 4))
+        self._on_entry(entry)
+
+    def follow(self, on_entry: Callable[[Entry], object]) -> None:
+        """Call `on_entry` with every entry: with those that it had when it was opened now, with others once written."""
+        for entry in self.entries:
+            on_entry(entry)
+        self._on_entry = on_entry
+
+    def close(self) -> None:
+        """Close the file and release its lock. May be repeated."""
+        self._lines.close()
+
+    def _begin(self, run: Run) -> None:
+        refuse_begun(self._lines.path.parent, self.entries)
+        self._lines.clear()
+        self.append(run)
+        self.entries = [run]
+
+
+def refuse_begun(folder: Path, entries: Sequence[Entry]) -> None:
+    """Refuse to begin a run in the folder of another.
+
+    Without a decision nothing was started: a run that was refused may begin again.
+
+    Raises:
+        InputError: the entries of the journal there have a decision.
+    """
+    if any(isinstance(entry, Decision) for entry in entries):
+        action = f"Continue it: heshare jobs run --resume {folder}; or choose another folder with --out."
+        raise InputError("the journal of a run", "a folder for this run", action, file=folder / NAME)
+
+
+def read(folder: Path) -> list[Entry]:
+    """Return the entries of a run's journal without changing it; a torn last line is left out.
+
+    Raises:
+        InputError: as `read_journal`, or a line that no run writes.
+    """
+    return decoded(read_journal(folder / NAME, "run", remedy=_remedy(folder)), folder)
+
+
+def read_state(folder: Path) -> RunState:
+    """Return the state of the run in a folder; the journal is read without a lock.
+
+    Raises:
+        InputError: no run there, or a damaged journal.
+    """
+    return folded(read(folder), folder)
+
+
+def decoded(lines: Sequence[dict[str, Any]], folder: Path) -> list[Entry]:
+    """Return the entries of a journal's lines; `InputError` for one that no run writes."""
+    with _made_up(folder):
+        return [decode(line) for line in lines]
+
+
+def folded(entries: Sequence[Entry], folder: Path, state: RunState | None = None) -> RunState:
+    """Return the state after these entries, which follow those of `state`; `InputError` if they do not fit to it."""
+    with _made_up(folder):
+        state = state or RunState()
+        for entry in entries:
+            state.add(entry)
+        return state
+
+
+@contextmanager
+def _made_up(folder: Path) -> Iterator[None]:
+    # Checksums tell damage from what a run wrote, not what somebody else wrote with right checksums.
+    try:
+        yield
+    except (msgspec.ValidationError, LookupError, ValueError) as error:
+        found = f"an entry that no run writes ({error})"
+        action = "Restore the file from a copy; without one, begin another run."
+        raise InputError(found, "the journal of a run", action, file=folder / NAME) from error
+
+
+def _remedy(folder: Path) -> str:
+    return f"Restore the file, or continue without its damaged lines: heshare jobs run --resume {folder} --salvage."
+
+
+def session_start(entries: Sequence[Entry]) -> tuple[float, float]:
+    """Return when a session that begins now starts: by the wall clock, but never before the last entry of the run.
+
+    Returns:
+        The start as a Unix time, s; and how far the wall clock is behind it since somebody has set it back, s, 0 where
+        that is less than the second by which clocks drift apart.
+    """
+    now, last, began = time.time(), -math.inf, -math.inf
+    for entry in entries:
+        began = entry.at if isinstance(entry, Session) else began
+        last = max(last, began + entry_time_s(entry))
+    return max(now, last), last - now if last - now > 1.0 else 0.0

@@ -1,0 +1,312 @@
+"""A real GPU as a `Device`: readings from NVML, worker processes as tasks, in wall time.
+
+The recorder calls NVML in its own process. The executor, which must outlive a call that hangs, opens the GPU with a
+deadline, and reads it by a `CardSampler`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from heshare.devices.device import Reading
+from heshare.ops.clocks.clock_lock import open_clock
+from heshare.ops.clocks.service_clock import ServiceClock
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.binding import Gpm, NoReadingError, NotSupportedError, Nvml, NvmlError, NvmlGpu
+from heshare.ops.nvml.guarded_gpu import GuardedGpu
+from heshare.ops.probe import match
+from heshare.ops.workers.launcher import Launcher
+from heshare.ops.workers.live_tasks import LiveTasks
+from heshare.shared.errors import DeviceError
+from heshare.shared.signals import at_end
+from heshare.world.gpu import Gpu
+from heshare.world.workload import Resident, Workload
+
+_LOOK_S = (0.02, 0.25)
+
+
+class NvmlDevice:
+    """A GPU of this machine. Close it, or use it in a `with`: workers, MPS, clocks and NVML end with it.
+
+    Args:
+        which: its index or its UUID; indices follow the PCI bus as in `nvidia-smi`.
+        launcher: starts the workers; it is closed with the device.
+        mps: the session whose clients the workers are; it is started and ended here. None is time-slicing.
+        allow_clocks: let `set_clock` lock clocks, which needs root or CAP_SYS_ADMIN.
+        mps_clients: most tasks at once, where that is fewer than the GPU allows.
+        start_timeout_s: how long a worker may take until its first iteration, s.
+        deadline_s: how long a call of NVML may take, s; then the GPU is read by `guarded` alone, with the sensors that
+            it has. None makes the calls in this process, without a deadline, and requires every sensor.
+
+    Attributes:
+        uuid: of the GPU.
+        guarded: the GPU whose calls have a deadline, None without one.
+        power_kind: kind of the card's power readings, `instant` or `average` (over 1 s).
+
+    Raises:
+        InputError: a card that the catalogue does not describe.
+        DeviceError: no such GPU, or it cannot be measured: MIG, a prohibiting compute mode, a sensor that is missing.
+    """
+
+    provenance = "measured"
+
+    def __init__(
+        self,
+        which: int | str,
+        launcher: Launcher,
+        *,
+        mps: MpsSession | None = None,
+        allow_clocks: bool = False,
+        mps_clients: int | None = None,
+        start_timeout_s: float = 180.0,
+        deadline_s: float | None = None,
+    ) -> None:
+        self._allow_clocks, self._launcher = allow_clocks, launcher
+        self._requested_mhz: int | None = None
+        with ExitStack() as ends:
+            self.guarded = None if deadline_s is None else ends.enter_context(GuardedGpu(which, deadline_s))
+            if self.guarded is None:
+                nvml = ends.enter_context(Nvml())
+                self._driver = nvml.driver()
+            self._card = nvml.card(which) if self.guarded is None else self.guarded
+            self.uuid = self._card.uuid()
+            self._gpu = catalogue_gpu(self._card)
+            if mps_clients is not None:
+                self._gpu = replace(self._gpu, mps_clients=min(self._gpu.mps_clients, mps_clients))
+            self._mps = mps or MpsSession(self.uuid)
+            self._refuse_modes(shared=mps is not None)
+            self._tasks = LiveTasks(launcher, self._gpu, self.uuid, timeout_s=start_timeout_s)
+            self._gpm: Gpm | None = None
+            self._facts: dict[str, str | int | float | bool | None] = {}
+            if self.guarded is None:
+                self._require_sensors(ends)
+            self._hold = open_clock(self._card, self.uuid)
+            ends.callback(self._hold.close)
+            if mps is not None:
+                ends.callback(mps.stop)
+                mps.start()
+            ends.callback(launcher.close)
+            ends.callback(self._tasks.stop_all)
+            self._began_s = time.monotonic()
+            if self.guarded is None:
+                self._began_j = self._card.energy_j()
+                self._facts = self._describe_facts()
+            self._ends = ends.pop_all()
+        self._off = at_end(self.close)
+
+    @property
+    def gpu(self) -> Gpu:
+        """The catalogue's GPU with the memory, clocks and power limit of this card."""
+        return self._gpu
+
+    @property
+    def sharing(self) -> str:
+        """How tasks share it: `mps` or `time-slice`."""
+        return self._mps.sharing
+
+    def facts(self) -> dict[str, str | int | float | bool | None]:
+        """Return the facts for a manifest: card, driver, kind of power readings, sharing and settings."""
+        return dict(self._facts)
+
+    def power_call(self) -> str:
+        """Return the method of the GPU that reports its power: instant power, where the card has it."""
+        with suppress(NvmlError):
+            self._card.instant_power_w()
+            return "instant_power_w"
+        return "usage_power_w"
+
+    def limits(self) -> tuple[str, ...]:
+        """Return the limits that hold its clock down at this moment."""
+        return self._card.limits()
+
+    def free_mib(self) -> float:
+        """Return the memory that no process holds, MiB."""
+        return self._card.memory_mib()[1]
+
+    def set_clock(self, sm_mhz: int | None) -> None:
+        """Lock the SM clock at one of the card's grid, MHz; None leaves the card to itself.
+
+        Raises:
+            InputError: the clock is not on the grid.
+            DeviceError: clocks were not allowed, or the machine does not let this user lock them.
+        """
+        if sm_mhz is None:
+            self._hold.release()
+        else:
+            self._gpu.check_clock(sm_mhz)
+            if not self._allow_clocks:
+                raise self._refusal(f"{sm_mhz} MHz requested, but setting clocks was not allowed", "Use --clocks.")
+            self._hold.lock(sm_mhz)
+            self._settle(sm_mhz)
+        self._requested_mhz = sm_mhz
+
+    def clock_news(self) -> str:
+        """Return what has happened to its clock, a line for the operator; as a rule nothing."""
+        return self._hold.news() if isinstance(self._hold, ServiceClock) else ""
+
+    def start(self, task_id: int, workload: Workload, mps_pct: int, iterations: float | None = None) -> None:
+        """Start a task and wait for its first iteration; with `iterations=None` it runs until stopped.
+
+        Raises:
+            DeviceError: the id runs already, the memory does not fit, there are too many clients, a share that
+                nothing would enforce, or the worker did not get ready.
+        """
+        self.start_together({task_id: Resident(workload, mps_pct)}, iterations)
+
+    def stand_by(self) -> None:
+        """Have worker processes import what they need before the first task is started.
+
+        Raises:
+            DeviceError: a process does not start.
+        """
+        self._launcher.stand_by()
+
+    def start_together(self, tasks: Mapping[int, Resident], iterations: float | None = None) -> None:
+        """Start tasks, all of them or none, and wait until they work; they begin together.
+
+        Raises:
+            DeviceError: as `start`.
+        """
+        for one in tasks.values():
+            self._mps.check(one.mps_pct)
+        self._tasks.start(tasks, iterations, free_mib=self.free_mib)
+
+    def stop(self, task_id: int) -> float:
+        """Stop a task, finished, failed or not; return the iterations that it completed here.
+
+        Raises:
+            DeviceError: no such task runs here.
+        """
+        return self._tasks.stop(task_id)
+
+    def read(self) -> Reading:
+        """Return its readings at this moment.
+
+        Raises:
+            DeviceError: a task has failed, or NVML returns no measurement.
+        """
+        self._tasks.poll()
+        sm_pct, dram_pct = (math.nan, math.nan) if self._gpm is None else self._gpm.read()
+        return Reading(
+            time_s=self._now_s(),
+            requested_mhz=self._requested_mhz,
+            sm_mhz=self._card.sm_mhz(),
+            power_w=self._power_w(),
+            energy_j=self._card.energy_j() - self._began_j,
+            residents=self._tasks.progress(),
+            throttled=bool(self._card.limits()),
+            sm_util_pct=sm_pct,
+            dram_util_pct=dram_pct,
+            temperature_c=self._card.temperature_c(),
+        )
+
+    def next_event_s(self) -> float:
+        """Return when to read again, s: at the next completion or a moment later; `inf` if nothing runs."""
+        left_s = self._tasks.remaining_s()
+        shortest_s, longest_s = _LOOK_S
+        return self._now_s() + max(shortest_s, min(longest_s, left_s)) if self._tasks else math.inf
+
+    def advance(self, to_s: float) -> list[int]:
+        """Wait until time `to_s`; return the ids of tasks that completed by then, in order of completion.
+
+        Raises:
+            DeviceError: `to_s` is not finite, or a task has failed.
+        """
+        if not math.isfinite(to_s):
+            raise self._refusal(f"time {to_s} s requested", "Wait for a finite time.")
+        completed: list[int] = []
+        while True:
+            completed += self._tasks.take_finished()
+            left_s = to_s - self._now_s()
+            if left_s <= 0:
+                return completed
+            time.sleep(min(left_s, _LOOK_S[0]))
+
+    def close(self) -> None:
+        """End the workers and MPS, unlock the clock, end NVML. May be repeated."""
+        self._off()
+        self._ends.close()
+
+    def __enter__(self) -> NvmlDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _power_w(self) -> float:
+        return self._card.instant_power_w() if self._instant else self._card.usage_power_w()
+
+    def _require_sensors(self, ends: ExitStack) -> None:
+        """Take a first reading of power, instant where the card reports it, and of GPM where it has that.
+
+        Raises:
+            NvmlError: a sensor that a recording needs is missing.
+        """
+        try:
+            self._instant, self._first_w = True, self._card.instant_power_w()
+        except (NotSupportedError, NoReadingError):
+            self._instant, self._first_w = False, self._card.usage_power_w()
+        self.power_kind = "instant" if self._instant else self._card.usage_power_kind()
+        if self._card.has_gpm():
+            self._gpm = Gpm(self._card)
+            ends.callback(self._gpm.close)
+
+    def _refuse_modes(self, *, shared: bool) -> None:
+        if self._card.mig():
+            raise self._refusal("the GPU is divided into MIG slices", "Turn MIG off, or measure on another GPU.")
+        mode = self._card.compute_mode()
+        if mode == "prohibited" or (mode != "default" and not shared):
+            raise self._refusal(f"its compute mode is {mode}", "Set it to default: nvidia-smi -c DEFAULT.")
+
+    def _describe_facts(self) -> dict[str, str | int | float | bool | None]:
+        card = self._card
+        return {
+            "card": card.name(),
+            "uuid": self.uuid,
+            "driver": self._driver,
+            "power_kind": self.power_kind,
+            "power_limit_w": self._gpu.tdp_w,
+            "power_w_at_opening": self._first_w,
+            "temperature_c_at_opening": card.temperature_c(),
+            "memory_mib": self._gpu.memory_mib,
+            "sm_mhz_min": self._gpu.clocks_mhz[0],
+            "sm_mhz_max": self._gpu.max_mhz,
+            "sharing": self.sharing,
+            "sharing_reason": self._mps.reason,
+            "gpm": self._gpm is not None,
+            "persistence": card.persistent(),
+            "compute_mode": card.compute_mode(),
+            "clocks_allowed": self._allow_clocks,
+        }
+
+    def _settle(self, sm_mhz: int) -> None:
+        """Wait up to a second until the card runs no faster than requested, where its clock can be read."""
+        until = time.monotonic() + 1.0
+        with suppress(NvmlError):
+            while self._card.sm_mhz() > sm_mhz and time.monotonic() < until:
+                time.sleep(0.01)
+
+    def _refusal(self, found: str, action: str) -> DeviceError:
+        return DeviceError(f"{self._card.label} ({self.uuid}): {found}. {action}")
+
+
+def catalogue_gpu(card: NvmlGpu) -> Gpu:
+    """Return the catalogue's GPU that a card is, with the card's own memory, clocks and power limit.
+
+    Raises:
+        InputError: as `match`.
+        DeviceError: the card cannot be read.
+    """
+    try:
+        cores: int | None = card.cores()
+    except NotSupportedError:
+        cores = None
+    memory_mib, limit_w = card.memory_mib()[0], card.power_limit_w()
+    return match(card.name(), memory_mib=memory_mib, clocks_mhz=card.offered_mhz(), cores=cores, tdp_w=limit_w)

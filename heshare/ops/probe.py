@@ -1,0 +1,230 @@
+"""Detection of this machine's GPUs and of what can be measured on them: the facts behind `heshare doctor`."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from heshare.ops import mps
+from heshare.ops.clocks import clock_lock
+from heshare.ops.clocks.clock_route import clock_control
+from heshare.ops.nvml.binding import Nvml, NvmlError, NvmlGpu
+from heshare.ops.state.held_note import Life
+from heshare.ops.state.run_note import noted_runs
+from heshare.shared import files
+from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.extras import LIBRARIES, install_command
+from heshare.world.catalogue import gpus
+from heshare.world.gpu import Gpu
+
+MEMORY_RTOL = 0.1
+"""Largest deviation of a card's memory from the catalogue's: ECC takes a few per cent, variants differ by more."""
+
+
+def match(
+    name: str,
+    *,
+    memory_mib: float,
+    clocks_mhz: tuple[int, ...],
+    cores: int | None = None,
+    tdp_w: float | None = None,
+) -> Gpu:
+    """Return the GPU of `data/gpus.csv` that a card is, with the memory, clocks and power limit that the card reports.
+
+    A name of the catalogue fits when each of its parts (`V100`, `SXM2`) is a word of the card's name; the name with
+    most parts wins. Memory and cores must agree, so that a variant is not taken for another.
+
+    Args:
+        name: the vendor's name, such as `Tesla V100-SXM2-16GB`.
+        memory_mib: the card's memory, MiB.
+        clocks_mhz: the SM clocks that it offers, ascending, MHz.
+        cores: its FP32 lanes, where the driver reports them.
+        tdp_w: its power limit, W, where the driver reports it.
+
+    Raises:
+        InputError: an unknown card, or a variant that the catalogue does not describe; the message names what to add.
+    """
+    words = set(re.findall(r"[A-Z0-9]+", name.upper()))
+    fitting = [card for card in gpus().values() if set(card.name.upper().split("-")) <= words]
+    if not fitting:
+        raise _unknown(name, "a card whose name has one of " + ", ".join(gpus()), name.split()[-1])
+    card = max(fitting, key=lambda one: len(one.name.split("-")))
+    if abs(memory_mib / card.memory_mib - 1) > MEMORY_RTOL:
+        expected = f"{card.memory_mib:.0f} MiB, the {card.name} of the catalogue"
+        raise _unknown(f"{name} with {memory_mib:.0f} MiB", expected, f"{card.name}-{memory_mib / 1024:.0f}GB")
+    if cores is not None and cores != card.cuda_cores:
+        expected = f"{card.cuda_cores} cores, the {card.name} of the catalogue"
+        raise _unknown(f"{name} with {cores} cores", expected, f"{card.name}-PCIE")
+    return replace(card, memory_mib=memory_mib, clocks_mhz=clocks_mhz, tdp_w=card.tdp_w if tdp_w is None else tdp_w)
+
+
+def _unknown(found: str, expected: str, example: str) -> InputError:
+    return InputError(
+        found,
+        expected,
+        "Describe this card in data/gpus.csv: a row for each field, under a name made of words of the card's name, "
+        f"such as {example}.",
+        file="data/gpus.csv",
+        column="gpu",
+    )
+
+
+_CAP_SYS_ADMIN = 21
+_NO_MPS = (
+    f"No MPS ({mps.CONTROL} is not on the PATH): tasks share by time-slicing, which is recorded as such; shares below "
+    "100 % cannot be measured."
+)
+
+
+def has_sys_admin(status: str | Path = "/proc/self/status") -> bool | None:
+    """Return whether this process may change GPU settings: CAP_SYS_ADMIN among its effective capabilities.
+
+    Args:
+        status: the kernel's description of a process.
+
+    Returns:
+        None where the kernel does not report it; then it depends on being root.
+    """
+    try:
+        lines = Path(status).read_text(encoding="utf-8").splitlines()
+        effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
+        return bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def probe() -> dict[str, Any]:
+    """Return everything that decides what can be measured here; what is missing is a fact, not an error.
+
+    Returns:
+        `nvml` (`present` or why not), `driver`, `gpus` (one dict each, see `describe`), `clock_control` (there is a
+        GPU, and its clocks can be locked), `clocks` (how, or why not, a sentence), `mps_control` and `mps_server`
+        (paths or None), `libraries` (of the workers, present or not), `in_use` (sentences on the GPUs of runs that
+        run), `to_restore` (on what runs that ended left here), `elsewhere` (on notes of other hosts and containers),
+        and `follows`: sentences.
+    """
+    admin = has_sys_admin()
+    found: dict[str, Any] = {
+        "nvml": "present",
+        "driver": None,
+        "gpus": [],
+        "clock_control": False,
+        "clocks": "",
+        "mps_control": shutil.which(mps.CONTROL),
+        "mps_server": shutil.which("nvidia-cuda-mps-server"),
+        "libraries": {name: find_spec(name) is not None for name in LIBRARIES["live"]},
+        **_noted(),
+    }
+    try:
+        with Nvml() as nvml:
+            found["driver"] = nvml.driver()
+            found["gpus"] = [describe(nvml.card(index), index) for index in range(nvml.count())]
+            permitted = os.geteuid() == 0 if admin is None else admin
+            able, found["clocks"] = clock_control(admin=permitted)
+            found["clock_control"] = bool(found["gpus"]) and able
+    except NvmlError as error:
+        found["nvml"] = str(error)
+    found["follows"] = follows(found)
+    return found
+
+
+def _noted() -> dict[str, list[str]]:
+    """Return what the notes of runs and of locked clocks tell, in sentences."""
+    found: dict[str, list[str]] = {"in_use": [], "to_restore": [], "elsewhere": []}
+    try:
+        # A clock can be unlocked also if its run was in another container.
+        noted = [(run.life, run.life.cleanable, run.text) for run in noted_runs()]
+        noted += [(clock.life, clock.life.over, clock.text) for clock in clock_lock.locked_clocks()]
+    except DeviceError as error:
+        return {**found, "elsewhere": [str(error)]}
+    for life, mends, text in noted:
+        found["in_use" if life is Life.RUNS else "to_restore" if mends else "elsewhere"].append(text)
+    return found
+
+
+def describe(card: NvmlGpu, index: int) -> dict[str, Any]:
+    """Return the facts of one card; one that it does not report is None, with the reason under `refused`."""
+    refused: dict[str, str] = {}
+
+    def read(name: str, reading: Callable[[], Any]) -> Any:
+        try:
+            return reading()
+        except (NvmlError, InputError) as error:
+            refused[name] = str(error)
+            return None
+
+    memory = read("memory_mib", card.memory_mib)
+    clocks = read("clocks_mhz", card.offered_mhz)
+    name = read("name", card.name)
+    cores = read("cores", card.cores)
+    instant = read("power_instant", card.instant_power_w)
+    facts = {
+        "index": index,
+        "name": name,
+        "uuid": read("uuid", card.uuid),
+        "memory_mib": None if memory is None else memory[0],
+        "free_mib": None if memory is None else memory[1],
+        "clocks_mhz": None if clocks is None else [clocks[0], clocks[-1], len(clocks)],
+        "power_kind": "instant" if instant is not None else read("power_kind", card.usage_power_kind),
+        "power_w": instant if instant is not None else read("power_w", card.usage_power_w),
+        "power_limit_w": read("power_limit_w", card.power_limit_w),
+        "energy_counter": read("energy_counter", card.energy_j) is not None,
+        "temperature_c": read("temperature_c", card.temperature_c),
+        "throttled_by": read("throttled_by", card.limits),
+        "gpm": read("gpm", card.has_gpm),
+        "persistence": read("persistence", card.persistent),
+        "compute_mode": read("compute_mode", card.compute_mode),
+        "mig": read("mig", card.mig),
+        "processes": read("processes", card.processes) or (),
+        "catalogue": None,
+    }
+    if name is not None and memory is not None and clocks is not None:
+        known = read("catalogue", lambda: match(name, memory_mib=memory[0], clocks_mhz=clocks, cores=cores))
+        facts["catalogue"] = None if known is None else known.name
+    return {**facts, "refused": refused}
+
+
+def follows(found: dict[str, Any]) -> list[str]:
+    """Return what the facts of `probe` mean for the user, in sentences."""
+    targets = "" if files.checkout() is None else "`make figures`, `make test`, "
+    lines = [f"{targets}plan, run and compare work here: they use emulated GPUs."]
+    lines += [*found["in_use"], *found["to_restore"], *found["elsewhere"]]
+    if not found["gpus"]:
+        reason = "NVML finds no GPU." if found["nvml"] == "present" else found["nvml"]
+        return [*lines, f"No GPU can be measured on this machine: {reason}"]
+    lacking = [name for name, there in found["libraries"].items() if not there]
+    if lacking:
+        lines.append(f"No model can run on the GPU: {', '.join(lacking)} missing. {install_command('live')}")
+    for gpu in found["gpus"]:
+        lines += [f"GPU {gpu['index']}: {line}" for line in _of_gpu(gpu)]
+    lines.append(_NO_MPS if found["mps_control"] is None else "MPS is there: shares of the SMs can be measured.")
+    return [*lines, found["clocks"]]
+
+
+def _of_gpu(gpu: dict[str, Any]) -> list[str]:
+    # What has a substitute or may be missing is no obstacle.
+    obstacles = [why for what, why in gpu["refused"].items() if what not in ("power_instant", "cores", "processes")]
+    if gpu["mig"]:
+        obstacles.append(
+            "it is divided into MIG slices, whose power cannot be measured separately: turn MIG off to measure."
+        )
+    lines = [f"it cannot be recorded: {why}" for why in obstacles]
+    if gpu["processes"]:
+        pids = ", ".join(str(pid) for pid, _ in gpu["processes"])
+        lines.append(f"CUDA processes run on it: {pids}. What is measured beside them is not its own.")
+    if not obstacles:
+        index = gpu["index"]
+        lines.append(f"it is the catalogue's {gpu['catalogue']}: `heshare profile --device nvml:{index}` records it.")
+    if gpu["compute_mode"] not in (None, "default"):
+        lines.append(f"its compute mode is {gpu['compute_mode']}: set it to default (nvidia-smi -c DEFAULT).")
+    if gpu["power_kind"] == "average":
+        lines.append("its power is an average over 1 s: windows of several seconds are needed, and are the default.")
+    if not gpu["gpm"]:
+        lines.append("it has no GPM metrics: SM and DRAM utilisation are left empty in its profile.")
+    if gpu["persistence"] is False:
+        lines.append("its persistence mode is off: the driver may unload between runs and reset settings.")
+    return lines

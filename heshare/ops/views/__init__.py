@@ -1,0 +1,1 @@
+"""What an operator sees of a run on real GPUs: status, top, metrics, and a dry run."""

@@ -1,0 +1,269 @@
+"""`heshare jobs top`: the state of a run in a terminal, brought up to date as its journal grows."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heshare.ops.executor.run_control import is_alive, pending_request
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.entries import Entry
+from heshare.ops.jobs.run_state import RunState
+from heshare.ops.views.metric_catalogue import limit_w
+from heshare.shared import display, files
+from heshare.shared.journal import journal_entry
+from heshare.shared.signals import EndRequested, handling
+from heshare.shared.standard_streams import print_or_drop
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_GPU_COLUMNS = ("GPU", "model", "UUID", "state", "power", "clock", "requested", "jobs", "energy", "idle", "lost")
+_JOB_COLUMNS = ("job", "GPU", "share", "for", "power", "energy", "power (model)", "energy (model)")
+_TEXTS = ("model", "UUID", "state", "job")
+"""Columns of texts, which begin at the left; those of numbers end at the right."""
+_WIDE_ONLY = ("UUID", "idle", "lost")
+WIDE = 100
+"""Columns of a terminal that has room for all columns of the tables."""
+Rows = list[tuple[str, ...]]
+
+
+class JournalTail:
+    """The entries of a run's journal that are new since the last look.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._inode, self._offset = -1, 0
+
+    def read(self) -> tuple[bool, list[Entry]]:
+        """Return whether the journal begins anew (at the first look, and after it was replaced), and its new entries.
+
+        Raises:
+            InputError: no run there, or a damaged journal.
+        """
+        try:
+            with files.open_input(self._folder / run_journal.NAME) as stream:
+                about = os.fstat(stream.fileno())
+                anew = about.st_ino != self._inode or about.st_size < self._offset
+                self._inode, self._offset = about.st_ino, 0 if anew else self._offset
+                stream.seek(self._offset)
+                lines = stream.read().split(b"\n")[:-1]
+        except OSError:
+            anew, lines = True, []
+        found: list[dict[str, Any]] = []
+        for line in lines:
+            entry = journal_entry(line)
+            if entry is None:
+                break
+            found.append(entry)
+            self._offset += len(line) + 1
+        damaged = len(found) < len(lines) - 1  # the last line may be one that is being written
+        if damaged or (anew and not (found and "run" in found[0])):
+            run_journal.read(self._folder)  # says what is wrong
+        return anew, run_journal.decoded(found, self._folder)
+
+
+class RunView:
+    """What `heshare jobs top` shows of a run.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._tail, self.state = folder, JournalTail(folder), RunState()
+        self.alive = False
+
+    def update(self) -> None:
+        """Read what is new.
+
+        Raises:
+            InputError: no run there, or a damaged journal.
+        """
+        anew, entries = self._tail.read()
+        self.state = run_journal.folded(entries, self._folder, None if anew else self.state)
+        self.alive = is_alive(self._folder)
+        if not self.alive:
+            self.state.end()
+
+    def head(self, now_s: float) -> list[str]:
+        """Return the lines about the whole run; `now_s` is a Unix time, s."""
+        state, request = self.state, pending_request(self._folder) if self.alive else ""
+        how = f"runs{f', {request} requested' if request else ''}" if self.alive else "has ended, or was killed"
+        powers_w = [gpu.power_w for gpu in state.gpus if not math.isnan(gpu.power_w)]
+        lines = [
+            f"{self._folder}: {how}; policy {state.run.policy}, {state.decisions} decisions",
+            "jobs: " + ", ".join(f"{count} {name}" for name, count in state.counts().items()),
+            f"power {_number(sum(powers_w) if powers_w else math.nan, 'W')}"
+            + (f" (limit {limit_w(state):.0f} W), " if limit_w(state) > 0 else ", ")
+            + f"energy {display.energy(sum(gpu.energy_j for gpu in state.gpus))}",
+        ]
+        if self.alive and not math.isnan(state.updated_s):
+            lines[-1] += f"; last account {max(0.0, now_s - state.updated_s):.0f} s ago"
+        if faults := ", ".join(f"{count} {kind}" for kind, count in sorted(state.faults.items())):
+            lines.append(f"faults: {faults}")
+        return lines
+
+    def notes(self) -> list[str]:
+        """Return the last notes for the operator, of all sessions."""
+        return [note.text for session in self.state.sessions for note in session.notes][-5:]
+
+    def gpu_rows(self) -> Rows:
+        """Return a row for each GPU, of `_GPU_COLUMNS`."""
+        on = [running.gpu for running in self.state.running.values()]
+        return [
+            (
+                *(
+                    str(index),
+                    gpu.name,
+                    f"{gpu.host}:{gpu.uuid[:12]}".lstrip(":"),
+                    gpu.state,
+                    _number(gpu.power_w, "W"),
+                ),
+                *(_number(gpu.sm_mhz, "MHz"), _number(gpu.requested_mhz, "MHz"), str(on.count(index))),
+                *(display.energy(energy_j) for energy_j in (gpu.energy_j, gpu.idle_j, gpu.lost_j)),
+            )
+            for index, gpu in enumerate(self.state.gpus)
+        ]
+
+    def job_rows(self, now_s: float) -> Rows:
+        """Return a row for each job that runs, the one with the most power first, of `_JOB_COLUMNS`."""
+        rows = []
+        shown = self.state.shown_jobs(now_s)
+        for job, running in self.state.running.items():
+            found = shown[job, running.gpu]
+            numbers = [
+                text
+                for way in ("equal", "model")
+                for text in (
+                    _number(found.power_w.get(way, math.nan), "W"),
+                    display.energy(found.energy_j[way]) if way in found.energy_j else "-",
+                )
+            ]
+            since = _duration(now_s - running.since_s)
+            row = (job, str(running.gpu), f"{running.mps_pct} %", since, *numbers)
+            rows.append((-found.power_w.get("model", found.power_w.get("equal", 0.0)), job, row))
+        return [row for *_, row in sorted(rows)]
+
+    def text(self, now_s: float) -> str:
+        """Return everything as plain text."""
+        lines = [*self.head(now_s), "", *_aligned(_GPU_COLUMNS, self.gpu_rows())]
+        if jobs := self.job_rows(now_s):
+            lines += ["", *_aligned(_JOB_COLUMNS, jobs)]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes())]) + "\n"
+
+    def screen(self, now_s: float, width: int = WIDE) -> RenderableType:
+        """Return everything as tables for a terminal of so many columns."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        def table(columns: tuple[str, ...], rows: Rows, styles: list[str]) -> Table:
+            made = Table(box=None, header_style="bold", pad_edge=False)
+            shown = [place for place, name in enumerate(columns) if width >= WIDE or name not in _WIDE_ONLY]
+            for place in shown:
+                made.add_column(columns[place], no_wrap=True, justify="left" if columns[place] in _TEXTS else "right")
+            for row, style in zip(rows, styles, strict=True):
+                made.add_row(*(Text(row[place]) for place in shown), style=style)
+            return made
+
+        jobs, styles = self.job_rows(now_s), {"lost": "red", "drained": "yellow"}
+        gpus = table(_GPU_COLUMNS, self.gpu_rows(), [styles.get(gpu.state, "") for gpu in self.state.gpus])
+        head = [Text(line) for line in self.head(now_s)]
+        notes = [Text(f"note: {note}", style="dim") for note in self.notes()]
+        more = [Text(), *notes, Text("q: end", style="dim")]
+        return Group(*head, Text(), gpus, Text(), table(_JOB_COLUMNS, jobs, [""] * len(jobs)), *more)
+
+
+def show(folder: Path, *, interval_s: float = 2.0) -> None:
+    """Show a run until q or Ctrl-C is pressed; print it once where standard output is no terminal.
+
+    Raises:
+        InputError: no run there, or a damaged journal.
+        EndRequested: a signal has ended it; the terminal is as it was.
+    """
+    view = RunView(folder)
+    view.update()
+    if not sys.stdout.isatty():
+        print_or_drop(view.text(time.time()))
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with (
+        suppress(_Ended),
+        handling(_end),
+        _keys() as wait,
+        Live(console=Console(), screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(view.screen(time.time(), live.console.width), refresh=True)
+            if wait(interval_s).lower() == "q":
+                return
+            view.update()
+
+
+class _Ended(Exception):  # noqa: N818 (no error: Ctrl-C is how one ends it)
+    """Ctrl-C was pressed."""
+
+
+def _end(number: int) -> None:
+    if number == signal.SIGINT:
+        raise _Ended
+    raise EndRequested(number, signal.Signals(number).name)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Yield a function that waits so long, s, for a key, and returns it, or an empty text."""
+    descriptors = [sys.stdin.fileno()] if sys.stdin.isatty() else []
+
+    def wait(wait_s: float) -> str:
+        ready = select.select(descriptors, [], [], wait_s)[0]
+        return os.read(ready[0], 1).decode(errors="replace") if ready else ""
+
+    before = [termios.tcgetattr(descriptor) for descriptor in descriptors]
+    for descriptor in descriptors:
+        tty.setcbreak(descriptor)
+    try:
+        yield wait
+    finally:
+        for descriptor, attributes in zip(descriptors, before, strict=True):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, attributes)
+
+
+def _aligned(columns: tuple[str, ...], rows: Rows) -> list[str]:
+    """Return a table as lines of plain text."""
+    widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
+    return [
+        "  ".join(
+            cell.ljust(width) if name in _TEXTS else cell.rjust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ).rstrip()
+        for row in (columns, *rows)
+    ]
+
+
+def _number(value: float, unit: str) -> str:
+    return "-" if math.isnan(value) else f"{value:.0f} {unit}"
+
+
+def _duration(time_s: float) -> str:
+    """Return a time such as 0:05, 12:30 or 1:02:03."""
+    minutes, seconds = divmod(max(0, round(time_s)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

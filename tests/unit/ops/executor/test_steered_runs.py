@@ -1,0 +1,204 @@
+"""Runs on stand-ins as an operator sees and steers them: lost terminals, events, status, drain, stop, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import kill_drill
+from support.fakenvml import FakeNvml, compiler
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.jobs import run_journal
+from heshare.ops.jobs.entries import Note, Run
+from heshare.ops.views.run_status import run_status
+
+CLI = CliRunner()
+
+
+@pytest.fixture
+def machine(tmp_path_factory):
+    if compiler() is None:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    folder = tmp_path_factory.mktemp("s")
+    return folder, {**os.environ, **kill_drill.prepare(folder)}
+
+
+def jobs_file(machine, *commands):
+    rows = []
+    for number, text in enumerate(commands):
+        command, _, more = text.partition(" # ")
+        fields = f"name: j{number}, command: [sh, -c, {json.dumps(command)}], like: medium, expected_time_s: 5"
+        rows.append(f"  - {{{fields}{', ' * bool(more)}{more}}}")
+    (machine[0] / "jobs.yaml").write_text("\n".join(["jobs:", *rows]) + "\n")
+
+
+def start(machine, *options, **streams):
+    folder, environment = machine
+    words = ["jobs", "run", "jobs.yaml", "--devices", "nvml", "--policy", "random", *options]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.Popen([sys.executable, "-m", "heshare", *words], cwd=folder, env=environment, **streams)
+
+
+def wait_for(condition, timeout_s=60.0):
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, "did not happen"
+        time.sleep(0.05)
+
+
+def started(machine, count):
+    outputs = machine[0] / "jobs-run" / "outputs"
+    return lambda: outputs.exists() and len(list(outputs.iterdir())) >= count
+
+
+def test_run_goes_on_when_the_reader_of_stderr_and_stdout_has_gone(machine):
+    jobs_file(machine, "sleep 1.5", "sleep 1.5")
+    run = start(machine)
+    wait_for(started(machine, 2))
+    run.stderr.close()
+    run.stdout.close()
+    assert run.wait(60) == 0
+    assert "completed: 2" in (machine[0] / "jobs-run" / "report.txt").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_run_goes_on_with_stderr_and_stdout_on_a_full_disk(machine):
+    jobs_file(machine, "true", "exit 3")
+    with Path("/dev/full").open("w") as full:
+        run = start(machine, stderr=full, stdout=full)
+        assert run.wait(60) == 1  # by the jobs, one of which failed
+    report = (machine[0] / "jobs-run" / "report.txt").read_text()
+    assert "completed: 1" in report
+    assert "failed: 1" in report
+
+
+def test_json_log_tells_failures_lost_gpus_and_refused_clocks(machine):
+    folder, environment = machine
+    jobs_file(machine, "sleep 2", "sleep 2", "exit 3")
+    environment["FAKENVML_FAIL"] = "nvmlDeviceSetGpuLockedClocks=4,set:count=2"
+    run = start(machine, "--log", "json", "--allow-clocks")
+    wait_for(started(machine, 2))
+    FakeNvml(folder / "lib" / "libnvidia-ml.so.1")  # builds the state that the processes share
+    environment_of_a_writer = {**environment, "FAKENVML_FAIL": "set:lost0=1"}
+    subprocess.run([sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"], env=environment_of_a_writer, check=True)
+    _, errors = run.communicate(timeout=60)
+    events = [json.loads(line) for line in errors.decode().splitlines()]
+    by_name = {event["event"]: event for event in events}
+    assert {"begin", "clocks-refused", "job-failed", "gpu-lost", "progress"} <= by_name.keys()
+    assert any(event["text"].startswith("--allow-clocks is refused on every GPU") for event in events)
+    assert by_name["gpu-lost"]["gpu"] == kill_drill.UUID
+    assert by_name["job-failed"]["job"] == "j2"
+    assert "exit code 3" in by_name["job-failed"]["text"]
+    assert all(event["time"][:4].isdecimal() for event in events)
+    assert run.returncode == 1
+
+
+def test_status_and_stop_of_a_run_that_goes_on(machine):
+    folder, _ = machine
+    jobs_file(machine, "true", "sleep 30")
+    run = start(machine)
+    wait_for(lambda: (folder / "jobs-run" / run_journal.NAME).exists())
+    wait_for(lambda: run_status(folder / "jobs-run").counts["completed"] == 1)
+    found = json.loads(CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run"), "--json"]).stdout)
+    assert (found["alive"], found["pid"], found["request"]) == (True, run.pid, "")
+    assert found["counts"] == {"waiting": 0, "running": 1, "completed": 1, "failed": 0}
+    assert [(row["job"], row["gpu"]) for row in found["running"]] == [("j1", kill_drill.UUID)]
+    text = CLI.invoke(app, ["jobs", "status", str(folder / "jobs-run")]).stdout
+    assert f"executor: process {run.pid}" in text
+    assert CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")]).exit_code == 0
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM
+    assert b"SIGTERM: jobs are ended" in errors
+    again = CLI.invoke(app, ["jobs", "stop", str(folder / "jobs-run")])
+    assert again.exit_code == 2
+    assert "a run without an executor" in again.stderr
+    after = run_status(folder / "jobs-run")
+    assert (after.alive, after.counts["waiting"], after.running) == (False, 1, [])
+    assert "continue with: heshare jobs run --resume" in after.text()
+    assert not (folder / "jobs-run" / "control").exists()
+
+
+def test_drain_starts_nothing_more_and_resume_continues(machine):
+    folder, environment = machine
+    jobs_file(machine, "sleep 1.5", "true # arrival_s: 5")
+    run = start(machine)
+    wait_for(started(machine, 1))
+    assert CLI.invoke(app, ["jobs", "drain", str(folder / "jobs-run")]).exit_code == 0
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert b"nothing more is started" in errors
+    counts = {"waiting": 1, "running": 0, "completed": 1, "failed": 0}
+    assert run_status(folder / "jobs-run").counts == counts
+    words = [sys.executable, "-m", "heshare", "jobs", "run", "--resume", "jobs-run", "--json"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["completed"], result["attempts"]) == (0, 2, 2)
+
+
+def test_control_file_of_another_user_or_through_a_link_is_ignored(machine):
+    folder, _ = machine
+    jobs_file(machine, "sleep 2.5")
+    run = start(machine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(started(machine, 1))
+    (folder / "stop").write_text("stop\n")
+    (folder / "jobs-run" / "control").symlink_to(folder / "stop")
+    time.sleep(1.2)
+    (folder / "jobs-run" / "control").unlink()
+    if os.geteuid() == 0:
+        (folder / "stop").rename(folder / "jobs-run" / "control")
+        os.chown(folder / "jobs-run" / "control", 12345, 12345)
+    assert run.wait(60) == 0
+
+
+@pytest.mark.parametrize("command", ["top", "status", "drain", "stop"])
+def test_steering_refuses_a_folder_without_a_run(tmp_path, command):
+    done = CLI.invoke(app, ["jobs", command, str(tmp_path)])
+    assert done.exit_code == 2
+    assert "no journal of a run" in done.stderr
+
+
+def test_run_reports_to_systemd(machine):
+    folder, environment = machine
+    jobs_file(machine, "sleep 1.2; test -z $NOTIFY_SOCKET")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(folder / "notify"))
+        manager.settimeout(60.0)
+        environment |= {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "1000000"}
+        with start(machine, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            received = []
+            while "STOPPING=1" not in received:
+                received.append(manager.recv(4096).decode())
+    assert run.returncode == 0
+    assert received[0].startswith("READY=1\nSTATUS=1 jobs to run")
+    assert received.count("WATCHDOG=1") >= 2
+    assert any(message.startswith("STATUS=") for message in received[1:])
+
+
+def test_full_disk_is_told_at_once_and_waited_for_once(monkeypatch, tmp_path):
+    told = []
+    journal = run_journal.RunJournal(tmp_path, Run("random"), full_disk_s=0.4)
+    journal.on_full_disk = told.append
+    real = os.write
+
+    def full(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    began_s = time.monotonic()
+    for _ in range(3):  # the last accounts of a run follow the entry that was given up
+        with pytest.raises(Exception, match="No space left"):
+            journal.append(Note("x"))
+    assert time.monotonic() - began_s < 1.5 * 0.4 + 0.2
+    assert told
+    assert told[0] == pytest.approx(0.4, abs=0.1)
+    monkeypatch.setattr(os, "write", real)
+    journal.close()

@@ -1,0 +1,191 @@
+"""`read_jobs`: a good file is read, a bad one raises an `InputError` with row and field."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from heshare.ops.jobs.job_file import FIELDS, read_jobs
+from heshare.shared.errors import InputError
+from heshare.world.catalogue import memory_mib
+from heshare.world.workload import Workload
+
+GOOD = """\
+jobs:
+  - name: train
+    command: [python, train.py, --epochs, 3, "a b; $(rm -rf /)"]
+    like: resnet50:8
+    iterations: 2e4
+    count: 3
+    timeout_s: 60
+    retries: 2
+    environment: {SEED: 7, EMPTY: ""}
+    arrival_s: 5
+    output_mib: 12
+  - name: serve
+    workload: bert_large:4
+    expected_time_s: 120.5
+"""
+
+
+def write(folder, text):
+    path = folder / "jobs.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return path
+
+
+def test_read_jobs_returns_every_field(tmp_path):
+    train, serve = read_jobs(write(tmp_path, GOOD))
+    assert train.command == ("python", "train.py", "--epochs", "3", "a b; $(rm -rf /)")
+    assert train.workload == Workload("resnet50", 8)
+    assert (train.iterations, train.count, train.timeout_s, train.retries, train.arrival_s) == (20_000, 3, 60, 2, 5)
+    assert train.environment == (("SEED", "7"), ("EMPTY", ""))
+    assert (train.output_mib, serve.output_mib) == (12, 256)
+    assert train.directory == tmp_path
+    assert train.memory_mib == memory_mib(train.workload)
+    assert (serve.command, serve.workload, serve.expected_time_s) == ((), Workload("bert_large", 4), 120.5)
+    assert (serve.count, serve.timeout_s, serve.retries, serve.row) == (1, None, 0, 12)
+
+
+def test_read_jobs_takes_a_model_of_a_named_load_class(tmp_path):
+    text = "jobs: [{name: a, command: [true], like: medium, iterations: 5}]"
+    assert read_jobs(write(tmp_path, text))[0].workload.model in ("resnet101", "densenet161", "vgg16", "resnet152")
+
+
+ENTRY = "jobs:\n  - name: a\n    command: [x]\n    like: resnet50:8\n    iterations: 5\n"
+BAD = [
+    ("", None, "an empty file"),
+    ("just text", 1, "'just text'"),
+    ("- a\n- b", 1, "a list"),
+    ("jobs:", 1, "nothing"),
+    ("jobs: []", 1, "an empty list"),
+    ("jobs: {}", 1, "keys and values"),
+    ("tasks: []", 1, "the key 'tasks'"),
+    ("jobs: [{}]", 1, "without a name"),
+    ("jobs:\n  - name: [a]", 2, "a list"),
+    ("jobs:\n  - name: a/../b", 2, "'a/../b'"),
+    ("jobs:\n  - name: ''", 2, "''"),
+    ("jobs:\n  - name: a", 2, "neither a command nor a workload"),
+    ("jobs:\n  - name: a\n    command: [x]\n    workload: resnet50:8", 2, "both"),
+    ("jobs:\n  - name: a\n    command: [x]", 2, "a command without `like`"),
+    (ENTRY.replace("[x]", "x --flag"), 3, "'x --flag'"),
+    (ENTRY.replace("[x]", "[]"), 3, "an empty list"),
+    (ENTRY.replace("[x]", "['']"), 3, "without a program"),
+    (ENTRY.replace("[x]", "[x, [y]]"), 3, "a list"),
+    (ENTRY.replace("[x]", "[x, null]"), 3, "nothing"),
+    (ENTRY.replace("[x]", '[x, "\\0"]'), 3, "a zero byte"),
+    (ENTRY.replace("[x]", "[x, !!python/object/apply:os.system [ls]]"), 3, "a list"),
+    (ENTRY.replace("[x]", "[x, !!binary aGk=]"), 3, "binary"),
+    (ENTRY.replace("resnet50:8", "resnet5:8"), 4, "'resnet5:8'"),
+    (ENTRY.replace("resnet50:8", "resnet50:0"), 4, "'resnet50:0'"),
+    (ENTRY.replace("resnet50:8", "resnet50:8@50"), 4, "'resnet50:8@50'"),
+    (ENTRY.replace("resnet50:8", "resnet50:99999999999999999999"), 4, "99999"),
+    (ENTRY.replace("iterations: 5", "retries: 1"), 2, "no amount of work"),
+    (ENTRY + "    expected_time_s: 5", 2, "iterations and expected_time_s"),
+    *[(ENTRY.replace(": 5", f": {bad}"), 5, "found") for bad in ("0", "-1", "nan", ".inf", "1e999", "x", "[1]", "")],
+    (ENTRY.replace(": 5", ": 1_0"), 5, "'1_0'"),
+    *[(ENTRY + f"    count: {bad}", 6, "count") for bad in ("0", "-2", "1.5", "1e9", "two", "{a: 1}")],
+    *[(ENTRY + f"    retries: {bad}", 6, "retries") for bad in ("-1", "0.5", "1e6", "yes")],
+    *[(ENTRY + f"    timeout_s: {bad}", 6, "timeout_s") for bad in ("0", "-5", "10m", "~")],
+    (ENTRY + "    memory_mib: 70000", 6, "Plan it as something as large, such as resnet50:"),
+    (ENTRY + "    directory: nowhere", 6, "nowhere"),
+    (ENTRY + "    directory: jobs.yaml", 6, "jobs.yaml"),
+    (ENTRY + "    environment: [A]", 6, "a list"),
+    (ENTRY + "    environment: {1A: x}", 6, "'1A'"),
+    (ENTRY + "    environment: {CUDA_VISIBLE_DEVICES: 0}", 6, "CUDA_VISIBLE_DEVICES"),
+    (ENTRY + "    environment: {CUDA_MPS_PIPE_DIRECTORY: /x}", 6, "executor"),
+    (ENTRY + "    environment: {A: [1]}", 6, "a list"),
+    (ENTRY + "    iterations: 6", 6, "twice"),
+    (ENTRY + "    retry: 6", 6, "'retry'"),
+    (ENTRY + "    shell: true", 6, "'shell'"),
+    (ENTRY + ENTRY.removeprefix("jobs:\n"), 6, "the name 'a' again"),
+    (ENTRY + "    arrival_s: -1", 6, "arrival_s"),
+    (ENTRY + "    output_mib: 0", 6, "output_mib"),
+    (ENTRY + "    precision: fp64", 6, "'fp64'"),
+    (
+        "jobs:\n" + "".join(f"  - {{name: {n}, workload: gpt2:4, iterations: 5, count: 6e4}}\n" for n in "ab"),
+        2,
+        "120000",
+    ),
+    ("jobs: [{name: a, workload: resnet50:8, like: low, iterations: 5}]", 1, "beside a workload"),
+    ("jobs: [{name: a, workload: resnet50:8, environment: {A: 1}, iterations: 5}]", 1, "`environment` beside"),
+    ("jobs: [{name: a, workload: resnet50:8, directory: ., iterations: 5}]", 1, "`directory` beside"),
+    ("jobs: [{name: a, workload: medium, iterations: 5}]", 1, "'medium'"),
+    ("jobs:\n\t- name: a", 2, "no YAML"),
+    ("jobs: [", 1, "no YAML"),
+    ("jobs: *nobody", 1, "no YAML"),
+    ("a: 1\n---\nb: 2", 2, "no YAML"),
+    ("jobs: &a [*a]", 1, "a list"),
+    ("[" * 5000, None, "without end"),
+    (b"jobs: \xff\xfe", None, "not UTF-8"),
+    (b"jobs: \x00", None, "characters"),
+    ("a" * (5 << 20), None, "more than 4 MiB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "row", "part"), BAD)
+def test_read_jobs_refuses_a_bad_file_with_row_and_field(tmp_path, text, row, part):
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_jobs(path)
+    error = caught.value
+    assert part in str(error)
+    assert error.file == str(path)
+    assert row is None or error.row == row
+    assert "\n" not in str(error)
+    assert error.action.endswith((".", "?"))
+    assert error.expected
+
+
+def test_read_jobs_refuses_missing_files_and_folders(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_jobs(tmp_path / "none.yaml")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_jobs(tmp_path)
+
+
+def test_read_jobs_refuses_nested_yaml_aliases(tmp_path):
+    text = "x: &a [z, z]\n" + "".join(f"x{i}: &b{i} [*a, *a]\n" for i in range(50)) + "jobs: *a"
+    with pytest.raises(InputError):
+        read_jobs(write(tmp_path, text))
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(["resnet50:8", "gpt2:4", "medium", "a", "1e5", "2", "fp16", "~", "0x10", "2026-01-01"])
+)
+shallow = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=5), scalars, max_size=3)
+values = shallow | st.lists(shallow, max_size=3) | st.dictionaries(st.text(max_size=5), shallow, max_size=3)
+entries = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=6), values, max_size=8)
+# Mostly good entries with one or two fields spoiled reach the checks that lie deep.
+nearly = st.builds(
+    lambda spoiled: {"name": "a", "command": ["x"], "like": "resnet50:8", "iterations": 5, **spoiled},
+    st.dictionaries(st.sampled_from(FIELDS), values, max_size=2),
+)
+documents = st.builds(
+    lambda jobs: yaml.safe_dump({"jobs": jobs}, allow_unicode=True), st.lists(entries | nearly, max_size=3)
+)
+
+
+@given(documents | st.text(max_size=80) | st.binary(max_size=60))
+@example("jobs: [{name: a, workload: resnet50:8, iterations: 1}]")
+@settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+def test_read_jobs_reads_or_refuses_a_thousand_random_files(tmp_path_factory, text):
+    path = write(tmp_path_factory.getbasetemp(), text)
+    try:
+        specs = read_jobs(path)
+    except InputError as error:
+        message = str(error)
+    else:
+        message = f"{path}"
+        assert all(spec.count >= 1 and spec.memory_mib > 0 for spec in specs)
+        assert all((spec.iterations or spec.expected_time_s or 0) > 0 for spec in specs)
+    assert "\n" not in message
+    assert str(path) in message

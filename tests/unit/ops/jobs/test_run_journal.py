@@ -1,0 +1,161 @@
+"""The executor's journal: a run begins once, is continued, and its jobs are counted once, wherever the file is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.run_entries import GPU, ended, run_of, sampled, started, state_of
+
+from heshare.ops.jobs.entries import Note, Run, Salvaged, Session, encode
+from heshare.ops.jobs.run_journal import NAME, RunJournal, read, session_start
+from heshare.shared.errors import InputError
+from heshare.shared.journal import journal_line
+
+RUN = run_of(3)
+
+
+ENTRIES = [
+    Session(0.0, (GPU,)),
+    started("a", "b"),
+    ended("a"),
+    started("c"),
+    ended("b", "failed: crash", charged=True, again=True),
+    started("b"),
+    Session(9.0, (GPU,)),
+    started("b", "c"),
+    ended("b"),
+    ended("c", "failed: crash", charged=True),
+]
+
+
+def line_of(entry):
+    return journal_line(encode(entry))
+
+
+def test_append_writes_entries_that_a_resumed_journal_reads(tmp_path):
+    journal = RunJournal(tmp_path, RUN)
+    for entry in ENTRIES:
+        journal.append(entry)
+    assert read(tmp_path) == [RUN, *ENTRIES]
+    journal.close()
+    again = RunJournal(tmp_path, None)
+    assert again.entries == [RUN, *ENTRIES]
+    again.close()
+
+
+def test_job_history_counts_every_attempt_and_each_finished_job_once():
+    jobs = state_of(RUN, *ENTRIES).history
+    assert jobs.over == {"a": "completed", "b": "completed", "c": "failed"}
+    assert jobs.attempts == {"a": 1, "b": 3, "c": 2}
+    assert (jobs.charged, jobs.free) == ({"b": 1, "c": 1}, {})
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=150, deadline=None)
+def test_run_journal_cut_anywhere_is_continued_without_repeated_entries(tmp_path_factory, cut):
+    whole = b"".join(map(line_of, [RUN, *ENTRIES]))
+    folder = tmp_path_factory.mktemp("torn")
+    least = len(line_of(RUN))
+    content = whole[: least + cut % (len(whole) - least + 1)]
+    (folder / NAME).write_bytes(content)
+    journal = RunJournal(folder, None)
+    count = len(journal.entries)
+    assert journal.entries == [RUN, *ENTRIES][:count]
+    assert content.count(b"\n") == count
+    journal.append(ended("z"))
+    journal.close()
+    assert read(folder)[count:] == [ended("z")]
+
+
+def test_run_journal_refuses_a_damaged_line_before_the_end_with_its_row(tmp_path):
+    lines = [line_of(entry) for entry in [RUN, *ENTRIES]]
+    lines[3] = lines[3].replace(b"a", b"e", 1)
+    (tmp_path / NAME).write_bytes(b"".join(lines))
+    with pytest.raises(InputError, match=r"row 4: found a damaged line"):
+        RunJournal(tmp_path, None)
+
+
+def test_run_journal_refuses_a_folder_with_another_writer(tmp_path):
+    first = RunJournal(tmp_path, RUN)
+    with pytest.raises(InputError, match="another process writes"):
+        RunJournal(tmp_path, None)
+    first.close()
+    RunJournal(tmp_path, None).close()
+
+
+def test_run_journal_begins_anew_only_if_nothing_was_decided(tmp_path):
+    first = RunJournal(tmp_path, RUN)
+    first.append(ENTRIES[0])
+    first.close()
+    second = RunJournal(tmp_path, Run("morak"))
+    second.append(ENTRIES[1])
+    second.close()
+    assert read(tmp_path) == [Run("morak"), ENTRIES[1]]
+    with pytest.raises(InputError, match="--resume"):
+        RunJournal(tmp_path, RUN)
+    with pytest.raises(InputError, match="no journal of a run"):
+        RunJournal(tmp_path / "none", None)
+    assert not (tmp_path / "none").exists()
+
+
+WHOLE = [line_of(entry) for entry in [RUN, *ENTRIES]]
+OVER = state_of(*ENTRIES).history.over
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_salvage_of_flipped_bits_loses_at_most_the_lines_that_they_are_in(tmp_path_factory, places):
+    folder = tmp_path_factory.mktemp("flip")
+    content, first = bytearray(b"".join(WHOLE)), len(WHOLE[0])
+    bits = {first * 8 + place % ((len(content) - first) * 8) for place in places}
+    for bit in bits:
+        content[bit // 8] ^= 1 << (bit % 8)
+    (folder / NAME).write_bytes(content)
+    journal = RunJournal(folder, None, salvage=True)
+    entries = journal.entries
+    journal.append(ended("z"))
+    journal.close()
+    whole = [RUN, *ENTRIES]
+    kept = [entry for entry in entries if not isinstance(entry, Salvaged)]
+    # Nothing is made up and nothing changes its place; a bit ends its line, or joins it with the next.
+    assert [entry for entry in whole if entry in kept] == kept
+    assert len(whole) - len(kept) <= 2 * len(bits)
+    assert state_of(*entries).history.over.items() <= OVER.items()
+    counted = [entry.lines for entry in entries if isinstance(entry, Salvaged)]
+    copies = [path for path in folder.iterdir() if path.name == f"{NAME}.damaged"]
+    assert len(counted) == len(copies) <= 1
+    if copies:
+        assert copies[0].read_bytes() == bytes(content)
+        assert 1 <= counted[0] <= 2 * len(bits)
+    assert read(folder) == [*entries, ended("z")]
+
+
+@pytest.mark.parametrize("bit", [0, 9, 70, 8 * len(WHOLE[0]) - 1])
+def test_salvage_refuses_a_damaged_first_line(tmp_path, bit):
+    content = bytearray(b"".join(WHOLE))
+    content[bit // 8] ^= 1 << (bit % 8)
+    (tmp_path / NAME).write_bytes(content)
+    for salvage in (False, True):
+        with pytest.raises(InputError, match="row 1: found a damaged first line, which describes the run"):
+            RunJournal(tmp_path, None, salvage=salvage)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert (tmp_path / NAME).read_bytes() == content
+
+
+def test_a_damaged_line_is_refused_with_the_command_that_leaves_it_out(tmp_path):
+    (tmp_path / NAME).write_bytes(b"".join([WHOLE[0], WHOLE[1].replace(b"at", b"et"), *WHOLE[2:]]))
+    with pytest.raises(InputError, match=rf"row 2: .* heshare jobs run --resume {tmp_path} --salvage"):
+        RunJournal(tmp_path, None)
+    with pytest.raises(InputError, match="--salvage"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(("now", "expected"), [(50.0, (109.5, 59.5)), (86400.0, (86400.0, 0.0))])
+def test_session_start_is_never_before_the_last_entry(monkeypatch, now, expected):
+    entries = [
+        RUN, Session(0.0, (GPU,)), started("a", t=4.0), Session(100.0, (GPU,)), ended("a", end_s=9.5),
+        sampled(2.0), Note(""),
+    ]  # fmt: skip
+    monkeypatch.setattr("time.time", lambda: now)
+    assert session_start(entries) == expected

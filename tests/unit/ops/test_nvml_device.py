@@ -1,0 +1,344 @@
+"""NVML: calls of a double with the signatures of the binding, and the real binding over the stand-in library."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import pynvml
+import pytest
+from support.counting_worker import ToyLauncher
+from support.fakenvml import FakeNvml
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.clocks.clock_lock import notes
+from heshare.ops.mps import MpsSession
+from heshare.ops.nvml.binding import NoDriverError, NotSupportedError, Nvml, NvmlGpu, binding, call_nvml, fault
+from heshare.ops.nvml_device import NvmlDevice
+from heshare.ops.open_device import open_device, opened
+from heshare.ops.probe import has_sys_admin, match, probe
+from heshare.shared.errors import DeviceError, InputError
+from heshare.shared.files import root
+from heshare.world.catalogue import gpus
+from heshare.world.workload import Workload
+
+MOBILENET = Workload("mobilenet", 4)
+
+
+@pytest.fixture
+def double():
+    """The binding with the signatures of the real one, so that a call that it would not take fails here."""
+    fake_binding = create_autospec(pynvml)
+    for name in dir(pynvml):
+        if name.startswith(("NVML_", "NVMLError", "NVMLLibrary")):
+            setattr(fake_binding, name, getattr(pynvml, name))
+    return fake_binding
+
+
+def test_nvml_gpu_makes_calls_that_the_binding_accepts(double) -> None:
+    double.nvmlDeviceGetSupportedMemoryClocks.return_value = [877]
+    double.nvmlDeviceGetSupportedGraphicsClocks.return_value = [1380, 135, 1372]
+    double.nvmlDeviceGetName.return_value = "Tesla V100-PCIE-32GB"
+    double.nvmlDeviceGetPowerUsage.return_value = 43_210
+    double.nvmlDeviceGetTotalEnergyConsumption.return_value = 5_000
+    double.nvmlDeviceGetCudaComputeCapability.return_value = (7, 0)
+    double.nvmlDeviceGetCurrentClocksEventReasons.return_value = 0x4 | 0x40 | 0x1
+    double.nvmlDeviceGetMigMode.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    card = NvmlGpu(double, "handle", "GPU 0")
+    assert card.offered_mhz() == (135, 1372, 1380)
+    double.nvmlDeviceGetSupportedGraphicsClocks.assert_called_once_with("handle", 877)
+    assert card.name() == "Tesla V100-PCIE-32GB"
+    assert card.usage_power_w() == 43.21
+    assert card.usage_power_kind() == "instant"
+    assert card.energy_j() == 5.0
+    assert card.limits() == ("power limit", "thermal limit (hardware)")
+    assert card.mig() is False
+    card.lock_clock(1372)
+    double.nvmlDeviceSetGpuLockedClocks.assert_called_once_with("handle", 1372, 1372)
+    card.unlock_clock()
+    double.nvmlDeviceResetGpuLockedClocks.assert_called_once_with("handle")
+
+
+@pytest.mark.parametrize(("capability", "kind"), [((7, 5), "instant"), ((8, 0), "instant"), ((8, 6), "average")])
+def test_usage_power_kind_follows_from_the_architecture(double, capability, kind) -> None:
+    double.nvmlDeviceGetCudaComputeCapability.return_value = capability
+    assert NvmlGpu(double, "handle", "GPU 0").usage_power_kind() == kind
+
+
+def test_call_nvml_raises_not_supported_for_a_missing_function(double) -> None:
+    del double.nvmlGpmQueryDeviceSupport
+    assert NvmlGpu(double, "handle", "GPU 0").has_gpm() is False
+    with pytest.raises(NotSupportedError):
+        call_nvml(double, "GPU 0", "nvmlNoSuchFunction")
+
+
+def test_call_nvml_raises_not_supported_if_binding_and_library_do_not_match(double) -> None:
+    double.nvmlDeviceGetName.side_effect = pynvml.NVMLLibraryMismatchError("other")
+    with pytest.raises(NotSupportedError):
+        NvmlGpu(double, "handle", "GPU 0").name()
+
+
+def test_fault_names_an_unknown_code() -> None:
+    assert "12345" in str(fault("GPU 0", "nvmlInit", 12345))
+
+
+def test_binding_refuses_another_package_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
+    with pytest.raises(NoDriverError, match="not NVIDIA's binding"):
+        binding()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NoDriverError, match="not installed"):
+        binding()
+
+
+def test_importing_heshare_does_not_import_the_binding() -> None:
+    code = "import sys, heshare, heshare.ops.open_device, heshare.ops.nvml_device; print('pynvml' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ},
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_only_one_module_imports_the_binding() -> None:
+    package = root() / "heshare"
+    found = {path.name for path in package.rglob("*.py") if "import pynvml" in path.read_text(encoding="utf-8")}
+    assert found == {"binding.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("Tesla T4", "T4"),
+        ("Tesla V100-PCIE-32GB", "V100"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+    ],
+)
+def test_match_finds_the_catalogue_card_of_a_name(name: str, like: str) -> None:
+    card = gpus()[like]
+    memory_mib = 1.01 * card.memory_mib
+    found = match(name, memory_mib=memory_mib, clocks_mhz=(300, 600), cores=card.cuda_cores, tdp_w=99.0)
+    assert found == replace(card, memory_mib=memory_mib, clocks_mhz=(300, 600), tdp_w=99.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_mib", "cores"),
+    [
+        ("NVIDIA GeForce RTX 3080", 10_240, 8_704),
+        ("NVIDIA GH200 480GB", 97_871, 16_896),
+        ("NVIDIA A100-SXM4-40GB", 40_960, 6_912),
+        ("NVIDIA H100 NVL", 95_830, 16_896),
+        ("NVIDIA T400", 2_048, 384),
+    ],
+)
+def test_match_refuses_an_unknown_card_and_names_the_file_to_add_it_to(
+    name: str, memory_mib: float, cores: int
+) -> None:
+    with pytest.raises(InputError, match=r"Describe this card in data/gpus.csv"):
+        match(name, memory_mib=memory_mib, clocks_mhz=(300, 600), cores=cores)
+
+
+def test_nvml_device_is_opened_by_its_uuid_and_reports_its_facts(fake: FakeNvml) -> None:
+    with NvmlDevice("GPU-00000000-1111-2222-3333-444444444444", ToyLauncher()) as device:
+        facts = device.facts()
+        assert facts["card"] == "NVIDIA H100 80GB HBM3"
+        assert facts["driver"] == "999.99.99"
+        assert facts["power_kind"] == "instant"
+        assert facts["sharing"] == "time-slice"
+        json.dumps(facts)
+        reading = device.read()
+        assert (reading.power_w, reading.temperature_c, reading.throttled) == (100.0, 41.0, False)
+    fake.set("instant", 0)
+    with NvmlDevice(0, ToyLauncher()) as device:
+        assert device.power_kind == "average"
+    with pytest.raises(DeviceError, match="not found"):
+        NvmlDevice("GPU-none", ToyLauncher())
+
+
+def test_read_marks_a_reading_under_a_limit_as_throttled(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device:
+        fake.set("reasons", 0x20)
+        assert device.read().throttled
+        assert device.limits() == ("thermal limit (software)",)
+        fake.set("reasons", 0x1)  # idle is no limit
+        assert not device.read().throttled
+
+
+@pytest.mark.parametrize(("figure", "value", "found"), [("mig", 1, "MIG"), ("compute_mode", 2, "prohibited")])
+def test_nvml_device_refuses_modes_that_forbid_measuring(fake: FakeNvml, figure: str, value: int, found: str) -> None:
+    fake.set(figure, value)
+    with pytest.raises(DeviceError, match=found):
+        NvmlDevice(0, ToyLauncher())
+    assert fake.get("open") == 0
+
+
+@pytest.mark.parametrize("doom", ["unborn", "silent", "crashes"])
+def test_nvml_device_raises_if_a_worker_fails_and_returns_no_reading(fake: FakeNvml, doom: str) -> None:
+    launcher = ToyLauncher(doom=doom)
+    with NvmlDevice(0, launcher, start_timeout_s=0.3) as device:
+        if doom == "crashes":
+            device.start(0, MOBILENET, 100)
+            with pytest.raises(DeviceError, match="device-side assert"):
+                device.advance(device.read().time_s + 5.0)
+            with pytest.raises(DeviceError, match="device-side assert"):
+                device.read()
+            assert device.stop(0) == 5.0
+        else:
+            with pytest.raises(DeviceError, match="out of memory" if doom == "unborn" else "did nothing within"):
+                device.start(0, MOBILENET, 100)
+        assert device.read().residents == {}
+    assert all(worker._process.returncode is not None for worker in launcher.started)
+
+
+def test_start_refuses_a_share_without_mps(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device, pytest.raises(DeviceError, match="without MPS"):
+        device.start(0, MOBILENET, 50)
+
+
+def test_start_sets_the_mps_share_of_a_client(fake: FakeNvml, mps_mode) -> None:
+    mps_mode("obeys")
+    mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444")
+    launcher = ToyLauncher(environment=mps.environment)
+    with NvmlDevice(0, launcher, mps=mps) as device:
+        assert device.facts()["sharing"] == "mps"
+        device.start(0, MOBILENET, 30)
+        device.stop(0)
+    assert launcher.environments[0]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
+    assert not Path(launcher.environments[0]["CUDA_MPS_PIPE_DIRECTORY"]).exists()
+
+
+def test_set_clock_locks_only_if_allowed_and_close_unlocks(fake: FakeNvml) -> None:
+    with NvmlDevice(0, ToyLauncher()) as device, pytest.raises(DeviceError, match="not allowed"):
+        device.set_clock(1200)
+    with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
+        device.set_clock(1200)
+        assert fake.get("locked_mhz") == 1200
+        assert len(notes()) == 1
+        with (
+            NvmlDevice(0, ToyLauncher(), allow_clocks=True) as other,
+            pytest.raises(DeviceError, match="its clock is locked at 1200 MHz by process"),
+        ):
+            other.set_clock(1500)
+        assert fake.get("locked_mhz") == 1200
+        device.set_clock(1500)
+        assert device.read().sm_mhz == 1500
+    assert fake.get("locked_mhz") == 0
+    assert notes() == []
+
+
+def test_set_clock_without_permission_names_the_capability_and_changes_nothing(fake: FakeNvml) -> None:
+    fake.set("may_lock", 0)
+    with NvmlDevice(0, ToyLauncher(), allow_clocks=True) as device:
+        with pytest.raises(DeviceError, match="CAP_SYS_ADMIN"):
+            device.set_clock(1200)
+        assert notes() == []
+        assert device.read().requested_mhz is None
+
+
+def test_open_device_opens_an_emulated_device_by_name() -> None:
+    assert open_device("emulated:t4").gpu.name == "T4"
+    with opened("emulated:A100") as device:
+        assert device.provenance == "emulated"
+    for text in ("", "emulated", "emulated:", "cuda:0", "emulated:T5"):
+        with pytest.raises(InputError):
+            open_device(text)
+
+
+def test_open_device_opens_a_live_device_by_name(
+    fake: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with opened("nvml:0") as device:
+        assert device.provenance == "measured"
+        assert device.gpu.name == "H100"
+    assert fake.get("open") == 0
+    with pytest.raises(DeviceError):
+        open_device("nvml:7")
+
+
+def test_has_sys_admin_reads_the_kernels_status_file(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    for mask, expected in (("0000000000200000", True), ("0000000000000000", False), ("000001ffffffffff", True)):
+        status.write_text(f"Name:\tpython\nCapEff:\t{mask}\n")
+        assert has_sys_admin(status) is expected
+    status.write_text("Name:\tpython\n")
+    assert has_sys_admin(status) is None
+    assert has_sys_admin(tmp_path / "none") is None
+
+
+def test_probe_reports_what_follows_from_the_readings(
+    fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("heshare.ops.probe.has_sys_admin", lambda: False)
+    found = probe()
+    lines = " ".join(found["follows"])
+    assert found["gpus"][0]["catalogue"] == "H100"
+    assert "--device nvml:0" in lines
+    assert "No MPS" in lines
+    assert "Clocks cannot be locked" in lines
+    fake.set("gpm", 0)
+    fake.set("persistence", 0)
+    fake.fail("nvmlDeviceGetTotalEnergyConsumption", 3)
+    fake.set("mig", 1)
+    monkeypatch.setattr("heshare.ops.probe.has_sys_admin", lambda: True)
+    lines = " ".join(probe()["follows"])
+    for word in ("GPM", "persistence", "nvmlDeviceGetTotalEnergyConsumption failed", "MIG", "Clocks can be locked"):
+        assert word in lines
+    assert "--device nvml:0" not in lines
+
+
+def test_doctor_exits_with_0_whichever_nvml_function_fails(fake: FakeNvml) -> None:
+    from support.fakenvml import functions
+
+    for function in functions():
+        fake.reset()
+        fake.fail(function, 15)
+        found = probe()
+        assert found["follows"]
+        assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+
+
+def test_doctor_reads_the_stand_in_library_through_the_real_binding(library: Path) -> None:
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(library.parent),
+        "FAKENVML_FAIL": "nvmlDeviceGetPersistenceMode=3,set:temperature_c=55",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "heshare", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert gpu["temperature_c"] == 55
+    assert gpu["persistence"] is None
+    assert "NVML code 3" in gpu["refused"]["persistence"]
+
+
+def test_close_may_be_repeated(fake: FakeNvml) -> None:
+    device = NvmlDevice(0, ToyLauncher())
+    device.close()
+    device.close()
+    with Nvml() as nvml:
+        nvml.close()
+    assert fake.get("open") == 0

@@ -1,0 +1,97 @@
+"""A dry run on real GPUs: the plan and what a run would do, without starting or changing anything."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.executor.gpu_lock import GpuLock
+from heshare.ops.nvml.guarded_gpu import GuardedGpu
+from heshare.ops.views.dry_run import dry_run
+from heshare.shared.errors import InputError
+from heshare.testing.toy import ToyPredictor
+
+JOBS = """jobs:
+  - {name: a, command: [sleep, '1'], like: medium, expected_time_s: 60, count: 3}
+  - {name: late, command: [sleep, '1'], like: low, expected_time_s: 10, arrival_s: 500}
+"""
+
+
+def plan(doubles, **changes):
+    arguments = {"policy": "random", "devices": "nvml", "seed": 0, "allow_clocks": False, **changes}
+    return dry_run(doubles.write(JOBS), doubles.folder / "run", predictor=ToyPredictor(), **arguments)
+
+
+def changes_of(fake):
+    calls = ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
+    return [fake.called(call) for call in calls]
+
+
+def test_dry_run_plans_every_job_and_changes_nothing(doubles):
+    before = sorted(doubles.folder.rglob("*"))
+    found = plan(doubles, allow_clocks=True)
+    assert list(found.jobs["job"]) == ["a-0", "a-1", "a-2", "late"]
+    assert (found.jobs["end_s"] > found.jobs["start_s"]).all()
+    assert found.jobs["start_s"].iloc[-1] >= 500
+    assert found.totals["energy_active_j"] > 0
+    assert any("would be locked by" in note for note in found.notes)
+    assert any("MPS daemon would be started" in note for note in found.notes)
+    assert changes_of(doubles.fake) == [0, 0]
+    assert doubles.traces() == []
+    after = sorted(path for path in doubles.folder.rglob("*") if path.name not in ("jobs.yaml", "machine"))
+    assert after == [path for path in before if path.name != "machine"]
+
+
+def test_dry_run_plans_as_the_run_decides(doubles):
+    found = plan(doubles)
+    done = doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 1"), devices="nvml")
+    uuids = done.gpus["uuid"]
+    first = {row["job"]: uuids[row["gpu"]] for row in done.jobs.to_dict("records") if row["job"] != "late"}
+    assert first == {row["job"]: row["gpu"] for row in found.jobs.to_dict("records") if row["job"] != "late"}
+
+
+def test_dry_run_and_run_survey_the_cards_once(doubles, monkeypatch):
+    asked, ask = [], GuardedGpu.ask
+    monkeypatch.setattr(GuardedGpu, "ask", lambda card, name, *given: asked.append(name) or ask(card, name, *given))
+    plan(doubles)
+    assert asked.count("survey") == 1
+    doubles.run(JOBS.replace("arrival_s: 500", "arrival_s: 0"), devices="nvml")
+    assert asked.count("survey") == 2
+
+
+def test_dry_run_refuses_a_variant_that_the_run_would_refuse(doubles):
+    doubles.fake.set("cores", 1)
+    with pytest.raises(InputError, match="with 1 cores"):
+        plan(doubles)
+
+
+def test_dry_run_names_rights_and_users_that_are_in_the_way(doubles, monkeypatch):
+    lock = GpuLock(plan(doubles).jobs["gpu"].iloc[0])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr("heshare.ops.views.dry_run.has_sys_admin", lambda: False)
+    doubles.fake.set("process_pid", 1)
+    notes = "\n".join(plan(doubles, allow_clocks=True).notes)
+    lock.close()
+    doubles.fake.set("process_pid", 0)
+    for text in ("another run has it now", "No MPS", "Clocks cannot be locked", "processes of others run on it: 1 ("):
+        assert text in notes
+
+
+@pytest.mark.parametrize("words", [["--resume", "x"], ["jobs.yaml", "--hosts", "tls://host:1"]])
+def test_dry_run_is_refused_where_it_means_nothing(words):
+    done = CliRunner().invoke(app, ["jobs", "run", *words, "--dry-run"])
+    assert done.exit_code == 2
+    assert "--dry-run" in done.stderr
+
+
+def test_dry_run_on_the_command_line(doubles):
+    path = doubles.write(JOBS)
+    words = ["jobs", "run", str(path), "--devices", "nvml:1", "--policy", "random", "--dry-run", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {row["gpu"] for row in result["jobs_list"]} == {"GPU-00000000-1111-2222-3333-444444444445"}
+    assert "--allow-clocks was not given" in " ".join(result["notes"])

@@ -1,0 +1,187 @@
+"""Metrics of runs on stand-ins: read while the run goes on, equal to its report at the end; they never end a run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+
+import pytest
+from prometheus_client.openmetrics import exposition
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from heshare.ops.executor.run_control import STOP, ask
+from heshare.ops.jobs.entries import End
+from heshare.ops.views.run_meter import RunMeter
+from heshare.shared.signals import Interrupted
+
+JOBS = """\
+jobs:
+  - {name: pair, command: [sleep, "1.6"], like: medium, expected_time_s: 5, count: 2}
+  - {name: bad, command: [sh, -c, "sleep 0.5; exit 3"], like: medium, expected_time_s: 5}
+"""
+
+
+def samples(families):
+    """The values by name and labels; the label `run` is left out, since all have it."""
+    found = {}
+    for family in families:
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("run") == "run"
+            found[sample.name, tuple(sorted(labels.items()))] = sample.value
+    return found
+
+
+def scrape(meter):
+    text = exposition.generate_latest(meter).decode()
+    return samples(openmetrics.text_string_to_metric_families(text))
+
+
+class ScrapedMeter(RunMeter):
+    """A meter whose metrics are looked at after each entry."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.scraped = []
+
+    def __call__(self, entry):
+        super().__call__(entry)
+        self.scraped.append(scrape(self))
+
+
+class StoppingMeter(RunMeter):
+    """A meter that has the run stopped when the first attempt has ended."""
+
+    folder = None
+
+    def __call__(self, entry):
+        super().__call__(entry)
+        if isinstance(entry, End) and self.folder is not None:
+            ask(self.folder, STOP)
+            self.folder = None
+
+
+def test_metrics_of_a_run_never_fall_and_end_at_its_report(doubles):
+    meter = ScrapedMeter("run", doubles.folder / "run.prom")
+    outcome = doubles.run(JOBS, devices="nvml", clocks=True, policy="drill", meter=meter)
+    scraped, last = meter.scraped, scrape(meter)
+    meter.close()
+    assert len(scraped) > 5
+    for before, after in zip(scraped, [*scraped[1:], last], strict=True):
+        for key, value in before.items():
+            if key[0].endswith("_total"):
+                assert after[key] >= value, key
+    names = {name for one in scraped for name, _ in one}
+    assert {"heshare_job_power_watts", "heshare_job_mps_share_ratio", "heshare_gpu_clock_requested_hertz"} <= names
+    check_powers(scraped)
+    gpus, jobs = outcome.gpus.set_index("gpu"), outcome.jobs.set_index("job")
+    for index, uuid in enumerate(gpus["uuid"]):
+        labels = (("gpu", str(index)), ("uuid", uuid))
+        for name, column in (("", "energy_j"), ("idle_", "idle_j"), ("lost_", "lost_j")):
+            assert last[f"heshare_gpu_{name}energy_joules_total", labels] == pytest.approx(gpus.loc[index, column])
+    for key in ("pair-0", "pair-1"):
+        for way, column in (("equal", "energy_j"), ("model", "energy_model_j")):
+            labels = (("gpu", str(jobs.loc[key, "gpu"])), ("job_name", key), ("way", way))
+            assert last["heshare_job_energy_joules_total", labels] == pytest.approx(jobs.loc[key, column])
+    assert last["heshare_jobs", (("state", "completed"),)] == 2
+    assert last["heshare_faults_total", (("kind", "job-crash"),)] == 1
+
+
+def check_powers(scraped):
+    """The powers of the jobs of a GPU add up to its power, in both ways."""
+    for way in ("equal", "model"):
+        checked = 0
+        for found in scraped:
+            power_w = defaultdict(float)
+            for (name, labels), value in found.items():
+                if name == "heshare_job_power_watts" and dict(labels)["way"] == way:
+                    power_w[dict(labels)["gpu"]] += value
+            assert all(total_w == pytest.approx(100.0) for total_w in power_w.values())
+            checked += len(power_w)
+        assert checked
+
+
+def test_textfile_of_a_run_that_is_stopped_and_resumed_goes_on_where_it_was(doubles):
+    file = doubles.folder / "metrics" / "run.prom"
+    meter = StoppingMeter("run", file)
+    meter.folder = doubles.folder / "run"
+    with pytest.raises(Interrupted):
+        doubles.run(JOBS, meter=meter)
+    meter.close()
+    stopped = samples(text_string_to_metric_families(file.read_text()))
+    meter = RunMeter("run", file)
+    outcome = doubles.resume(meter=meter)
+    meter.close()
+    found = samples(text_string_to_metric_families(file.read_text()))
+    assert (stopped["heshare_run_active", ()], found["heshare_run_active", ()]) == (0, 0)
+    assert not {key for key, value in stopped.items() if key[0].endswith("_total") and found[key] < value}
+    uuid = outcome.gpus.loc[0, "uuid"]
+    total_j = found["heshare_gpu_energy_joules_total", (("gpu", "0"), ("uuid", uuid))]
+    assert total_j == pytest.approx(outcome.gpus.loc[0, "energy_j"])
+    lost_j = found["heshare_gpu_lost_energy_joules_total", (("gpu", "0"), ("uuid", uuid))]
+    assert lost_j == pytest.approx(outcome.gpus.loc[0, "lost_j"])
+    assert [path.name for path in file.parent.iterdir()] == ["run.prom"]
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_defect_of_the_metrics_ends_no_run(doubles, monkeypatch):
+    told = []
+    meter = RunMeter("run", doubles.folder / "run.prom", tell=lambda event, text: told.append(event))
+    monkeypatch.setattr(meter.state, "add", lambda entry: {}["no such entry"])
+    assert doubles.run("jobs: [{name: j, command: ['true'], like: low, expected_time_s: 5}]", meter=meter).complete
+    assert told == ["metrics", "metrics-failed"]
+    meter.close()
+    assert told == ["metrics", "metrics-failed"]
+
+
+def test_a_full_disk_and_a_defect_of_the_file_end_no_run(tmp_path, monkeypatch):
+    told = []
+    meter = RunMeter("run", tmp_path / "run.prom", tell=lambda event, text: told.append(event))
+    assert told.pop() == "metrics"
+    monkeypatch.setattr("os.fchmod", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    meter.close()
+    meter.close()
+    assert told == ["metrics-failed"]
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    meter.close()
+    assert told == ["metrics-failed", "metrics"]
+    monkeypatch.setattr("heshare.ops.views.run_meter.families", lambda *_, **__: 1 / 0)
+    meter.close()
+    meter.close()
+    assert told == ["metrics-failed", "metrics", "metrics-failed"]
+
+
+def test_command_that_is_terminated_leaves_the_totals_in_its_file(doubles):
+    doubles.write("jobs: [{name: j, command: [sleep, '60'], like: low, expected_time_s: 5}]")
+    file = doubles.folder / "night.prom"
+    words = [
+        "jobs",
+        "run",
+        "jobs.yaml",
+        "--devices",
+        "nvml:0",
+        "--policy",
+        "random",
+        "--log",
+        "json",
+        "--metrics",
+        str(file),
+    ]
+    command = [sys.executable, "-m", "heshare", *words]
+    with subprocess.Popen(command, cwd=doubles.folder, stderr=subprocess.PIPE, text=True) as run:
+        until_s = time.monotonic() + 60.0
+        while not (file.exists() and "heshare_job_mps_share_ratio" in file.read_text()):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        assert 'heshare_run_active{run="jobs-run"} 1.0' in file.read_text()
+        run.terminate()
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert 'heshare_run_active{run="jobs-run"} 0.0' in file.read_text()
+    assert "heshare_job_mps_share_ratio" not in file.read_text()
+    assert [json.loads(line)["event"] for line in errors.splitlines()][:2] == ["metrics", "begin"]

@@ -1,0 +1,148 @@
+"""`heshare jobs top`: the journal is read once as it grows; what is shown; a terminal is left as it was."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from support.run_entries import run_of, sampled
+from typer.testing import CliRunner
+
+from heshare.cli import app
+from heshare.ops.jobs.entries import Account, Decision, Session, SessionGpu, Started, encode
+from heshare.ops.views.run_top import JournalTail, RunView
+from heshare.shared.errors import InputError
+from heshare.shared.journal import journal_line
+
+CLI = CliRunner()
+ENTRIES = [
+    run_of(3),
+    Session(1000.0, (SessionGpu("GPU-01234567-89ab", "T4"),)),
+    Decision(0.0, (Started("a", 0, 30), Started("b", 0, 70))),
+]
+SHARES = {"shares_j": {"a": 400.0, "b": 400.0}, "model_shares_j": {"a": 200.0, "b": 600.0}}
+SAMPLE = sampled(5.0, Account(900.0, 100.0, **SHARES, sm_mhz=900.0, power_w=60.0, requested_mhz=1000))
+
+
+def line_of(entry):
+    return journal_line(encode(entry))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"".join(map(line_of, ENTRIES)))
+    return path
+
+
+def test_tail_reads_each_entry_once(journal):
+    tail = JournalTail(journal.parent)
+    assert tail.read() == (True, ENTRIES)
+    assert tail.read() == (False, [])
+    line = line_of(SAMPLE)
+    with journal.open("ab") as stream:
+        stream.write(line[:20])
+        stream.flush()
+        assert tail.read() == (False, [])
+        stream.write(line[20:])
+    assert tail.read() == (False, [SAMPLE])
+
+
+def test_tail_begins_again_with_another_journal(journal):
+    tail = JournalTail(journal.parent)
+    tail.read()
+    other = journal.with_name("other")
+    other.write_bytes(line_of(ENTRIES[0]))
+    other.replace(journal)
+    assert tail.read() == (True, ENTRIES[:1])
+
+
+def test_tail_refuses_damage_and_folders_without_a_run(journal, tmp_path):
+    with pytest.raises(InputError, match="no journal of a run"):
+        JournalTail(tmp_path / "none").read()
+    content = journal.read_bytes()
+    journal.write_bytes(content.replace(b"random", b"Random") + line_of(SAMPLE))
+    with pytest.raises(InputError, match="damaged first line"):
+        JournalTail(journal.parent).read()
+    journal.write_bytes(content.replace(b"GPU-0", b"GPU-1"))
+    with pytest.raises(InputError, match="a damaged line"):
+        JournalTail(journal.parent).read()
+
+
+def test_view_shows_gpus_and_jobs_with_both_energies(journal, monkeypatch):
+    monkeypatch.setattr("heshare.ops.views.run_top.is_alive", lambda folder: True)
+    view = RunView(journal.parent)
+    view.update()
+    with journal.open("ab") as stream:
+        stream.write(line_of(SAMPLE))
+    view.update()
+    text = view.text(1065.0)
+    assert "jobs: 1 waiting, 2 running, 0 completed, 0 failed" in text
+    assert "power 60 W, energy 900 J; last account 60 s ago" in text
+    assert "  0  T4     GPU-01234567  ok      60 W  900 MHz   1000 MHz     2   900 J  100 J   0 J" in text.splitlines()
+    rows = [line.split() for line in text.splitlines() if line.startswith(("a ", "b "))]
+    assert rows == [
+        ["b", "0", "70", "%", "1:05", "30", "W", "400", "J", "45", "W", "600", "J"],
+        ["a", "0", "30", "%", "1:05", "30", "W", "400", "J", "15", "W", "200", "J"],
+    ]
+
+
+@pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
+def test_tables_fit_the_terminal(journal, width, wide):
+    with journal.open("ab") as stream:
+        stream.write(line_of(SAMPLE))
+    view = RunView(journal.parent)
+    view.update()
+    with (console := Console(width=width, file=StringIO())).capture() as shown:
+        console.print(view.screen(1065.0, width))
+    assert ("GPU-01234567" in shown.get()) == wide
+    assert "…" not in shown.get().replace(str(journal.parent), "")
+
+
+def test_top_prints_once_without_a_terminal(journal):
+    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
+    assert done.exit_code == 0
+    assert "has ended, or was killed; policy random" in done.stdout
+    assert CLI.invoke(app, ["jobs", "top", str(journal.parent / "none")]).exit_code == 2
+
+
+def test_a_journal_that_no_run_writes_is_refused(journal):
+    with journal.open("ab") as stream:
+        stream.write(journal_line({"sample": {"t": "x", "gpus": 7}}))
+    done = CLI.invoke(app, ["jobs", "top", str(journal.parent)])
+    assert done.exit_code == 2
+    assert "an entry that no run writes" in done.stderr
+
+
+@pytest.mark.parametrize(("ending", "code"), [("q", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_top_on_a_terminal_leaves_it_as_it_was(journal, ending, code):
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "heshare", "jobs", "top", str(journal.parent), "--interval", "0.5"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    before = termios.tcgetattr(theirs)
+    top = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
+    shown, until_s = b"", time.monotonic() + 60.0
+    while b"q: end" not in shown and time.monotonic() < until_s:
+        if select.select([ours], [], [], 0.2)[0]:
+            shown += os.read(ours, 65536)
+    assert b"GPU-01234567" in shown
+    if ending == "q":
+        os.write(ours, b"q")
+    else:
+        top.send_signal(ending)
+    assert top.wait(30) == code
+    while select.select([ours], [], [], 0.1)[0]:
+        shown += os.read(ours, 65536)
+    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
