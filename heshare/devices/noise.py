@@ -45,7 +45,7 @@ class NoiseModel:
     The defaults come from the public record: the median standard deviation over the mean of
     1,250 latencies under MPS on a V100 (icloud-ecnu/igniter), and the median scatter of power about a smooth curve over
     neighbouring clocks on an A100 (ghazanfarttu/Optimal-GPU-frequency-using-DNN-based-models). A GPU's own recording
-    gives others: `heshare.ops.recording.repeat_noise`.
+    gives others: `heshare.ops.recording.regenerate_profiles`.
 
     Attributes:
         time_cv: standard deviation of a time over the time.

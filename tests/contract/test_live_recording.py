@@ -16,8 +16,7 @@ from support.fakenvml import FakeNvml, build, compiler
 from heshare.ops.mps import MpsSession
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.recording import budget_plan
-from heshare.ops.recording.enforceable_shares import enforceable_points, enforceable_steps
-from heshare.ops.recording.profile_device import profile
+from heshare.ops.recording.profile_device import enforceable_points, enforceable_steps, profile
 from heshare.ops.workers.worker_pool import ProcessLauncher
 from heshare.profiles import design, store
 from heshare.profiles.visit import MeasurementProtocol

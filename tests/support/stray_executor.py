@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from heshare.ops.workers.reaped_process import ReapedProcess
+from heshare.ops.executor.job_process import ReapedProcess
 
 
 def run(folder: Path, strays: str) -> None:

@@ -1,7 +1,8 @@
 """Recording of a GPU's profile: all samples or those of a time budget, with a journal, kernel traces and a manifest."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,6 @@ import pandas as pd
 from heshare.devices.device import Device
 from heshare.lab.systems.fikit import kernel_table
 from heshare.ops.recording import budget_plan, kernel_events
-from heshare.ops.recording.enforceable_shares import enforceable_points, enforceable_steps, is_time_sliced
 from heshare.ops.recording.recording_journal import RecordingJournal
 from heshare.ops.recording.tracing_session import (
     KernelTracer,
@@ -24,11 +24,43 @@ from heshare.ops.recording.tracing_session import (
 )
 from heshare.profiles import design, manifest, store
 from heshare.profiles.design import Point
-from heshare.profiles.recorder import check_catalogue, profile_table, progress_bar, repeated_visits, setups_of
+from heshare.profiles.recorder import Step, check_catalogue, profile_table, progress_bar, repeated_visits, setups_of
 from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.shared.errors import InputError
 from heshare.world.gpu import Gpu
-from heshare.world.workload import Workload
+from heshare.world.workload import Resident, Workload
+
+
+def is_time_sliced(device: Device) -> bool:
+    """Return whether tasks share the device by time-slicing; a device that does not report it has MPS."""
+    return getattr(device, "sharing", "mps") == "time-slice"
+
+
+def enforceable_steps(device: Device, steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the planned visits; on a time-sliced device each task at 100 %, with the visits numbered again."""
+    if not is_time_sliced(device):
+        yield from steps
+        return
+    visits: Counter[Setup] = Counter()
+    for setup, _ in steps:
+        enforced = Setup(tuple(map(_at_100_pct, setup.residents)), setup.sm_mhz)
+        visits[enforced] += 1
+        yield enforced, visits[enforced]
+
+
+def enforceable_points(device: Device, points: Iterable[Point]) -> list[Point]:
+    """Return the planned points; on a time-sliced device each task at 100 %, equal points once."""
+    if not is_time_sliced(device):
+        return list(points)
+    shared = (
+        Point(_at_100_pct(point.target), tuple(map(_at_100_pct, point.co_runners)), point.sm_mhz) for point in points
+    )
+    return list(dict.fromkeys(shared))
+
+
+def _at_100_pct(resident: Resident) -> Resident:
+    return Resident(resident.workload, 100)
+
 
 TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 

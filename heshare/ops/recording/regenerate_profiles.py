@@ -6,14 +6,60 @@ It must be repeated whenever the device model's constants change; equal constant
 from collections.abc import Sequence
 from pathlib import Path
 
-from heshare.devices.noise import POWER_CV, TIME_CV
+import pandas as pd
+
+from heshare.devices.noise import POWER_CV, TIME_CV, repeat_cv
 from heshare.ops.open_device import emulated
-from heshare.ops.recording import recordings, repeat_noise
+from heshare.ops.recording import recordings
 from heshare.ops.recording.profile_device import profile
 from heshare.profiles import design
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.shared import files
+from heshare.shared.errors import InputError
 from heshare.world.catalogue import PAPER_GPUS
+
+
+def noise_by_workload(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the repeat noise of each workload, and of all together (the last row, workload `all`).
+
+    Args:
+        table: rows of one GPU, of the profile schema.
+
+    Returns:
+        Columns gpu, provenance, workload, settings (how many were visited twice or more), time_pct and power_pct
+        (standard deviation of one visit over the mean, %; NaN where no setting was visited twice).
+    """
+    groups = [*table.groupby("workload", sort=True), ("all", table)]
+    rows = [
+        {
+            "gpu": group["gpu"].iloc[0],
+            "provenance": group["provenance"].iloc[0],
+            "workload": name,
+            "settings": int((group["repeats"] > 1).sum()),
+            "time_pct": 100 * repeat_cv(group["time_std_s"] / group["time_s"], group["repeats"]),
+            "power_pct": 100 * repeat_cv(group["power_std_w"] / group["power_w"], group["repeats"]),
+        }
+        for name, group in groups
+    ]
+    return pd.DataFrame(rows)
+
+
+def time_and_power_cv(table: pd.DataFrame) -> tuple[float, float]:
+    """Return (time_cv, power_cv) of a recording for `heshare.devices.noise.NoiseModel`.
+
+    Raises:
+        InputError: no setting was visited twice.
+    """
+    if not (table["repeats"] > 1).any():
+        raise InputError(
+            "a recording in which no setting was visited twice",
+            "at least one setting with two visits",
+            "Record for longer: `heshare profile` with a larger --budget continues this recording.",
+            column="repeats",
+        )
+    total = noise_by_workload(table).iloc[-1]
+    return float(total["time_pct"]) / 100, float(total["power_pct"]) / 100
+
 
 GPUS = PAPER_GPUS
 """The GPUs whose emulated profiles the checkout carries."""
@@ -45,7 +91,7 @@ def regenerate(
     """
     time_cv, power_cv = TIME_CV, POWER_CV
     if noise_of:
-        time_cv, power_cv = repeat_noise.time_and_power_cv(recordings.read_one(noise_of).table)
+        time_cv, power_cv = time_and_power_cv(recordings.read_one(noise_of).table)
     command = "heshare regenerate-profiles" + (f" --noise-of {noise_of}" if noise_of else "")
     folder = files.root() / "data" / "profiles" / "emulated" if out is None else Path(out)
     counts = zip(gpus, design.split_evenly(samples, len(gpus)), strict=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heshare.ops.nvml.energy_account import EnergyAccount
+from heshare.ops.nvml.card_sampler import EnergyAccount
 
 MISSING = math.nan
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heshare.devices.noise import POWER_CV, TIME_CV, repeat_cv
-from heshare.ops.recording import recordings, repeat_noise
+from heshare.ops.recording import recordings, regenerate_profiles
 from heshare.ops.recording.regenerate_profiles import regenerate
 from heshare.profiles import store
 from heshare.shared import files
@@ -30,14 +30,14 @@ def test_repeat_cv_ignores_settings_that_were_visited_once() -> None:
 
 def test_noise_of_the_emulated_profiles_equals_the_public_record() -> None:
     for name in ("T4", "V100", "A100"):
-        time_cv, power_cv = repeat_noise.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
+        time_cv, power_cv = regenerate_profiles.time_and_power_cv(store.read(files.data("profiles", "emulated", name)))
         assert time_cv == pytest.approx(TIME_CV, rel=0.1)
         assert power_cv == pytest.approx(POWER_CV, rel=0.1)
 
 
 def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
     table = recordings.read_one(str(made_up_h100)).table
-    noise = repeat_noise.noise_by_workload(table).set_index("workload")
+    noise = regenerate_profiles.noise_by_workload(table).set_index("workload")
     assert len(noise) == 16
     assert noise.drop("all")["settings"].sum() == noise.loc["all", "settings"] == (table["repeats"] > 1).sum()
     assert noise.loc["all", "time_pct"] == pytest.approx(2.0, rel=0.5)
@@ -46,17 +46,17 @@ def test_repeat_cv_by_workload(made_up_h100: Path) -> None:
 
 def test_repeat_noise_of_a_recording_without_repeats_is_none(made_up_h100: Path) -> None:
     table = recordings.read_one(str(made_up_h100)).table.assign(repeats=1)
-    assert repeat_noise.noise_by_workload(table)["time_pct"].isna().all()
+    assert regenerate_profiles.noise_by_workload(table)["time_pct"].isna().all()
     with pytest.raises(InputError, match="no setting was visited twice"):
-        repeat_noise.time_and_power_cv(table)
+        regenerate_profiles.time_and_power_cv(table)
 
 
 def test_emulated_profiles_can_use_a_recordings_noise(made_up_h100: Path, tmp_path: Path) -> None:
     (path,) = regenerate(tmp_path, gpus=("T4",), samples=40, noise_of=str(made_up_h100), progress=False)
     table = store.read(path)
-    expected = repeat_noise.time_and_power_cv(recordings.read_one(str(made_up_h100)).table)
+    expected = regenerate_profiles.time_and_power_cv(recordings.read_one(str(made_up_h100)).table)
     assert set(table["provenance"]) == {"emulated"}
-    assert repeat_noise.time_and_power_cv(table) == (
+    assert regenerate_profiles.time_and_power_cv(table) == (
         pytest.approx(expected[0], rel=0.2),
         pytest.approx(expected[1], rel=0.2),
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from heshare.paper.notebooks import run_log
-from heshare.paper.notebooks.run_log import RunLog
+from heshare.paper.notebooks import run_notebooks
+from heshare.paper.notebooks.run_notebooks import RunLog
 
 
 @pytest.fixture
 def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [0.0]
-    monkeypatch.setattr(run_log.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(run_notebooks.time, "monotonic", lambda: clock[0])
     return clock
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from heshare.ops.executor.job_process import ReapedProcess
 from heshare.ops.workers import job_cgroups
 from heshare.ops.workers.job_cgroups import JobCgroups, end_job_cgroups, own_cgroup
-from heshare.ops.workers.reaped_process import ReapedProcess
 
 SECONDS = "3019"
 STRAYS = {
