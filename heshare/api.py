@@ -4,38 +4,28 @@ Each function draws its random numbers from a seed, and its predictor is the for
 unless another is given. The stages' own functions, named in each docstring, have no defaults for these.
 """
 
-import warnings
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # each function imports what it calls, so that importing this module takes no time
+    import pandas as pd
 
-from heshare import arguments
-from heshare.arguments import TaskSource
-from heshare.lab.limits.prices.price_aware import HOLD_S
-from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
-from heshare.lab.limits.run_terms import PowerLimit, RunTerms
-from heshare.lab.plus.deadline import Cancel, InterruptedSearchWarning, InterruptRequest
-from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
-from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
-from heshare.lab.plus.weighted_search import Progress
-from heshare.lab.sweeps.grid import Grid
-from heshare.lab.sweeps.random_streams import POLICY
-from heshare.lab.sweeps.resolve import SHIPPED
-from heshare.lab.sweeps.sweep import sweep
-from heshare.paper.explore.results import DrawableRun, ExplorableFront
-from heshare.policies import registry
-from heshare.policies.policy import Policy
-from heshare.prediction.predictor import Predictor
-from heshare.running.run import run as run_policy
-from heshare.scheduling.plan import Plan
-from heshare.scheduling.planner import plan as plan_tasks
-from heshare.scheduling.settings import DEFAULTS, Settings
-from heshare.shared.progress import bar, rounds_of
-from heshare.world.cluster import Cluster
-from heshare.world.task import TaskSet
+    from heshare.arguments import TasksLike
+    from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
+    from heshare.lab.limits.run_terms import PowerLimit
+    from heshare.lab.plus.deadline import Cancel
+    from heshare.lab.plus.search_settings import SearchSettings
+    from heshare.lab.plus.weighted_search import Progress
+    from heshare.paper.explore.results import DrawableRun, ExplorableFront
+    from heshare.policies.policy import Policy
+    from heshare.prediction.predictor import Predictor
+    from heshare.scheduling.plan import Plan
+    from heshare.scheduling.settings import Settings
+    from heshare.world.cluster import Cluster
+    from heshare.world.task import TaskSet
 
 
 def task_set(
@@ -70,12 +60,15 @@ def task_set(
         >>> str(tasks[0].workload)
         'mobilenetv2:8'
     """
+    from heshare import arguments
+    from heshare.world.task import TaskSet
+
     streams = arguments.as_repetition(seed, repetition)
     return TaskSet(streams.task_set(n, load=load, arrivals=arrivals, batch_sizes=batch_sizes, trace=trace))
 
 
 def plan(
-    tasks: TaskSource,
+    tasks: TasksLike,
     cluster: Cluster | str,
     *,
     seed: int = 0,
@@ -87,7 +80,7 @@ def plan(
     """Return HeShare's Pareto front of plans for a task set; see `heshare.scheduling.planner.plan`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -106,6 +99,14 @@ def plan(
         >>> front.trade_off
         Plan(4 tasks in 2 batches on 1xT4,1xA100, 499 kJ, average JCT 1,825 s)
     """
+    from heshare import arguments
+    from heshare.lab.sweeps.random_streams import POLICY
+    from heshare.paper.explore.results import ExplorableFront
+    from heshare.scheduling.planner import plan as plan_tasks
+    from heshare.scheduling.settings import DEFAULTS, Settings
+    from heshare.shared.progress import bar
+    from heshare.world.cluster import Cluster
+
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
     settings, predictor = arguments.as_kind("settings", settings, Settings, DEFAULTS), arguments.as_predictor(predictor)
@@ -115,7 +116,7 @@ def plan(
 
 
 def optimise(
-    tasks: TaskSource,
+    tasks: TasksLike,
     cluster: Cluster | str,
     *,
     seed: int = 0,
@@ -132,7 +133,7 @@ def optimise(
     twice, it raises `KeyboardInterrupt`.
 
     Args:
-        tasks: the task set, all there from the start; see `heshare.arguments.TaskSource`.
+        tasks: the task set, all there from the start; see `heshare.arguments.TasksLike`.
         cluster: the GPUs, or their notation, such as `4xT4,2xV100,2xA100`.
         seed: of the search, and of the tasks of a number.
         repetition: which one of `compare` with the same seed.
@@ -152,6 +153,18 @@ def optimise(
         >>> hs.optimise(4, "1xT4,1xA100")
         Front(18 plans, 471 to 652 kJ, average JCT 1,358 to 1,742 s)
     """
+    import warnings
+    from time import perf_counter
+
+    from heshare import arguments
+    from heshare.lab.plus.deadline import InterruptedSearchWarning, InterruptRequest
+    from heshare.lab.plus.heshare_plus import optimise as optimise_tasks
+    from heshare.lab.plus.search_settings import DEFAULT_SETTINGS, SearchSettings
+    from heshare.lab.sweeps.random_streams import POLICY
+    from heshare.paper.explore.results import ExplorableFront
+    from heshare.shared.progress import bar, rounds_of
+    from heshare.world.cluster import Cluster
+
     start_s = perf_counter()
     streams = arguments.as_repetition(seed, repetition)
     to_plan, gpus = arguments.as_tasks(tasks, streams, at_once=True), Cluster.parse(cluster)
@@ -171,7 +184,7 @@ def optimise(
 
 
 def run(
-    tasks: TaskSource,
+    tasks: TasksLike,
     cluster: Cluster | str,
     policy: str | Policy | Plan = "heshare:trade-off",
     *,
@@ -180,12 +193,12 @@ def run(
     predictor: Predictor | None = None,
     power_limit: PowerLimit = None,
     price: PriceSource | PriceTerms | None = None,
-    hold_s: float = HOLD_S,
+    hold_s: float | None = None,
 ) -> DrawableRun:
     """Run a task set under a policy on emulated GPUs; see `heshare.running.run.run`.
 
     Args:
-        tasks: the task set, see `heshare.arguments.TaskSource`.
+        tasks: the task set, see `heshare.arguments.TasksLike`.
         cluster: the GPUs, or their notation.
         policy: a name of `policy_names()`, a policy, or a plan of these tasks on this cluster.
         seed: of the policy, and of the tasks of a number.
@@ -193,7 +206,7 @@ def run(
         predictor: of the policy; by default the trained forest.
         power_limit: on the sum of all GPUs' power at every moment, see `heshare.lab.limits`; None for none.
         price: price or carbon of energy over time, see `read_signal`; starts then wait for cheap energy.
-        hold_s: with a price, the longest time for which a GPU waits between a task's arrival and its start, s.
+        hold_s: with a price, the longest wait of a GPU between a task's arrival and its start, s; 8 h if None.
 
     Raises:
         InputError: an unknown policy, no tasks, a task that fits no GPU, or a limit that the cluster cannot keep.
@@ -214,6 +227,13 @@ def run(
         >>> [round(run.cost(price).active, 3) for run in (at_once, held)]
         [0.085, 0.053]
     """
+    from heshare import arguments
+    from heshare.lab.limits.run_terms import RunTerms
+    from heshare.lab.sweeps.random_streams import POLICY
+    from heshare.paper.explore.results import DrawableRun
+    from heshare.running.run import run as run_policy
+    from heshare.world.cluster import Cluster
+
     streams = arguments.as_repetition(seed, repetition)
     to_run, gpus = arguments.as_tasks(tasks, streams), Cluster.parse(cluster)
     chosen, predictor = arguments.as_policy(policy, to_run, gpus), arguments.as_predictor(predictor)
@@ -222,7 +242,7 @@ def run(
 
 
 def compare(
-    tasks: TaskSource = 60,
+    tasks: TasksLike = 60,
     cluster: Cluster | str = "4xT4,2xV100,2xA100",
     policies: Sequence[str] | str | None = None,
     *,
@@ -238,7 +258,7 @@ def compare(
     engine: Any = "joblib",
     power_limit: PowerLimit = None,
     price: PriceSource | PriceTerms | None = None,
-    hold_s: float = HOLD_S,
+    hold_s: float | None = None,
 ) -> pd.DataFrame:
     """Run policies on the same task sets; see `heshare.lab.sweeps.sweep.sweep`, which takes whole grids.
 
@@ -276,6 +296,13 @@ def compare(
         2           1  Random    12201.0
         3           1     SJF     8542.0
     """
+    from heshare import arguments
+    from heshare.lab.limits.run_terms import RunTerms
+    from heshare.lab.sweeps.grid import Grid
+    from heshare.lab.sweeps.resolve import SHIPPED
+    from heshare.lab.sweeps.sweep import sweep
+    from heshare.world.cluster import Cluster
+
     table = sweep(
         Grid(
             policies=arguments.as_policies(policies),
@@ -305,4 +332,6 @@ def policy_names() -> list[str]:
         >>> hs.policy_names()[:3]
         ['random', 'sched-only', 'heshare:trade-off']
     """
+    from heshare.policies import registry
+
     return list(registry.policies())

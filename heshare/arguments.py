@@ -25,7 +25,7 @@ from heshare.world.cluster import Cluster
 from heshare.world.task import Task
 from heshare.world.task_file import read_frame, read_tasks
 
-TaskSource = int | str | Path | pd.DataFrame | Iterable[Task]
+TasksLike = int | str | Path | pd.DataFrame | Iterable[Task]
 """How many tasks to draw, a CSV file, a frame with its columns, or tasks."""
 _Kind = TypeVar("_Kind")
 
@@ -53,7 +53,7 @@ def as_tasks(source: Any, streams: Repetition, *, at_once: bool = False, **drawn
     """Return a task set, in the order of its ids.
 
     Args:
-        source: a `TaskSource`.
+        source: a `TasksLike`.
         streams: draws the tasks if a number is given.
         at_once: whether all tasks must be there from the start, because the search ignores arrivals.
         **drawn: how they are drawn, see `Repetition.task_set`.

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from heshare.lab.limits.budget_policy import BudgetSettings, check_cluster, within_budget
 from heshare.lab.limits.power_budget import PowerBudget
-from heshare.lab.limits.prices.price_aware import HOLD_S
 from heshare.lab.limits.prices.price_terms import PriceSource, PriceTerms
 from heshare.lab.limits.prices.signal_cost import run_cost
 from heshare.policies.policy import Policy
@@ -37,9 +36,14 @@ class RunTerms:
 
     @classmethod
     def parse(
-        cls, power_limit: PowerLimit = None, price: PriceSource | PriceTerms | None = None, hold_s: float = HOLD_S
+        cls, power_limit: PowerLimit = None, price: PriceSource | PriceTerms | None = None, hold_s: float | None = None
     ) -> Self:
-        """Return the terms of values as users write them; `hold_s` is the longest wait for cheap energy.
+        """Return the terms of values as users write them.
+
+        Args:
+            power_limit: see `PowerLimit`.
+            price: a signal or the path of its file, or terms with a saving of their own.
+            hold_s: longest wait for cheap energy; None is `HOLD_S`.
 
         Raises:
             InputError: no limit that `PowerBudget.parse` reads, or no price that `PriceTerms.parse` reads.

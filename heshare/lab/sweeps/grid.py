@@ -18,7 +18,7 @@ from heshare.world.task import Task
 from heshare.world.task_file import read_tasks
 from heshare.world.task_set import ARRIVALS, LOADS
 
-TaskSource = int | str | tuple[Task, ...]
+GridTasks = int | str | tuple[Task, ...]
 """How many tasks to draw, a CSV file of tasks, or the tasks."""
 
 
@@ -57,7 +57,7 @@ class Grid:
 
     policies: tuple[str, ...]
     clusters: tuple[str | Cluster, ...] = ("4xT4,2xV100,2xA100",)
-    tasks: tuple[TaskSource, ...] = (60,)
+    tasks: tuple[GridTasks, ...] = (60,)
     loads: tuple[str, ...] = ("mixed",)
     arrivals: tuple[str, ...] = ("at_once",)
     intervals_s: tuple[float, ...] = (60.0,)
@@ -212,7 +212,7 @@ def _check(column: str, value: Any, good: bool, expected: str) -> None:
     require(column, repr(value), good, expected, "Correct the grid.")
 
 
-def _task_set(source: TaskSource) -> tuple[str, int | list[dict[str, Any]]]:
+def _task_set(source: GridTasks) -> tuple[str, int | list[dict[str, Any]]]:
     """Return a label, and the number of tasks to draw or the tasks as JSON values."""
     if isinstance(source, int):
         return "drawn", source

@@ -40,7 +40,7 @@ class PriceTerms:
         require("saving", self.saving_per_hour, good, "a part of the cost, 0 to 1 for each hour", "Correct it.")
 
     @classmethod
-    def parse(cls, source: Any, hold_s: float = HOLD_S) -> Self:
+    def parse(cls, source: Any, hold_s: float | None = None) -> Self:
         """Return the terms of a `PriceSource`, or the terms themselves.
 
         Raises:
@@ -50,7 +50,9 @@ class PriceTerms:
             return source
         expected = "an EnergySignal, or the path of a CSV file with time_s and price_per_kwh or g_co2_per_kwh"
         require("price", repr(source)[:80], isinstance(source, EnergySignal | str | Path), expected, "Name a file.")
-        return cls(source if isinstance(source, EnergySignal) else read_signal(source), hold_s)
+        return cls(
+            source if isinstance(source, EnergySignal) else read_signal(source), HOLD_S if hold_s is None else hold_s
+        )
 
     def wrap(self, policy: Policy) -> Policy:
         """Return the policy under these terms."""
