@@ -1,1 +1,1 @@
-"""Limits on the power of a cluster, kept by plans, by online policies and by the live executor."""
+"""Limits on the power of a cluster, and prices of energy: terms of a run, kept by wrapping its policy."""

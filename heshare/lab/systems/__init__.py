@@ -1,1 +1,1 @@
-"""The published systems beside HeShare: one package each, with its policy, its models and its study."""
+"""The published systems beside HeShare: one package each, with its policy and its models."""

@@ -1,1 +1,1 @@
-"""The executor: jobs on real GPUs under a policy, with locks, a journal and a watchdog."""
+"""The executor: jobs on real GPUs of this machine or of several under a policy, with locks and a watchdog."""

@@ -1,1 +1,1 @@
-"""NVML: the binding, a device over it, clock locks, and what a machine can do."""
+"""NVML: the binding, a GPU behind a deadline in a process of its own, its health and its readings."""
