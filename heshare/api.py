@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each function imports what it calls, so that importing this module takes no time
     import pandas as pd
@@ -255,7 +255,6 @@ def compare(
     n_jobs: int = 1,
     progress: bool = False,
     cells: str | Path | None = None,
-    engine: Any = "joblib",
     power_limit: PowerLimit = None,
     price: PriceSource | PriceTerms | None = None,
     hold_s: float | None = None,
@@ -272,10 +271,9 @@ def compare(
         arrivals: kind of arrivals, as in `task_set`.
         batch_sizes: inference batch sizes, as in `task_set`.
         trace: as in `task_set`.
-        n_jobs: number of processes.
+        n_jobs: number of processes; see `heshare.lab.sweeps.parallel` for other machines.
         progress: show a progress bar.
         cells: a folder that caches finished runs; None caches nothing.
-        engine: what runs them, see `heshare.lab.sweeps.engine.map_unordered`.
         power_limit: for every policy, as in `run`.
         price: for every policy, as in `run`; the result then has columns of the cost.
         hold_s: as in `run`.
@@ -317,7 +315,6 @@ def compare(
             terms=RunTerms.parse(power_limit, price, hold_s),
         ),
         folder=cells,
-        engine=engine,
         n_jobs=n_jobs,
         progress=progress,
     )

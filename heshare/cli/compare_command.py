@@ -70,9 +70,6 @@ def compare(
     hold: Hold = None,
     saving: Saving = None,
     jobs: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Processes on this machine.")] = 1,
-    engine: Annotated[
-        str, typer.Option(help="joblib, dask (a cluster on this machine), or tls://HOST:PORT, a Dask scheduler.")
-    ] = "joblib",
     cells: Annotated[
         Path | None,
         typer.Option(
@@ -103,7 +100,7 @@ def compare(
     chosen = _grid({name: value for name, value in lists.items() if value}, grid, seed, seeds)
     folder = cells if cells is not None or grid is None else Path("build/cells")
     with told("compare", quiet):
-        frame = _sweep(chosen, folder, engine, jobs, again=not resume, progress=shows_bar(quiet))
+        frame = _sweep(chosen, folder, jobs, again=not resume, progress=shows_bar(quiet))
     if out is not None:
         _write(frame, out)
     if json:
@@ -142,11 +139,11 @@ def _grid(lists: dict[str, Any], file: Path | None, seed: int, seeds: int) -> Gr
     return parse_grid({**defaults, **lists, "tasks": tasks, "seed": seed, "seeds": seeds})
 
 
-def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bool, progress: bool) -> pd.DataFrame:
+def _sweep(grid: Grid, folder: Path | None, jobs: int, *, again: bool, progress: bool) -> pd.DataFrame:
     from heshare.lab.sweeps.sweep import sweep
 
     try:
-        return sweep(grid, folder=folder, engine=engine, n_jobs=jobs, progress=progress, again=again)
+        return sweep(grid, folder=folder, n_jobs=jobs, progress=progress, again=again)
     except KeyboardInterrupt:
         if folder is None:
             stored = "nothing was stored (see --cells)"
@@ -158,7 +155,7 @@ def _sweep(grid: Grid, folder: Path | None, engine: str, jobs: int, *, again: bo
 
 
 def _write(frame: pd.DataFrame, out: Path) -> None:
-    """Write the runs and their medians without wall time, so that every engine gives the same bytes."""
+    """Write the runs and their medians without wall time, so that any number of processes gives the same bytes."""
     from heshare.lab.sweeps.sweep import WALL_TIME
     from heshare.paper.tables import to_csv
     from heshare.shared import files

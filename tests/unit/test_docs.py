@@ -40,7 +40,7 @@ def _blocks(page: Path, language: str) -> list[str]:
 
 
 GROUPS = (plugins.POLICIES, plugins.DEVICE_MODELS, plugins.WORKLOADS, plugins.COMMANDS)
-NOT_INSTALLED = ("dask_jobqueue", "dask_kubernetes")
+NOT_INSTALLED = ("dask_jobqueue",)
 """Packages that examples name and that the environment does not have: those examples are compiled, not run."""
 EXAMPLES = [_name(page) for page in PAGES if _blocks(page, "python")]
 

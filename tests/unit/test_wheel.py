@@ -142,7 +142,7 @@ def test_commands_that_need_a_checkout_name_it(program: Heshare) -> None:
 def test_commands_that_need_an_extra_name_it(program: Heshare, checkout: Path) -> None:
     for words, extra in (
         (("notebook", "run", "01"), "notebooks"),
-        (("compare", "--tasks", "2", "--policy", "random", "--engine", "dask"), "dask"),
+        (("doctor", "--hosts", "tls://head:8786"), "dask"),
     ):
         done = program("heshare", *words, HESHARE_ROOT=str(checkout))
         assert done.returncode == 2

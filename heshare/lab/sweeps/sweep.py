@@ -20,8 +20,8 @@ from tqdm import tqdm
 from heshare.lab.limits.run_terms import NO_TERMS, RunTerms
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, Description, Row, cell_key, plain_row
-from heshare.lab.sweeps.engine import LOCAL, check_engine, map_unordered
 from heshare.lab.sweeps.grid import Grid
+from heshare.lab.sweeps.parallel import calls_elsewhere, map_unordered
 from heshare.lab.sweeps.random_streams import POLICY, TASKS, Repetition
 from heshare.lab.sweeps.resolve import DrawTasks, MakeDevices, MakePredictor
 from heshare.policies import registry
@@ -48,7 +48,6 @@ def sweep(
     grid: Grid,
     *,
     folder: str | Path | None = None,
-    engine: Any = LOCAL,
     n_jobs: int = 1,
     progress: bool = False,
     again: bool = False,
@@ -60,9 +59,8 @@ def sweep(
     Args:
         grid: what to run.
         folder: where finished cells are stored and looked up; None stores nothing.
-        engine: `joblib`, `dask`, `tls://host:port`, a Dask client or cluster; see
-            `heshare.lab.sweeps.engine.map_unordered`. The result does not depend on it.
-        n_jobs: processes of `joblib` and `dask`; the result does not depend on it.
+        n_jobs: processes of this machine, unless joblib's backend is Dask's (`heshare.lab.sweeps.parallel`); the result
+            depends on neither.
         progress: show a progress bar over cells; those of the folder are counted from the start.
         again: compute every cell again, even if it is in the folder.
 
@@ -71,7 +69,7 @@ def sweep(
         and those of `Run.summary`. The last one, planning_s, is wall time (`WALL_TIME` names such columns).
 
     Raises:
-        InputError: an unknown name, no such engine, or `n_jobs` out of range.
+        InputError: an unknown name, or `n_jobs` out of range.
     """
     good = isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and (n_jobs >= 1 or n_jobs == -1)
     require("n_jobs", repr(n_jobs), good, "a whole number of at least 1, or -1 for all cores")
@@ -80,8 +78,9 @@ def sweep(
     names = [registry.canonical(policy) for policy in grid.policies]
     # Without a folder and other processes there is neither a key to compute nor a module to import: a policy may then
     # be registered by a notebook, which has no file.
-    here = folder is None and n_jobs == 1 and engine == LOCAL
-    modules = {policy: [] if here else _policy_modules(policy, n_jobs == 1 and engine == LOCAL) for policy in names}
+    one_process = n_jobs == 1 and not calls_elsewhere()
+    here = folder is None and one_process
+    modules = {policy: [] if here else _policy_modules(policy, one_process) for policy in names}
     for scenario_labels, description in grid.scenarios():
         for number in range(grid.seeds):
             cell = {**description, "seed": grid.seed, "repetition": number}
@@ -89,7 +88,7 @@ def sweep(
                 [{**cell, "policy": policy, "modules": [*cell["modules"], *modules[policy]]} for policy in names]
             )
             labels += [scenario_labels] * len(names)
-    rows = run_cells(compute, bundles, folder=folder, engine=engine, n_jobs=n_jobs, progress=progress, again=again)
+    rows = run_cells(compute, bundles, folder=folder, n_jobs=n_jobs, progress=progress, again=again)
     return pd.DataFrame([{**label, **row} for label, row in zip(labels, rows, strict=True)])
 
 
@@ -167,7 +166,6 @@ def run_cells(
     bundles: Sequence[Sequence[Description]],
     *,
     folder: str | Path | None = None,
-    engine: Any = LOCAL,
     n_jobs: int = 1,
     progress: bool = False,
     again: bool = False,
@@ -179,11 +177,10 @@ def run_cells(
     depends on the import closure of these and of `compute`. The other arguments are those of `sweep`.
 
     Raises:
-        InputError: no such engine, or a worker runs another version of this package.
+        InputError: a worker runs another version of this package.
     """
-    check_engine(engine)
     store = None if folder is None else CellStore(Path(folder).resolve())
-    local = engine == LOCAL
+    local = not calls_elsewhere()
     # Rows that are neither kept nor computed elsewhere need no version: reading the closure takes a second.
     needed = store is not None or not local
     names = [[cell_key(cell, _version(compute, cell) if needed else "") for cell in bundle] for bundle in bundles]
@@ -200,7 +197,7 @@ def run_cells(
             jobs.append(_Job(compute, missing, store if local else None, again, os.getpid() if local else 0, version))
     total = len(known) + len(planned)
     with tqdm(total=total, initial=len(known), desc="cells", unit="cell", disable=not progress) as bar:
-        for rows in map_unordered(_run_job, jobs, engine=engine, n_jobs=n_jobs):
+        for rows in map_unordered(_run_job, jobs, n_jobs=n_jobs):
             if store is not None and not local:
                 with store.claim(list(rows)):
                     for name, row in rows.items():
@@ -235,7 +232,7 @@ def _run_job(job: _Job) -> dict[str, Row]:
             "a worker with other code, data or libraries than here",
             "the same on every machine",
             "Install the same version of heshare and of the lock on the workers.",
-            column="engine",
+            column="workers",
         )
     if job.parent not in (0, os.getpid(), os.getppid()):
         # The caller was killed: no process reads the result, and a sweep that is started again must not wait for it.

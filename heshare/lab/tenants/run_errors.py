@@ -1,4 +1,4 @@
-"""Ways of dividing the energy of emulated runs, held against the Shapley values of the emulated board."""
+"""Ways of dividing the energy of emulated runs, held against the Shapley values of the power by the device model."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations

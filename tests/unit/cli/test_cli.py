@@ -168,7 +168,6 @@ def test_compare_takes_repeated_options() -> None:
     [
         (("--grid", "nowhere.yaml"), "nowhere.yaml: found no such file"),
         (("--grid", "nowhere.yaml", "--load", "low"), "found a grid and loads"),
-        (("--engine", "spark"), "found 'spark'"),
         (("--load", "hihg"), "found 'hihg'"),
         (("--policy", "randm"), "found 'randm'"),
     ],

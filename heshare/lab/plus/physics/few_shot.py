@@ -21,8 +21,8 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import GroupKFold
 
+from heshare.lab.plus.physics.conformal import half_widths, left_out_errors
 from heshare.lab.plus.physics.physics_predictor import (
     LEARNER,
     LEARNERS,
@@ -30,56 +30,9 @@ from heshare.lab.plus.physics.physics_predictor import (
     PhysicsModel,
     sets_of_samples,
 )
-from heshare.lab.plus.physics.roofline import ResidentSets
 from heshare.prediction.samples import Samples, folds
 from heshare.prediction.table5 import FittedPredictor, OtherTechniques, bootstrap_interval
 from heshare.shared.arrays import BoolArray, FloatArray, IntArray
-
-_FOLDS = 3
-
-
-def left_out_errors(
-    sets: ResidentSets, truth: FloatArray, groups: Sequence[str], *, model: PhysicsModel, seed: int
-) -> FloatArray:
-    """Return errors on training rows whose group was left out, ln(true / predicted) of time and power, shape (m, 2).
-
-    Args:
-        sets: the training rows.
-        truth: their times (s) and powers (W; NaN: not recorded), (m, 2).
-        groups: the group of each row, such as its workload, (m,).
-        model: the model fitted to all of them; each search begins at its constants.
-        seed: of the learners.
-    """
-    errors = np.full((len(truth), 2), np.nan)
-    names = np.asarray(groups, dtype=str)
-    for train, test in GroupKFold(min(_FOLDS, len(np.unique(names)))).split(names, groups=names):
-        other = PhysicsModel(seed=seed, learner=model.learner)
-        other.fit(sets.pick(train), *truth[train].T, start=model.roofline)
-        errors[test] = np.log(truth[test] / np.column_stack(other.predict_first(sets.pick(test))))
-    return errors
-
-
-def half_widths(errors: FloatArray, has_co_runners: BoolArray, *, level: float = 0.9) -> FloatArray:
-    """Return half-widths q of conformal intervals in logarithms, from errors on rows that were left out.
-
-    Args:
-        errors: as from `left_out_errors`, (m, 2).
-        has_co_runners: which rows have co-runners, (m,).
-        level: part of new rows to cover, such as 0.9.
-
-    Returns:
-        shape (2, 2): rows are tasks alone and tasks with co-runners; columns are time and power.
-    """
-    by_kind = [np.abs(errors[has_co_runners == kind]) for kind in (False, True)]
-    return np.array([[conformal_quantile(sizes, level) for sizes in kind.T] for kind in by_kind])
-
-
-def conformal_quantile(sizes: FloatArray, level: float) -> float:
-    """Return the ceil((n + 1) level)-th smallest of n finite sizes; infinite where n is too small."""
-    ordered = np.sort(sizes[np.isfinite(sizes)])
-    rank = int(np.ceil((len(ordered) + 1) * level))
-    return float(ordered[rank - 1]) if 0 < rank <= len(ordered) else float("inf")
-
 
 POINTS = (0, 1, 3, 10)
 """Measurements of a new workload on a GPU, beyond its reference rows."""

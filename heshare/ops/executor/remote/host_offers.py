@@ -13,9 +13,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from heshare.lab.sweeps.dask_security import check_address
-from heshare.lab.sweeps.engine import dask_client
 from heshare.ops.executor.job_tasks import check_programs
+from heshare.ops.executor.remote.scheduler import check_address, dask_client
 from heshare.ops.jobs.job_file import JobSpec
 from heshare.ops.nvml.binding import NvmlError
 from heshare.ops.nvml.card_survey import CUDA_VARIABLE, hidden, survey

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,8 +24,8 @@ from support import sweep_program
 from heshare.devices.task_sizes import draw
 from heshare.lab.sweeps import resolve
 from heshare.lab.sweeps.cell_store import CellStore, cell_key
-from heshare.lab.sweeps.engine import check_engine
 from heshare.lab.sweeps.grid import Grid, parse_grid, read_grid
+from heshare.lab.sweeps.parallel import calls_elsewhere
 from heshare.lab.sweeps.sweep import WALL_TIME, sweep
 from heshare.policies import registry
 from heshare.shared.code_version import code_version
@@ -113,7 +114,7 @@ def test_sweep_continues_after_a_kill_and_computes_each_cell_once(
 
 @pytest.mark.slow
 def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Path) -> None:
-    from distributed import LocalCluster
+    from distributed import Client, LocalCluster
 
     many = Grid(
         policies=("random",), clusters=("1xT4", "1xT4,1xA100"), tasks=(2,), loads=("low", "high"), seeds=40, **TOYS
@@ -123,10 +124,11 @@ def test_sweep_writes_the_same_bytes_with_one_process_two_and_dask(tmp_path: Pat
     assert not one.duplicated(["cluster", "load", "repetition"]).any()
     two = sweep(many, n_jobs=2)
     get_reusable_executor().shutdown(wait=True)
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        dask = sweep(many, engine=cluster, folder=tmp_path)
-        address = "dask://" + cluster.scheduler_address.removeprefix("tcp://")
-        assert csv_rows(sweep(SMALL, engine=address)) == csv_rows(sweep(SMALL))
+    workers = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with workers as cluster, Client(cluster), joblib.parallel_config(backend="dask"):
+        assert calls_elsewhere()
+        dask = sweep(many, folder=tmp_path)
+    assert not calls_elsewhere()
     assert csv_rows(one) == csv_rows(two) == csv_rows(dask)
     pd.testing.assert_frame_equal(sweep(many, folder=tmp_path), dask, check_exact=True)
 
@@ -292,9 +294,3 @@ def test_read_grid_reads_values_and_lists(tmp_path: Path) -> None:
     grid = read_grid(path)
     assert grid == Grid(("random", "sched-only"), ("1xT4",), (2, 3), intervals_s=(30,), seeds=2)
     assert len(grid) == 8
-
-
-@pytest.mark.parametrize("engine", ["spark", "dask:", "dask://", 3])
-def test_check_engine_refuses_an_unknown_engine(engine: Any) -> None:
-    with pytest.raises(InputError, match="column engine"):
-        check_engine(engine)

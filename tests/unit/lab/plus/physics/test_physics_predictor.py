@@ -14,7 +14,7 @@ import pytest
 
 from heshare.devices import iteration_time
 from heshare.devices.iteration_time import overlap_arrays
-from heshare.lab.plus.physics.few_shot import half_widths, left_out_errors
+from heshare.lab.plus.physics.conformal import half_widths, left_out_errors
 from heshare.lab.plus.physics.least_squares import least_squares
 from heshare.lab.plus.physics.physics_predictor import PhysicsModel, load_predictor, sets_of_samples
 from heshare.lab.plus.physics.roofline import PARTS, IterationParts, ResidentSets, Roofline

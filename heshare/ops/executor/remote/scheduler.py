@@ -1,4 +1,4 @@
-"""Who may use a Dask cluster: addresses of schedulers with TLS, on this machine or insecure, and temporary keys.
+"""The Dask scheduler that hosts join: who may connect to it, and a client of it.
 
 Dask's messages are pickles: whoever connects to a scheduler or a worker runs anything there. TLS with certificates of
 one authority on both sides (`distributed.comm.tls` of Dask's configuration) is what keeps others out.
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import subprocess
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from heshare.shared.errors import InputError
+from heshare.shared.extras import require_extra
 
 FORMS = "tls://HOST:PORT, or dask://HOST:PORT for a Dask scheduler of this machine"
 _ADDRESS = re.compile(r"(?P<kind>tls|dask|insecure)://(?P<host>\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):\d{1,5}")
 _KEYS = "distributed.comm.tls.ca-file, .client.cert and .client.key"
 _SETUP = "Name certificates in Dask's configuration, or as DASK_DISTRIBUTED__COMM__TLS__... (docs/operations.md)."
-_OPENSSL = (
-    *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "365", "-subj", "/CN=heshare"),
-    *("-keyout", "key.pem", "-out", "certificate.pem"),
-)
-
-
-def is_address(text: object) -> bool:
-    """Return whether a text has the form of a scheduler's address."""
-    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
 
 
 def check_address(text: str, column: str) -> None:
@@ -81,19 +72,30 @@ def _security() -> Any:
     return Security
 
 
-def temporary_security() -> Any:
-    """Return a key and a certificate for one cluster on this machine, as `Security.temporary`, made by openssl.
+@contextmanager
+def dask_client(address: str, *, column: str, timeout_s: float) -> Iterator[Any]:
+    """Yield a client of the scheduler at an address, which must respond within `timeout_s`.
 
     Raises:
-        InputError: there is no command `openssl`, or it fails.
+        InputError: as `check_address`; no scheduler responds, or Dask is not installed. `column` names the option.
     """
-    with TemporaryDirectory(prefix="heshare-tls-") as folder:
-        try:
-            subprocess.run(_OPENSSL, cwd=folder, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        except (OSError, subprocess.SubprocessError) as error:
-            found = f"no key for a Dask cluster ({error})"
-            raise InputError(found, "the command openssl", "Install it, or choose joblib.", column="engine") from None
-        key, certificate = (Path(folder, name).read_text(encoding="ascii") for name in ("key.pem", "certificate.pem"))
-    roles = {f"tls_{role}_{part}": text for role in ("client", "scheduler", "worker")
-             for part, text in (("key", key), ("cert", certificate))}  # fmt: skip
-    return _security()(require_encryption=True, tls_ca_file=certificate, **roles)
+    require_extra("dask", column)
+    check_address(address, column)
+    place, security = client_arguments(address, column)
+    try:
+        client = _client_class()(place, timeout=timeout_s, security=security)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{address}, where no scheduler responds ({error})",
+            "the address of a running Dask scheduler",
+            "Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
+            column=column,
+        ) from None
+    with client:
+        yield client
+
+
+def _client_class() -> Any:
+    from distributed import Client
+
+    return Client

@@ -1,19 +1,17 @@
-"""Who can connect to the Dask clusters that HeShare uses and starts, with real certificates, schedulers and workers."""
+"""Who can connect to the Dask scheduler of hosts, with real certificates, schedulers and workers."""
 
 from __future__ import annotations
 
-import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import dask
-import distributed
 import pytest
 from support import dask_cluster
 from support.fakenvml import compiler
 
-from heshare.lab.sweeps import dask_security, engine
-from heshare.ops.executor.remote import host_offers
+from heshare.ops.executor.remote import host_offers, scheduler
 from heshare.shared.errors import InputError
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
@@ -23,9 +21,8 @@ UUID = "GPU-aaaaaaaa-1111-2222-3333-444444444440"
 def certificates(folder: Path) -> dict[str, str]:
     """Return Dask's settings for a new key and certificate in a folder, by their names."""
     folder.mkdir()
-    security = dask_security.temporary_security()
-    for name, text in (("key", security.tls_client_key), ("cert", security.tls_client_cert)):
-        (folder / name).write_text(text)
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "365", "-subj", "/CN=heshare"]
+    subprocess.run([*made, "-keyout", "key", "-out", "cert"], cwd=folder, check=True, capture_output=True)
     roles = {
         f"distributed.comm.tls.{role}.{part}": str(folder / part)
         for role in ("client", "scheduler", "worker")
@@ -81,44 +78,14 @@ def test_certificates_that_cannot_be_loaded_are_named(tmp_path):
 @pytest.mark.parametrize(
     "address", ["dask://head:8786", "dask://10.0.0.1:8786", "dask://0.0.0.0:1", "dask://[fe80::1]:1"]
 )
-def test_addresses_without_tls_on_a_network_are_refused_for_hosts_and_sweeps(address):
+def test_addresses_without_tls_on_a_network_are_refused(address):
     message = rf"connection without TLS over a network.*insecure://{address[7:].replace('[', '.').replace(']', '.')}"
     with pytest.raises(InputError, match=f"column --hosts: .*{message}"):
         connected(address)
-    with pytest.raises(InputError, match=f"column engine: .*{message}"):
-        engine.check_engine(address)
 
 
 @pytest.mark.parametrize(
     "address", ["dask://127.0.0.1:1", "dask://localhost:1", "dask://[::1]:1", "insecure://head:1", "tls://head:1"]
 )
 def test_addresses_with_tls_of_this_machine_and_insecure_ones_are_accepted(address):
-    dask_security.check_address(address, "--hosts")
-
-
-def process_id(job: int) -> tuple[int, int, str]:
-    with distributed.worker_client() as client:
-        return job, os.getpid(), client.scheduler.address
-
-
-def test_a_local_cluster_has_no_port_for_others(monkeypatch):
-    results = sorted(engine.map_unordered(process_id, [1, 2], engine="dask", n_jobs=1))
-    assert [job for job, _, _ in results] == [1, 2]
-    assert {address.partition(":")[0] for _, _, address in results} == {"tls"}
-
-
-def test_a_client_without_the_temporary_certificate_is_refused_by_a_local_cluster():
-    with engine.dask_client("dask") as client:
-        place = client.scheduler.address.removeprefix("tls://")
-        assert place.startswith("127.0.0.1:")
-        with pytest.raises(OSError):  # noqa: PT011 (each kind of refusal)
-            distributed.Client(f"tcp://{place}", timeout=1.0)
-        other = dask_security.temporary_security()
-        with pytest.raises(OSError):  # noqa: PT011
-            distributed.Client(f"tls://{place}", timeout=1.0, security=other)
-
-
-def test_a_local_cluster_without_openssl_is_refused(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(InputError, match="expected the command openssl"), engine.dask_client("dask"):
-        pass
+    scheduler.check_address(address, "--hosts")
