@@ -103,7 +103,8 @@ def test_every_query_of_the_dashboard_and_the_alerts_names_metrics_that_exist(ch
     texts = list(queries(dashboard))
     assert len(texts) >= 12
     page = (checkout / "docs/accounting.md").read_text("utf-8")
-    texts += re.findall(r"(?m)^\s*(?:- )?expr: (.*)$", page) + re.findall(r"```promql\n(.*?)```", page, re.DOTALL)
+    alerts = (checkout / "docs/grafana/alerts.yaml").read_text("utf-8")
+    texts += re.findall(r"(?m)^\s*(?:- )?expr: (.*)$", alerts) + re.findall(r"```promql\n(.*?)```", page, re.DOTALL)
     labels = {"run", *(label for spec in METRICS for label in spec.labels)}
     for text in texts:
         names = set(re.findall(r"\bheshare_\w+", text))
