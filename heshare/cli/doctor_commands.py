@@ -35,7 +35,6 @@ def doctor(
 
 
 def _print_hosts(address: str, json: bool) -> None:
-    """Print the report of every host."""
     from heshare.ops.executor.remote.host_offers import connect, list_offers
 
     with connect(address) as client:
@@ -65,7 +64,6 @@ def _print_machine(machine: dict[str, Any]) -> None:
 
 
 def _gpu_line(gpu: dict[str, Any]) -> str:
-    """Return one line about a GPU, with a question mark for a value that it does not report."""
     clocks = gpu["clocks_mhz"]
     parts = [
         str(gpu["name"] or "?"),

@@ -38,7 +38,6 @@ RunFolder = Annotated[Path, typer.Argument(help="The folder of the run.", metava
 
 
 def _checked_metrics(context: typer.Context, text: str | None) -> str | None:
-    """Refuse a file that metrics cannot go to, and a missing library, before the work."""
     if text is not None and not context.resilient_parsing:
         from heshare.shared.extras import require_extra
 
@@ -130,7 +129,6 @@ def run(
 
 
 def _check_together(jobs: Path | None, resume: Path | None, salvage: bool, power_limit: str | None) -> None:
-    """Raise `InputError` for options that exclude each other."""
     if salvage and resume is None:
         raise _conflict("--salvage without --resume", "Name the run whose journal is damaged: --resume FOLDER.")
     if resume is not None and jobs is not None:
@@ -154,7 +152,6 @@ def _run_jobs(
     json: bool,
     log_json: bool,
 ) -> None:
-    """Start or continue a run, and print its outcome."""
     from heshare.lab.tenants.tenant_power import TenantPower
     from heshare.ops.executor.execute import ExecutorOptions
     from heshare.ops.executor.operator_log import OperatorLog

@@ -139,7 +139,6 @@ def claims(
 
 
 def _write_claims(folder: Path, *, with_page: bool, quiet: bool) -> pd.DataFrame:
-    """Write the table of claims and its figure, and print what does not hold; `with_page` also writes the page."""
     from heshare.paper.claims import claim_table, claims_figure
     from heshare.paper.claims.verdicts import FAILED, LARGER
     from heshare.paper.notebooks.output_folders import in_words

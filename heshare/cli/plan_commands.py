@@ -97,7 +97,6 @@ def estimate(
 
 
 def _interval(quantity: str, unit: str, value: float, parts: Uncertainty) -> dict[str, float]:
-    """Return the 90 % interval of an estimate and its relative standard uncertainties, by column."""
     low, high = parts.interval(value)
     name = "uncertainty" if quantity == "time" else f"{quantity}_uncertainty"
     return {
@@ -190,7 +189,6 @@ def plan(
 
 
 def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) -> None:
-    """Write a front, its tasks and its three named plans."""
     from heshare.lab.sweeps.plan_file import write_plan
     from heshare.paper.tables import to_csv
     from heshare.shared import files
@@ -204,7 +202,6 @@ def _write(out: Path, frame: pd.DataFrame, front: Front, tasks: Sequence[Task]) 
 
 
 def _front(tasks: Sequence[Task], gpus: Cluster, predictor: Predictor, rng: np.random.Generator, shows: bool) -> Front:
-    """Return the front of HeShare as published."""
     from heshare.scheduling.planner import plan as plan_tasks
     from heshare.shared.progress import bar
 
@@ -221,7 +218,6 @@ def _improved_front(
     shows: bool,
     stop: InterruptRequest,
 ) -> Front:
-    """Return the front of HeShare+, by a moment of `perf_counter` if one is given, or the front so far at Ctrl-C."""
     from heshare.lab.plus.heshare_plus import optimise
     from heshare.lab.plus.search_settings import DEFAULT_SETTINGS
     from heshare.shared.progress import bar, rounds_of
@@ -233,7 +229,6 @@ def _improved_front(
 
 
 def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> dict[str, str]:
-    """Return a line that says why an improved front has no gap to the proven bound, or none if it is to have one."""
     from heshare.lab.plus.optimum.lower_bound import BOUND_TASKS
 
     if not improved or bound:
@@ -245,11 +240,6 @@ def _gap_note(improved: bool, bound: bool | None, tasks: int, hurried: bool) -> 
 
 
 def _check_improved_options(improved: bool, budget: str | None, bound: bool | None) -> None:
-    """Refuse what only an improved search has.
-
-    Raises:
-        InputError: such an option without --improved, or a bad budget.
-    """
     action = "Add --improved: HeShare as published searches a fixed number of generations."
     require("--budget", "a budget without --improved", improved or budget is None, "both", action)
     if budget is not None:

@@ -1,9 +1,10 @@
 """`heshare profile`, `trace-kernels`, `regenerate-profiles` and `calibrate`: recordings and the fitted device model."""
 
-from contextlib import ExitStack
+from __future__ import annotations
+
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +18,13 @@ from heshare.cli.options import (
     told,
     writable_folder,
 )
+from heshare.shared.errors import DeviceError, InputError
 from heshare.shared.inputs.bounds import MOST_BATCH, MOST_SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heshare.devices.device import Device
 
 
 def profile(
@@ -36,7 +43,7 @@ def profile(
         int, typer.Option(min=1, max=MOST_SAMPLES, help="Visits to each sample; with --budget the plan chooses them.")
     ] = 5,
     clocks: Annotated[bool, typer.Option("--clocks", help="Set SM clocks of a real GPU too.")] = False,
-    kernels: Annotated[bool, typer.Option(help="Trace each workload's kernels on a real GPU too.")] = True,
+    kernels: Annotated[bool, typer.Option(help="On a real GPU, trace each workload's kernels afterwards.")] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and its duration; measure nothing.")
     ] = False,
@@ -61,30 +68,25 @@ def profile(
         _print_path("manifest", manifest.accept(accept), json)
         return
     if device is not None and dry_run:
-        _print_plan(device, samples, budget, repeats, clocks, kernels, workload or [], seed, json)
+        _print_plan(device, samples, budget, repeats, clocks, workload or [], seed, json)
         return
     if device is None or out is None:
         raise typer.BadParameter("Name the device with --device and the folder with --out.")
     from heshare.ops.open_device import opened
-    from heshare.ops.recording.kernel_recorder import tracer
     from heshare.ops.recording.profile_device import profile as record
     from heshare.profiles.visit import MeasurementProtocol
 
     budget_s = None if budget is None else parse_duration_s(budget)
-    size = f"--samples {samples}" if budget_s is None else f"--budget {budget}"
     options = [
         f"--device {device}",
-        size,
+        f"--samples {samples}" if budget_s is None else f"--budget {budget}",
         f"--repeats {repeats}",
         f"--seed {seed}",
         *(["--clocks"] if clocks else []),
         *([] if kernels else ["--no-kernels"]),
         *(f"--workload {name}" for name in workload or ()),
     ]
-    with told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu, ExitStack() as ends:
-        trace = tracer(gpu) if kernels else None
-        if trace is not None:
-            ends.callback(trace.close)
+    with told("profile", quiet), opened(device, seed=seed, clocks=clocks) as gpu:
         path = record(
             gpu,
             out,
@@ -94,15 +96,31 @@ def profile(
             seed=seed,
             protocol=MeasurementProtocol(repeats=repeats),
             command=" ".join(["heshare profile", *options]),
-            trace=trace,
             more_models=workload or (),
             progress=not quiet,
         )
+    if kernels:
+        _trace_too(gpu, path, workload or ())
     _print_path("profile", path, json)
 
 
+def _trace_too(gpu: Device, table: Path, more_models: Sequence[str]) -> None:
+    from heshare.lab.systems.fikit import kernel_table
+    from heshare.ops.recording import kernel_recorder
+    from heshare.profiles.design import traced_workloads
+
+    uuid = getattr(gpu, "uuid", None)
+    if gpu.provenance != "measured" or not isinstance(uuid, str):
+        return  # an emulated or replayed device runs no kernels
+    workloads, path = traced_workloads(gpu.gpu, more_models), table.with_name(kernel_table.NAME)
+    try:
+        kernel_recorder.record(workloads, gpu.gpu.name, path, gpu_uuid=uuid)
+    except (DeviceError, InputError) as error:
+        # A profiler that does not work leaves the profile as good as it is.
+        typer.echo(f"heshare: no kernel traces: {error}", err=True)
+
+
 def _check(path: Path, json: bool) -> None:
-    """Print a line for each finding and a summary; exit with 2 if the profile is not to be used."""
     from heshare.ops.recording.profile_check import check_profile, summary
 
     found = check_profile(path)
@@ -123,31 +141,22 @@ def _print_plan(
     budget: str | None,
     repeats: int,
     clocks: bool,
-    kernels: bool,
     more_models: list[str],
     seed: int,
     json: bool,
 ) -> None:
-    """Print the visits in their order, with the minute and the number of points up to each."""
     from heshare.ops.open_device import opened
-    from heshare.ops.recording.forecast import NO_COSTS, RecordingCosts, forecast
-    from heshare.ops.recording.profile_device import recording_items
+    from heshare.ops.recording.budget_plan import START_S, forecast
+    from heshare.ops.recording.profile_device import planned_steps
     from heshare.profiles.visit import MeasurementProtocol
 
     protocol, budget_s = MeasurementProtocol(repeats=repeats), None if budget is None else parse_duration_s(budget)
     with opened(device, seed=seed, clocks=clocks) as gpu:
         live = gpu.provenance == "measured"
-        plan = recording_items(
-            gpu,
-            samples,
-            budget_s,
-            clocks=clocks or not live,
-            seed=seed,
-            repeats=repeats,
-            kernels=kernels and live,
-            more_models=more_models,
+        steps = planned_steps(
+            gpu, samples, budget_s, clocks=clocks or not live, seed=seed, repeats=repeats, more_models=more_models
         )
-        visits = forecast(plan, protocol, budget_s, costs=RecordingCosts() if live else NO_COSTS)
+        visits = forecast(steps, protocol, budget_s, start_s=START_S if live else 0.0)
         name = f"{gpu.gpu.name} ({gpu.provenance})"
     points = sum(visit.points for visit in visits)
     total_s = visits[-1].begin_s + visits[-1].took_s if visits else 0.0
@@ -160,11 +169,8 @@ def _print_plan(
     for visit in visits:
         points_so_far += visit.points
         typer.echo(f"{visit.begin_s / 60:6.1f}  {points_so_far:6d}  {visit.what}")
-    starting = "starting tasks takes no time"
-    if live:
-        start_min = sum(visit.start_s for visit in visits) / 60
-        starting = f"about {start_min:.1f} min of it to start and stop tasks, an assumption"
-    typer.echo(f"{name}: {points} points in {total_s / 60:.1f} min ({starting})")
+    start_min = sum(visit.start_s for visit in visits) / 60
+    typer.echo(f"{name}: {points} points in {total_s / 60:.1f} min (about {start_min:.1f} min of it to start tasks)")
 
 
 def calibrate(json: Json = False) -> None:

@@ -59,7 +59,6 @@ _NOT_WITH_A_PLAN = {"policy", "load", "arrivals", "trace", "profiles", "checkpoi
 
 
 def _moved(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-    """Refuse an option of runs on real GPUs, which have a command of their own."""
     if value and not context.resilient_parsing:
         name = "a file of jobs" if parameter.param_type_name == "argument" else parameter.opts[0]
         action = "On real GPUs: heshare jobs run JOBS.yaml, or --resume FOLDER. On emulated ones: --tasks JOBS.yaml."
@@ -168,11 +167,6 @@ def run(
 
 
 def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tuple[Policy, tuple[Task, ...], Cluster]:
-    """Return the policy that releases the plan of a file, its tasks and its cluster.
-
-    Raises:
-        InputError: no plan, or `tasks` or `cluster`, where they are not empty, are not the plan's.
-    """
     from heshare import arguments
     from heshare.lab.sweeps.plan_file import read_plan
     from heshare.world.cluster import Cluster
@@ -185,7 +179,6 @@ def _read_plan(file: Path, tasks: str, cluster: str, streams: Repetition) -> tup
 
 
 def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
-    """Return the tasks of a file of jobs, and the name of each task's job; a file is refused as for real GPUs."""
     from heshare.ops.executor.job_tasks import assigned_jobs, check_names, check_programs, remaining_tasks
     from heshare.ops.jobs.job_file import read_jobs
     from heshare.ops.jobs.run_state import JobHistory
@@ -200,11 +193,6 @@ def _read_job_tasks(path: Path) -> tuple[Sequence[Task], list[str]]:
 def _venus_tasks(
     text: str, rng: np.random.Generator, cluster: Cluster, trace: Path | None, skip_bad: bool
 ) -> Sequence[Task]:
-    """Return the tasks of `venus:N`, `venus:all` or `venus:N@LOAD`; print their source to stderr.
-
-    Raises:
-        InputError: another form, or a bad trace.
-    """
     from heshare.lab.systems.shared.trace_jobs import venus_tasks
 
     count, _, load_text = text.removeprefix(VENUS).partition("@")
@@ -229,7 +217,6 @@ def _write(
     *,
     json: bool,
 ) -> None:
-    """Write the files of a run, and print its result."""
     frame = _with_names(result.to_frame(), job_names)
     if out is not None:
         from heshare.lab.tenants.tenant_energy import tenant_energy
@@ -251,7 +238,6 @@ def _write(
 
 
 def _with_names(frame: pd.DataFrame, job_names: list[str] | None) -> pd.DataFrame:
-    """Return rows of tasks with the names of their jobs, if they have any."""
     if job_names is not None:
         frame.insert(1, "job", job_names)
     return frame

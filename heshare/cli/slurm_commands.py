@@ -127,7 +127,6 @@ def watch(
 
 
 def _settings(types: Path | None, profiles: Path | None, *, policy: str, **others: Any) -> PlanSettings:
-    """Return how jobs are planned; the policy and the files are checked."""
     from heshare.ops.slurm.release_plan import PlanSettings
     from heshare.ops.slurm.slurm_cards import read_types
     from heshare.policies.registry import canonical

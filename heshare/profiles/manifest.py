@@ -115,10 +115,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write_kernels(path: Path, kernels: Mapping[str, Any]) -> None:
-    """Replace the entry for the table of kernels in an existing manifest, except for the workloads left out."""
-    content = read(path)
-    left_out = content.get("kernels", {}).get("left_out", {})
-    _write(path, {**content, "kernels": {**kernels, "left_out": left_out}})
+    """Replace the entry for the table of kernels in an existing manifest."""
+    _write(path, {**read(path), "kernels": dict(kernels)})
 
 
 def accept(table_path: str | Path) -> Path:

@@ -1,9 +1,8 @@
 """The measurement of one visit on a device: start the tasks, wait until they work, warm up, observe a window."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TypeVar
 
 from heshare.devices.device import Device, Reading, Restartable, StartsTogether
 from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
@@ -11,7 +10,6 @@ from heshare.shared.errors import DeviceError
 from heshare.world.workload import Resident
 
 POLL_S = 0.5
-_Result = TypeVar("_Result")
 
 
 class MeasurementBench:
@@ -74,14 +72,6 @@ class MeasurementBench:
             temperature_c=last.temperature_c,
             throttled=any(reading.throttled for reading in inside),
         )
-
-    def run_alone(self, run: Callable[[], _Result]) -> tuple[_Result, float]:
-        """Call `run` with no task on the GPU; return its result and the time that it took, s."""
-        begin_s = self._begin("alone")
-        self._stop_all()
-        self._device.set_clock(None)
-        result = run()
-        return result, self._device.read().time_s - begin_s
 
     def release(self) -> None:
         """Stop all tasks and unset the clock."""

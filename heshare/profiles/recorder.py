@@ -1,7 +1,7 @@
 """The recorder: measures the points of a design on any `Device` and returns a profile table (Section III-A).
 
-The same code records an emulated GPU and a real one. Recording within a time budget, with a journal on disk and kernel
-traces, is in `heshare.ops.recording`.
+The same code records an emulated GPU and a real one. Recording within a time budget and with a journal on disk is in
+`heshare.ops.recording`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from statistics import fmean, stdev
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ DIGITS = 7
 """Significant digits that are recorded: more than any sensor has, fewer than differ from one machine to another."""
 Step = tuple[Setup, int]
 """A visit to make: the setup, and the number of the visit to it, from 1."""
-_Item = TypeVar("_Item")
 
 
 class VisitLog:
@@ -72,8 +71,8 @@ class RecordingSession:
         self.device, self.protocol, self.log = device, protocol, log
         self.bench = MeasurementBench(device, protocol)
 
-    def run(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Process the items that the log does not hold; yield every item when it is done.
+    def run(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Make the visits that the log does not hold; yield every one when it is done.
 
         Raises:
             DeviceError: the device refuses a setting.
@@ -83,9 +82,10 @@ class RecordingSession:
         try:
             if self.log.idle_w is None:
                 self.log.add_idle(*self.bench.measure_idle())
-            for item in items:
-                self.process(item)
-                yield item
+            for setup, number in steps:
+                if (str(setup), number) not in self.log.visits:
+                    self.log.add(self.bench.visit(setup, number))
+                yield setup, number
         except BaseException:
             # The first error is the one to report.
             with suppress(DeviceError):
@@ -93,20 +93,11 @@ class RecordingSession:
             raise
         self.bench.release()
 
-    def process(self, item: Any) -> None:
-        """Make a visit (a `Step`) that the log does not hold."""
-        setup, number = item
-        if (str(setup), number) not in self.log.visits:
-            self.log.add(self.bench.visit(setup, number))
-
-    def measure(
-        self, points: Sequence[Point], *, seed: int, further_items: Sequence[Any] = (), progress: bool = True
-    ) -> pd.DataFrame:
-        """Visit the setups of points in random order, then process further items; return the profile table."""
-        steps = repeated_visits(setups_of(points), self.protocol.repeats, np.random.default_rng(seed))
-        items = [*steps, *further_items]
-        with progress_bar(self.device, len(items), "visit", progress) as bar:
-            for _ in self.run(items):
+    def measure(self, points: Sequence[Point], *, seed: int, progress: bool = True) -> pd.DataFrame:
+        """Visit the setups of points in random order; return the profile table."""
+        steps = list(repeated_visits(setups_of(points), self.protocol.repeats, np.random.default_rng(seed)))
+        with progress_bar(self.device, len(steps), "visit", progress) as bar:
+            for _ in self.run(steps):
                 bar.update()
         return profile_table(self.device, points, self.log)
 

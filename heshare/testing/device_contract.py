@@ -154,7 +154,6 @@ class DeviceContract:
             device.stop(task)
 
     def _finish(self, device: Device, tasks: int) -> list[int]:
-        """Advance from event to event until this number of tasks has completed."""
         completed: list[int] = []
         for _ in range(1_000_000):
             if len(completed) >= tasks:

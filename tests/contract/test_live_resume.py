@@ -1,4 +1,4 @@
-"""A recording with real worker and tracer processes, killed and resumed: nothing lost, nothing doubled."""
+"""A recording with real worker processes, killed and resumed: nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import pytest
 from support import fake_mps
 from support.fakenvml import build, compiler
 
-from heshare.lab.systems.fikit import kernel_table
-from heshare.profiles import manifest, store
+from heshare.profiles import store
 from heshare.profiles.visit import Visit
-from heshare.world.catalogue import paper_models
 
 BUDGET_S = 16.0
 
@@ -29,38 +27,18 @@ import pynvml
 from heshare.ops.nvml_device import NvmlDevice
 from heshare.ops.mps import MpsSession
 from heshare.ops.workers.worker_pool import ProcessLauncher
-from heshare.ops.recording import tracing_session
-from heshare.ops.recording.kernel_recorder import tracer
 from heshare.profiles.visit import MeasurementProtocol
 from heshare.ops.recording.profile_device import profile
 from support.fakenvml import FakeNvml
 
 library, folder, budget_s = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-tracing_session.TRACE_S = 0.5
 FakeNvml(library, pynvml).reset()
 mps = MpsSession("GPU-00000000-1111-2222-3333-444444444444", required=True)
 spin = (sys.executable, "-m", "support.spin_worker", "--ms", "5")
 launcher = ProcessLauncher(mps, command=spin, period_s=0.02, warmup=1, warmup_s=0.0, log_dir=folder, keep=8)
 protocol = MeasurementProtocol(repeats=1, window_s=0.15, warmup_s=0.02, readings=1)
 with NvmlDevice(0, launcher, mps=mps) as device:
-    trace = tracer(device, command=(sys.executable, str(folder / "tracer.py")))
-    profile(device, folder / "out", budget_s=budget_s, clocks=False, protocol=protocol, trace=trace, progress=False)
-"""
-
-TRACER = """
-import json, sys
-from pathlib import Path
-from heshare.ops.worker_program.kernel_profiler import main
-
-def run(model, batch_size, precision, repeats, out):
-    kernel = {"cat": "kernel", "ph": "X", "name": model, "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}
-    print("noise that is no reply")
-    for number in range(repeats):
-        (out / f"iteration-{number}.json").write_text(json.dumps({"traceEvents": [kernel]}))
-    with Path(__file__).with_name("traced").open("a") as log:
-        log.write(model + "\\n")
-
-main(sys.argv[1:], run, lambda: None)
+    profile(device, folder / "out", budget_s=budget_s, clocks=False, protocol=protocol, progress=False)
 """
 
 
@@ -108,10 +86,9 @@ def _entries(content: bytes) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(library: Path, tmp_path: Path) -> None:
+def test_a_recording_that_is_killed_loses_and_repeats_nothing(library: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     fake_mps.install(tmp_path / "bin")
-    (tmp_path / "tracer.py").write_text(TRACER, encoding="utf-8")
     folder, mark = tmp_path / "out" / "H100", uuid.uuid4().hex
     journal, kept = folder / "recording.jsonl", b""
     for lines in (6, 22):
@@ -128,20 +105,13 @@ def test_a_recording_killed_among_visits_and_traces_loses_and_repeats_nothing(li
     entries = _entries(content)
     visits = [Visit.from_dict(entry["visit"]) for entry in entries if "visit" in entry]  # type: ignore[arg-type]
     assert len({(visit.setup, visit.number) for visit in visits}) == len(visits) > 15
-    traced = [entry["traced"] for entry in entries if "traced" in entry]
-    assert sorted(map(str, traced)) == sorted(f"{model}:8" for model in paper_models())
-    done = (tmp_path / "traced").read_text("utf-8").split()
-    assert set(done) == set(paper_models())
-    assert len(done) <= len(traced) + 1  # and the trace that the second kill interrupted
     took_s = [float(entry["took_s"]) for entry in entries if "took_s" in entry]  # type: ignore[arg-type]
     assert sum(took_s) + sum(visit.took_s for visit in visits[:-1]) < BUDGET_S
 
     table = store.read(folder / "profile.csv")
     tasks = {(visit.setup, task) for visit in visits for task in visit.setup.split("/")[0].split("+")}
     assert len(table) == len(tasks)
-    assert len(kernel_table.read(folder / "kernels.csv")) == len(paper_models())
-    manifest.verify(folder / "kernels.csv")
-    limit_s = time.monotonic() + 15
+    limit_s = time.monotonic() + 60
     while _marked(mark):
         assert time.monotonic() < limit_s, "processes are left"
         time.sleep(0.05)

@@ -217,7 +217,6 @@ def simulate(
 
 
 def _conditions(gpus: tuple[LiveGpu, ...], folder: Path) -> dict[str, Any]:
-    """Return what every run depends on: the GPUs with their drivers, and their profiles."""
     return {
         "cards": [{"uuid": live.uuid, "gpu": asdict(live.gpu), "driver": live.facts.get("driver")} for live in gpus],
         "record": files_hash(sorted((folder / "profiles").glob("*/profile.csv"))),

@@ -108,7 +108,6 @@ class LiveRuns:
         )
 
     def _journal(self, name: str, tasks: Sequence[Task], policy: str, devices: str) -> RunState:
-        """Return the state of a run at its end; run it now unless the same run is complete already."""
         text = job_file_text(tasks)
         folder = self.folder / f"{name}-{self._key(text, policy, devices)}"
         if not is_complete(folder):

@@ -81,7 +81,6 @@ def job_file_text(tasks: Sequence[Task]) -> str:
 
 
 def _draw_varied_tasks(count: int, batch_sizes: tuple[int, ...], seed: int) -> tuple[Task, ...]:
-    """Return the first draw of this seed that has enough different models."""
     for child in np.random.SeedSequence(seed).spawn(_MAX_DRAWS):
         drawn = draw(count, rng=np.random.default_rng(child), batch_sizes=batch_sizes)
         if len({task.workload.model for task in drawn}) >= MIN_MODELS:

@@ -134,7 +134,6 @@ class LoadingDevice:
         return completed + self._advance_to(to_s)
 
     def _advance_to(self, to_s: float) -> list[int]:
-        """Advance to the next event, or to before it; return the tasks that have completed by then."""
         for task in self._device.advance(to_s):
             self._exiting[task] = (to_s + self._times.exit_s, self._running.pop(task))
         self._now_s = to_s
@@ -153,7 +152,6 @@ class LoadingDevice:
         return min(exit_s, max(self._now_s, self._ready_s - warm_s) if cold and warm_s else self._ready_s)
 
     def _change_phases(self, now_s: float) -> None:
-        """Let the tasks that have loaded warm up, and those that have warmed up begin."""
         if not self._loading:
             return
         if now_s >= self._ready_s:

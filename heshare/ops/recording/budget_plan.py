@@ -5,13 +5,14 @@ The settings of the paper's Figs. 3 and 4 are among the first, so that every rec
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
 from heshare.profiles.design import BATCH_SIZES, MPS_PCTS, co_runner_shares, fitting_workloads, model_names
 from heshare.profiles.recorder import Step
-from heshare.profiles.visit import Setup
+from heshare.profiles.visit import MeasurementProtocol, Setup
 from heshare.world.catalogue import memory_mib
 from heshare.world.gpu import Gpu
 from heshare.world.workload import Resident, Workload
@@ -39,6 +40,27 @@ CHAIN_TASKS = 7
 """Tasks of the largest set of a chain; its subsets follow without a new start, which takes a real task seconds."""
 CHAINS = 20
 """Chains between two rounds of tasks alone."""
+START_S = 5.0
+"""Time to stop the tasks of a real GPU and start others, s: an assumption, a journal (`took_s`) has the real times."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedVisit:
+    """One visit of a forecast recording.
+
+    Attributes:
+        what: the setup.
+        begin_s: when it begins, s from the start of the recording.
+        start_s: time of starting and stopping tasks, s.
+        took_s: time of the whole visit, s.
+        points: rows of the profile that are new with it.
+    """
+
+    what: str
+    begin_s: float
+    start_s: float
+    took_s: float
+    points: int
 
 
 def plan(
@@ -65,6 +87,28 @@ def plan(
     for setup in _rounds(gpu, model_names(more_models), rng, clocks):
         visits[setup] += 1
         yield setup, visits[setup]
+
+
+def forecast(
+    steps: Iterable[Step], protocol: MeasurementProtocol, budget_s: float | None, *, start_s: float
+) -> list[PlannedVisit]:
+    """Return the visits that fit into a budget, s, and their points, without measuring anything; None takes all.
+
+    A set of tasks takes `start_s` to start, unless its tasks run already: the chains make a point cheap, since seven
+    tasks are started once, and measured in seven sets, which are 28 points.
+    """
+    running, known, planned = Counter[Resident](), set[str](), list[PlannedVisit]()
+    now_s = protocol.repeats * protocol.window_s
+    for setup, _ in steps:
+        wanted = Counter(setup.residents)
+        starting_s = 0.0 if wanted <= running else start_s
+        took_s = starting_s + protocol.visit_s
+        if budget_s is not None and now_s + took_s > budget_s:
+            break
+        new = set(map(str, setup.points())) - known
+        planned.append(PlannedVisit(str(setup), now_s, starting_s, took_s, len(new)))
+        running, known, now_s = wanted, known | new, now_s + took_s
+    return planned
 
 
 def figure_setups(gpu: Gpu, *, clocks: bool) -> list[Setup]:
@@ -116,7 +160,6 @@ def _alone(gpu: Gpu, names: Sequence[str], size: int, pct: int, sm_mhz: int, rng
 def _chain(
     gpu: Gpu, names: Sequence[str], sm_mhz: int, sizes: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Setup]:
-    """Yield different workloads together, then ever fewer of them, down to one alone."""
     chosen = rng.permutation(list(names))[:CHAIN_TASKS]
     drawn = [Workload(str(name), int(rng.choice(sizes))) for name in chosen]
     workloads = fitting_workloads(drawn, gpu.memory_mib)
@@ -129,6 +172,5 @@ def _chain(
 
 
 def _fitting(gpu: Gpu, setups: Sequence[Setup]) -> list[Setup]:
-    """Return the setups whose tasks fit into the GPU's memory together."""
     needed_mib = [sum(memory_mib(resident.workload) for resident in setup.residents) for setup in setups]
     return [setup for setup, mib in zip(setups, needed_mib, strict=True) if mib <= gpu.memory_mib]

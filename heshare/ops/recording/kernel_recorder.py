@@ -1,7 +1,7 @@
 """Recording of kernel traces: `heshare trace-kernels --device nvml:0 --out data/profiles/measured`.
 
 Each workload is traced alone and appended whole; workloads that the table has are skipped, so an interrupted recording
-continues where it stopped. `heshare profile` traces the same workloads between its visits.
+continues where it stopped. `heshare profile` calls it after its visits.
 """
 
 import json
@@ -14,7 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
-from heshare.devices.device import Device
 from heshare.lab.systems.fikit import kernel_table
 from heshare.lab.systems.fikit.kernel_table import KernelRow
 from heshare.ops.open_device import opened
@@ -32,10 +31,9 @@ BATCH_SIZES = (1, 8)
 
 
 class Tracer:
-    """One process that traces workload after workload; it imports PyTorch while something else is measured.
+    """One process that traces workload after workload, and is no MPS client.
 
-    It has no CUDA context before the first workload, and is no MPS client. A process for each workload would spend ten
-    seconds on imports and libraries for three of tracing.
+    A process for each workload would spend ten seconds on imports and libraries for three of tracing.
 
     Args:
         gpu: the GPU's name in `data/gpus.csv`.
@@ -84,7 +82,6 @@ class Tracer:
             self._folder.cleanup()
 
     def _request(self, workload: Workload, folder: str) -> str:
-        """Trace once; return the reason of a failure, or nothing."""
         assert self._tracer is not None
         request: dict[str, object] = {"model": workload.model, "batch_size": workload.batch_size}
         request |= {"precision": workload.precision, "repeats": self._repeats, "out": folder}
@@ -111,18 +108,6 @@ class Tracer:
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
-
-
-def tracer(device: Device, *, command: Sequence[str] = TRACER) -> Tracer | None:
-    """Return the tracer of a device; None for an emulated or replayed one, which runs no kernels.
-
-    Raises:
-        DeviceError: the process does not start.
-    """
-    uuid = getattr(device, "uuid", None)
-    if device.provenance != "measured" or not isinstance(uuid, str):
-        return None
-    return Tracer(device.gpu.name, gpu_uuid=uuid, command=command)
 
 
 def record(

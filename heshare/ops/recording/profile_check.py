@@ -76,7 +76,6 @@ def _check_table(path: Path) -> list[Finding]:
 
 
 def _read(path: Path) -> tuple[pd.DataFrame | None, list[Finding]]:
-    """Return the table, None if it cannot be read, and the cells that break the schema."""
     found: list[Finding] = []
     rows, numbers = [], []
     try:
@@ -106,7 +105,6 @@ def _of(error: InputError, path: Path, row: int | None = None) -> Finding:
 
 
 def _shortened(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with at most `ROWS_SHOWN` rows of a column, and a count of the others."""
     shown: list[Finding] = []
     by_column: dict[str | None, list[Finding]] = {}
     for finding in found:
@@ -121,7 +119,6 @@ def _shortened(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _manifest_errors(path: Path, table: pd.DataFrame | None) -> list[Finding]:
-    """Return what the manifest says that the table does not, and the reverse."""
     kernels = path.with_name(kernel_table.NAME)
     found = []
     try:
@@ -176,7 +173,6 @@ def _too_short(path: Path, table: pd.DataFrame, row: int, other_s: float, other:
 
 
 def _missing(path: Path, table: pd.DataFrame) -> Iterator[Finding]:
-    """Yield what the table does not hold, for each GPU."""
     for name, rows in table.groupby("gpu"):
         yield from (Finding(level, str(path), None, None, text) for level, text in _missing_of(str(name), rows))
 

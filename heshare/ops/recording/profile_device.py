@@ -1,8 +1,9 @@
-"""Recording of a GPU's profile: all samples or those of a time budget, with a journal, kernel traces and a manifest."""
+"""Recording of a GPU's profile: all samples or those of a time budget, with a journal and a manifest."""
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,21 +15,24 @@ import pandas as pd
 from heshare.devices.device import Device
 from heshare.lab.systems.fikit import kernel_table
 from heshare.ops.recording import budget_plan, kernel_events
-from heshare.ops.recording.recording_journal import RecordingJournal
-from heshare.ops.recording.tracing_session import (
-    KernelTracer,
-    KernelTraces,
-    RecordingItem,
-    TracingSession,
-    with_kernels,
-)
 from heshare.profiles import design, manifest, store
 from heshare.profiles.design import Point
-from heshare.profiles.recorder import Step, check_catalogue, profile_table, progress_bar, repeated_visits, setups_of
-from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.profiles.recorder import (
+    RecordingSession,
+    Step,
+    VisitLog,
+    check_catalogue,
+    profile_table,
+    progress_bar,
+    repeated_visits,
+    setups_of,
+)
+from heshare.profiles.visit import MeasurementProtocol, Setup, Visit
 from heshare.shared.errors import InputError
-from heshare.world.gpu import Gpu
-from heshare.world.workload import Resident, Workload
+from heshare.shared.journal import Journal
+from heshare.world.workload import Resident
+
+TABLE, JOURNAL = "profile.csv", "recording.jsonl"
 
 
 def is_time_sliced(device: Device) -> bool:
@@ -62,7 +66,71 @@ def _at_100_pct(resident: Resident) -> Resident:
     return Resident(resident.workload, 100)
 
 
-TABLE, JOURNAL = "profile.csv", "recording.jsonl"
+class RecordingJournal(VisitLog):
+    """Visits so far, in memory and (with a path) in a `heshare.shared.journal.Journal`, each as soon as it is over.
+
+    A visit whose line a crash tore is made again.
+
+    Args:
+        path: the journal's file, or None to keep visits in memory alone.
+        identity: the parameters of the recording; a file of another recording is refused.
+
+    Raises:
+        InputError: the file holds another recording, or as `Journal`.
+    """
+
+    def __init__(self, path: str | Path | None, identity: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._journal = None if path is None else Journal(Path(path), "recording")
+        if self._journal is not None:
+            try:
+                self._load(self._journal, json.loads(json.dumps(identity)))
+            except BaseException:
+                self.close()
+                raise
+
+    def add_idle(self, idle_w: float, took_s: float) -> None:
+        self._write({"idle_w": idle_w, "took_s": took_s})
+        super().add_idle(idle_w, took_s)
+
+    def add(self, visit: Visit) -> None:
+        self._write({"visit": visit.as_dict()})
+        super().add(visit)
+
+    def close(self) -> None:
+        """Close the file. May be repeated."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        if self._journal is not None:
+            self._journal.append(entry)
+
+    def _load(self, journal: Journal, identity: dict[str, Any]) -> None:
+        if not journal.entries:
+            journal.append({"recording": identity})
+            return
+        recorded: dict[str, Any] = journal.entries[0]["recording"]
+        differing = [key for key in sorted(recorded | identity) if recorded.get(key) != identity.get(key)]
+        if differing:
+            found = "a recording with " + ", ".join(f"{key}={recorded.get(key)}" for key in differing)
+            raise _refused(journal.path, 1, found, ", ".join(f"{key}={identity.get(key)}" for key in differing))
+        for number, entry in enumerate(journal.entries[1:], start=2):
+            try:
+                if "idle_w" in entry:
+                    super().add_idle(float(entry["idle_w"]), float(entry["took_s"]))
+                    continue
+                visit = Visit.from_dict(entry["visit"])
+            except (KeyError, TypeError, ValueError):
+                raise _refused(journal.path, number, "a damaged line") from None
+            if (visit.setup, visit.number) in self.visits:
+                raise _refused(journal.path, number, f"visit {visit.number} to {visit.setup} a second time")
+            super().add(visit)
+
+
+def _refused(path: Path, row: int, found: str, expected: str = "the requested recording") -> InputError:
+    action = "Record with the same options to continue, record into another folder, or delete the journal."
+    return InputError(found, expected, action, file=path, row=row)
 
 
 def profile(
@@ -76,7 +144,6 @@ def profile(
     protocol: MeasurementProtocol | None = None,
     command: str = "",
     keep_journal: bool = True,
-    trace: KernelTracer | None = None,
     more_models: Sequence[str] = (),
     progress: bool = True,
 ) -> Path:
@@ -95,8 +162,6 @@ def profile(
         protocol: how to measure.
         command: the command that was called, for the manifest.
         keep_journal: write each visit to `recording.jsonl` beside the table and leave it there.
-        trace: traces a workload's kernels (`kernel_recorder.tracer`): one trace of each workload is written to
-            `kernels.csv` beside the table. None leaves them out.
         more_models: models of the catalogue to record beside those of Table IV.
         progress: show a progress bar on a terminal.
 
@@ -107,25 +172,16 @@ def profile(
         DeviceError: the device refuses a point.
         InputError: the journal in the folder belongs to another recording.
     """
-    protocol, gpu = protocol or MeasurementProtocol(), device.gpu
-    folder = Path(out) / gpu.name
-    kernels_path = folder / kernel_table.NAME
+    protocol, folder = protocol or MeasurementProtocol(), Path(out) / device.gpu.name
     journal = folder / JOURNAL if keep_journal else None
-    traces = None if trace is None else _kernel_traces(trace, gpu, kernels_path, more_models)
-    options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "traces": traces}
+    options: dict[str, Any] = {"protocol": protocol, "seed": seed, "journal": journal, "progress": progress}
     if budget_s is None:
-        points = _design_points(device, samples, clocks, seed, more_models)
-        table = record_points(device, points, progress=progress, **options)
+        table = record_points(device, _design_points(device, samples, clocks, seed, more_models), **options)
     else:
-        options["more_models"] = more_models
-        table = record_within_budget(device, budget_s, clocks=clocks, progress=progress, **options)
+        table = record_within_budget(device, budget_s, clocks=clocks, more_models=more_models, **options)
     path = store.write(table, folder / TABLE)
-    if traces is not None:
-        traces.write(kernels_path)
-    kernels = kernel_events.manifest_entry(kernels_path)
-    if kernels or (traces is not None and traces.left_out):
-        kernels["left_out"] = {} if traces is None else traces.left_out
-    manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels or None)
+    kernels = kernel_events.manifest_entry(folder / kernel_table.NAME) or None
+    manifest.write(path, table, device, protocol, command=command, journal=journal, kernels=kernels)
     return path
 
 
@@ -136,22 +192,20 @@ def record_points(
     protocol: MeasurementProtocol | None = None,
     seed: int = 0,
     journal: str | Path | None = None,
-    traces: KernelTraces | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Measure points, each once, as `heshare.profiles.recorder.record` does, with a journal and kernel traces.
+    """Measure points, each once, as `heshare.profiles.recorder.record` does, with a journal.
 
-    Visits that the file `journal` holds already are not made again, and each new one is written to it as it is made;
-    `traces` are the kernel traces to make as well. The device is idle before, and idle with no clock set afterwards.
+    Visits that the file `journal` holds already are not made again, and each new one is written to it as it is made.
+    The device is idle before, and idle with no clock set afterwards.
 
     Raises:
         DeviceError: the device refuses a point or does not report a utilisation.
         InputError: the journal belongs to another recording, or a row breaks the schema.
     """
     plan = "\n".join(map(str, setups_of(points)))
-    with _session(device, protocol or MeasurementProtocol(), seed, plan, journal, traces) as session:
-        workloads = () if traces is None else traces.workloads
-        return session.measure(points, seed=seed, further_items=workloads, progress=progress)
+    with _session(device, protocol or MeasurementProtocol(), seed, plan, journal) as session:
+        return session.measure(points, seed=seed, progress=progress)
 
 
 def record_within_budget(
@@ -162,7 +216,6 @@ def record_within_budget(
     seed: int = 0,
     clocks: bool = False,
     journal: str | Path | None = None,
-    traces: KernelTraces | None = None,
     more_models: Sequence[str] = (),
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -183,12 +236,11 @@ def record_within_budget(
     sharing = ", time-slice" if is_time_sliced(device) else ""
     visited: list[Setup] = []
     plan = ", ".join([f"budget, clocks={clocks}{sharing}", *more_models])
-    with _session(device, protocol, seed, plan, journal, traces) as session:
-        items = _budget_items(device, clocks, seed, () if traces is None else traces.workloads, more_models)
+    with _session(device, protocol, seed, plan, journal) as session:
+        steps = _budget_steps(device, clocks, seed, more_models)
         with progress_bar(device, round(budget_s), "s", progress) as bar:
-            for item in session.run(session.affordable(items, budget_s)):
-                if not isinstance(item, Workload):
-                    visited.append(item[0])
+            for setup, _ in session.run(_affordable(steps, session, budget_s)):
+                visited.append(setup)
                 bar.update(round(session.log.spent_s) - bar.n)
         if not visited:
             raise InputError(
@@ -201,7 +253,7 @@ def record_within_budget(
         return profile_table(device, points, session.log)
 
 
-def recording_items(
+def planned_steps(
     device: Device,
     samples: int,
     budget_s: float | None,
@@ -209,52 +261,50 @@ def recording_items(
     clocks: bool,
     seed: int,
     repeats: int,
-    kernels: bool,
     more_models: Sequence[str] = (),
-) -> Iterator[RecordingItem]:
-    """Yield the items of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
+) -> Iterator[Step]:
+    """Yield the visits of `profile` with the same arguments, in its order; endless with a budget, which is not spent.
 
-    Only the device's description is used; `repeats` is the protocol's, and `kernels` is whether kernels are traced.
+    Only the device's description is used; `repeats` is the protocol's.
     """
-    workloads = design.traced_workloads(device.gpu, more_models) if kernels else []
     if budget_s is not None:
-        yield from _budget_items(device, clocks, seed, workloads, more_models)
-        return
+        return _budget_steps(device, clocks, seed, more_models)
     setups = setups_of(_design_points(device, samples, clocks, seed, more_models))
-    yield from repeated_visits(setups, repeats, np.random.default_rng(seed))
-    yield from workloads
+    return repeated_visits(setups, repeats, np.random.default_rng(seed))
+
+
+def _affordable(steps: Iterable[Step], session: RecordingSession, budget_s: float) -> Iterator[Step]:
+    """Yield visits while there is time for the next one, by the time that the last one of so many tasks took.
+
+    Visits of the journal count as if they were made now, so an interrupted recording ends where another would.
+    """
+    spent_s, last_s, least_s = session.log.idle_s, dict[int, float](), session.protocol.visit_s
+    for setup, number in steps:
+        tasks = len(setup.residents)
+        # A visit may take longer than the last one of so many tasks, but never less than the protocol.
+        if spent_s + max(last_s.get(tasks, least_s), least_s) > budget_s:
+            return
+        yield setup, number
+        took_s = session.log.visits[str(setup), number].took_s
+        last_s[tasks] = took_s or least_s
+        spent_s += took_s
 
 
 def _design_points(device: Device, samples: int, clocks: bool, seed: int, more_models: Sequence[str]) -> list[Point]:
-    """Return the reference points of a GPU, and samples drawn with a seed of its own."""
     rng = np.random.default_rng(np.random.SeedSequence([seed, *device.gpu.name.encode()]))
     drawn = design.samples(device.gpu, samples, rng=rng, clocks=clocks, more_models=more_models)
     return enforceable_points(device, design.references(device.gpu, more_models=more_models) + drawn)
 
 
-def _budget_items(
-    device: Device, clocks: bool, seed: int, workloads: Sequence[Workload], more_models: Sequence[str]
-) -> Iterator[RecordingItem]:
+def _budget_steps(device: Device, clocks: bool, seed: int, more_models: Sequence[str]) -> Iterator[Step]:
     plan = budget_plan.plan(device.gpu, rng=np.random.default_rng(seed), clocks=clocks, more_models=more_models)
-    return with_kernels(enforceable_steps(device, plan), workloads)
-
-
-def _kernel_traces(trace: KernelTracer, gpu: Gpu, path: Path, more_models: Sequence[str]) -> KernelTraces:
-    """Return the kernel traces of a recording: each workload of the design that fits, except for those of the table."""
-    rows = kernel_table.read(path) if path.exists() else ()
-    return KernelTraces(trace, design.traced_workloads(gpu, more_models), frozenset(row.setting for row in rows))
+    return enforceable_steps(device, plan)
 
 
 @contextmanager
 def _session(
-    device: Device,
-    protocol: MeasurementProtocol,
-    seed: int,
-    plan: str,
-    journal: str | Path | None,
-    traces: KernelTraces | None,
-) -> Iterator[TracingSession]:
-    """Open a recording session, with a journal that refuses to continue another recording."""
+    device: Device, protocol: MeasurementProtocol, seed: int, plan: str, journal: str | Path | None
+) -> Iterator[RecordingSession]:
     check_catalogue(device)
     identity = {
         "gpu": device.gpu.name,
@@ -264,4 +314,4 @@ def _session(
         **asdict(protocol),
     }
     with closing(RecordingJournal(journal, identity)) as log:
-        yield TracingSession(device, protocol, log, traces)
+        yield RecordingSession(device, protocol, log)

@@ -93,7 +93,6 @@ def _recorded_names() -> str:
 
 
 def _path(name: str) -> Path:
-    """Return the path of the table of a GPU's name or of a folder's path."""
     recorded = folder() / name if "/" not in name else (files.checkout() or Path()) / name
     table = recorded / TABLE
     if table.is_file():

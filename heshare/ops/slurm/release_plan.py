@@ -173,7 +173,6 @@ def read_state(settings: PlanSettings) -> SlurmState:
 
 
 def _why_not(job: SlurmJob) -> str:
-    """Return why a held job without a place cannot get one, or nothing."""
     if job.gres:
         # Slurm 22.05 adds a type to those of the submission instead of replacing them, and the job never starts.
         return f"it asks for {job.gres} itself; submit it without --gres and --gpus, and the plan gives it a GPU."

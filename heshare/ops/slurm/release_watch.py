@@ -83,14 +83,12 @@ class ReleaseWatch:
         return self._plan is not None and self._plan.state.cards != state.cards
 
     def _on_idle(self, state: SlurmState) -> ReleasePlan:
-        """Return a plan for GPUs that are free, without the jobs that none of them holds."""
         most_mib = max(card.gpu.memory_mib for card in state.cards)
         fitting = {job: work for job, work in state.waiting.items() if memory_mib(work.workload) <= most_mib}
         return plan_release(replace(state, waiting=fitting), self._settings)
 
 
 def _startable(plan: ReleasePlan, state: SlurmState) -> tuple[JobPlacement, ...]:
-    """Return the places of held jobs whose predecessors have ended, on GPUs without jobs of earlier plans."""
     own = {place.job for place in plan.placements}
     unfinished = {job.id for job in state.jobs}
     free = {card.key for card in state.cards if all(job.id in own for job in state.unfinished_on(card))}

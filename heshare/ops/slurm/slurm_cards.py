@@ -102,7 +102,6 @@ def _counts(gres: str) -> Counter[tuple[str, str]]:
 def _node_cards(
     node: str, counts: Counter[tuple[str, str]], types: Mapping[str, str], partitions: str
 ) -> tuple[list[SlurmCard], list[str]]:
-    """Return the cards of a node, and a line for each GPU that is left out."""
     cards: list[SlurmCard] = []
     notes: list[str] = []
     for kind, gpus in [(kind, count) for (name, kind), count in counts.items() if name == "gpu"]:

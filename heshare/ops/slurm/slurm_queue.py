@@ -140,7 +140,6 @@ def _json_job(row: Mapping[str, Any]) -> SlurmJob:
 
 
 def _number(value: Any) -> int:
-    """Return a number of a document; 0 for one that is not set."""
     if isinstance(value, dict):
         value = value["number"] if value["set"] else 0
     return int(value or 0)

@@ -14,8 +14,7 @@ from heshare.devices.device import Reading
 from heshare.devices.device_model import co_run
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import emulated
-from heshare.ops.recording.profile_device import profile, record_points
-from heshare.ops.recording.recording_journal import RecordingJournal
+from heshare.ops.recording.profile_device import RecordingJournal, profile, record_points
 from heshare.ops.recording.regenerate_profiles import regenerate
 from heshare.profiles import design, store
 from heshare.profiles.schema import NAMES

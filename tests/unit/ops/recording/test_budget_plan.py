@@ -1,26 +1,24 @@
-"""The plan of a time budget: its order, its limit, and its resumption after a kill at any moment."""
+"""The plan of a time budget: its order, its forecast, its limit, and its continuation."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
+from contextlib import nullcontext
 from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from heshare.cli import app
 from heshare.devices.emulated_device import EmulatedDevice
 from heshare.ops.open_device import emulated
 from heshare.ops.recording import budget_plan
 from heshare.ops.recording.profile_device import profile, record_within_budget
 from heshare.profiles import store
-from heshare.profiles.visit import Setup
-from heshare.shared.errors import InputError
+from heshare.profiles.visit import MeasurementProtocol, Setup
+from heshare.shared.errors import DeviceError, InputError
 from heshare.world.catalogue import gpu, memory_mib, paper_models
 from heshare.world.workload import Workload
 
@@ -103,12 +101,6 @@ class TimeSliced(EmulatedDevice):
         return {"sharing": self.sharing}
 
 
-def test_bit_reversal_returns_each_index_once_in_order() -> None:
-    assert budget_plan.bit_reversal_order(8) == [4, 2, 6, 1, 5, 3, 7, 0]
-    for levels in range(1, 40):
-        assert sorted(budget_plan.bit_reversal_order(levels)) == list(range(levels))
-
-
 def test_budget_plan_of_fifteen_minutes_has_three_hundred_points(tmp_path: Path) -> None:
     device = Counting()
     path = profile(device, tmp_path, budget_s=900.0)
@@ -148,34 +140,51 @@ def test_record_within_budget_refuses_a_budget_without_time_for_a_visit() -> Non
         record_within_budget(emulated("A100"), 20.0)
 
 
-def _start(out: Path, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "heshare", "profile", "--device", "emulated:A100", "--budget", "15m"]
-    return subprocess.Popen([*command, "--out", str(out), *options], stdout=subprocess.DEVNULL)
+def test_forecast_starts_a_chain_once() -> None:
+    """Seven tasks: one start, seven visits, 28 points; so 15 minutes are enough for the figures."""
+    protocol, steps = MeasurementProtocol(), iter(_steps(400, "H100"))
+    planned = budget_plan.forecast(steps, protocol, 900.0, start_s=budget_plan.START_S)
+    chain = planned[15:22]
+    assert [item.points for item in chain] == [7, 6, 5, 4, 3, 2, 0]  # the last workload was measured alone before
+    assert sum(item.took_s for item in chain) == budget_plan.START_S + 7 * protocol.visit_s
+    assert planned[-1].begin_s + planned[-1].took_s <= 900.0
+    assert sum(item.points for item in planned) >= 300
 
 
-def _killed_after(out: Path, lines: int) -> bool:
-    """Start a recording and kill it when its journal has so many lines; return False if it ended before."""
-    journal = out / "A100" / "recording.jsonl"
-    process = _start(out)
-    try:
-        while process.poll() is None:
-            if journal.exists() and journal.read_bytes().count(b"\n") >= lines:
-                break
-            time.sleep(0.0005)
-    finally:
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+def test_profile_dry_run_prints_what_is_then_recorded(tmp_path: Path) -> None:
+    command = ["profile", "--device", "emulated:A100", "--budget", "5m", "--dry-run", "--out", str(tmp_path)]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[0].split() == ["minute", "points", "what"]
+    assert "A100 (emulated): " in shown.stdout.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+    printed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert printed["points"] == len(record_within_budget(emulated("A100"), 300.0))
+    assert printed["minutes"] <= 5.0
 
 
-@pytest.mark.slow
-def test_record_within_budget_resumed_after_a_kill_writes_the_same_bytes(tmp_path: Path) -> None:
-    complete, broken = tmp_path / "complete", tmp_path / "broken"
-    reference = _start(complete)
-    moments = np.random.default_rng(9).integers((1, 20, 60), (20, 60, 100))
-    killed = [_killed_after(broken, int(lines)) for lines in moments]
-    assert killed == [True, True, True]
-    assert not (broken / "A100" / "profile.csv").exists()
-    assert _start(broken).wait() == reference.wait() == 0
-    for name in ("profile.csv", "manifest.json", "recording.jsonl"):
-        assert (broken / "A100" / name).read_bytes() == (complete / "A100" / name).read_bytes()
+class Card(EmulatedDevice):
+    """A device that says it is real."""
+
+    provenance, uuid = "measured", "GPU-0"
+
+
+@pytest.mark.parametrize(("more", "failure"), [((), ""), ((), "no profiler"), (("--no-kernels",), "")])
+def test_profile_of_a_real_gpu_traces_its_kernels_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], failure: str
+) -> None:
+    traced: list[tuple[int, Path]] = []
+
+    def record(workloads: list[Workload], gpu: str, path: Path, *, gpu_uuid: str) -> None:
+        assert path.with_name("profile.csv").is_file()
+        traced.append((len(workloads), path))
+        if failure:
+            raise DeviceError(failure)
+
+    monkeypatch.setattr("heshare.ops.open_device.opened", lambda *_, **__: nullcontext(Card(A100)))
+    monkeypatch.setattr("heshare.ops.recording.kernel_recorder.record", record)
+    words = ["profile", "--device", "nvml:0", "--budget", "1m", "--out", str(tmp_path), "-q", *more]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert traced == ([] if more else [(len(paper_models()), tmp_path / "A100" / "kernels.csv")])
+    assert done.stderr == (f"heshare: no kernel traces: {failure}\n" if failure else "")
