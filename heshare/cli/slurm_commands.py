@@ -110,7 +110,7 @@ def watch(
 
     Jobs that wait for a GPU stay held, and are planned again with those that arrive. Without --yes it looks once.
     """
-    from heshare.ops.slurm.release_watch import ReleaseWatch
+    from heshare.ops.slurm.release_plan import ReleaseWatch
 
     every_s = parse_duration_s(every)
     with _alone(yes):

@@ -19,9 +19,8 @@ from typer.testing import CliRunner
 from heshare.cli import app
 from heshare.lab.plus.physics.physics_predictor import load_predictor
 from heshare.ops.slurm import slurm_queue
-from heshare.ops.slurm.release_plan import PlanSettings
-from heshare.ops.slurm.release_watch import ReleaseWatch
-from heshare.ops.slurm.slurm_programs import SlurmError, call
+from heshare.ops.slurm.release_plan import PlanSettings, ReleaseWatch
+from heshare.ops.slurm.slurm_queue import call
 
 pytestmark = pytest.mark.slow
 SHOW_NODE = ["scontrol", "show", "node", "--oneliner"]
@@ -91,7 +90,7 @@ def heshare(*arguments: object) -> str:
     return result.stdout
 
 
-def wait_until_over(slurm: SlurmCluster, jobs: list[int], seconds: float = 40.0) -> None:
+def wait_until_over(slurm: SlurmCluster, jobs: list[int], seconds: float = 120.0) -> None:
     """Wait until jobs have ended, their epilogs included."""
     until = time.monotonic() + seconds
     while {job.id for job in slurm_queue.read_queue()} & set(jobs) or "State=IDLE " not in call(SHOW_NODE):
@@ -194,25 +193,6 @@ def test_a_release_that_was_cut_off_is_continued(slurm: SlurmCluster, types: Pat
     assert "No held job" in heshare("apply", "--types", types, "--yes", "-q")
 
 
-def test_the_queue_as_text_is_the_queue_as_json(
-    slurm: SlurmCluster, types: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = [submit("heshare like=resnet50:8 iterations=1"), submit("a 'quoted' text, two"), submit("")]
-    jobs += [submit("heshare like=low iterations=2", "--gres=shard:T4a:10"), submit("heshare", f"-dafterany:{jobs[0]}")]
-    as_json = slurm_queue.read_queue()
-
-    def without_plugin(command: list[str]) -> str:
-        if "--json" in command:
-            raise SlurmError("squeue: unrecognized option '--json'")
-        return call(command)
-
-    monkeypatch.setattr(slurm_queue, "call", without_plugin)
-    assert slurm_queue.read_queue() == as_json
-    assert {job.id for job in as_json} >= set(jobs)
-    for job in jobs:
-        subprocess.run(["scancel", str(job)], check=True)
-
-
 def test_watch_releases_jobs_as_a_gpu_becomes_free(slurm: SlurmCluster, types: Path) -> None:
     told: list[str] = []
     # The second card has no type that the catalogue knows, so that the order is that of one queue.
@@ -225,7 +205,7 @@ def test_watch_releases_jobs_as_a_gpu_becomes_free(slurm: SlurmCluster, types: P
     assert watch.round() == 1
     assert watch.round() == 0
     jobs.append(submit("heshare like=resnet50:8 iterations=10"))
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while sum(line.startswith("scontrol release") for line in told) < len(jobs):
         assert time.monotonic() < until, told
         watch.round()

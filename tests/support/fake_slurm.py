@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 
 from heshare.ops.slurm import release_plan, slurm_cards, slurm_queue
-from heshare.ops.slurm.slurm_programs import SlurmError
+from heshare.ops.slurm.slurm_queue import SlurmError
 
 NODE = (
     "NodeName=node1 Gres=gpu:T4a:1,gpu:V100a:1,shard:T4a:100(S:0),shard:V100a:100 State=IDLE Partitions=gpu,all OS=L 6"
-)
-_ABSENT = {"dependency": "(null)", "tres_per_node": "N/A", "array_task_id": "N/A"}
-_TEXT = (
-    *("job_id", "array_task_id", "job_state", "state_reason", "user_name", "partition", "dependency", "tres_per_node"),
-    *("node_count", "comment"),
 )
 
 
@@ -32,7 +27,6 @@ class FakeSlurm:
         jobs: rows of `squeue --json`, by job.
         commands: what was called, apart from questions.
         refuse: a command whose words contain all of these is refused.
-        json: whether squeue has its plug-in for JSON.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
@@ -40,7 +34,6 @@ class FakeSlurm:
         self.jobs: dict[int, dict[str, Any]] = {}
         self.commands: list[tuple[str, ...]] = []
         self.refuse: tuple[str, ...] = ()
-        self.json = True
         for module in (release_plan, slurm_cards, slurm_queue):
             monkeypatch.setattr(module, "call", self.call)
 
@@ -57,7 +50,6 @@ class FakeSlurm:
             "dependency": "",
             "node_count": 1,
             "array_job_id": 0,
-            "array_task_id": None,
             "tres_per_job": "",
             "tres_per_node": "",
         }
@@ -70,9 +62,9 @@ class FakeSlurm:
             self.jobs[job]["job_state"] = "COMPLETED"
 
     def call(self, command: Sequence[str]) -> str:
-        """Answer one command, as `slurm_programs.call` does."""
+        """Answer one command, as `slurm_queue.call` does."""
         if command[0] == "squeue":
-            return self._squeue(command)
+            return json.dumps({"jobs": list(self.jobs.values())})
         if command[:3] == ["scontrol", "show", "node"]:
             return "\n".join(self.nodes) + "\n"
         if self.refuse and set(self.refuse) <= set(command):
@@ -88,13 +80,3 @@ class FakeSlurm:
         row["tres_per_node"] = f"gres:{fields.pop('Gres')}"
         row |= {name.lower(): value for name, value in fields.items()}
         return ""
-
-    def _squeue(self, command: Sequence[str]) -> str:
-        if "--json" in command:
-            if not self.json:
-                raise SlurmError("squeue: unrecognized option '--json'")
-            return json.dumps({"jobs": list(self.jobs.values())})
-        rows = [
-            {**row, **{name: row[name] or absent for name, absent in _ABSENT.items()}} for row in self.jobs.values()
-        ]
-        return "".join("\x1f".join(str(row[name]) for name in _TEXT) + "\n" for row in rows)

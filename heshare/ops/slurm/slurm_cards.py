@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heshare.ops.slurm.slurm_programs import SlurmError, call
+from heshare.ops.slurm.slurm_queue import SlurmError, call
 from heshare.shared.errors import InputError, require
 from heshare.shared.yaml_nodes import read_nodes
 from heshare.world import catalogue

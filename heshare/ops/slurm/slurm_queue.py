@@ -1,13 +1,15 @@
-"""Jobs of Slurm's queue, read from `squeue --json`, or from its text where the plug-in for JSON is missing."""
+"""Calls of Slurm's own programs, with a time limit and errors as one message; and the jobs of `squeue --json`."""
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heshare.ops.slurm.job_comment import is_ours, placed_gpu
-from heshare.ops.slurm.slurm_programs import SlurmError, call
+from heshare.shared.errors import HeShareError
 
 HELD = "JobHeldUser"
 """Slurm's reason for a job that its user submitted held; what an administrator holds is left alone."""
@@ -17,21 +19,48 @@ _OVER = frozenset(
         *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"),
     }
 )
-_FIELDS = {
-    "id": "%A",
-    "array": "%K",
-    "state": "%T",
-    "reason": "%r",
-    "user": "%u",
-    "partition": "%P",
-    "dependency": "%E",
-    "gres": "%b",
-    "nodes": "%D",
-    "comment": "%k",
-}
-_BETWEEN = "\x1f"
 _ABSENT = ("(null)", "N/A")
 _ID = re.compile(r":([0-9]+)")
+CALL_S = 60.0
+"""How long a program may take, s; slurmctld answers in milliseconds, or not at all."""
+
+
+class SlurmError(HeShareError):
+    """Slurm is not there, does not answer, or refuses."""
+
+
+def call(command: Sequence[str]) -> str:
+    """Return what one of Slurm's programs printed.
+
+    Args:
+        command: the program and its arguments; no shell interprets them.
+
+    Raises:
+        SlurmError: the program is missing, takes too long, or fails.
+    """
+    # Variables such as SQUEUE_FORMAT and SQUEUE_STATES change what squeue prints.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SLURM_TIME_FORMAT"))}
+    shown = " ".join(command[:3])
+    try:
+        done = subprocess.run(
+            list(command),
+            env={**kept, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CALL_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SlurmError(
+            f"{command[0]} is not on the PATH. Run this where Slurm's commands are installed, as a user whom Slurm "
+            "lets change jobs (root, SlurmUser or an operator)."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{shown}: no answer within {CALL_S:g} s. Check slurmctld (scontrol ping).") from None
+    if done.returncode != 0:
+        words = done.stderr.decode(errors="replace").split() or [f"exit code {done.returncode}"]
+        raise SlurmError(f"{shown}: {' '.join(words)[:300]}")
+    return done.stdout.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +128,7 @@ def read_queue() -> tuple[SlurmJob, ...]:
     Raises:
         SlurmError: squeue is missing or fails, or prints what cannot be read.
     """
-    try:
-        jobs = parse_json(call(["squeue", "--all", "--json"]))
-    except SlurmError:
-        # Without the plug-in; where Slurm itself does not answer, this fails too, and says so.
-        pattern = _BETWEEN.join(_FIELDS.values())
-        jobs = parse_text(call(["squeue", "--all", "--noheader", f"--format={pattern}"]))
+    jobs = parse_json(call(["squeue", "--all", "--json"]))
     return tuple(sorted((job for job in jobs if job.unfinished), key=lambda job: job.id))
 
 
@@ -148,28 +172,3 @@ def _number(value: Any) -> int:
 def _resources(text: str | None) -> str:
     """Return requested resources; after they were removed Slurm leaves `gres:`."""
     return "" if text in (None, "gres:", *_ABSENT) else str(text)
-
-
-def parse_text(text: str) -> list[SlurmJob]:
-    """Return the jobs of squeue's text with the fields of this module.
-
-    Raises:
-        SlurmError: a line with another number of fields, as a comment of several lines makes it.
-    """
-    jobs = []
-    for line in filter(None, text.split("\n")):
-        parts = line.split(_BETWEEN)
-        if len(parts) != len(_FIELDS) or not parts[0].isdecimal():
-            raise SlurmError(f"squeue: a line that cannot be read: {line[:100]!a}.")
-        row = {name: "" if part in _ABSENT else part for name, part in zip(_FIELDS, parts, strict=True)}
-        nodes = int(re.sub(r"\D.*", "", row["nodes"]) or 0)
-        jobs.append(
-            SlurmJob(
-                id=int(row["id"]),
-                nodes=nodes,
-                array=bool(row["array"]),
-                gres=_resources(row["gres"]),
-                **{name: row[name] for name in ("user", "partition", "state", "reason", "comment", "dependency")},
-            )
-        )
-    return jobs

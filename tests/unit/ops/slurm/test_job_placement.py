@@ -47,11 +47,6 @@ def test_a_batch_waits_for_all_of_the_one_before_and_shares_what_there_is() -> N
     assert any(place.count < place.mps_pct for place in places.values())
 
 
-def test_counts_of_shares_that_fit_are_the_percentages() -> None:
-    places = placed(["resnet18:1 iterations=1000"] * 4, "pwr")
-    assert all(place.count == place.mps_pct < 100 for place in places.values())
-
-
 def test_a_policy_that_pauses_jobs_is_refused() -> None:
     @policy("pauser")
     def pauser(event: Event, view: View, times: object):
@@ -72,7 +67,7 @@ def test_a_job_that_no_gpu_holds_is_refused() -> None:
         placed(["vgg19:4000 iterations=10"], "fifo")
 
 
-@pytest.mark.parametrize("name", ["heshare:trade-off", "heshare+:en-opt", "random", "pwr", "marginal", "morak", "srtf"])
+@pytest.mark.parametrize("name", ["heshare:trade-off", "random", "pwr", "srtf"])
 def test_slurm_has_the_shares_of_all_that_run_together_and_the_order_is_that_of_the_run(name: str) -> None:
     works = [
         *("resnet50:1 iterations=20000", "bert_large:2 iterations=5000", "transformer:8 iterations=5000"),

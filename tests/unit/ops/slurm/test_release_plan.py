@@ -1,4 +1,4 @@
-"""Plans for held jobs and their release: commands, continuation, refusals, and the command line."""
+"""Plans for held jobs and their release: commands, continuation, refusals, the watch, and the command line."""
 
 import json
 import shlex
@@ -9,11 +9,19 @@ from typer.testing import CliRunner
 
 from heshare.cli import app
 from heshare.lab.plus.physics.physics_predictor import load_predictor
-from heshare.ops.slurm.release_plan import PlanSettings, ReleasePlan, apply_release, plan_release, read_state
-from heshare.ops.slurm.slurm_programs import SlurmError
+from heshare.ops.slurm import release_plan
+from heshare.ops.slurm.release_plan import (
+    PlanSettings,
+    ReleasePlan,
+    ReleaseWatch,
+    apply_release,
+    plan_release,
+    read_state,
+)
+from heshare.ops.slurm.slurm_queue import SlurmError
 from heshare.shared.errors import InputError
 
-WORK = "heshare like=resnet50:8 iterations=1000"
+WORK, LONG, SHORT = (f"heshare like=resnet50:8 iterations={count}" for count in (1000, 9000, 10))
 TYPES = {"T4a": "T4", "V100a": "V100"}
 
 
@@ -87,31 +95,27 @@ def test_new_jobs_do_not_wait_for_one_that_is_held_after_a_failed_prolog(slurm: 
     assert not [word for word in plan.commands[0] if word.startswith("Dependency")]
 
 
-def test_a_release_that_slurm_refuses_stops_and_says_what_was_done(slurm: FakeSlurm) -> None:
+@pytest.mark.parametrize(
+    ("refused", "done"),
+    [
+        (("release", "2"), "3 of 3 jobs have their place, 1 are released"),
+        (("update", "JobId=2"), "1 of 3 jobs have their place, 0 are released"),
+    ],
+)
+def test_a_release_that_slurm_refuses_says_what_was_done_and_is_continued(
+    slurm: FakeSlurm, refused: tuple[str, ...], done: str
+) -> None:
     for _ in range(3):
         slurm.submit(WORK)
-    slurm.refuse = ("release", "2")
-    with pytest.raises(SlurmError, match="Until then: 3 of 3 jobs have their place, 1 are released") as raised:
-        apply_release(made())
-    assert str(raised.value).startswith("scontrol release 2 was refused (scontrol release 2: slurm_update error")
-    slurm.refuse = ()
-    again = made()
-    assert again.commands == (("scontrol", "release", "2"), ("scontrol", "release", "3"))
-    assert "Jobs 2 3 have a place and are held: they are released as they are." in again.notes
-
-
-def test_a_cut_between_places_is_continued_without_moving_a_job(slurm: FakeSlurm) -> None:
-    for _ in range(3):
-        slurm.submit(WORK)
-    slurm.refuse = ("update", "JobId=2")
-    with pytest.raises(SlurmError, match="Until then: 1 of 3 jobs have their place, 0 are released"):
+    slurm.refuse = refused
+    with pytest.raises(SlurmError, match=f"was refused .*Until then: {done}"):
         apply_release(made())
     slurm.refuse = ()
+    assert any("have a place and are held: they are released as they are." in note for note in made().notes)
     apply_release(made())
     updates = [command for command in slurm.commands if command[1] == "update"]
     assert sorted(command[2] for command in updates) == ["JobId=1", "JobId=2", "JobId=3"]
     assert {job["state_reason"] for job in slurm.jobs.values()} == {"None"}
-    assert sum("Dependency=afterany:1" in command for command in updates) == 1
 
 
 def test_partitions_are_planned_one_at_a_time(slurm: FakeSlurm) -> None:
@@ -132,6 +136,79 @@ def test_jobs_of_one_user_are_planned_alone(slurm: FakeSlurm) -> None:
     assert "Jobs of ann and bob: MPS runs one user's jobs of a GPU at a time; plan them with --user." in made().notes
     assert [place.job for place in made(user="bob").placements] == [2]
     assert made(user="bob").notes == ()
+
+
+def opened(told: list[str], *, carry_out: bool = True) -> ReleaseWatch:
+    settings = PlanSettings("sjf", load_predictor(), TYPES)
+    return ReleaseWatch(settings, told.append, carry_out=carry_out)
+
+
+def released(slurm: FakeSlurm) -> list[int]:
+    return [int(command[2]) for command in slurm.commands if command[1] == "release"]
+
+
+def test_what_waits_stays_held_and_is_planned_again_with_new_jobs(slurm: FakeSlurm) -> None:
+    told: list[str] = []
+    watch = opened(told)
+    assert watch.round() == 0
+    for _ in range(3):
+        slurm.submit(LONG)
+    assert watch.round() == 2
+    assert watch.round() == 0
+    assert released(slurm) == [1, 2]
+    slurm.submit(SHORT)
+    assert watch.round() == 0
+    slurm.end(1)
+    assert watch.round() == 1
+    assert released(slurm) == [1, 2, 4]
+    slurm.end(2, 4)
+    assert watch.round() == 1
+    assert released(slurm) == [1, 2, 4, 3]
+    assert not [word for command in slurm.commands for word in command if word.startswith("Dependency")]
+
+
+def test_another_watch_continues(slurm: FakeSlurm) -> None:
+    for _ in range(3):
+        slurm.submit(LONG)
+    opened([]).round()
+    watch = opened([])
+    assert watch.round() == 0
+    slurm.end(2)
+    assert watch.round() == 1
+    assert released(slurm) == [1, 2, 3]
+
+
+def test_a_placed_job_that_is_held_again_is_left_to_its_user(slurm: FakeSlurm) -> None:
+    told: list[str] = []
+    slurm.submit(f"{LONG} gpu=node1/T4a mps_pct=100", tres_per_node="gres:shard:T4a:100")
+    watch = opened(told)
+    assert watch.round() + watch.round() == 0
+    assert slurm.commands == []
+    assert [line.split(":")[0] for line in told] == ["Job 1 has a place and is held"]
+    slurm.submit(LONG)
+    assert watch.round() == 1
+    assert "Gres=shard:T4a:100" in slurm.commands[0], "a job that is held does not keep its GPU busy"
+
+
+def test_a_round_that_fails_is_told_and_tried_again(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    slurm.submit(LONG)
+    slurm.refuse = ("release", "1")
+    watch = opened(told)
+    rounds = iter([None, KeyboardInterrupt])
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 5
+        slurm.refuse = ()
+        stop = next(rounds)
+        if stop:
+            raise stop
+
+    monkeypatch.setattr(release_plan.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        watch.run(5)
+    assert released(slurm) == []
+    assert any("has a place and is held" in line for line in told)
 
 
 def cli(*words: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Slurm's queue from JSON of two generations and from text."""
+"""Slurm's queue from JSON of two generations."""
 
 import json
 from typing import Any
@@ -7,11 +7,10 @@ import pytest
 from support.fake_slurm import FakeSlurm
 
 from heshare.ops.slurm import slurm_queue
-from heshare.ops.slurm.slurm_programs import SlurmError, call
-from heshare.ops.slurm.slurm_queue import parse_json, parse_text, read_queue
+from heshare.ops.slurm.slurm_queue import SlurmError, call, parse_json, read_queue
 
 
-def test_jobs_that_are_over_are_left_out_and_text_reads_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_are_over_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm = FakeSlurm(monkeypatch)
     slurm.submit("heshare like=resnet50:8 iterations=3 gpu=node1/T4a", tres_per_node="gres:shard:T4a:30")
     slurm.submit("two words", dependency="afterany:1(unfulfilled),afterok:17(unfulfilled)", node_count=2)
@@ -22,8 +21,6 @@ def test_jobs_that_are_over_are_left_out_and_text_reads_as_json(monkeypatch: pyt
     assert (jobs[0].held, jobs[0].ours, jobs[0].gpu, jobs[0].gres) == (True, True, "node1/T4a", "gres:shard:T4a:30")
     assert (jobs[1].ours, jobs[1].waits_for, jobs[1].nodes) == (False, {1, 17}, 2)
     assert not jobs[2].held
-    slurm.json = False
-    assert read_queue() == jobs
 
 
 def test_json_of_later_versions_is_read() -> None:
@@ -46,16 +43,10 @@ def test_json_of_later_versions_is_read() -> None:
     assert (job.nodes, job.array, job.gres) == (1, False, "gres/gpu:1")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"jobs": [{}]}', '{"jobs": [3]}', '{"errors": []}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"jobs": [{}]}'])
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(SlurmError, match="cannot be read"):
         parse_json(text)
-
-
-def test_a_line_of_text_with_other_fields_is_refused() -> None:
-    with pytest.raises(SlurmError, match="a line that cannot be read: 'second line'"):
-        parse_text("second line\n")
-    assert parse_text("") == []
 
 
 def test_slurm_that_is_missing_or_refuses_is_one_message(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
